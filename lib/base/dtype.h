@@ -1,0 +1,106 @@
+// Element types, and bfloat16 as a plain 2-byte value.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace trainctl {
+
+enum class DType : std::uint8_t { f32, bf16, f16, u8, u16, i32, i64, f64 };
+
+/// Bytes per element.
+constexpr std::int64_t size_of(DType type) {
+  switch (type) {
+    case DType::u8: return 1;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u16: return 2;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::i64:
+    case DType::f64: return 8;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType type) {
+  switch (type) {
+    case DType::f32: return "fp32";
+    case DType::bf16: return "bf16";
+    case DType::f16: return "fp16";
+    case DType::u8: return "u8";
+    case DType::u16: return "u16";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::f64: return "fp64";
+  }
+  return "?";
+}
+
+/// bfloat16: the upper half of an fp32; conversion from float rounds to nearest even.
+struct bf16 {
+  std::uint16_t bits;
+};
+
+inline float to_float(float value) { return value; }
+
+inline float to_float(bf16 value) {
+  const std::uint32_t wide = static_cast<std::uint32_t>(value.bits) << 16;
+  float result;
+  std::memcpy(&result, &wide, sizeof result);
+  return result;
+}
+
+inline bf16 to_bf16(float value) {
+  std::uint32_t wide;
+  std::memcpy(&wide, &value, sizeof wide);
+  const std::uint32_t rounded = (wide + 0x7fffU + ((wide >> 16) & 1U)) >> 16;
+  const std::uint32_t quiet_nan = (wide >> 16) | 0x40U;
+  const bool is_nan = (wide & 0x7fffffffU) > 0x7f800000U;
+  return bf16{static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
+}
+
+template <class T>
+T from_float(float value);
+template <>
+inline float from_float<float>(float value) {
+  return value;
+}
+template <>
+inline bf16 from_float<bf16>(float value) {
+  return to_bf16(value);
+}
+
+template <class T>
+struct dtype_of;
+template <>
+struct dtype_of<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct dtype_of<bf16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct dtype_of<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct dtype_of<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct dtype_of<std::uint16_t> {
+  static constexpr DType value = DType::u16;
+};
+template <>
+struct dtype_of<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <>
+struct dtype_of<double> {
+  static constexpr DType value = DType::f64;
+};
+
+}  // namespace trainctl

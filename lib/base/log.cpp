@@ -1,0 +1,80 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+
+namespace trainctl {
+
+namespace {
+
+std::atomic<int> threshold{static_cast<int>(LogLevel::info)};
+thread_local int rank_of_thread = 0;
+thread_local int world_of_thread = 1;
+thread_local std::shared_ptr<spdlog::logger> file_of_thread;
+
+spdlog::logger& terminal() {
+  static spdlog::logger logger = [] {
+    spdlog::logger made("trainctl", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    made.set_pattern("%^%v%$");
+    made.set_level(spdlog::level::trace);
+    return made;
+  }();
+  return logger;
+}
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warning: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+  }
+  return spdlog::level::off;
+}
+
+std::string_view prefix_of(LogLevel level) {
+  if (level == LogLevel::warning) return "warning: ";
+  if (level == LogLevel::error) return "error: ";
+  return "";
+}
+
+}  // namespace
+
+void set_log_rank(int rank, int world_size) {
+  rank_of_thread = rank;
+  world_of_thread = world_size;
+}
+
+void set_log_level(LogLevel level) { threshold = static_cast<int>(level); }
+
+void open_log_file(const std::filesystem::path& directory, int rank) {
+  const auto path = directory / ("rank-" + std::to_string(rank) + ".log");
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(), true);
+    file_of_thread = std::make_shared<spdlog::logger>(path.string(), std::move(sink));
+    file_of_thread->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+    file_of_thread->set_level(spdlog::level::trace);
+    file_of_thread->flush_on(spdlog::level::info);
+  } catch (const spdlog::spdlog_ex& failure) {
+    throw Error(ExitCode::io, "cannot write the log file " + path.string() + ": " + failure.what());
+  }
+}
+
+void log(LogLevel level, std::string_view message) {
+  if (static_cast<int>(level) < threshold.load(std::memory_order_relaxed)) return;
+  const std::string rank = world_of_thread > 1 && level >= LogLevel::warning
+                               ? "[rank " + std::to_string(rank_of_thread) + "] "
+                               : "";
+  const std::string text = rank + std::string(prefix_of(level)) + std::string(message);
+  if (rank_of_thread == 0 || level >= LogLevel::warning) terminal().log(spdlog_level(level), text);
+  if (file_of_thread) file_of_thread->log(spdlog_level(level), message);
+}
+
+}  // namespace trainctl

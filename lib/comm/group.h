@@ -1,0 +1,54 @@
+// Collectives and point-to-point messages among an ordered list of ranks. Every call enqueues on a
+// stream and returns at once; buffers must live until an event recorded after it is done. All
+// members call the same collectives in the same order. A wait past the world's deadline throws
+// Error{peer} naming who is missing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/stream.h"
+#include "device/tensor.h"
+
+namespace trainctl {
+
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  virtual int rank() const = 0;  // within the group
+  virtual int size() const = 0;
+  virtual const std::string& name() const = 0;
+
+  /// data = sum over ranks of data, in place. f32 or bf16; summed in fp32 in group-rank order, so
+  /// the result is the same on every rank and on every run.
+  virtual void all_reduce(const Tensor& data, Stream& stream) = 0;
+  /// shard (numel n) = this rank's part of the sum of `data` (numel n * size). Same order as
+  /// all_reduce.
+  virtual void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) = 0;
+  /// data (numel n * size) = the ranks' shards (numel n) one after the other; shard may lie in data
+  /// at its place.
+  virtual void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) = 0;
+  virtual void broadcast(const Tensor& data, int root, Stream& stream) = 0;
+  /// Sends send_counts[p] elements to rank p and receives receive_counts[p] from it, back to back
+  /// in rank order.
+  virtual void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                          const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                          Stream& stream) = 0;
+  /// Posted; matched by (sender, receiver, tag) in order. Completion does not block the queue
+  /// behind it.
+  virtual Event send(const Tensor& data, int to, int tag, Stream& stream) = 0;
+  virtual Event receive(const Tensor& data, int from, int tag, Stream& stream) = 0;
+  virtual void barrier(Stream& stream) = 0;
+};
+
+/// Small host values, synchronously: every member gets every member's value, in rank order.
+std::vector<double> gather_values(Group& group, double value);
+std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value);
+/// A byte string from `root` to all (its length first).
+void broadcast_bytes(Group& group, std::string& bytes, int root);
+
+}  // namespace trainctl

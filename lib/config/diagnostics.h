@@ -1,0 +1,68 @@
+// Everything that is wrong or worth a warning in the user's configuration, collected and shown at
+// once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trainctl {
+
+/// Where a value came from. Lines and columns start at 1; 0 means none.
+struct Place {
+  enum class Origin { file, set_option, preset, defaulted };
+  Origin origin = Origin::defaulted;
+  std::string
+      file;  // for Origin::file; the argument text for set_option; the preset's name for preset
+  int line = 0;
+  int column = 0;
+  int end_column = 0;  // exclusive
+  /// "gpt.yaml:3:14", "--set train.steps=x", "preset gpt2-124m", "default"
+  std::string to_string() const;
+};
+
+/// Dotted path -> where its value stands.
+class SourceMap {
+ public:
+  void record(const std::string& path, Place place) { places_[path] = std::move(place); }
+  /// The place of `path`, else of its nearest enclosing section, else "default".
+  Place find(const std::string& path) const;
+  const std::map<std::string, Place>& places() const { return places_; }
+
+ private:
+  std::map<std::string, Place> places_;
+};
+
+enum class Severity { error, warning };
+
+struct Diagnostic {
+  Severity severity = Severity::error;
+  std::string code;     // stable, for example "unknown-key", "not-built", "heads-divide"
+  std::string path;     // dotted config path, may be empty for syntax errors
+  std::string message;  // the value and the rule with its numbers, one sentence, no final period
+  std::string help;     // a suggestion, may be empty
+  Place place;
+};
+
+class Diagnostics {
+ public:
+  void add(Diagnostic diagnostic) { list_.push_back(std::move(diagnostic)); }
+  bool has_errors() const;
+  const std::vector<Diagnostic>& list() const { return list_; }
+  /// By file, line, column; exact repeats dropped.
+  void sort();
+
+ private:
+  std::vector<Diagnostic> list_;
+};
+
+/// Text with the source line and a caret, as compilers print; colours only when asked.
+std::string render_text(const Diagnostics& diagnostics, bool color);
+/// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges.
+std::string render_json(const Diagnostics& diagnostics);
+
+/// The nearest of `candidates` within edit distance max(1, length / 3), or "".
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace trainctl

@@ -1,0 +1,65 @@
+// A micro-batch as the engine consumes it, and the loader that prepares the coming ones on its own
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace trainctl {
+
+/// T = sequences x seq_length tokens, row by row.
+struct Batch {
+  std::vector<std::int32_t> tokens;        // [T] inputs
+  std::vector<std::int32_t> labels;        // [T] the token after each
+  std::vector<float> loss_weight;          // [T]
+  std::vector<std::int32_t> position;      // [T]
+  std::vector<std::int32_t> document;      // [T] running number of the document within its sequence
+  std::vector<std::int64_t> global_token;  // [T] sample index * seq_length + place in the sequence
+  double weight_sum = 0;                   // sum of loss_weight
+};
+
+struct BatchRule {
+  std::int64_t sequences = 0;  // of one micro-batch
+  bool reset_position_ids = false;
+  bool eod_mask_loss = false;
+  std::int64_t eod_token = -1;
+};
+
+/// Fills `out` (reusing its memory) from `rule.sequences` samples starting at `first_sample`.
+/// Windows past the end of a validation split get weight 0.
+void make_train_batch(const Dataset& data, const BatchRule& rule, std::int64_t first_sample,
+                      Batch& out);
+void make_window_batch(const Dataset& data, const BatchRule& rule, std::int64_t first_window,
+                       Batch& out);
+
+/// The micro-batches of this rank, in order, prepared ahead by one thread. Micro-batch m of step s
+/// on data-parallel rank d starts at sample s * global + (m * data_parallel + d) * sequences.
+class BatchLoader {
+ public:
+  struct Order {
+    std::int64_t global_batch = 0;
+    std::int64_t microbatches = 0;  // per rank and step
+    std::int64_t data_parallel = 1;
+    std::int64_t data_rank = 0;
+    std::int64_t first_step = 0;
+    std::int64_t steps = 0;  // how many are wanted
+    std::int64_t ahead = 2;  // steps prepared ahead
+  };
+  BatchLoader(const Dataset& data, BatchRule rule, Order order);
+  ~BatchLoader();
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+
+  /// All micro-batches of the next step, valid until the next call. Rethrows what the thread met.
+  const std::vector<Batch>& next_step();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainctl

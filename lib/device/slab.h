@@ -1,0 +1,64 @@
+// Owners of device memory. A Slab is one aligned block cut into named tensors, sized before it is
+// made; an ActivationStack is `slots` equal slabs, one per micro-batch in flight. Neither allocates
+// after construction.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "device/tensor.h"
+
+namespace trainctl {
+
+/// One named tensor to be placed. Placement is in order, each start padded to 64 bytes.
+struct SlabRow {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+};
+
+class Slab {
+ public:
+  Slab() = default;
+  /// Allocates sum(padded_bytes(row)) zeroed bytes. Throws Error{unavailable} with the sizes when
+  /// memory is short.
+  Slab(DeviceKind device, const std::vector<SlabRow>& rows);
+  ~Slab();
+  Slab(Slab&&) noexcept;
+  Slab& operator=(Slab&&) noexcept;
+
+  /// The tensor of that name; asserts that it exists.
+  Tensor at(const std::string& name) const;
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
+  /// The whole block as bytes (u8).
+  Tensor bytes() const;
+  static std::int64_t padded_bytes(const SlabRow& row);
+
+ private:
+  DeviceKind device_ = DeviceKind::cpu;
+  void* data_ = nullptr;
+  std::int64_t size_ = 0;
+  std::unordered_map<std::string, Tensor> tensors_;
+};
+
+class ActivationStack {
+ public:
+  ActivationStack() = default;
+  ActivationStack(DeviceKind device, int slots, const std::vector<SlabRow>& rows);
+  Tensor at(int slot, const std::string& name) const {
+    return slabs_[static_cast<std::size_t>(slot)].at(name);
+  }
+  int slots() const { return static_cast<int>(slabs_.size()); }
+
+ private:
+  std::vector<Slab> slabs_;
+};
+
+/// Raw device memory, 64-byte aligned, zeroed; on the CPU in huge pages where the system gives
+/// them.
+void* device_allocate(DeviceKind device, std::int64_t bytes);
+void device_release(DeviceKind device, void* data, std::int64_t bytes);
+
+}  // namespace trainctl

@@ -1,0 +1,59 @@
+// A view of contiguous row-major elements on a device. Trivially copyable; owns nothing (Slab and
+// ActivationStack do); no strides, no broadcasting.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+
+namespace trainctl {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+struct Tensor {
+  void* data = nullptr;
+  Shape shape;
+  DType dtype = DType::f32;
+  DeviceKind device = DeviceKind::cpu;
+
+  /// An optional operand that was not given.
+  bool empty() const { return data == nullptr; }
+  std::int64_t numel() const { return shape.numel(); }
+  std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
+  /// All dims but the last, multiplied; and the last.
+  std::int64_t rows() const { return shape.rank() == 0 ? 1 : shape.numel() / columns(); }
+  std::int64_t columns() const { return shape.rank() == 0 ? 1 : shape.back(); }
+
+  template <class T>
+  T* as() const {
+    assert(dtype_of<T>::value == dtype);
+    return static_cast<T*>(data);
+  }
+  /// Rows [begin, end) of the first dim.
+  Tensor slice(std::int64_t begin, std::int64_t end) const {
+    assert(shape.rank() > 0 && begin >= 0 && begin <= end && end <= shape[0]);
+    const std::int64_t row_bytes = shape[0] == 0 ? 0 : bytes() / shape[0];
+    Tensor part = *this;
+    part.data = static_cast<std::byte*>(data) + begin * row_bytes;
+    part.shape[0] = end - begin;
+    return part;
+  }
+  /// The same elements under another shape of equal numel.
+  Tensor view(const Shape& other) const {
+    assert(other.numel() == numel());
+    Tensor result = *this;
+    result.shape = other;
+    return result;
+  }
+};
+
+/// A view of `count` host elements as a tensor of shape [count].
+template <class T>
+Tensor host_tensor(T* data, std::int64_t count) {
+  return Tensor{data, Shape{count}, dtype_of<T>::value, DeviceKind::cpu};
+}
+
+}  // namespace trainctl

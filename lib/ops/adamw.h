@@ -1,0 +1,25 @@
+// AdamW (Loshchilov and Hutter 2019, algorithm 2), fp32 state; g = grad * clip_coefficient:
+//   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+//   p -= lr ( (m / bias_correction1) / (sqrt(v / bias_correction2) + eps) + weight_decay p )
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/step_state.h"
+
+namespace trainctl {
+
+struct AdamW {
+  Tensor parameter;  // [n] fp32, updated
+  Tensor gradient;   // [n] fp32
+  Tensor m, v;       // [n] fp32, updated
+  Tensor compute;    // optional [n] bf16: the rounded new parameter
+  float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
+  bool decay = false;  // apply state->weight_decay
+  const StepState* state =
+      nullptr;  // learning_rate, weight_decay, bias corrections, clip_coefficient
+};
+
+void adamw(const OpContext& context, const AdamW& args);
+
+}  // namespace trainctl

@@ -1,0 +1,39 @@
+// Softmax cross-entropy in two passes over a chunk of logits, so that ranks which hold parts of the
+// vocabulary can combine max and sum between the two:
+//   stats:    row_max = max(logits), row_sum = sum exp(logits - row_max), target = logits[label]
+//   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_scale, in place of the
+//   logits;
+//             loss_sum += sum weight * (logsumexp - target).
+// Columns at or beyond `valid` are padding: they count as -inf and get a zero gradient.
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/step_state.h"
+
+namespace trainctl {
+
+struct CrossEntropyStats {
+  Tensor logits;                    // [rows, columns] fp32 or bf16
+  Tensor labels;                    // [rows] i32; a label outside this shard leaves target = 0
+  std::int64_t first_column = 0;    // global index of column 0
+  std::int64_t valid = 0;           // columns of this shard that are real
+  Tensor row_max, row_sum, target;  // [rows] fp32, overwritten
+};
+
+struct CrossEntropyGradient {
+  Tensor logits;  // in: logits; out: their gradient
+  Tensor labels;
+  std::int64_t first_column = 0;
+  std::int64_t valid = 0;
+  Tensor row_max, row_sum, target;  // combined over the shards
+  Tensor weight;                    // [rows] fp32: the token's weight in the loss
+  bool forward_only = false;        // leave the logits alone, only add to the loss
+  bool owns_loss = true;            // false on all but one of the ranks that share the vocabulary
+  StepState* state = nullptr;       // reads loss_scale, adds to loss_sum
+};
+
+void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);
+void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args);
+
+}  // namespace trainctl

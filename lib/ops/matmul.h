@@ -1,0 +1,36 @@
+// c = op(a) * op(b) [+ bias] or c += op(a) * op(b), op(x) = x or its transpose.
+// a, b: both fp32 or both bf16; products are accumulated in fp32. c: fp32, or bf16 with bf16
+// operands. Linear layers: forward y[t,o] = x[t,i] w[o,i]^T; input gradient dx = dy w; weight
+// gradient dw += dy^T x.
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+
+namespace trainctl {
+
+struct Matmul {
+  Tensor a;     // [m, k], or [k, m] with transpose_a
+  Tensor b;     // [k, n], or [n, k] with transpose_b
+  Tensor c;     // [m, n]
+  Tensor bias;  // optional [n] fp32, added to every row; not with accumulate
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;  // c += instead of c =
+  const float* scale_a =
+      nullptr;  // per-operand scales for 8-bit operands; must be null for fp32 and bf16
+  const float* scale_b = nullptr;
+};
+
+/// Throws Error{internal} "[matmul] ..." when shapes or dtypes do not fit.
+void matmul(const OpContext& context, const Matmul& args);
+
+/// One product's extents, as recorded for replay by the benchmark.
+struct MatmulShape {
+  std::int64_t m, n, k;
+  bool transpose_a, transpose_b, accumulate, bias;
+  DType operand, result;
+  friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
+};
+
+}  // namespace trainctl

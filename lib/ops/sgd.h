@@ -1,0 +1,23 @@
+// SGD with momentum and decoupled decay; g = grad * clip_coefficient:
+//   b = momentum b + g;  p -= lr (b + weight_decay p)
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/step_state.h"
+
+namespace trainctl {
+
+struct Sgd {
+  Tensor parameter;  // [n] fp32, updated
+  Tensor gradient;   // [n] fp32
+  Tensor momentum;   // optional [n] fp32, updated; absent when coefficient is 0
+  Tensor compute;    // optional [n] bf16: the rounded new parameter
+  float coefficient = 0;
+  bool decay = false;
+  const StepState* state = nullptr;
+};
+
+void sgd(const OpContext& context, const Sgd& args);
+
+}  // namespace trainctl

@@ -1,0 +1,9 @@
+// The one place that knows which Catch2 is installed: version 2 (Debian 12) or 3.
+#pragma once
+
+#ifdef TRAINCTL_CATCH3
+#include <catch2/catch_all.hpp>
+using Catch::Approx;
+#else
+#include <catch2/catch.hpp>
+#endif

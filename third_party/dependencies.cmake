@@ -1,0 +1,31 @@
+# How each dependency is found. Versions, Debian and Ubuntu package names and why each is used: README.md here.
+find_package(Threads REQUIRED)
+find_package(spdlog 1.9 REQUIRED)
+find_package(yaml-cpp 0.7 REQUIRED)
+if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
+  add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
+endif()
+find_package(CLI11 2.1 REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(MPI REQUIRED COMPONENTS CXX)
+
+if(NOT TRAINCTL_PLAIN)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  find_package(dnnl 2.6 REQUIRED)
+endif()
+
+find_path(SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+add_library(trainctl_sentencepiece INTERFACE)
+target_include_directories(trainctl_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
+target_link_libraries(trainctl_sentencepiece INTERFACE ${SENTENCEPIECE_LIBRARY})
+
+# Catch2 2 is one header without a main; Catch2 3 is a library with one. tests/catch.h hides the difference.
+find_package(Catch2 REQUIRED)
+add_library(trainctl_catch INTERFACE)
+if(Catch2_VERSION VERSION_GREATER_EQUAL 3)
+  target_link_libraries(trainctl_catch INTERFACE Catch2::Catch2WithMain)
+  target_compile_definitions(trainctl_catch INTERFACE TRAINCTL_CATCH3)
+else()
+  target_link_libraries(trainctl_catch INTERFACE Catch2::Catch2)
+endif()
