@@ -18,6 +18,7 @@ enum class ExitCode : int {
   internal = 70,       // a bug of ours
   diverged = 71,       // the loss or a gradient became NaN or infinite
   io = 74,             // writing failed
+  interrupted = 75,    // a signal ended training early; the weights so far were written
   peer = 76,           // another rank failed, stopped or disagrees
   config = 78,         // the configuration is invalid
 };

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -19,9 +20,16 @@ thread_local int rank_of_thread = 0;
 thread_local int world_of_thread = 1;
 thread_local std::shared_ptr<spdlog::logger> file_of_thread;
 
+/// https://no-color.org: any value but the empty one means no colour.
+spdlog::color_mode color_mode() {
+  const char* choice = std::getenv("NO_COLOR");
+  const bool plain = choice != nullptr && *choice != 0;
+  return plain ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+}
+
 spdlog::logger& terminal() {
   static spdlog::logger logger = [] {
-    spdlog::logger made("trainctl", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    spdlog::logger made("trainctl", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode()));
     made.set_pattern("%^%v%$");
     made.set_level(spdlog::level::trace);
     return made;

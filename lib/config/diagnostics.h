@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trainctl {
@@ -13,11 +14,11 @@ namespace trainctl {
 struct Place {
   enum class Origin { file, set_option, preset, defaulted };
   Origin origin = Origin::defaulted;
-  std::string
-      file;  // for Origin::file; the argument text for set_option; the preset's name for preset
+  // for Origin::file; the argument text for set_option; the preset's name for preset
+  std::string file;
   int line = 0;
   int column = 0;
-  int end_column = 0;  // exclusive
+  int end_column = 0;  // exclusive; columns count characters, not bytes
   /// "gpt.yaml:3:14", "--set train.steps=x", "preset gpt2-124m", "default"
   std::string to_string() const;
 };
@@ -52,9 +53,16 @@ class Diagnostics {
   const std::vector<Diagnostic>& list() const { return list_; }
   /// By file, line, column; exact repeats dropped.
   void sort();
+  /// Replaces everything after the first `most` by one line that says how much was left out.
+  void keep_first(std::size_t most);
+  /// Keeps the text of a file, so that its lines can be shown under a message.
+  void add_source(const std::string& file, std::string text) { sources_[file] = std::move(text); }
+  /// The line that `place` points into, or "" where there is none.
+  std::string source_line(const Place& place) const;
 
  private:
   std::vector<Diagnostic> list_;
+  std::map<std::string, std::string> sources_;
 };
 
 /// Text with the source line and a caret, as compilers print; colours only when asked.

@@ -1,6 +1,6 @@
 // Which tokens a sample is: weighted blend of files, train/validation split, shuffling, all pure
 // functions of (seed, global sample index). A sample is seq_length + 1 consecutive tokens of a
-// split's stream.
+// split's stream: the tokens of one file that belong to the split, joined.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace trainctl {
 enum class Split { train, validation };
 
 struct SplitRule {
-  double fraction = 0;  // of each file that goes to validation
-  bool blocks = false;  // false: the last part; true: every (1/fraction)th block of 1024 tokens
+  double fraction = 0;  // of each file that goes to validation, in [0, 1]
+  /// false: the last part. true: every round(1/fraction)th block of 1024 tokens.
+  bool blocks = false;
 };
 
 struct SourceFile {
@@ -24,9 +25,11 @@ struct SourceFile {
   double weight = 1;
 };
 
+/// Reading samples is thread-safe.
 class Dataset {
  public:
-  /// Throws Error{bad_data} when a split has fewer than seq_length + 1 tokens, with the numbers.
+  /// Throws Error{bad_data} when a source of positive weight has fewer than seq_length + 1 tokens
+  /// in this split, with the numbers, and Error{config} for a weight that is negative or no number.
   Dataset(std::vector<SourceFile> sources, SplitRule rule, Split split, std::int64_t seq_length,
           std::uint64_t seed, bool shuffle);
   ~Dataset();
@@ -35,19 +38,21 @@ class Dataset {
 
   std::int64_t seq_length() const;
   std::int64_t tokens() const;  // of this split, all sources
-  /// Non-overlapping windows of this split: one epoch of a single source; what validation walks.
+  /// Windows of this split that share no label, all sources: what validation walks. Of N tokens in
+  /// one piece, (N - 1) / seq_length; with blocks, each block is cut into windows of its own (where
+  /// it holds one), the last of them scored in part.
   std::int64_t windows() const;
 
   struct Sample {
-    std::vector<std::int32_t> tokens;  // seq_length + 1
-    std::vector<std::int32_t>
-        document;  // seq_length: running number of the document within the sample
+    std::vector<std::int32_t> tokens;    // seq_length + 1
+    std::vector<std::int32_t> document;  // seq_length: number of each input's document, from 0
+    std::int64_t scored = 0;  // labels that count, from the first; tokens after them are 0
   };
-  /// Training: any index >= 0; epochs are shuffled apart, with a phase per epoch so that windows
-  /// differ; sources are chosen so that after n samples each has had within one of its weight's
-  /// share (Megatron's blending rule).
+  /// Training: any index >= 0. A source's epoch is each of its windows once, in an order and from a
+  /// starting token of its own (unless not shuffled); its last window ends with the stream. Sources
+  /// take turns so that after any n samples each has had within one of its share.
   void train_sample(std::int64_t index, Sample& out) const;
-  /// Window `index` of [0, windows()), in file order.
+  /// Window `index` of [0, windows()), in order of sources and places.
   void window(std::int64_t index, Sample& out) const;
 
  private:

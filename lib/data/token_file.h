@@ -1,6 +1,7 @@
 // Token files as read-only sequences of tokens and documents: Megatron .bin/.idx, llm.c .bin,
-// nanoGPT .bin (docs/formats.md). Memory-mapped; opening checks sizes and magic, reading checks
-// nothing twice.
+// nanoGPT .bin (docs/formats.md). The index is mapped; tokens come by positioned reads, so that
+// resident memory stays flat and a file that shrinks under us is an Error, not a signal. Opening
+// checks magic, sizes and the whole index. Reading is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +17,28 @@ enum class TokenFormat { megatron, llmc, nanogpt };
 
 class TokenFile {
  public:
-  /// `path`: a prefix with .bin and .idx, or one .bin file whose header tells llm.c from nanoGPT
-  /// (no header). Throws Error{missing_input} or Error{bad_data} that names the file, the offset
-  /// and what was expected there.
+  /// `path`: a prefix with .bin and .idx (either file of the pair names it too), or one .bin file
+  /// whose header tells llm.c from nanoGPT (no header). Throws Error{missing_input} or
+  /// Error{bad_data} that names the file, the offset and what was expected there.
   static TokenFile open(const std::filesystem::path& path);
   ~TokenFile();
   TokenFile(TokenFile&&) noexcept;
   TokenFile& operator=(TokenFile&&) noexcept;
 
   TokenFormat format() const;
+  /// The .bin file.
   const std::filesystem::path& path() const;
   int token_bytes() const;
-  std::int64_t tokens() const;     // of the whole file
+  std::int64_t tokens() const;     // of the whole file, at least 1
   std::int64_t sequences() const;  // 1 for formats without an index
   std::int64_t documents() const;
   /// First token of document `index`; document_start(documents()) == tokens().
   std::int64_t document_start(std::int64_t index) const;
-  /// Tokens [first, first + out.size()); must lie inside the file.
+  /// Tokens [first, first + out.size()); must lie inside the file. Values that no int32 holds come
+  /// out negative. Throws Error{bad_data} when the file has shrunk since it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
-  /// Throws Error{bad_data} with the first token >= vocab_size or < 0 and its offset.
+  /// Reads the whole file with thread_count() threads. Throws Error{bad_data} with the first token
+  /// >= vocab_size or < 0 and its offset.
   void check_vocabulary(std::int64_t vocab_size) const;
 
  private:

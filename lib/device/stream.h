@@ -47,6 +47,9 @@ class Stream {
   /// `name` appears in traces and error messages. CPU streams may be inline; CUDA streams are
   /// always queued.
   Stream(DeviceKind device, std::string name, Mode mode);
+  /// A stream over a queue that somebody else owns, under its own table, for example the messages
+  /// under way in a group: only what that table has may be called.
+  Stream(DeviceKind device, std::string name, const StreamApi& api, void* queue);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -55,13 +58,15 @@ class Stream {
   const std::string& name() const { return name_; }
 
   /// Runs host code in queue order (for CPU communication). The task may throw: the error is kept,
-  /// later tasks of this stream are skipped, and wait_host of any later ticket rethrows it.
+  /// later tasks of this stream are skipped, and wait_host of any later ticket rethrows it. Blocks
+  /// while the queue is full. A task must not enqueue on its own stream.
   void enqueue(const Task& task) { api_->enqueue(queue_, task); }
   void copy(const Tensor& to, const Tensor& from);  // same bytes
   void zero(const Tensor& to);
   Event record() const { return Event{this, api_->record(queue_)}; }
-  /// Later work of this stream starts after `event`. Does not block the host (but for an inline
-  /// stream).
+  /// Later work of this stream starts after `event`, and fails if that failed. Does not block the
+  /// host, but for an inline stream and for a CUDA stream that waits for a CPU event, where this is
+  /// wait_host without a deadline.
   void wait(const Event& event);
   void* native() const { return api_->native(queue_); }
 
@@ -77,6 +82,8 @@ class Stream {
   std::string name_;
   const StreamApi* api_;
   void* queue_;
+  bool run_inline_ = false;
+  bool owns_queue_ = true;
 };
 
 }  // namespace trainctl

@@ -4,6 +4,9 @@
 // gradient dw += dy^T x.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "device/tensor.h"
 #include "ops/context.h"
 
@@ -13,7 +16,7 @@ struct Matmul {
   Tensor a;     // [m, k], or [k, m] with transpose_a
   Tensor b;     // [k, n], or [n, k] with transpose_b
   Tensor c;     // [m, n]
-  Tensor bias;  // optional [n] fp32, added to every row; not with accumulate
+  Tensor bias{}; // optional [n] fp32, added to every row; not with accumulate
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
@@ -32,5 +35,10 @@ struct MatmulShape {
   DType operand, result;
   friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
+
+MatmulShape shape_of(const Matmul& args);
+
+/// From now on every matmul of the calling thread appends its shape to `list`; null ends that.
+void record_matmuls(std::vector<MatmulShape>* list);
 
 }  // namespace trainctl

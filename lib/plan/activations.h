@@ -20,7 +20,7 @@ enum class Lifetime : std::uint8_t {
 };
 
 struct ActivationSpec {
-  std::string name;  // "layers.3.attention.q", "backward.d_ffn"
+  std::string name;  // "layers.3.attention.q", "d_ffn"
   Shape shape;       // of this rank's shard, one micro-batch
   DType dtype = DType::f32;
   Lifetime lifetime = Lifetime::kept;
@@ -41,15 +41,17 @@ struct ActivationSpec {
 ///         (.mean rows: gpt2 only)
 ///         head.input [T,H] (the last block's output), head.norm [T,H], head.norm.mean/.rstd,
 ///         head.d_norm [T,H] (gradient from the fused head)
-///  transient: branch [T,H] (attention or MLP output before the residual), d_stream [T,H] (gradient
-///  of the
-///         residual stream), d_branch [T,H], d_norm [T,H], d_q [T,Q], d_k, d_v [T,K], d_context
-///         [T,Q], d_ffn [T,F], d_gate [T,F] (llama), head.logits [chunk, padded_vocab],
-///         head.row_max/.row_sum/.target [chunk] fp32
+///  transient: branch [T,H] (attention or MLP output before the residual), d_stream.0 d_stream.1
+///  [T,H]
+///         (gradient of the residual stream: unit u writes u % 2 and reads the other), d_middle,
+///         d_norm [T,H], d_branch.attention d_branch.mlp [T,H] (only with hidden_dropout), d_q
+///         [T,Q], d_k, d_v [T,K], d_context [T,Q], d_ffn [T,F], d_gate [T,F] (llama), head.logits
+///         [chunk, padded_vocab], head.row_max/.row_sum/.target [chunk] fp32
 std::vector<ActivationSpec> make_activations(const ModelShape& model, const Mesh& mesh,
                                              std::int64_t micro_batch_size, DType compute);
 
-/// Tokens per chunk of the fused head: logits of one chunk take at most 32 MiB, at least 64 tokens.
+/// Tokens per chunk of the fused head: a quarter of the tokens (large chunks keep the products
+/// fast), but logits of at most 256 MiB; never fewer than 64 tokens.
 std::int64_t head_chunk(const ModelShape& model, std::int64_t tokens, DType compute);
 
 }  // namespace trainctl

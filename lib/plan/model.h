@@ -34,7 +34,7 @@ struct ModelShape {
   std::int64_t kv_features() const { return kv_heads * head_dim; }
 };
 
-/// Fills defaults; checks nothing (check_model in plan/plan.cpp does, with positions).
+/// Fills defaults; checks nothing (check_model in plan/check.h does, with positions).
 ModelShape model_shape(const ModelConfig& config);
 
 }  // namespace trainctl

@@ -50,6 +50,12 @@ struct CollectiveUse {  // of one rank in one step
   std::int64_t bytes = 0;  // payload of all of them
 };
 
+struct RatePoint {  // of the preview: the update that follows `step` completed ones
+  std::int64_t step = 0;
+  double learning_rate = 0;
+  double weight_decay = 0;
+};
+
 struct Plan {
   Mesh mesh;
   ModelShape model;
@@ -65,18 +71,22 @@ struct Plan {
   MemoryEstimate memory;
   FlopsEstimate flops;
   std::vector<CollectiveUse> communication;
+  std::int64_t steps = 0;
+  std::vector<RatePoint> rates;  // at the corners of the schedule and between them
   std::uint64_t hash = 0;
 
   std::int64_t tokens_per_step() const;
   int units() const { return static_cast<int>(model.layers) + 2; }
 };
 
-/// Checks every rule across fields, adding to `diagnostics` with positions from `sources`; the plan
-/// is usable only if no error was added.
+/// Checks every rule across fields, adding to `diagnostics` with positions from `sources`. The plan
+/// is usable only if `diagnostics` then has no errors; otherwise it is empty. Throws
+/// Error{internal} if the schedule breaks its own rules.
 Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
                Diagnostics& diagnostics);
 
-/// Readable at a terminal; `rank` < 0 shows all ranks folded.
+/// Readable at a terminal; `rank` < 0 shows all ranks folded. Both throw Error{usage} when the
+/// world has no such rank.
 std::string print_table(const Plan& plan, std::int64_t rank);
 /// A versioned JSON document ("format_version": 1), documented in docs/plan-json.md.
 std::string print_json(const Plan& plan, std::int64_t rank);

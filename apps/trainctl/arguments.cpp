@@ -1,0 +1,192 @@
+#include "arguments.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "config/diagnostics.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+/// CLI11 takes the next word as a value even where that is an option, and reads "--config=" as if
+/// the value came with the next word.
+void check_values_present(const CLI::App& app, const Arguments& arguments) {
+  const std::vector<std::string> names = option_names(app);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word.size() > 3 && word.starts_with("--") && word.find('=') == word.size() - 1) {
+      refuse(app.get_name(), word.substr(0, word.size() - 1) + " has no value");
+    }
+    const CLI::Option* option = contains(names, word) ? app.get_option_no_throw(word) : nullptr;
+    if (option == nullptr || option->get_expected_min() * option->get_type_size() == 0) continue;
+    if (i + 1 == arguments.size()) refuse(app.get_name(), word + " has no value");
+    if (contains(names, arguments[i + 1])) {
+      refuse(app.get_name(), word + " has no value: the next word is " + arguments[i + 1]);
+    }
+  }
+}
+
+void check_extras(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) return;
+  const std::string word = extras.front().substr(0, extras.front().find('='));
+  const bool is_option = word.starts_with("-") && word != "-";
+  if (!is_option && extras.front().find('=') != std::string::npos &&
+      app.get_option_no_throw("--set") != nullptr) {
+    refuse(app.get_name(), "unexpected word '" + extras.front() + "'; did you mean '--set " +
+                               extras.front() + "'?");
+  }
+  if (!is_option) refuse(app.get_name(), "unexpected word '" + extras.front() + "'");
+  refuse_word(app.get_name(), "option", word, option_names(app));
+}
+
+void show_help(const CLI::App& app, const std::string& examples) {
+  print("Examples:\n" + examples + "\n" + app.help());
+}
+
+std::string overview(const std::string& program, const std::string& examples,
+                     const std::vector<Subcommand>& known) {
+  std::string text =
+      "Examples:\n" + examples + "\nUsage: " + program + " COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const Subcommand& command : known) {
+    std::string name = command.name;
+    name.resize(12, ' ');
+    text += "  " + name + command.summary + "\n";
+  }
+  return text + "\n'" + program + " COMMAND --help' shows the options of one command;\n" +
+         "--version prints the version; --no-color (or NO_COLOR=1) turns colours off.\n";
+}
+
+}  // namespace
+
+void refuse(const std::string& program, const std::string& message) {
+  throw Error(ExitCode::usage, program + ": " + message + " (see '" + program + " --help')");
+}
+
+void refuse_word(const std::string& program, const std::string& kind, const std::string& word,
+                 const std::vector<std::string>& known) {
+  const std::string close = nearest(word, known);
+  refuse(program, "unknown " + kind + " '" + word + "'" +
+                      (close.empty() ? std::string() : "; did you mean '" + close + "'?"));
+}
+
+bool parse_arguments(CLI::App& app, const Arguments& arguments, const std::string& examples) {
+  bool no_color = false;
+  app.add_flag("--no-color", no_color, "No colours, as with NO_COLOR=1");
+  app.get_formatter()->column_width(34);
+  app.allow_extras();
+  // Required options are checked below, after unknown words: a misspelt one should be named as
+  // such.
+  std::vector<CLI::Option*> required;
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_required()) required.push_back(option);
+  }
+  if (contains(arguments, "--help") || contains(arguments, "-h")) {
+    show_help(app, examples);
+    return false;
+  }
+  for (CLI::Option* option : required) option->required(false);
+  check_values_present(app, arguments);
+  try {
+    app.parse(Arguments(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& failure) {
+    refuse(app.get_name(), failure.what());
+  }
+  check_extras(app);
+  for (const CLI::Option* option : required) {
+    if (option->count() == 0) refuse(app.get_name(), option->get_name(true, true) + " is required");
+  }
+  if (no_color) setenv("NO_COLOR", "1", 1);
+  return true;
+}
+
+int run_subcommand(const std::string& program, const Arguments& arguments,
+                   const std::string& examples, const std::vector<Subcommand>& known) {
+  if (arguments.empty()) refuse(program, "a command is required");
+  const std::string& first = arguments.front();
+  if (first == "--help" || first == "-h" || (first == "help" && arguments.size() == 1)) {
+    print(overview(program, examples, known));
+    return 0;
+  }
+  const bool asks_help = first == "help";
+  const std::string& word = asks_help ? arguments[1] : first;
+  std::vector<std::string> names = {"help"};
+  for (const Subcommand& command : known) {
+    if (word == command.name) {
+      return command.run(asks_help ? Arguments{"--help"}
+                                   : Arguments(arguments.begin() + 1, arguments.end()));
+    }
+    names.push_back(command.name);
+  }
+  const bool is_option = word.starts_with("-");
+  if (is_option) names = {"--help", "--version", "--no-color"};
+  refuse_word(program, is_option ? "option" : "command", word, names);
+}
+
+CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::int64_t& target,
+                              const std::string& text, std::int64_t least, std::int64_t most) {
+  const auto read = [&app, &target, name, least, most](const std::string& value) {
+    const char* end = value.data() + value.size();
+    const auto [stop, status] = std::from_chars(value.data(), end, target);
+    if (status == std::errc() && stop == end && target >= least && target <= most) return;
+    std::string rule = "a whole number of at least " + std::to_string(least);
+    if (most != std::numeric_limits<std::int64_t>::max())
+      rule += ", at most " + std::to_string(most);
+    refuse(app.get_name(), name + " " + value + ": must be " + rule);
+  };
+  return app.add_option_function<std::string>(name, read, text)->type_name("N");
+}
+
+CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,
+                        const std::string& text, double least) {
+  const auto read = [&app, &target, name, least](const std::string& value) {
+    const char* end = value.data() + value.size();
+    const auto [stop, status] = std::from_chars(value.data(), end, target);
+    if (status == std::errc() && stop == end && std::isfinite(target) && target >= least) return;
+    refuse(app.get_name(),
+           name + " " + value + ": must be a number of at least " + CLI::detail::to_string(least));
+  };
+  return app.add_option_function<std::string>(name, read, text)->type_name("X");
+}
+
+void add_config_options(CLI::App& app, std::string& config, std::vector<std::string>& set_options) {
+  app.add_option("--config", config, "The YAML file that describes the run")
+      ->required()
+      ->type_name("FILE");
+  app.add_option("--set", set_options, "Replaces one value, for example train.steps=10; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("PATH=VALUE");
+}
+
+void add_format(CLI::App& app, std::string& format, const std::vector<std::string>& known) {
+  std::string choices;
+  for (const std::string& name : known) choices += (choices.empty() ? "" : "|") + name;
+  const auto read = [&app, &format, known, choices](const std::string& value) {
+    if (!contains(known, value)) {
+      refuse(app.get_name(), "--format " + value + ": must be " + choices);
+    }
+    format = value;
+  };
+  app.add_option_function<std::string>("--format", read, "Default: " + known.front())
+      ->type_name(choices);
+}
+
+}  // namespace trainctl

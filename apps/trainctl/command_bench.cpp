@@ -1,0 +1,61 @@
+// trainctl bench step | ops: where the time of a training step goes on this machine.
+#include <iostream>
+
+#include "commands.h"
+#include "engine/bench.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  trainctl bench step --config configs/gpt2-124m.yaml\n"
+    "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
+    "15\n"
+    "  trainctl bench ops --config configs/gpt2-124m.yaml\n";
+
+/// What both kinds take; false if only the help was wanted.
+bool read_request(CLI::App& app, const Arguments& arguments, BenchRequest& request) {
+  std::string config;
+  std::string format = "table";
+  add_config_options(app, config, request.set_options);
+  add_format(app, format, {"table", "json"});
+  if (!parse_arguments(app, arguments, examples)) return false;
+  request.config = config;
+  request.json = format == "json";
+  return true;
+}
+
+int run_step(const Arguments& arguments) {
+  CLI::App app("Alternates training steps with a replay of their matrix products.",
+               "trainctl bench step");
+  std::int64_t pairs = 7;
+  BenchRequest request;
+  add_whole_number(app, "--pairs", pairs, "How many of each, in turns; default 7", 1, 1'000'000);
+  if (!read_request(app, arguments, request)) return 0;
+  request.pairs = static_cast<int>(pairs);
+  bench_step(request, std::cout);
+  finish_output();
+  return 0;
+}
+
+int run_ops(const Arguments& arguments) {
+  CLI::App app("Times each operation of the model against what the machine can do.",
+               "trainctl bench ops");
+  BenchRequest request;
+  if (!read_request(app, arguments, request)) return 0;
+  bench_ops(request, std::cout);
+  finish_output();
+  return 0;
+}
+
+}  // namespace
+
+int run_bench(const Arguments& arguments) {
+  return run_subcommand("trainctl bench", arguments, examples,
+                        {{"step", "A training step against its matrix products", run_step},
+                         {"ops", "Each operation against the machine's ceiling", run_ops}});
+}
+
+}  // namespace trainctl

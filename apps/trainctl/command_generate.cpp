@@ -1,0 +1,45 @@
+// trainctl generate: continues a text with a trained model.
+#include <iostream>
+
+#include "commands.h"
+#include "engine/generate.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  trainctl generate --run runs/quickstart --prompt 'The license' --max-tokens 200\n"
+    "  trainctl generate --run runs/quickstart --prompt 'You may' --max-tokens 80 --temperature "
+    "0\n";
+
+}  // namespace
+
+int run_generate(const Arguments& arguments) {
+  CLI::App app("Continues a text with the weights of a run.", "trainctl generate");
+  std::string run;
+  GenerateRequest request;
+  std::int64_t max_tokens = 0;
+  std::int64_t top_k = 0;
+  std::int64_t seed = 1;
+  double temperature = 1.0;
+  app.add_option("--run", run, "The run's output folder")->required()->type_name("DIR");
+  app.add_option("--prompt", request.prompt, "The text to continue")->required()->type_name("TEXT");
+  add_whole_number(app, "--max-tokens", max_tokens, "How many tokens to add", 1)->required();
+  add_number(app, "--temperature", temperature, "0 always takes the likeliest token; default 1", 0);
+  add_whole_number(app, "--top-k", top_k, "Choose among the K likeliest; default 0: all", 0);
+  add_whole_number(app, "--seed", seed, "The same seed gives the same text; default 1", 0);
+  if (!parse_arguments(app, arguments, examples)) return 0;
+
+  request.run_dir = run;
+  request.max_tokens = max_tokens;
+  request.top_k = top_k;
+  request.seed = static_cast<std::uint64_t>(seed);
+  request.temperature = temperature;
+  generate(request, std::cout);
+  finish_output();
+  return 0;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,60 @@
+// trainctl train: hands the file and the options to the engine.
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "comm/world.h"
+#include "commands.h"
+#include "engine/run.h"
+#include "execute.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
+    "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
+    "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
+
+/// OpenMP threads of ranks that share cores must sleep while they wait, or they take the cores from
+/// each other. The OpenMP library reads this variable when it is loaded, before main: so it is set
+/// and the program starts over, once (about a millisecond).
+void let_idle_threads_sleep(int ranks, const Arguments& arguments) {
+  if (ranks < 2 || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  Arguments words = {"train"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  log_warning("cannot restart with OMP_WAIT_POLICY=passive: " + execute(own_path(), words));
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  CLI::App app(
+      "Trains a model. Under mpirun each process is a rank; alone it is one rank, or N with "
+      "--local-ranks.",
+      "trainctl train");
+  std::string config;
+  std::string output;
+  std::int64_t steps = 0;
+  std::int64_t local_ranks = 0;
+  TrainRequest request;
+  add_config_options(app, config, request.set_options);
+  add_whole_number(app, "--steps", steps, "The same as --set train.steps=N", 1);
+  app.add_option("--output", output, "The same as --set output.dir=DIR")->type_name("DIR");
+  add_whole_number(app, "--local-ranks", local_ranks, "Ranks as threads of this one process", 1,
+                   1024);
+  if (!parse_arguments(app, arguments, examples)) return 0;
+
+  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), arguments);
+  request.config = config;
+  request.color = color_on_stderr();
+  request.local_ranks = static_cast<int>(local_ranks);
+  if (steps > 0) request.set_options.push_back("train.steps=" + std::to_string(steps));
+  if (!output.empty()) request.set_options.push_back("output.dir=" + output);
+  return run_training(request);
+}
+
+}  // namespace trainctl

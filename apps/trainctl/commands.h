@@ -1,0 +1,18 @@
+// One function per command: takes the words after the command's name, returns the exit code,
+// throws Error.
+#pragma once
+
+#include "arguments.h"
+
+namespace trainctl {
+
+int run_train(const Arguments& arguments);
+int run_launch(const Arguments& arguments);
+int run_validate(const Arguments& arguments);
+int run_plan(const Arguments& arguments);
+int run_data(const Arguments& arguments);
+int run_generate(const Arguments& arguments);
+int run_bench(const Arguments& arguments);
+int run_schema(const Arguments& arguments);
+
+}  // namespace trainctl

@@ -1,0 +1,23 @@
+// Other programs: asking one a question, and becoming one.
+#pragma once
+
+#include <string>
+
+#include "arguments.h"
+
+namespace trainctl {
+
+/// Replaces this process by `program` (looked up in PATH unless it holds a slash); `words` follow
+/// the program's name. Returns only if that failed, with the reason.
+std::string execute(const std::string& program, const Arguments& words);
+
+/// What `program words...` prints on both outputs, at most 64 KiB; "" if it cannot be started.
+std::string output_of(const std::string& program, const Arguments& words);
+
+/// The words as one line for a POSIX shell.
+std::string shell_line(const Arguments& words);
+
+/// The absolute path of this program.
+std::string own_path();
+
+}  // namespace trainctl

@@ -1,0 +1,70 @@
+// trainctl: chooses the command, and is the only place that turns a failure into an exit code.
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "commands.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  trainctl validate --config configs/gpt.yaml\n"
+    "  trainctl plan --config configs/gpt.yaml --world-size 8\n"
+    "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
+    "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n"
+    "  trainctl launch -n 8 -- train --config configs/gpt.yaml\n"
+    "  trainctl generate --run runs/quickstart --prompt 'The license' --max-tokens 200\n";
+
+int dispatch(Arguments arguments) {
+  while (!arguments.empty() && arguments.front() == "--no-color") {
+    setenv("NO_COLOR", "1", 1);
+    arguments.erase(arguments.begin());
+  }
+  if (!arguments.empty() && arguments.front() == "--version") {
+    print(std::string("trainctl ") + TRAINCTL_VERSION + "\n");
+    return 0;
+  }
+  return run_subcommand(
+      "trainctl", arguments, examples,
+      {{"train", "Train a model from a YAML file", run_train},
+       {"launch", "Start train over MPI with the right mpirun line", run_launch},
+       {"validate", "Check a YAML file without starting anything", run_validate},
+       {"plan", "Show what a run would do: memory, communication, steps", run_plan},
+       {"data", "Build and inspect token files", run_data},
+       {"generate", "Continue a text with a trained model", run_generate},
+       {"bench", "Measure a training step or the single operations", run_bench},
+       {"schema", "Every key of the YAML file, for editors or for people", run_schema}});
+}
+
+int report(const std::string& message, ExitCode code) {
+  log_error(message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+}  // namespace trainctl
+
+int main(int argc, char** argv) {
+  using namespace trainctl;
+  // A closed pipe is seen as a failed write instead, which print() reports.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return dispatch(Arguments(argv + 1, argv + argc));
+  } catch (const OutputClosed&) {
+    return static_cast<int>(ExitCode::ok);
+  } catch (const Error& failure) {
+    return report(failure.what(), failure.code());
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", ExitCode::internal);
+  } catch (const std::exception& failure) {
+    return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
+  }
+}

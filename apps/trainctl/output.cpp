@@ -1,0 +1,60 @@
+#include "output.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "base/error.h"
+
+namespace trainctl {
+
+namespace {
+
+[[noreturn]] void output_failed(int reason) {
+  if (reason == EPIPE) throw OutputClosed{};
+  throw Error(ExitCode::io,
+              "cannot write to standard output: " + std::string(std::strerror(reason)));
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) output_failed(errno);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::string with_newline(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text + "\n";
+}
+
+void print_message(std::string_view text) {
+  if (text.empty()) return;
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (!text.ends_with('\n')) std::fputc('\n', stderr);
+}
+
+void finish_output() {
+  errno = 0;
+  std::cout.flush();
+  if (!std::cout) output_failed(errno != 0 ? errno : EIO);
+}
+
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+bool color_on_stderr() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return stderr_is_terminal() && (no_color == nullptr || *no_color == '\0') &&
+         terminal != nullptr && std::strcmp(terminal, "dumb") != 0;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,30 @@
+// Standard output for data, and what the terminal can show.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trainctl {
+
+/// The reader of standard output has gone (`trainctl plan ... | head`): nothing is left to say.
+struct OutputClosed {};
+
+/// Writes data to standard output at once. Throws Error{io} when it cannot be written, OutputClosed
+/// when nobody reads it any more.
+void print(std::string_view text);
+
+/// The text, ending in exactly one newline.
+std::string with_newline(std::string text);
+
+/// Writes an already formatted message (diagnostics) to stderr.
+void print_message(std::string_view text);
+
+/// Flushes std::cout, with the same failures; for commands that stream through it.
+void finish_output();
+
+/// Whether messages on stderr may carry colours: a terminal, and neither NO_COLOR nor TERM=dumb.
+bool color_on_stderr();
+
+bool stderr_is_terminal();
+
+}  // namespace trainctl

@@ -1,0 +1,44 @@
+#include "planned.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace trainctl {
+
+namespace {
+
+std::int64_t world_size_of(const ParallelConfig& parallel) {
+  return std::max<std::int64_t>(1,
+                                parallel.device_num.value_or(parallel.data_parallel.value_or(1)));
+}
+
+}  // namespace
+
+void add_plan_options(CLI::App& app, PlanRequest& request) {
+  constexpr std::int64_t most_ranks = 1'000'000;
+  add_config_options(app, request.config, request.set_options);
+  add_whole_number(app, "--world-size", request.world_size,
+                   "Number of ranks; default: what the file's parallel section says, else 1", 1,
+                   most_ranks);
+  add_whole_number(app, "--ranks-per-host", request.ranks_per_host,
+                   "Ranks on each machine; default: all of them, at most 8", 1, most_ranks);
+}
+
+Planned plan_config(const PlanRequest& request) {
+  Planned planned;
+  planned.read = read_config(request.config, request.set_options);
+  ReadResult& read = planned.read;
+  Site& site = planned.site;
+  site.world_size =
+      request.world_size > 0 ? request.world_size : world_size_of(read.config.parallel);
+  site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
+                                                   : std::min<std::int64_t>(site.world_size, 8);
+  site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
+  if (planned.ok()) {
+    planned.plan = make_plan(read.config, site, read.sources, read.diagnostics);
+  }
+  read.diagnostics.sort();
+  return planned;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,34 @@
+// What validate and plan share: from a YAML file and a world size to a Plan with its diagnostics.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "arguments.h"
+#include "config/read.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct PlanRequest {
+  std::string config;
+  std::vector<std::string> set_options;
+  std::int64_t world_size = 0;      // 0: what the config says, else 1
+  std::int64_t ranks_per_host = 0;  // 0: all of them, at most 8
+};
+
+/// --config, --set, --world-size, --ranks-per-host.
+void add_plan_options(CLI::App& app, PlanRequest& request);
+
+struct Planned {
+  ReadResult read;
+  Site site;
+  Plan plan;  // usable only if ok()
+  bool ok() const { return !read.diagnostics.has_errors(); }
+};
+
+/// Throws Error{missing_input} where the file cannot be read. Diagnostics come sorted.
+Planned plan_config(const PlanRequest& request);
+
+}  // namespace trainctl

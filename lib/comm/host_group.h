@@ -1,0 +1,94 @@
+// What all groups of host memory share: the checks of the arguments, queueing, and the text of a
+// wait that took too long. A wire (threads, MPI) writes the blocking operations below.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+#include "comm/group.h"
+#include "comm/posted.h"
+
+namespace trainctl {
+
+class HostGroup : public Group {
+ public:
+  /// `ranks` are the members' world ranks, `rank` is this member's place among them.
+  HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline);
+
+  int rank() const final { return rank_; }
+  int size() const final { return static_cast<int>(ranks_.size()); }
+  const std::string& name() const final { return name_; }
+
+  void all_reduce(const Tensor& data, Stream& stream) final;
+  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) final;
+  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) final;
+  void broadcast(const Tensor& data, int root, Stream& stream) final;
+  void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                  const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                  Stream& stream) final;
+  Event send(const Tensor& data, int to, int tag, Stream& stream) final;
+  Event receive(const Tensor& data, int from, int tag, Stream& stream) final;
+  void barrier(Stream& stream) final;
+
+  /// Throws Error{peer} when the world has already failed.
+  virtual void check_world() const {}
+  /// "all_reduce 'dp' waited 30.0 s for rank 3 (host x)". `missing` are ranks of the group.
+  std::string late_text(const char* operation, double waited, std::span<const int> missing) const;
+
+ protected:
+  struct Counts {
+    std::vector<std::int64_t> send;
+    std::vector<std::int64_t> receive;
+  };
+  struct Message {
+    Tensor data;
+    int peer;
+    int tag;
+    bool sends;
+    std::uint64_t ticket;
+  };
+
+  // Each runs where the stream runs it and returns when this rank's part is complete.
+  virtual void do_all_reduce(const Tensor& data) = 0;
+  virtual void do_reduce_scatter(const Tensor& data, const Tensor& shard) = 0;
+  virtual void do_all_gather(const Tensor& shard, const Tensor& data) = 0;
+  virtual void do_broadcast(const Tensor& data, int root) = 0;
+  virtual void do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) = 0;
+  virtual void do_barrier() = 0;
+  /// Calls begin() of posted() at once and finish() when the message has been taken.
+  virtual void post(const Message& message) = 0;
+
+  /// "rank 3 (host x)"
+  virtual std::string describe(int rank) const = 0;
+  /// More that helps whoever reads about a late rank; may be empty.
+  virtual std::string remarks() const { return ""; }
+
+  Posted& posted() { return posted_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  double deadline() const { return deadline_; }
+
+ private:
+  class InUse;
+  Event post_from(const Message& message, Stream& stream);
+  Counts* borrow_counts(std::span<const std::int64_t> send, std::span<const std::int64_t> receive);
+  void give_back(Counts* counts);
+  [[noreturn]] void refuse(const char* operation, const std::string& rule) const;
+  void require_host(const char* operation, const Tensor& data) const;
+  void require_sum(const char* operation, const Tensor& data) const;
+  void require_whole(const char* operation, const Tensor& data, const Tensor& shard) const;
+  void require_counts(const char* side, std::span<const std::int64_t> counts,
+                      const Tensor& data) const;
+
+  const std::string name_;
+  const std::vector<int> ranks_;
+  const int rank_;
+  const double deadline_;
+  std::atomic<bool> in_use_{false};
+  std::mutex counts_mutex_;
+  std::deque<Counts> counts_;  // grows to as many all_to_all as were ever queued at once
+  std::vector<Counts*> free_counts_;
+  Posted posted_;
+};
+
+}  // namespace trainctl

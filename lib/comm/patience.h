@@ -1,0 +1,35 @@
+// How long a wait has lasted, as its own process saw it: a pause in which this process did not run
+// either (stopped, suspended) counts little, so that a rank that wakes up does not blame the
+// others.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace trainctl {
+
+class Patience {
+ public:
+  explicit Patience(double seconds) : limit_(seconds), last_(Clock::now()) {}
+
+  /// To be asked several times per second while waiting.
+  bool over() {
+    const Clock::time_point now = Clock::now();
+    const double passed = std::chrono::duration<double>(now - last_).count();
+    waited_ += std::min(passed, longest_step);
+    last_ = now;
+    return waited_ >= limit_;
+  }
+  double waited() const { return waited_; }
+  double left() const { return std::max(0.0, limit_ - waited_); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double longest_step = 0.5;
+
+  double limit_;
+  double waited_ = 0;
+  Clock::time_point last_;
+};
+
+}  // namespace trainctl

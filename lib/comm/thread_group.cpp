@@ -1,0 +1,239 @@
+#include "comm/thread_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/patience.h"
+#include "comm/sum.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double slice_seconds = 0.05;  // between two looks at the clock and the world's health
+constexpr std::int64_t part_unit = 16;  // parts of an all_reduce start at whole cache lines
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }
+
+}  // namespace
+
+ThreadMeeting::ThreadMeeting(int size)
+    : arrivals(static_cast<std::size_t>(size)),
+      parts(static_cast<std::size_t>(size)),
+      wire_free(static_cast<std::size_t>(size)) {
+  letters.reserve(256);
+}
+
+ThreadGroup::ThreadGroup(std::string name, std::vector<int> ranks, int rank, ThreadShared& shared,
+                         ThreadMeeting& meeting)
+    : HostGroup(std::move(name), std::move(ranks), rank, shared.options.deadline_seconds),
+      shared_(shared),
+      meeting_(meeting),
+      sources_(static_cast<std::size_t>(size())) {}
+
+ThreadGroup::~ThreadGroup() {
+  const std::lock_guard lock(meeting_.mutex);
+  std::erase_if(meeting_.letters,
+                [this](const ThreadMeeting::Letter& letter) { return letter.owner == &posted(); });
+}
+
+std::string ThreadGroup::describe(int rank) const {
+  return "rank " + std::to_string(ranks()[static_cast<std::size_t>(rank)]) + " (host " +
+         shared_.host + ", a thread)";
+}
+
+/// Returns when all members have come to as many meetings as this one.
+void ThreadGroup::meet(const char* operation) {
+  std::unique_lock lock(meeting_.mutex);
+  const std::uint64_t mine = ++meeting_.arrivals[static_cast<std::size_t>(rank())];
+  const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
+  if (all_came()) meeting_.changed.notify_all();
+  Patience patience(deadline());
+  while (meeting_.failure.empty() && !all_came()) {
+    shared_.check();
+    if (patience.over()) {
+      meeting_.failure = late_text(operation, patience.waited(), missing_from(mine));
+      meeting_.changed.notify_all();
+      break;
+    }
+    const double slice = std::min(slice_seconds, patience.left());
+    meeting_.changed.wait_for(lock, std::chrono::duration<double>(slice));
+  }
+  if (!meeting_.failure.empty()) throw Error(ExitCode::peer, meeting_.failure);
+}
+
+std::vector<int> ThreadGroup::missing_from(std::uint64_t meeting) const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (meeting_.arrivals[static_cast<std::size_t>(rank)] < meeting) missing.push_back(rank);
+  }
+  return missing;
+}
+
+ThreadGroup::Clock::time_point ThreadGroup::show_and_meet(const ThreadMeeting::Part& part) {
+  meeting_.parts[static_cast<std::size_t>(rank())] = part;
+  meet(part.operation);
+  require_same_parts(part);
+  return Clock::now();
+}
+
+void ThreadGroup::require_same_parts(const ThreadMeeting::Part& mine) const {
+  for (int other = 0; other < size(); ++other) {
+    const ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(other)];
+    const bool same_call = std::strcmp(part.operation, mine.operation) == 0;
+    if (same_call && (part.bytes == mine.bytes || mine.counts != nullptr)) continue;
+    throw Error(ExitCode::peer,
+                "'" + name() + "': " + describe(other) + " calls " + part.operation + " with " +
+                    std::to_string(part.bytes) + " bytes, rank " +
+                    std::to_string(ranks()[static_cast<std::size_t>(rank())]) + " calls " +
+                    mine.operation + " with " + std::to_string(mine.bytes));
+  }
+}
+
+/// Sleeps until the emulated wire would have carried this rank's messages.
+void ThreadGroup::spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const {
+  const double seconds = static_cast<double>(messages) * shared_.options.wire_alpha_seconds +
+                         static_cast<double>(bytes) * shared_.options.wire_beta_seconds_per_byte;
+  if (seconds <= 0) return;
+  std::this_thread::sleep_until(
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+}
+
+/// out = the sum of elements [begin, begin + count) of what all ranks show.
+void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype) {
+  for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
+    sources_[rank] = meeting_.parts[rank].data + begin * size_of(dtype);
+  }
+  sum_in_rank_order(out, sources_, count, dtype);
+}
+
+void ThreadGroup::do_all_reduce(const Tensor& data) {
+  const std::int64_t count = data.numel();
+  const std::int64_t element = size_of(data.dtype);
+  const std::int64_t units = (count + part_unit - 1) / part_unit;
+  const auto begin_of = [&](int rank) {
+    return std::min(count, units * rank / size() * part_unit);
+  };
+  const auto start = show_and_meet({"all_reduce", bytes_of(data), data.bytes(), nullptr});
+  // Others read this rank's elements outside its own shard only, so the sum may be in place.
+  const std::int64_t mine = begin_of(rank());
+  sum_shard(bytes_of(data) + mine * element, mine, begin_of(rank() + 1) - mine, data.dtype);
+  meet("all_reduce");
+  for (int other = 0; other < size(); ++other) {
+    const std::int64_t place = begin_of(other) * element;
+    copy_bytes(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
+               begin_of(other + 1) * element - place);
+  }
+  spend(start, 2 * (size() - 1), 2 * (data.bytes() - data.bytes() / size()));
+  meet("all_reduce");
+}
+
+void ThreadGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
+  const auto start = show_and_meet({"reduce_scatter", bytes_of(data), data.bytes(), nullptr});
+  sum_shard(shard.data, rank() * shard.numel(), shard.numel(), shard.dtype);
+  spend(start, size() - 1, (size() - 1) * shard.bytes());
+  meet("reduce_scatter");
+}
+
+void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
+  const auto start = show_and_meet({"all_gather", bytes_of(shard), shard.bytes(), nullptr});
+  for (int other = 0; other < size(); ++other) {
+    copy_bytes(bytes_of(data) + other * shard.bytes(),
+               meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
+  }
+  spend(start, size() - 1, (size() - 1) * shard.bytes());
+  meet("all_gather");
+}
+
+void ThreadGroup::do_broadcast(const Tensor& data, int root) {
+  const auto start = show_and_meet({"broadcast", bytes_of(data), data.bytes(), nullptr});
+  copy_bytes(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
+  spend(start, 1, data.bytes());
+  meet("broadcast");
+}
+
+void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) {
+  const std::int64_t element = size_of(send.dtype);
+  const auto start =
+      show_and_meet({"all_to_all", bytes_of(send), send.bytes(), counts.send.data()});
+  std::byte* place = bytes_of(receive);
+  std::string mismatch;
+  for (int other = 0; other < size(); ++other) {
+    const ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(other)];
+    const std::int64_t expected = counts.receive[static_cast<std::size_t>(other)];
+    const std::int64_t sent = part.counts[rank()];
+    if (sent != expected && mismatch.empty()) {
+      mismatch = "all_to_all '" + name() + "': " + describe(other) + " sends " +
+                 std::to_string(sent) + " elements where " + std::to_string(expected) +
+                 " are expected";
+    }
+    const std::int64_t before = std::accumulate(part.counts, part.counts + rank(), std::int64_t{0});
+    copy_bytes(place, part.data + before * element, std::min(sent, expected) * element);
+    place += expected * element;
+  }
+  spend(start, size() - 1, std::max(send.bytes(), receive.bytes()));
+  meet("all_to_all");
+  // Only now, when nobody reads this rank's buffers any more.
+  if (!mismatch.empty()) throw Error(ExitCode::peer, mismatch);
+}
+
+void ThreadGroup::do_barrier() {
+  const auto start = show_and_meet({"barrier", nullptr, 0, nullptr});
+  spend(start, 1, 0);
+  meet("barrier");
+}
+
+void ThreadGroup::post(const Message& message) {
+  const int from = message.sends ? rank() : message.peer;
+  const int to = message.sends ? message.peer : rank();
+  const ThreadMeeting::Letter letter{.data = message.data,
+                                     .from = from,
+                                     .to = to,
+                                     .tag = message.tag,
+                                     .sends = message.sends,
+                                     .ticket = message.ticket,
+                                     .owner = &posted()};
+  // Under the lock until the bytes are across: whoever leaves withdraws its letters first.
+  const std::lock_guard lock(meeting_.mutex);
+  posted().begin(message.ticket, 1);
+  auto& letters = meeting_.letters;
+  const auto match = std::ranges::find_if(letters, [&](const ThreadMeeting::Letter& other) {
+    return other.sends != letter.sends && other.from == from && other.to == to &&
+           other.tag == letter.tag;
+  });
+  if (match == letters.end()) {
+    letters.push_back(letter);
+    return;
+  }
+  const ThreadMeeting::Letter other = *match;
+  letters.erase(match);
+  deliver(letter, other);
+}
+
+void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match) {
+  const ThreadMeeting::Letter& sent = letter.sends ? letter : match;
+  const ThreadMeeting::Letter& received = letter.sends ? match : letter;
+  if (sent.data.bytes() != received.data.bytes()) {
+    throw Error(ExitCode::peer, "receive '" + name() + "': " + describe(sent.from) + " sends " +
+                                    std::to_string(sent.data.bytes()) + " bytes where " +
+                                    std::to_string(received.data.bytes()) + " are expected");
+  }
+  copy_bytes(bytes_of(received.data), bytes_of(sent.data), sent.data.bytes());
+  auto& wire_free = meeting_.wire_free[static_cast<std::size_t>(sent.from)];
+  const double seconds =
+      shared_.options.wire_alpha_seconds +
+      static_cast<double>(sent.data.bytes()) * shared_.options.wire_beta_seconds_per_byte;
+  wire_free = std::max(wire_free, Clock::now()) +
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  sent.owner->finish(sent.ticket, wire_free);
+  received.owner->finish(received.ticket, wire_free);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,40 @@
+#include <bit>
+
+#include "comm/group.h"
+
+namespace trainctl {
+
+namespace {
+
+template <class T>
+std::vector<T> gather_typed(Group& group, T value) {
+  Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
+  std::vector<T> values(static_cast<std::size_t>(group.size()));
+  group.all_gather(host_tensor(&value, 1), host_tensor(values.data(), group.size()), stream);
+  stream.synchronize();
+  return values;
+}
+
+}  // namespace
+
+std::vector<double> gather_values(Group& group, double value) {
+  return gather_typed<double>(group, value);
+}
+
+std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value) {
+  const auto gathered = gather_typed<std::int64_t>(group, std::bit_cast<std::int64_t>(value));
+  return {gathered.begin(), gathered.end()};
+}
+
+void broadcast_bytes(Group& group, std::string& bytes, int root) {
+  Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
+  std::int64_t length = std::ssize(bytes);
+  group.broadcast(host_tensor(&length, 1), root, stream);
+  stream.synchronize();
+  bytes.resize(static_cast<std::size_t>(length));
+  auto* data = reinterpret_cast<std::uint8_t*>(bytes.data());
+  group.broadcast(host_tensor(data, length), root, stream);
+  stream.synchronize();
+}
+
+}  // namespace trainctl

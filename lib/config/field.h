@@ -1,0 +1,81 @@
+// What a field list says about one key: its name, meaning, and the rule for its value. The lists
+// themselves are in fields.h.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace trainctl {
+
+/// The values a number may have; for a string, the lengths.
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool above_least = false;  // least itself is excluded
+  bool below_most = false;   // most itself is excluded
+
+  constexpr bool has_least() const { return least > -std::numeric_limits<double>::infinity(); }
+  constexpr bool has_most() const { return most < std::numeric_limits<double>::infinity(); }
+  constexpr bool holds(double value) const {
+    return (above_least ? value > least : value >= least) &&
+           (below_most ? value < most : value <= most);
+  }
+  /// "1 to 64", "at least 0 and below 1", "" without limits.
+  std::string to_string() const;
+};
+
+/// One key of a section. Built in place: field("steps", "...").from(1).required().
+struct Field {
+  std::string_view key;
+  std::string_view meaning;       // one line for the reference page
+  std::string_view unset_note;    // what holds when an optional is not given
+  std::string_view string_words;  // for strings: "cpu|cuda"; a word that ends in ':' is a prefix
+  Range range;
+  bool is_required = false;
+
+  constexpr Field from(double least) const {
+    Field copy = *this;
+    copy.range.least = least;
+    return copy;
+  }
+  constexpr Field to(double most) const {
+    Field copy = *this;
+    copy.range.most = most;
+    return copy;
+  }
+  constexpr Field above(double least) const {
+    Field copy = from(least);
+    copy.range.above_least = true;
+    return copy;
+  }
+  constexpr Field below(double most) const {
+    Field copy = to(most);
+    copy.range.below_most = true;
+    return copy;
+  }
+  constexpr Field required() const {
+    Field copy = *this;
+    copy.is_required = true;
+    return copy;
+  }
+  constexpr Field unset(std::string_view note) const {
+    Field copy = *this;
+    copy.unset_note = note;
+    return copy;
+  }
+  constexpr Field one_of(std::string_view words) const {
+    Field copy = *this;
+    copy.string_words = words;
+    return copy;
+  }
+};
+
+constexpr Field field(std::string_view key, std::string_view meaning) {
+  Field made;
+  made.key = key;
+  made.meaning = meaning;
+  return made;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,130 @@
+#include "config/reference.h"
+
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "config/fields.h"
+#include "config/read.h"
+#include "config/values.h"
+
+namespace trainctl {
+namespace {
+
+std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
+
+template <class Value>
+std::string type_of(const Field& field) {
+  if constexpr (std::is_enum_v<Value>) return "word";
+  if constexpr (std::is_same_v<Value, bool>) return "true or false";
+  if constexpr (std::is_integral_v<Value>) return "whole number";
+  if constexpr (std::is_floating_point_v<Value>) return "number";
+  return field.string_words.empty() ? "string" : "word";
+}
+
+template <class Value>
+std::string range_of(const Field& field) {
+  std::string listed;
+  if constexpr (std::is_enum_v<Value>) {
+    for (const Word& word : words_of<Value>) {
+      if (word.standing == Word::Standing::alias) continue;
+      const bool later = word.standing == Word::Standing::not_built;
+      listed += (listed.empty() ? "" : ", ") + code(word.text) + (later ? " (not built yet)" : "");
+    }
+    return listed;
+  }
+  if constexpr (std::is_same_v<Value, std::string>) {
+    for (const std::string& word : split_words(field.string_words)) {
+      listed += (listed.empty() ? "" : ", ") + code(word + (word.ends_with(':') ? "NAME" : ""));
+    }
+    return listed.empty() && field.range.has_least() ? "not empty" : listed;
+  }
+  if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
+  return field.range.to_string();
+}
+
+template <class Value>
+std::string default_of(const Value& value) {
+  if constexpr (std::is_enum_v<Value>) {
+    return code(word_of(value));
+  } else {
+    return code(write_value(value));
+  }
+}
+
+/// The visitor that writes one section's table; nested sections follow it.
+class TableWriter {
+ public:
+  explicit TableWriter(std::string path) : path_(std::move(path)) {}
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    row(field, type_of<Value>(field), field.is_required ? "**required**" : default_of(value),
+        range_of<Value>(field));
+  }
+  template <class Value>
+  void operator()(const std::optional<Value>&, const Field& field) {
+    row(field, type_of<Value>(field), std::string(field.unset_note), range_of<Value>(field));
+  }
+  void operator()(const std::vector<DataSource>&, const Field& field) {
+    row(field, "string or list", "**required**", "at least one path");
+    const DataSource source;
+    nested(source, path_ + "." + std::string(field.key) + "[]", "One of several sources");
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    const std::string path = (path_.empty() ? "" : path_ + ".") + std::string(field.key);
+    if (!path_.empty()) row(field, "map", "", "");
+    nested(value, path, field.meaning);
+  }
+
+  std::string text() const {
+    if (rows_.empty()) return nested_;
+    return "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n" + rows_ + "\n" +
+           nested_;
+  }
+
+ private:
+  template <class Section>
+  void nested(const Section& value, const std::string& path, std::string_view meaning) {
+    TableWriter inner(path);
+    fields(inner, value);
+    const std::string level = path_.empty() ? "## " : "### ";
+    nested_ += level + path + "\n\n" + std::string(meaning) + ".\n\n" + inner.text();
+  }
+
+  void row(const Field& field, const std::string& type, const std::string& fallback,
+           const std::string& range) {
+    std::string meaning(field.meaning);
+    for (std::size_t at = 0; (at = meaning.find('|', at)) != std::string::npos; at += 2) {
+      meaning.insert(at, "\\");
+    }
+    rows_ += "| " + code(field.key) + " | " + type + " | " + fallback + " | " + range + " | " +
+             meaning + " |\n";
+  }
+
+  std::string path_;
+  std::string rows_;
+  std::string nested_;
+};
+
+}  // namespace
+
+std::string reference_markdown() {
+  TableWriter writer("");
+  const Config config;
+  fields(writer, config);
+  std::string presets;
+  for (const std::string& name : preset_names()) {
+    presets += (presets.empty() ? "" : ", ") + code(name);
+  }
+  return "# Configuration reference\n\n"
+         "Made from the program's own field lists. A configuration is one YAML file of at most "
+         "1 MiB; each section below is a map. The five sizes of the model are required unless a "
+         "preset gives them.\n\n"
+         "Presets: " +
+         presets + ".\n\n" + writer.text();
+}
+
+}  // namespace trainctl

@@ -1,0 +1,35 @@
+# libtrainctl_cuda.so: all that needs CUDA, cuBLASLt and NCCL, opened at run time by
+# device/cuda_device.cpp. Nothing links it; it sees the headers of lib/ and none of its libraries.
+set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cublas_check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl_check.cpp)
+# The headers and libraries that the module's sources need, and their warnings.
+add_library(trainctl_cuda_options INTERFACE)
+target_include_directories(trainctl_cuda_options INTERFACE ${CMAKE_CURRENT_LIST_DIR})
+target_include_directories(trainctl_cuda_options SYSTEM INTERFACE ${NCCL_INCLUDE})
+target_compile_options(trainctl_cuda_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wshadow>)
+target_link_libraries(trainctl_cuda_options INTERFACE CUDA::cudart_static CUDA::cublasLt
+                      ${NCCL_LIBRARY})
+
+add_library(trainctl_cuda MODULE
+  ${TRAINCTL_CUDA_CHECKS}
+  ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/ops/kernels_cuda.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/ops/adamw_cuda.cu
+  ${CMAKE_CURRENT_LIST_DIR}/ops/matmul_cuda.cu
+  ${CMAKE_CURRENT_LIST_DIR}/ops/rmsnorm_cuda.cu
+  ${CMAKE_CURRENT_LIST_DIR}/comm/nccl_module.cpp)
+target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
+# Only the three trainctl_cuda_* functions are exported: one per folder, nothing of the libraries.
+set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)
+target_link_options(trainctl_cuda PRIVATE LINKER:--no-undefined
+                    LINKER:--version-script=${TRAINCTL_CUDA_EXPORTS})
+set_target_properties(trainctl_cuda PROPERTIES
+  CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
+  LINK_DEPENDS ${TRAINCTL_CUDA_EXPORTS}
+  CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+  INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS trainctl_cuda LIBRARY DESTINATION lib)

@@ -1,0 +1,94 @@
+#include "data/batch.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace trainctl {
+
+namespace {
+
+void resize(Batch& out, std::int64_t tokens) {
+  const auto size = static_cast<std::size_t>(tokens);
+  out.tokens.resize(size);
+  out.labels.resize(size);
+  out.loss_weight.resize(size);
+  out.position.resize(size);
+  out.document.resize(size);
+  out.global_token.resize(size);
+  out.weight_sum = 0;
+}
+
+/// Writes one sequence as row `row`. Position and document numbers begin anew after an end token
+/// and where the file says that a document starts.
+void put_sample(const Dataset::Sample& sample, const BatchRule& rule, std::int64_t row,
+                Batch& out) {
+  const std::size_t length = sample.document.size();
+  const std::size_t base = static_cast<std::size_t>(row) * length;
+  std::int32_t document = 0;
+  std::int32_t position = 0;
+  for (std::size_t i = 0; i < length; ++i) {
+    const std::int32_t token = sample.tokens[i];
+    const bool starts_document = i > 0 && (sample.document[i] != sample.document[i - 1] ||
+                                           sample.tokens[i - 1] == rule.eod_token);
+    if (starts_document) {
+      ++document;
+      if (rule.reset_position_ids) position = 0;
+    }
+    const bool is_masked = static_cast<std::int64_t>(i) >= sample.scored ||
+                           (rule.eod_mask_loss && token == rule.eod_token);
+    out.tokens[base + i] = token;
+    out.labels[base + i] = sample.tokens[i + 1];
+    out.loss_weight[base + i] = is_masked ? 0.0F : 1.0F;
+    out.position[base + i] = position++;
+    out.document[base + i] = document;
+    out.weight_sum += is_masked ? 0 : 1;
+  }
+}
+
+void put_nothing(const BatchRule& rule, std::int64_t seq_length, std::int64_t row, Batch& out) {
+  Dataset::Sample nothing;
+  nothing.tokens.assign(static_cast<std::size_t>(seq_length + 1), 0);
+  nothing.document.assign(static_cast<std::size_t>(seq_length), 0);
+  BatchRule plain = rule;
+  plain.eod_token = -1;  // the padding is no end token, whatever its number
+  put_sample(nothing, plain, row, out);
+}
+
+/// `get(index, sample)` returns whether there is such a sample.
+template <class Get>
+void make_batch(const Dataset& data, const BatchRule& rule, std::int64_t first, Batch& out,
+                Get get) {
+  // Kept per thread, so that a step allocates nothing.
+  thread_local Dataset::Sample sample;
+  const std::int64_t length = data.seq_length();
+  resize(out, rule.sequences * length);
+  for (std::int64_t row = 0; row < rule.sequences; ++row) {
+    if (get(first + row, sample)) {
+      put_sample(sample, rule, row, out);
+    } else {
+      put_nothing(rule, length, row, out);
+    }
+  }
+  std::iota(out.global_token.begin(), out.global_token.end(), first * length);
+}
+
+}  // namespace
+
+void make_train_batch(const Dataset& data, const BatchRule& rule, std::int64_t first_sample,
+                      Batch& out) {
+  make_batch(data, rule, first_sample, out, [&](std::int64_t index, Dataset::Sample& sample) {
+    data.train_sample(index, sample);
+    return true;
+  });
+}
+
+void make_window_batch(const Dataset& data, const BatchRule& rule, std::int64_t first_window,
+                       Batch& out) {
+  make_batch(data, rule, first_window, out, [&](std::int64_t index, Dataset::Sample& sample) {
+    if (index >= data.windows()) return false;
+    data.window(index, sample);
+    return true;
+  });
+}
+
+}  // namespace trainctl

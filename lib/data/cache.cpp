@@ -1,0 +1,163 @@
+// Tokenised text, kept in the user's cache folder: one folder per (text, tokenizer), put in place
+// by a rename, so that it is complete or absent.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "data/build.h"
+#include "data/text_reader.h"
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Part of the key: to be raised whenever the same text would give other tokens.
+constexpr std::string_view cache_version = "1";
+
+/// Path, size and time of the last change.
+std::uint64_t hash_file(const fs::path& path, std::uint64_t state) {
+  std::error_code failure;
+  const std::string name = fs::canonical(path, failure).string();
+  struct stat status {};
+  require(!failure && ::stat(name.c_str(), &status) == 0, ExitCode::missing_input,
+          "cannot read " + path.string());
+  state = fnv1a(name, state);
+  state = fnv1a("|" + std::to_string(status.st_size), state);
+  state = fnv1a("|" + std::to_string(status.st_mtim.tv_sec), state);
+  return fnv1a("|" + std::to_string(status.st_mtim.tv_nsec) + "\n", state);
+}
+
+std::string key_of(const fs::path& text, const Tokenizer& tokenizer) {
+  std::uint64_t state = fnv1a(cache_version);
+  state = fnv1a(tokenizer.specification() + "\n", state);
+  const std::string& specification = tokenizer.specification();
+  const std::size_t colon = specification.find(':');
+  if (colon != std::string::npos) state = hash_file(specification.substr(colon + 1), state);
+  for (const InputFile& file : list_inputs({text})) state = hash_file(file.path, state);
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(state));
+  return digits.data();
+}
+
+/// Whether `folder` is there, or can be made, and belongs to this user.
+bool is_usable(const fs::path& folder) {
+  std::error_code failure;
+  fs::create_directories(folder.parent_path(), failure);
+  ::mkdir(folder.c_str(), 0700);
+  struct stat status {};
+  return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid() && ::access(folder.c_str(), W_OK) == 0;
+}
+
+fs::path default_cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/') {
+    if (is_usable(fs::path(cache) / "trainctl")) return fs::path(cache) / "trainctl";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') {
+    const fs::path folder = fs::path(home) / ".cache" / "trainctl";
+    if (is_usable(folder)) return folder;
+  }
+  const fs::path folder = "/tmp/trainctl-" + std::to_string(::geteuid());
+  require(is_usable(folder), ExitCode::io,
+          "no cache folder for tokenised text: none of $XDG_CACHE_HOME/trainctl, "
+          "$HOME/.cache/trainctl and " +
+              folder.string() + " can be written");
+  return folder;
+}
+
+/// Held while one process tokenises, so that the others wait for the result instead of repeating
+/// the work. The system releases it with the process. Where locks do not work the work is merely
+/// done twice.
+class BuildLock {
+ public:
+  explicit BuildLock(const fs::path& path)
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
+  }
+  ~BuildLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  BuildLock(const BuildLock&) = delete;
+  BuildLock& operator=(const BuildLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+/// A folder under a unique name that is removed with everything in it unless it was renamed away.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const fs::path& beside) {
+    std::string name = beside.string() + ".tmp-XXXXXX";
+    require(::mkdtemp(name.data()) != nullptr, ExitCode::io,
+            "cannot create " + name + ": " + std::generic_category().message(errno));
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+bool is_complete(const fs::path& prefix) {
+  std::error_code ignored;
+  return fs::exists(prefix.string() + ".bin", ignored) &&
+         fs::exists(prefix.string() + ".idx", ignored);
+}
+
+}  // namespace
+
+bool is_text_input(const fs::path& path) {
+  if (path.extension() == ".bin" || path.extension() == ".idx") return false;
+  std::error_code ignored;
+  return !is_complete(path) && fs::exists(path, ignored);
+}
+
+fs::path cached_token_file(const fs::path& text, const Tokenizer& tokenizer,
+                           const fs::path& cache_dir) {
+  const std::string key = key_of(text, tokenizer);
+  const fs::path root = cache_dir.empty() ? default_cache_folder() : cache_dir;
+  std::error_code failure;
+  fs::create_directories(root, failure);
+  require(!failure, ExitCode::io, "cannot create " + root.string() + ": " + failure.message());
+  const fs::path folder = root / (fs::weakly_canonical(text).stem().string() + "-" + key);
+  const fs::path prefix = folder / "tokens";
+  if (is_complete(prefix)) return prefix;
+
+  const BuildLock lock(folder.string() + ".lock");
+  if (is_complete(prefix)) return prefix;
+  log_info("tokenising " + text.string() + " (" + tokenizer.specification() + ") into " +
+           folder.string());
+  const TemporaryFolder temporary(folder);
+  BuildOptions options;
+  options.inputs = {text};
+  options.output = temporary.path() / "tokens";
+  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  build_token_file(options, tokenizer);
+  fs::rename(temporary.path(), folder, failure);
+  require(!failure || is_complete(prefix), ExitCode::io,
+          "cannot write " + folder.string() + ": " + failure.message());
+  return prefix;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,155 @@
+#include "data/text_reader.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::size_t probed_bytes = 4096;
+constexpr std::size_t longest_line = std::size_t{1} << 30;
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::error_code& failure) {
+  throw Error(ExitCode::missing_input, "cannot read " + path.string() + ": " + failure.message());
+}
+
+void list_folder(const std::filesystem::path& folder, std::vector<InputFile>& out) {
+  std::error_code failure;
+  std::vector<std::filesystem::directory_entry> entries;
+  std::filesystem::directory_iterator entry(folder, failure);
+  for (; !failure && entry != std::filesystem::directory_iterator(); entry.increment(failure)) {
+    entries.push_back(*entry);
+  }
+  if (failure) fail(folder, failure);
+  std::sort(entries.begin(), entries.end());
+  for (const auto& found : entries) {
+    const auto kind = found.symlink_status(failure).type();
+    if (kind == std::filesystem::file_type::directory) list_folder(found.path(), out);
+    if (kind != std::filesystem::file_type::regular) continue;
+    const auto bytes = found.file_size(failure);
+    if (failure) fail(found.path(), failure);
+    out.push_back({found.path(), static_cast<std::int64_t>(bytes), false});
+  }
+}
+
+/// Length of the UTF-8 character that `lead` begins; 1 for what begins none.
+std::size_t character_bytes(unsigned char lead) {
+  if (lead >= 0xf0) return 4;
+  if (lead >= 0xe0) return 3;
+  return lead >= 0xc0 ? 2 : 1;
+}
+
+/// The end of the last whole character of `bytes`.
+std::size_t character_end(const std::string& bytes) {
+  const std::size_t size = bytes.size();
+  for (std::size_t back = 1; back <= std::min<std::size_t>(4, size); ++back) {
+    const auto byte = static_cast<unsigned char>(bytes[size - back]);
+    if ((byte & 0xc0U) == 0x80U) continue;
+    return character_bytes(byte) > back && back < size ? size - back : size;
+  }
+  return size;
+}
+
+}  // namespace
+
+std::vector<InputFile> list_inputs(const std::vector<std::filesystem::path>& inputs) {
+  std::vector<InputFile> files;
+  for (const auto& path : inputs) {
+    std::error_code failure;
+    const auto status = std::filesystem::status(path, failure);
+    if (!std::filesystem::exists(status)) {
+      fail(path, std::make_error_code(std::errc::no_such_file_or_directory));
+    }
+    if (std::filesystem::is_directory(status)) {
+      list_folder(path, files);
+    } else {
+      // A pipe has no size; it counts as 0 in the progress.
+      const bool has_size = std::filesystem::is_regular_file(status);
+      const auto bytes = has_size ? std::filesystem::file_size(path, failure) : 0;
+      if (failure) fail(path, failure);
+      files.push_back({path, static_cast<std::int64_t>(bytes), true});
+    }
+  }
+  return files;
+}
+
+TextReader::TextReader(std::vector<InputFile> files, std::int64_t chunk_bytes)
+    : files_(std::move(files)), chunk_bytes_(static_cast<std::size_t>(chunk_bytes)) {}
+
+void TextReader::open_next() {
+  const InputFile& input = files_[next_file_++];
+  file_ = File::open_to_read(input.path);
+  is_jsonl_ = input.path.extension() == ".jsonl";
+  is_at_start_ = true;
+  line_ = 1;
+  carry_.clear();
+}
+
+bool TextReader::fill(std::string& bytes, std::size_t size) {
+  std::size_t have = bytes.size();
+  bytes.resize(std::max(have, size));
+  while (have < size) {
+    const std::int64_t got = file_->read(std::span(bytes).subspan(have));
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  bytes.resize(have);
+  return have >= size;
+}
+
+bool TextReader::is_binary(const std::string& beginning) const {
+  const std::size_t nul = beginning.substr(0, probed_bytes).find('\0');
+  if (nul == std::string::npos) return false;
+  const InputFile& input = files_[next_file_ - 1];
+  const std::string message =
+      input.path.string() + ": not text: offset " + std::to_string(nul) + " holds a NUL byte";
+  require(!input.is_named, ExitCode::bad_data, message);
+  log_warning(message + "; skipped");
+  return true;
+}
+
+std::size_t TextReader::cut(const std::string& bytes) const {
+  const std::size_t newline = bytes.rfind('\n');
+  if (newline != std::string::npos) return newline + 1;
+  return is_jsonl_ ? 0 : character_end(bytes);
+}
+
+bool TextReader::next(TextChunk& out) {
+  for (;;) {
+    if (!file_) {
+      if (next_file_ == files_.size()) return false;
+      open_next();
+    }
+    out.bytes.swap(carry_);
+    carry_.clear();
+    bool has_more = fill(out.bytes, std::max(chunk_bytes_, probed_bytes));
+    std::size_t size = has_more ? cut(out.bytes) : out.bytes.size();
+    while (has_more && size == 0) {
+      require(out.bytes.size() < longest_line, ExitCode::bad_data,
+              file_->path().string() + ":" + std::to_string(line_) + ": longer than 1 GiB");
+      has_more = fill(out.bytes, 2 * out.bytes.size());
+      size = has_more ? cut(out.bytes) : out.bytes.size();
+    }
+    if (std::exchange(is_at_start_, false) && is_binary(out.bytes)) {
+      file_.reset();
+      carry_.clear();
+      continue;
+    }
+    carry_.assign(out.bytes, size);
+    out.bytes.resize(size);
+    out.file = &files_[next_file_ - 1];
+    out.is_jsonl = is_jsonl_;
+    out.first_line = line_;
+    out.ends_document = !has_more;
+    if (is_jsonl_) line_ += std::count(out.bytes.begin(), out.bytes.end(), '\n');
+    if (!has_more) file_.reset();
+    return true;
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,63 @@
+// Text inputs as a stream of chunks, cut where a tokenizer may be started anew: constant memory for
+// files of any size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/file.h"
+
+namespace trainctl {
+
+struct InputFile {
+  std::filesystem::path path;
+  std::int64_t bytes = 0;
+  bool is_named = true;  // by the user, rather than met in a folder
+};
+
+/// The files that `inputs` stand for: themselves, or every regular file below a folder, in name
+/// order, symlinks skipped. Throws Error{missing_input}.
+std::vector<InputFile> list_inputs(const std::vector<std::filesystem::path>& inputs);
+
+/// A part of one file that is tokenised on its own.
+struct TextChunk {
+  const InputFile* file = nullptr;
+  std::string bytes;
+  bool is_jsonl = false;        // whole lines, each a document
+  std::int64_t first_line = 1;  // of the chunk within the file
+  bool ends_document = false;   // for text, whose file is one document
+};
+
+class TextReader {
+ public:
+  /// A chunk ends at the last newline before `chunk_bytes`; where text has none, between two
+  /// characters; a line of JSON is never cut.
+  explicit TextReader(std::vector<InputFile> files, std::int64_t chunk_bytes = 1 << 18);
+
+  /// The next chunk, reusing the memory of `out`; false at the end. A file with a NUL byte in its
+  /// first 4 KiB is not text: an Error{bad_data} if it was named, else skipped with a warning.
+  /// Throws Error{missing_input | bad_data}.
+  bool next(TextChunk& out);
+
+ private:
+  void open_next();
+  /// Appends to `bytes` until it has `size`; false when the file ended before.
+  bool fill(std::string& bytes, std::size_t size);
+  bool is_binary(const std::string& beginning) const;
+  /// How much of `bytes` makes a chunk; 0 when more must be read first.
+  std::size_t cut(const std::string& bytes) const;
+
+  std::vector<InputFile> files_;
+  std::size_t chunk_bytes_;
+  std::size_t next_file_ = 0;
+  std::optional<File> file_;
+  bool is_jsonl_ = false;
+  bool is_at_start_ = false;
+  std::int64_t line_ = 1;
+  std::string carry_;  // read, but belongs to the next chunk
+};
+
+}  // namespace trainctl

@@ -1,0 +1,56 @@
+#include "data/tokenizer_sentencepiece.h"
+
+#include <sentencepiece_processor.h>
+
+#include "base/error.h"
+#include "data/file.h"
+
+namespace trainctl {
+
+struct SentencePieceModel::Impl {
+  std::filesystem::path path;
+  sentencepiece::SentencePieceProcessor processor;
+};
+
+SentencePieceModel::SentencePieceModel(const std::filesystem::path& model)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->path = model;
+  const File file = File::open_to_read(model);
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read_at(0, bytes);
+  const auto status = impl_->processor.LoadFromSerializedProto(bytes);
+  require(!bytes.empty() && status.ok(), ExitCode::bad_data,
+          model.string() + ": not a SentencePiece model" +
+              (status.ok() ? "" : " (" + status.ToString() + ")"));
+}
+
+SentencePieceModel::~SentencePieceModel() = default;
+
+void SentencePieceModel::encode(std::string_view text, std::vector<std::int32_t>& out) const {
+  std::vector<int> ids;
+  const auto status = impl_->processor.Encode(text, &ids);
+  require(status.ok(), ExitCode::bad_data,
+          impl_->path.string() + ": cannot encode text: " + status.ToString());
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+std::string SentencePieceModel::decode(const std::vector<std::int32_t>& tokens) const {
+  std::vector<int> ids(tokens.begin(), tokens.end());
+  for (int& id : ids) {
+    if (id < 0 || id >= impl_->processor.GetPieceSize()) id = impl_->processor.unk_id();
+  }
+  std::string text;
+  const auto status = impl_->processor.Decode(ids, &text);
+  require(status.ok(), ExitCode::bad_data,
+          impl_->path.string() + ": cannot decode tokens: " + status.ToString());
+  return text;
+}
+
+std::int64_t SentencePieceModel::vocab_size() const { return impl_->processor.GetPieceSize(); }
+
+std::int32_t SentencePieceModel::end_of_sentence() const {
+  const int id = impl_->processor.eos_id();
+  return id >= 0 ? id : -1;
+}
+
+}  // namespace trainctl

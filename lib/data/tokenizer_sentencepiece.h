@@ -1,0 +1,32 @@
+// A SentencePiece model behind plain types; the library's headers stay in one source file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainctl {
+
+class SentencePieceModel {
+ public:
+  /// Throws Error{missing_input | bad_data}.
+  explicit SentencePieceModel(const std::filesystem::path& model);
+  ~SentencePieceModel();
+
+  /// Appends; thread-safe.
+  void encode(std::string_view text, std::vector<std::int32_t>& out) const;
+  /// Tokens outside the vocabulary become the unknown token.
+  std::string decode(const std::vector<std::int32_t>& tokens) const;
+  std::int64_t vocab_size() const;
+  /// -1 where the model has none.
+  std::int32_t end_of_sentence() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainctl

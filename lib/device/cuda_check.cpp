@@ -1,0 +1,37 @@
+#include "device/cuda_check.h"
+
+#include <cuda_runtime_api.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+
+namespace trainctl {
+namespace {
+
+ExitCode exit_code_of(cudaError_t status) {
+  switch (status) {
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure: return ExitCode::internal;
+    default: return ExitCode::unavailable;
+  }
+}
+
+}  // namespace
+
+void check_cuda(int status, const char* call, const char* file, int line) {
+  const auto error = static_cast<cudaError_t>(status);
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  const std::string place = std::filesystem::path(file).filename().string();
+  throw Error(exit_code_of(error), "[cuda] " + std::string(call) + " at " + place + ":" +
+                                       std::to_string(line) + ": " + cudaGetErrorString(error) +
+                                       " (" + cudaGetErrorName(error) + ")");
+}
+
+}  // namespace trainctl

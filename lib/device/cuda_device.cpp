@@ -1,0 +1,105 @@
+#include "device/cuda_device.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace trainctl {
+namespace {
+
+constexpr const char* file_name = "libtrainctl_cuda.so";
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(ExitCode::unavailable, "[cuda] " + reason);
+}
+
+void* open_library(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    refuse(file.string() +
+           " does not exist: the program was built without CUDA, or its module was not installed "
+           "beside it (TRAINCTL_CUDA_MODULE names another place)");
+  }
+  // Never closed: its streams and tables may be used until the process ends.
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) refuse("cannot open the module: " + std::string(dlerror()));
+  return library;
+}
+
+/// The module, or why there is none: found out once, told to everyone who asks.
+struct Loaded {
+  const CudaModule* module = nullptr;
+  std::filesystem::path file;
+  std::string failure;
+};
+
+Loaded load() {
+  Loaded result;
+  result.file = cuda_module_file();
+  try {
+    const void* part = open_cuda_part(result.file, "trainctl_cuda_device", sizeof(CudaModule));
+    const auto* module = static_cast<const CudaModule*>(part);
+    const std::string reason = module->why_unusable();
+    if (!reason.empty()) refuse(reason);
+    result.module = module;
+  } catch (const Error& error) {
+    result.failure = error.what();
+  }
+  return result;
+}
+
+const Loaded& loaded() {
+  static const Loaded result = load();
+  if (result.module == nullptr) throw Error(ExitCode::unavailable, result.failure);
+  return result;
+}
+
+}  // namespace
+
+const CudaModule& cuda_module() { return *loaded().module; }
+
+const StreamApi& cuda_stream_api() { return *cuda_module().streams; }
+
+void* cuda_allocate(std::int64_t bytes) { return cuda_module().allocate(bytes); }
+
+void cuda_release(void* data) noexcept {
+  if (data != nullptr) cuda_module().release(data);
+}
+
+void cuda_select_device(int local_rank) {
+  const CudaModule& cuda = cuda_module();
+  cuda.select(local_rank % cuda.device_count());
+}
+
+const void* cuda_module_part(const char* symbol, std::int64_t bytes) {
+  return open_cuda_part(loaded().file, symbol, bytes);
+}
+
+std::filesystem::path cuda_module_file() {
+  const char* named = std::getenv("TRAINCTL_CUDA_MODULE");
+  if (named != nullptr && *named != '\0') return named;
+  std::error_code unreadable;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  const auto beside = program.parent_path() / file_name;
+  const auto installed = program.parent_path().parent_path() / "lib" / file_name;
+  const bool use_installed = !std::filesystem::exists(beside, unreadable) &&
+                             std::filesystem::exists(installed, unreadable);
+  return use_installed ? installed : beside;
+}
+
+const void* open_cuda_part(const std::filesystem::path& file, const char* symbol,
+                           std::int64_t bytes) {
+  void* address = dlsym(open_library(file), symbol);
+  if (address == nullptr) refuse(file.string() + " does not export " + symbol);
+  const CudaModulePart part = reinterpret_cast<CudaModulePart (*)()>(address)();
+  if (part.bytes != bytes) {
+    refuse(file.string() + " belongs to another build: " + symbol + " is a table of " +
+           std::to_string(part.bytes) + " bytes, this program knows " + std::to_string(bytes));
+  }
+  return part.table;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,147 @@
+#include "device/slab.h"
+
+#include <sys/mman.h>
+
+#include <cassert>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "device/cuda_device.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t alignment = 64;
+constexpr std::int64_t huge_page = std::int64_t{2} << 20;
+constexpr std::int64_t page = 4096;
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+[[noreturn]] void throw_short_of_memory(std::int64_t bytes) {
+  throw Error(ExitCode::unavailable, "cannot allocate " + format_bytes(bytes) +
+                                         " of host memory (" + format_grouped(bytes) +
+                                         " bytes): " + std::strerror(ENOMEM));
+}
+
+/// Whole huge pages where possible: maps one huge page more than asked for and gives the ends back.
+void* map_huge(std::int64_t bytes) {
+  const std::int64_t size = round_up(bytes, page);
+  const std::int64_t mapped = size + huge_page;
+  void* start = mmap(nullptr, static_cast<std::size_t>(mapped), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) throw_short_of_memory(bytes);
+  const auto address = reinterpret_cast<std::uintptr_t>(start);
+  const std::int64_t before = static_cast<std::int64_t>(
+      (static_cast<std::uintptr_t>(huge_page) - address % huge_page) % huge_page);
+  std::byte* data = static_cast<std::byte*>(start) + before;
+  if (before > 0) munmap(start, static_cast<std::size_t>(before));
+  const std::int64_t after = mapped - before - size;
+  if (after > 0) munmap(data + size, static_cast<std::size_t>(after));
+  // Only advice: without huge pages the block works as well.
+  madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);
+  return data;
+}
+
+void* cpu_allocate(std::int64_t bytes) {
+  if (bytes >= huge_page) return map_huge(bytes);
+  const std::size_t size = static_cast<std::size_t>(round_up(bytes, alignment));
+  void* data = std::aligned_alloc(alignment, size);
+  if (data == nullptr) throw_short_of_memory(bytes);
+  return std::memset(data, 0, size);
+}
+
+void cpu_release(void* data, std::int64_t bytes) {
+  if (bytes >= huge_page) {
+    munmap(data, static_cast<std::size_t>(round_up(bytes, page)));
+  } else {
+    std::free(data);
+  }
+}
+
+/// "12 tensors, the largest 'wte' [50304, 768] with 147 MiB"
+std::string describe(const std::vector<SlabRow>& rows) {
+  const SlabRow* largest = rows.data();
+  for (const SlabRow& row : rows) {
+    if (Slab::padded_bytes(row) > Slab::padded_bytes(*largest)) largest = &row;
+  }
+  return std::to_string(rows.size()) + " tensors, the largest '" + largest->name + "' " +
+         largest->shape.to_string() + " with " + format_bytes(Slab::padded_bytes(*largest));
+}
+
+}  // namespace
+
+void* device_allocate(DeviceKind device, std::int64_t bytes) {
+  assert(bytes >= 0);
+  if (bytes == 0) return nullptr;
+  return device == DeviceKind::cuda ? cuda_allocate(bytes) : cpu_allocate(bytes);
+}
+
+void device_release(DeviceKind device, void* data, std::int64_t bytes) {
+  if (data == nullptr) return;
+  if (device == DeviceKind::cuda) {
+    cuda_release(data);
+  } else {
+    cpu_release(data, bytes);
+  }
+}
+
+std::int64_t Slab::padded_bytes(const SlabRow& row) {
+  return round_up(row.shape.numel() * size_of(row.dtype), alignment);
+}
+
+Slab::Slab(DeviceKind device, const std::vector<SlabRow>& rows) : device_(device) {
+  tensors_.reserve(rows.size());
+  for (const SlabRow& row : rows) size_ += padded_bytes(row);
+  try {
+    data_ = device_allocate(device, size_);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string(error.what()) + "; it was for " + describe(rows));
+  }
+  std::byte* place = static_cast<std::byte*>(data_);
+  for (const SlabRow& row : rows) {
+    const bool is_new =
+        tensors_.emplace(row.name, Tensor{place, row.shape, row.dtype, device}).second;
+    assert(is_new);
+    static_cast<void>(is_new);
+    if (place != nullptr) place += padded_bytes(row);
+  }
+}
+
+Slab::~Slab() { device_release(device_, data_, size_); }
+
+Slab::Slab(Slab&& other) noexcept
+    : device_(other.device_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      tensors_(std::move(other.tensors_)) {}
+
+Slab& Slab::operator=(Slab&& other) noexcept {
+  if (this == &other) return *this;
+  device_release(device_, data_, size_);
+  device_ = other.device_;
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  tensors_ = std::move(other.tensors_);
+  return *this;
+}
+
+Tensor Slab::at(const std::string& name) const {
+  assert(contains(name));
+  return tensors_.at(name);
+}
+
+Tensor Slab::bytes() const { return Tensor{data_, Shape{size_}, DType::u8, device_}; }
+
+ActivationStack::ActivationStack(DeviceKind device, int slots, const std::vector<SlabRow>& rows) {
+  slabs_.reserve(static_cast<std::size_t>(slots));
+  for (int slot = 0; slot < slots; ++slot) slabs_.emplace_back(device, rows);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,28 @@
+// `trainctl bench`: how fast a step and its ops are, against what this machine can do in the same
+// run.
+#pragma once
+
+#include <filesystem>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace trainctl {
+
+struct BenchRequest {
+  std::filesystem::path config;
+  std::vector<std::string> set_options;
+  int pairs = 7;      // of a step and a replay of its matrix products
+  bool json = false;  // one JSON object on one line instead of a table
+};
+
+/// Alternates training steps on random tokens with replays of the step's own list of matrix
+/// products; prints tokens/s, the median ratio and its spread, and the rate of each product. Throws
+/// Error{config} with the diagnostics if the config is wrong.
+void bench_step(const BenchRequest& request, std::ostream& out);
+
+/// For each op of the config's model, on one micro-batch: time, bytes, FLOPs and the fraction of
+/// the machine's ceiling (matrix rate or memory bandwidth, whichever bounds it).
+void bench_ops(const BenchRequest& request, std::ostream& out);
+
+}  // namespace trainctl

@@ -1,0 +1,26 @@
+// The activations and working memory of one rank, allocated once from the plan's tables.
+#pragma once
+
+#include <string>
+
+#include "device/slab.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+class Buffers {
+ public:
+  Buffers(DeviceKind device, const Plan& plan);
+  /// A row of the activation table; rows shared by all micro-batches ignore `slot`.
+  Tensor at(int slot, const std::string& name) const;
+  /// Temporary memory of ops: scratch_bytes_per_thread for each thread.
+  Tensor scratch() const { return transient_.at("scratch"); }
+  /// [positions, head_dim] fp32, filled; empty without RoPE.
+  Tensor rope_table() const;
+
+ private:
+  ActivationStack kept_;
+  Slab transient_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,24 @@
+// Finding where numbers went wrong, and whether replicas still agree. Cold paths only.
+#pragma once
+
+#include <string>
+
+#include "comm/group.h"
+#include "engine/buffers.h"
+#include "engine/param_store.h"
+
+namespace trainctl {
+
+/// Whether every element is finite. fp32 or bf16; integers always are.
+bool all_finite(const Tensor& x);
+
+/// The first tensor with a value that is not finite: parameters in model order, then what the
+/// forward pass of `slot` kept, in its order, then gradients. "" if all are finite.
+std::string first_bad_tensor(const Plan& plan, const ParamStore& store, const Buffers& buffers,
+                             int slot);
+
+/// Compares a hash of each parameter over the group; throws Error{peer} naming the first that
+/// differs and the ranks that disagree with rank 0. Collective.
+void check_replicas(const ParamStore& store, Group& group, std::int64_t step);
+
+}  // namespace trainctl

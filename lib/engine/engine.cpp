@@ -1,0 +1,242 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/parallel_for.h"
+#include "engine/diagnose.h"
+#include "ops/square_sum.h"
+#include "plan/learning_rate.h"
+
+namespace trainctl {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+template <class T>
+void fill(const Tensor& to, const std::vector<T>& from) {
+  assert(to.numel() == static_cast<std::int64_t>(from.size()));
+  std::memcpy(to.as<T>(), from.data(), static_cast<std::size_t>(to.bytes()));
+}
+
+/// Takes all but the first `kept` sequences out of the loss.
+void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
+  for (std::size_t i = static_cast<std::size_t>(kept * seq_length); i < batch.loss_weight.size();
+       ++i) {
+    batch.weight_sum -= static_cast<double>(batch.loss_weight[i]);
+    batch.loss_weight[i] = 0;
+  }
+}
+
+OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
+  set_thread_count(plan.threads_per_rank);
+  const Kernels& kernels = kernels_for(stream.device());
+  for (const std::string& name : missing_for(plan, kernels)) {
+    throw Error(ExitCode::unavailable, "not built yet: op " + name + " on " +
+                                           std::string(kernels.name) + ", which this model needs");
+  }
+  const Tensor scratch = buffers.scratch();
+  return {.kernels = &kernels,
+          .stream = &stream,
+          .scratch = static_cast<std::byte*>(scratch.data),
+          .scratch_bytes = scratch.bytes()};
+}
+
+}  // namespace
+
+Engine::Engine(const EngineInput& input, World& world)
+    : input_(input),
+      plan_(input.plan),
+      world_(world),
+      compute_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
+      buffers_(DeviceKind::cpu, plan_),
+      ops_(context_of(plan_, compute_, buffers_)),
+      store_(DeviceKind::cpu, plan_, optimizer_states(input.optimizer), true),
+      state_(std::make_unique<StepState>()),
+      optimizer_(input.optimizer, store_, state_.get()),
+      dp_(world.group("dp", plan_.mesh.group(world.rank(), Axis::dp))),
+      grad_sync_(*dp_, store_, static_cast<int>(plan_.flat.buckets.size()), DeviceKind::cpu) {
+  state_->seed = input_.train.seed;
+  stage_ = make_decoder_stage(
+      {.model = plan_.model,
+       .micro_batch_size = plan_.micro_batch_size,
+       .slots = plan_.slots,
+       .rope_table = buffers_.rope_table(),
+       .weights = [this](const std::string& name) { return store_.weight(name); },
+       .activations = [this](int slot,
+                             const std::string& name) { return buffers_.at(slot, name); }});
+  parts_ = {.stage = stage_.get(),
+            .grad_sync = &grad_sync_,
+            .compute = &compute_,
+            .deadline_seconds = input_.deadline_seconds,
+            .pass_of = [this](int slot) { return pass_of(slot, true); },
+            .fetch =
+                [this](int microbatch, int slot) {
+                  load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
+                },
+            .step = [this] { optimizer_step(); }};
+}
+
+Engine::~Engine() = default;
+
+void Engine::initialise() { store_.initialise(ops_, input_.train.seed); }
+
+Pass Engine::pass_of(int slot, bool training) const {
+  const auto row = [&](const char* name) { return buffers_.at(slot, name); };
+  return {.ops = &ops_,
+          .state = state_.get(),
+          .batch = {.tokens = row("batch.tokens"),
+                    .labels = row("batch.labels"),
+                    .position = row("batch.position"),
+                    .document = input_.separate_documents ? row("batch.document") : Tensor{},
+                    .global_token = row("batch.global_token"),
+                    .loss_weight = row("batch.loss_weight")},
+          .training = training};
+}
+
+void Engine::load_batch(const Batch& batch, int slot) {
+  fill(buffers_.at(slot, "batch.tokens"), batch.tokens);
+  fill(buffers_.at(slot, "batch.labels"), batch.labels);
+  fill(buffers_.at(slot, "batch.position"), batch.position);
+  fill(buffers_.at(slot, "batch.document"), batch.document);
+  fill(buffers_.at(slot, "batch.global_token"), batch.global_token);
+  fill(buffers_.at(slot, "batch.loss_weight"), batch.loss_weight);
+}
+
+StepReport Engine::train_step(const std::vector<Batch>& batches) {
+  const auto start = Clock::now();
+  begin_step(batches);
+  execute(plan_.actions, plan_.slots, parts_);
+  return finish_step(seconds_since(start));
+}
+
+void Engine::begin_step(const std::vector<Batch>& batches) {
+  assert(static_cast<std::int64_t>(batches.size()) == plan_.microbatches);
+  batches_ = &batches;
+  weight_sum_ = static_cast<double>(plan_.tokens_per_step());
+  if (input_.count_loss_weights) {
+    double mine = 0;
+    for (const Batch& batch : batches) mine += batch.weight_sum;
+    const auto all = gather_values(*dp_, mine);
+    weight_sum_ = std::accumulate(all.begin(), all.end(), 0.0);
+  }
+  const double step = static_cast<double>(completed_ + 1);
+  state_->step = completed_;
+  state_->loss_sum = 0;
+  state_->loss_scale = weight_sum_ > 0 ? static_cast<float>(1.0 / weight_sum_) : 0.0F;
+  state_->learning_rate =
+      static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, completed_));
+  state_->weight_decay =
+      static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, completed_));
+  state_->bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, step));
+  state_->bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, step));
+  compute_.zero(store_.gradients());
+}
+
+void Engine::optimizer_step() {
+  state_->square_sum = 0;
+  square_sum(ops_, {.x = store_.gradients(), .result = &state_->square_sum});
+  grad_norm_ = std::sqrt(state_->square_sum);
+  const double limit = input_.optimizer.clip_grad_norm;
+  const double coefficient = limit > 0 ? limit / (grad_norm_ + 1e-6) : 1.0;
+  state_->clip_coefficient = coefficient < 1.0 ? static_cast<float>(coefficient) : 1.0F;
+  skipped_ = !std::isfinite(grad_norm_);  // the same on every rank: gradients are summed by now
+  if (!skipped_) optimizer_.step(ops_);
+}
+
+StepReport Engine::finish_step(double seconds) {
+  const std::vector<double> losses = gather_values(*dp_, state_->loss_sum);
+  const double total = std::accumulate(losses.begin(), losses.end(), 0.0);
+  const bool bad = skipped_ || !std::isfinite(total);
+  if (bad && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step(losses);
+  ++completed_;
+  const double tokens = static_cast<double>(plan_.tokens_per_step());
+  return {.step = completed_,
+          .steps = input_.train.steps,
+          .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
+          .grad_norm = grad_norm_,
+          .lr = learning_rate(input_.lr_schedule, input_.train.steps, completed_ - 1),
+          .tokens = completed_ * plan_.tokens_per_step(),
+          .tokens_per_second = tokens / seconds,
+          .step_seconds = seconds,
+          .flops_per_second = plan_.flops.total() / seconds,
+          .val_loss = std::nullopt,
+          .skipped = bad};
+}
+
+void Engine::throw_bad_step(const std::vector<double>& losses) const {
+  const std::string step = "step " + std::to_string(completed_ + 1);
+  const int slot = static_cast<int>((plan_.microbatches - 1) % plan_.slots);
+  const auto self = static_cast<std::size_t>(dp_->rank());
+  std::size_t culprit = 0;
+  while (culprit < losses.size() && std::isfinite(losses[culprit])) ++culprit;
+  const bool loss_is_bad = culprit < losses.size();
+  if (loss_is_bad && std::isfinite(losses[self])) {
+    throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
+                                        " is not finite; its own message names the tensor");
+  }
+  const std::string tensor = first_bad_tensor(plan_, store_, buffers_, slot);
+  throw Error(ExitCode::diverged,
+              step + ", rank " + std::to_string(world_.rank()) + ": the " +
+                  (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
+                  (tensor.empty() ? "" : "; the first bad tensor is the " + tensor) +
+                  ". A lower lr_schedule.max_lr or a longer warm-up usually helps; "
+                  "train.on_bad_loss: skip leaves such updates out");
+}
+
+double Engine::evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows) {
+  std::int64_t windows = data.windows();
+  if (max_windows > 0 && max_windows < windows) windows = max_windows;
+  const std::int64_t size = plan_.micro_batch_size;
+  Batch batch;
+  double loss = 0;
+  double weight = 0;
+  for (std::int64_t first = dp_->rank() * size; first < windows; first += dp_->size() * size) {
+    make_window_batch(data, rule, first, batch);
+    drop_sequences(batch, windows - first, plan_.model.seq_length);
+    load_batch(batch, 0);
+    state_->loss_sum = 0;
+    stage_->forward(pass_of(0, false), 0, 0, plan_.units());
+    loss += state_->loss_sum;
+    weight += batch.weight_sum;
+  }
+  const auto losses = gather_values(*dp_, loss);
+  const auto weights = gather_values(*dp_, weight);
+  return std::accumulate(losses.begin(), losses.end(), 0.0) /
+         std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+double Engine::agree_max(double value) {
+  double result = value;
+  for (double other : gather_values(*dp_, value)) result = std::max(result, other);
+  return result;
+}
+
+void Engine::check_replicas() { trainctl::check_replicas(store_, *dp_, completed_); }
+
+std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
+  const bool llama = plan.model.family == Family::llama;
+  std::vector<std::string> unused;
+  if (llama) {
+    unused = {"layernorm_forward", "layernorm_backward", "gelu_forward", "gelu_backward"};
+  } else {
+    unused = {"rmsnorm_forward", "rmsnorm_backward", "swiglu_forward", "swiglu_backward", "rope"};
+  }
+  std::vector<std::string> missing;
+  for (std::string_view name : missing_kernels(kernels)) {
+    if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);
+  }
+  return missing;
+}
+
+}  // namespace trainctl

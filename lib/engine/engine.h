@@ -1,0 +1,92 @@
+// The run on one rank: executes a Plan on a device over a world. Owns parameters, activations,
+// streams and groups; is fed micro-batches and returns reports. Knows nothing of files, YAML or the
+// command line.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "config/config.h"
+#include "data/batch.h"
+#include "engine/buffers.h"
+#include "engine/executor.h"
+#include "engine/optimizer.h"
+#include "engine/param_store.h"
+#include "engine/report.h"
+#include "ops/kernels.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct EngineInput {
+  const Plan& plan;
+  const TrainConfig& train;
+  const OptimizerConfig& optimizer;
+  const LrScheduleConfig& lr_schedule;
+  double deadline_seconds = 300;
+  bool separate_documents = false;  // attention stays within a document
+  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+};
+
+class Engine {
+ public:
+  /// Allocates everything; what `input` refers to and `world` must outlive the engine. Sets this
+  /// thread's thread count. Throws Error{unavailable} when a kernel that the plan needs is missing
+  /// or memory is short.
+  Engine(const EngineInput& input, World& world);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Sets every parameter from the seed.
+  void initialise();
+  /// One optimizer step; `batches` are this rank's micro-batches. Collective. Throws
+  /// Error{diverged} on a loss or gradient that is not finite, naming step, rank and tensor, unless
+  /// the policy is to skip such updates.
+  StepReport train_step(const std::vector<Batch>& batches);
+  /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), shared among
+  /// the ranks. Collective.
+  double evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows);
+  /// The largest of the ranks' values: how ranks agree to stop at the same step. Collective.
+  double agree_max(double value);
+  /// See check_replicas in diagnose.h.
+  void check_replicas();
+
+  ParamStore& parameters() { return store_; }
+  const OpContext& ops() const { return ops_; }
+  std::int64_t completed_steps() const { return completed_; }
+
+ private:
+  Pass pass_of(int slot, bool training) const;
+  void load_batch(const Batch& batch, int slot);
+  void begin_step(const std::vector<Batch>& batches);
+  void optimizer_step();
+  StepReport finish_step(double seconds);
+  [[noreturn]] void throw_bad_step(const std::vector<double>& losses) const;
+
+  EngineInput input_;
+  const Plan& plan_;
+  World& world_;
+  Stream compute_;
+  Buffers buffers_;
+  OpContext ops_;
+  ParamStore store_;
+  std::unique_ptr<StepState> state_;
+  Optimizer optimizer_;
+  std::unique_ptr<Group> dp_;
+  GradSync grad_sync_;
+  std::unique_ptr<Stage> stage_;
+  ExecutorParts parts_;
+  const std::vector<Batch>* batches_ = nullptr;
+  std::int64_t completed_ = 0;
+  double weight_sum_ = 0;  // of the running step, all ranks
+  double grad_norm_ = 0;
+  bool skipped_ = false;
+};
+
+/// The kernels that a plan needs and `kernels` lacks, by name.
+std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels);
+
+}  // namespace trainctl

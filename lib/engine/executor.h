@@ -1,0 +1,29 @@
+// Runs the plan's refined rows of one step: a loop and a switch. What a row means is decided in
+// plan/.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "engine/grad_sync.h"
+#include "nn/stage.h"
+#include "plan/schedule.h"
+
+namespace trainctl {
+
+/// What the rows act on. `pass_of(slot)` gives the pass of a micro-batch; `fetch(microbatch, slot)`
+/// fills its batch tensors; `step()` is the optimizer.
+struct ExecutorParts {
+  Stage* stage = nullptr;
+  GradSync* grad_sync = nullptr;
+  Stream* compute = nullptr;
+  double deadline_seconds = 0;
+  std::function<Pass(int slot)> pass_of;
+  std::function<void(int microbatch, int slot)> fetch;
+  std::function<void()> step;
+};
+
+/// `slots`: micro-batch m lives in slot m % slots.
+void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts);
+
+}  // namespace trainctl

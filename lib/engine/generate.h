@@ -1,0 +1,33 @@
+// `trainctl generate`: text from the weights of a finished run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+#include "base/philox.h"
+
+namespace trainctl {
+
+struct GenerateRequest {
+  std::filesystem::path run_dir;  // holds config.yaml and model.safetensors
+  std::string prompt;             // may be empty
+  std::int64_t max_tokens = 200;
+  double temperature = 1.0;  // 0: always the likeliest token
+  std::int64_t top_k = 0;    // 0: all
+  std::uint64_t seed = 1;
+};
+
+/// Writes prompt and continuation as they come. Stops early at the tokenizer's end of document.
+/// When the context is full, continues from its last half. Throws Error{missing_input | bad_data |
+/// usage}.
+void generate(const GenerateRequest& request, std::ostream& out);
+
+/// Draws from softmax(logits / temperature) over the top_k likeliest, with random value `index` of
+/// `random`.
+std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
+                          const Philox& random, std::uint64_t index);
+
+}  // namespace trainctl

@@ -1,0 +1,30 @@
+// Sums gradient buckets over data-parallel ranks on a communication stream while the backward still
+// runs.
+#pragma once
+
+#include <vector>
+
+#include "comm/group.h"
+#include "engine/param_store.h"
+
+namespace trainctl {
+
+class GradSync {
+ public:
+  /// `group` and `store` must outlive this.
+  GradSync(Group& group, const ParamStore& store, int buckets, DeviceKind device);
+
+  /// Starts the sum of one bucket after everything that `compute` holds so far.
+  void reduce(int bucket, Stream& compute);
+  /// `compute` continues after the bucket's sum.
+  void wait(int bucket, Stream& compute, double deadline_seconds);
+  Stream& stream() { return stream_; }
+
+ private:
+  Group& group_;
+  const ParamStore& store_;
+  Stream stream_;
+  std::vector<Event> done_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,32 @@
+// metrics.jsonl: one JSON object per step, for tools.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "engine/report.h"
+
+namespace trainctl {
+
+/// One line without the newline: step, loss, grad_norm, lr, tokens, then val_loss if measured, then
+/// what depends on the clock: tokens_per_second, step_seconds. Numbers in their shortest exact
+/// form; a value that is not finite is null.
+std::string metrics_line(const StepReport& report);
+
+class MetricsFile {
+ public:
+  /// Appends to `path`. Throws Error{io}.
+  explicit MetricsFile(const std::filesystem::path& path);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  /// The line is in the file when this returns. Throws Error{io}, for example when the disk is
+  /// full.
+  void write(const StepReport& report);
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,40 @@
+// What a person sees of a run, on stderr: one live line on a terminal, else a plain line now and
+// then.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "engine/report.h"
+
+namespace trainctl {
+
+struct ProgressOptions {
+  std::int64_t every = 10;  // steps between plain lines
+  bool live = false;        // stderr is a terminal
+  bool color = true;
+  double flops_ceiling = 0;  // FLOP/s of all ranks' matrix products, for MFU; 0: unknown
+};
+
+/// "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s", at
+/// most `width` columns: the last parts are left out first.
+std::string progress_line(const StepReport& report, const ProgressOptions& options,
+                          double eta_seconds, int width);
+
+class Progress {
+ public:
+  explicit Progress(ProgressOptions options);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  /// A report with val_loss, the first and the last one are always shown as a line of their own.
+  void show(const StepReport& report, bool last);
+
+ private:
+  ProgressOptions options_;
+  std::chrono::steady_clock::time_point start_;
+  double smoothed_tokens_per_second_ = 0;
+  bool line_open_ = false;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,24 @@
+// What a training step tells the world: the one source of metrics.jsonl, of the live line and of
+// tests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace trainctl {
+
+struct StepReport {
+  std::int64_t step = 0;   // 1 for the first
+  std::int64_t steps = 0;  // of the whole run
+  double loss = 0;         // weighted mean over the global batch, nats per token
+  double grad_norm = 0;    // before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;  // seen since the start of the run, all ranks
+  double tokens_per_second = 0;
+  double step_seconds = 0;
+  double flops_per_second = 0;  // of the model (causal attention), all ranks
+  std::optional<double> val_loss;
+  bool skipped = false;  // the update was left out because of a bad gradient
+};
+
+}  // namespace trainctl

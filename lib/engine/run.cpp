@@ -1,0 +1,241 @@
+#include "engine/run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "comm/world.h"
+#include "config/read.h"
+#include "engine/ceiling.h"
+#include "engine/corpus.h"
+#include "engine/engine.h"
+#include "engine/export.h"
+#include "engine/metrics.h"
+#include "engine/progress.h"
+#include "engine/run_dir.h"
+#include "engine/signals.h"
+
+namespace trainctl {
+
+namespace {
+
+/// What one rank knows before it talks to the others.
+struct Prepared {
+  ReadResult read;
+  Plan plan;
+  bool valid = false;
+};
+
+Prepared prepare(const TrainRequest& request, World& world) {
+  Prepared prepared;
+  prepared.read = read_config(request.config, request.set_options);
+  Diagnostics& diagnostics = prepared.read.diagnostics;
+  if (diagnostics.has_errors()) return prepared;
+  const Site site{
+      .world_size = world.size(),
+      .ranks_per_host = world.local_size(),
+      .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+  prepared.plan = make_plan(prepared.read.config, site, prepared.read.sources, diagnostics);
+  prepared.valid = !diagnostics.has_errors();
+  return prepared;
+}
+
+/// Every rank reads its own file; all must come to the same plan. Returns whether the run can
+/// start.
+bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
+  const auto valid = gather_values(world, prepared.valid ? 1.0 : 0.0);
+  const bool all_valid = std::all_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
+  const bool none_valid = std::none_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
+  prepared.read.diagnostics.sort();
+  const bool speak = none_valid || all_valid ? world.rank() == 0 : !prepared.valid;
+  if (speak && !prepared.read.diagnostics.list().empty()) {
+    std::cerr << render_text(prepared.read.diagnostics, color) << std::flush;
+  }
+  if (!all_valid) return false;
+  const auto hashes = gather_values(world, prepared.plan.hash);
+  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+    require(hashes[rank] == hashes[0], ExitCode::peer,
+            "rank " + std::to_string(rank) + " made another plan than rank 0 (" +
+                std::to_string(hashes[rank]) + " != " + std::to_string(hashes[0]) +
+                "): the config files or the binaries differ between the ranks");
+  }
+  return true;
+}
+
+class Run {
+ public:
+  Run(const TrainRequest& request, Prepared& prepared, World& world, Group& everyone)
+      : prepared_(prepared),
+        config_(prepared.read.config),
+        plan_(prepared.plan),
+        world_(world),
+        directory_(config_.output.dir),
+        corpus_(
+            (prepare_directory(everyone), open_corpus(config_.data, plan_.model, config_.train.seed,
+                                                      everyone, world.local_rank() == 0))),
+        engine_({.plan = plan_,
+                 .train = config_.train,
+                 .optimizer = config_.optimizer,
+                 .lr_schedule = config_.lr_schedule,
+                 .deadline_seconds = config_.parallel.deadline_seconds,
+                 .separate_documents = config_.data.reset_attention_mask,
+                 .count_loss_weights = config_.data.eod_mask_loss},
+                world) {
+    corpus_.rule.sequences = plan_.micro_batch_size;
+    color_ = request.color && config_.log.color;
+  }
+
+  int train() {
+    engine_.initialise();
+    if (first()) announce();
+    std::optional<MetricsFile> metrics;
+    std::optional<Progress> progress;
+    if (first()) {
+      metrics.emplace(directory_ / "metrics.jsonl");
+      progress.emplace(ProgressOptions{
+          .every = config_.log.every,
+          .live = isatty(STDERR_FILENO) != 0,
+          .color = color_,
+          .flops_ceiling =
+              matmul_ceiling(engine_.ops(), plan_.compute) * static_cast<double>(world_.size())});
+    }
+    BatchLoader loader(corpus_.train, corpus_.rule, loader_order());
+    bool stopped = false;
+    for (std::int64_t step = 1; step <= config_.train.steps && !stopped; ++step) {
+      StepReport report = engine_.train_step(loader.next_step());
+      stopped = engine_.agree_max(stop_signal()) > 0;
+      if (validation_due(step) || (stopped && corpus_.validation)) report.val_loss = validate();
+      const std::int64_t every = config_.train.check_replicas_every;
+      if (every > 0 && step % every == 0) engine_.check_replicas();
+      if (metrics) metrics->write(report);
+      if (progress) progress->show(report, step == config_.train.steps || stopped);
+    }
+    if (first() && config_.output.save_weights) save();
+    return static_cast<int>(stopped ? ExitCode::interrupted : ExitCode::ok);
+  }
+
+ private:
+  bool first() const { return world_.rank() == 0; }
+
+  void prepare_directory(Group& everyone) {
+    double failed = 0;
+    std::optional<Error> failure;
+    if (first()) {
+      try {
+        prepare_run_dir(directory_, config_.output.overwrite);
+        write_whole_file(directory_ / "config.yaml", dump_config(config_, &prepared_.read.sources));
+        write_whole_file(directory_ / "plan.json", print_json(plan_, -1));
+      } catch (const Error& error) {
+        failure = error;
+      }
+    }
+    for (double value : gather_values(everyone, failure ? 1.0 : 0.0)) failed += value;
+    if (failure) throw *failure;
+    require(failed == 0, ExitCode::io, "rank 0 could not prepare the output folder");
+    open_log_file(directory_, world_.rank());
+  }
+
+  BatchLoader::Order loader_order() const {
+    return {.global_batch = config_.train.global_batch_size,
+            .microbatches = plan_.microbatches,
+            .data_parallel = plan_.mesh.dp,
+            .data_rank = plan_.mesh.coordinate(world_.rank(), Axis::dp),
+            .first_step = 0,
+            .steps = config_.train.steps,
+            .ahead = config_.data.prefetch};
+  }
+
+  bool validation_due(std::int64_t step) const {
+    if (!corpus_.validation) return false;
+    const std::int64_t every = config_.train.validate_every;
+    return step == config_.train.steps || (every > 0 && step % every == 0);
+  }
+
+  double validate() {
+    return engine_.evaluate(*corpus_.validation, corpus_.rule,
+                            config_.data.validation.max_sequences);
+  }
+
+  void announce() const {
+    log_info(format_count(static_cast<double>(plan_.flat.length)) + " parameters, " +
+             std::to_string(world_.size()) + " rank(s) x " +
+             std::to_string(plan_.threads_per_rank) + " thread(s), " +
+             format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
+             std::string(name_of(plan_.compute)) + ", about " + format_bytes(plan_.memory.total()) +
+             " per rank; writing to " + directory_.string());
+  }
+
+  void save() {
+    ParamStore& store = engine_.parameters();
+    export_model(
+        directory_, plan_.model,
+        [&](const std::string& name) { return store.master(store.index_of(name)); }, DType::f32);
+    log_info("weights: " + (directory_ / "model.safetensors").string());
+  }
+
+  Prepared& prepared_;
+  const Config& config_;
+  const Plan& plan_;
+  World& world_;
+  std::filesystem::path directory_;
+  Corpus corpus_;
+  Engine engine_;
+  bool color_ = true;
+};
+
+int run_rank(const TrainRequest& request, World& world) {
+  set_log_rank(world.rank(), world.size());
+  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+  for (int rank = 0; rank < world.size(); ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
+  const std::unique_ptr<Group> everyone = world.group("world", ranks);
+  Prepared prepared = prepare(request, world);
+  if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
+  set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
+  return Run(request, prepared, world, *everyone).train();
+}
+
+int run_threads(const TrainRequest& request, const WorldOptions& options) {
+  int code = 0;
+  run_thread_world(request.local_ranks, options, [&](World& world) {
+    const int mine = run_rank(request, world);
+    if (world.rank() == 0) code = mine;
+  });
+  return code;
+}
+
+int run_mpi(const TrainRequest& request, const WorldOptions& options) {
+  const std::unique_ptr<World> world = mpi_world(options);
+  try {
+    return run_rank(request, *world);
+  } catch (const Error& error) {
+    log_error(error.what());
+    world->abort(static_cast<int>(error.code()));
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    log_error(std::string("unexpected: ") + error.what());
+    world->abort(static_cast<int>(ExitCode::internal));
+    return static_cast<int>(ExitCode::internal);
+  }
+}
+
+}  // namespace
+
+int run_training(const TrainRequest& request) {
+  catch_stop_signals();
+  const ReadResult read = read_config(request.config, request.set_options);
+  WorldOptions options;
+  if (!read.diagnostics.has_errors())
+    options.deadline_seconds = read.config.parallel.deadline_seconds;
+  if (request.local_ranks > 0) return run_threads(request, options);
+  if (launched_as().size > 1) return run_mpi(request, options);
+  return run_rank(request, *self_world());
+}
+
+}  // namespace trainctl

@@ -1,0 +1,118 @@
+#include "nn/attention.h"
+
+#include "ops/rope.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Rows of heads: [tokens, heads * head_dim] seen as [tokens * heads, head_dim].
+Tensor by_head(const Tensor& x, std::int64_t head_dim) {
+  return x.view({x.numel() / head_dim, head_dim});
+}
+
+Tensor by_query(const Attention::Saved& saved) {
+  return saved.logsumexp.view(
+      {saved.shape.sequences, saved.shape.heads, saved.shape.query_length});
+}
+
+}  // namespace
+
+AttentionDropout Attention::dropout_of(const Pass& pass) const {
+  if (!pass.training || dropout == 0) return {};
+  return {.key = {.state = pass.state, .site = dropout_site, .probability = dropout},
+          .global_token = pass.batch.global_token,
+          .first_head = 0,
+          .heads_total = heads,
+          .seq_length = seq_length};
+}
+
+void Attention::forward(const Pass& pass, const Saved& saved) const {
+  const std::int64_t head_dim = saved.shape.head_dim;
+  q.forward(pass, saved.x, saved.q_raw);
+  k.forward(pass, saved.x, saved.k_raw);
+  v.forward(pass, saved.x, saved.v);
+  if (!q_norm.empty()) {
+    q_norm.forward(pass,
+                   {by_head(saved.q_raw, head_dim), by_head(saved.q, head_dim), {}, saved.q_rstd});
+    k_norm.forward(pass,
+                   {by_head(saved.k_raw, head_dim), by_head(saved.k, head_dim), {}, saved.k_rstd});
+  }
+  if (!rope_table.empty()) {
+    for (const Tensor& x : {saved.q, saved.k}) {
+      rope(*pass.ops,
+           {.x = x, .position = pass.batch.position, .table = rope_table, .head_dim = head_dim});
+    }
+  }
+  attention_forward(*pass.ops, {.shape = saved.shape,
+                                .q = saved.q,
+                                .k = saved.keys,
+                                .v = saved.values,
+                                .document = pass.batch.document,
+                                .dropout = dropout_of(pass),
+                                .out = saved.context,
+                                .logsumexp = by_query(saved)});
+  out.forward(pass, saved.context, saved.y);
+}
+
+void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const std::int64_t head_dim = saved.shape.head_dim;
+  out.backward_input(pass, g.dy, g.d_context);
+  attention_backward(*pass.ops, {.shape = saved.shape,
+                                 .q = saved.q,
+                                 .k = saved.keys,
+                                 .v = saved.values,
+                                 .document = pass.batch.document,
+                                 .dropout = dropout_of(pass),
+                                 .out = saved.context,
+                                 .logsumexp = by_query(saved),
+                                 .d_out = g.d_context,
+                                 .dq = g.dq,
+                                 .dk = g.dk,
+                                 .dv = g.dv});
+  if (!rope_table.empty()) {
+    for (const Tensor& dx : {g.dq, g.dk}) {
+      rope(*pass.ops, {.x = dx,
+                       .position = pass.batch.position,
+                       .table = rope_table,
+                       .head_dim = head_dim,
+                       .inverse = true});
+    }
+  }
+  if (!q_norm.empty()) {
+    const Tensor dq = by_head(g.dq, head_dim);
+    const Tensor dk = by_head(g.dk, head_dim);
+    q_norm.backward(pass, {by_head(saved.q_raw, head_dim), {}, {}, saved.q_rstd}, dq, {}, dq);
+    k_norm.backward(pass, {by_head(saved.k_raw, head_dim), {}, {}, saved.k_rstd}, dk, {}, dk);
+  }
+  q.backward_input(pass, g.dq, g.dx);
+  k.backward_input(pass, g.dk, g.dx, true);
+  v.backward_input(pass, g.dv, g.dx, true);
+}
+
+void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  out.backward_weight(pass, g.dy, saved.context);
+  q.backward_weight(pass, g.dq, saved.x);
+  k.backward_weight(pass, g.dk, saved.x);
+  v.backward_weight(pass, g.dv, saved.x);
+}
+
+Attention make_attention(const WeightSource& weights, const ModelShape& model,
+                         const std::string& name, const Tensor& rope_table) {
+  Attention layer;
+  layer.q = make_linear(weights, name + ".q", model.qkv_bias);
+  layer.k = make_linear(weights, name + ".k", model.qkv_bias);
+  layer.v = make_linear(weights, name + ".v", model.qkv_bias);
+  layer.out = make_linear(weights, name + ".out", model.linear_bias);
+  if (model.qk_norm) {
+    layer.q_norm = make_norm(weights, name + ".q_norm", false, model.norm_epsilon);
+    layer.k_norm = make_norm(weights, name + ".k_norm", false, model.norm_epsilon);
+  }
+  layer.rope_table = rope_table;
+  layer.dropout = static_cast<float>(model.attention_dropout);
+  layer.heads = model.heads;
+  layer.seq_length = model.seq_length;
+  return layer;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,60 @@
+// A pre-norm transformer block, for both families: they differ in the norm's bias and in the MLP.
+#pragma once
+
+#include "nn/attention.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+
+namespace trainctl {
+
+/// T tokens, H hidden.
+struct BlockSaved {
+  Tensor x;           // [T, H] the block's input
+  Norm::Saved norm1;  // of x
+  Attention::Saved attention;
+  Norm::Saved norm2;  // of the middle: x + attention branch
+  MlpSaved mlp;
+  Tensor y;  // [T, H] the block's output: middle + MLP branch
+};
+
+struct BlockGradients {
+  Tensor dy;                       // [T, H] of the output
+  Tensor d_norm;                   // [T, H] of either norm's output
+  Tensor d_middle;                 // [T, H]
+  Tensor dx;                       // [T, H] of the input
+  Attention::Gradients attention;  // dy is d_middle, or its masked copy with dropout
+  MlpGradients mlp;                // dy is the block's dy, or its masked copy with dropout
+};
+
+template <class Mlp>
+struct Block {
+  using Saved = BlockSaved;
+  using Gradients = BlockGradients;
+
+  Norm norm1, norm2;
+  Attention attention;
+  Mlp mlp;
+  float dropout = 0;  // of both branches
+  std::int64_t attention_site = 0;
+  std::int64_t mlp_site = 0;
+
+  void forward(const Pass& pass, const Saved& saved) const;
+  void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+
+ private:
+  void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
+  /// The gradient of a branch: dy itself, or its masked copy with dropout.
+  void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
+                       std::int64_t site) const;
+};
+
+/// Layer `index` of the model. Dropout sites: 0 is the embedding's, then three per layer.
+template <class Mlp>
+Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
+                      const Tensor& rope_table);
+
+extern template struct Block<GeluMlp>;
+extern template struct Block<SwigluMlp>;
+
+}  // namespace trainctl

@@ -1,0 +1,22 @@
+// What every layer offers. A layer is a plain struct: its weights are members, everything it keeps
+// between passes is in its Saved, whose tensors are views placed by the activation table, one Saved
+// per micro-batch in flight. forward reads Saved's inputs and writes its outputs; backward_input
+// turns the gradient of the output into the gradient of the input and finishes the gradients of
+// vectors; backward_weight adds the gradients of matrices and may run any time after it.
+#pragma once
+
+#include <concepts>
+
+#include "nn/pass.h"
+
+namespace trainctl {
+
+template <class L>
+concept Layer = requires(const L layer, const Pass& pass, const typename L::Saved& saved,
+                         typename L::Gradients& gradients) {
+  { layer.forward(pass, saved) } -> std::same_as<void>;
+  { layer.backward_input(pass, saved, gradients) } -> std::same_as<void>;
+  { layer.backward_weight(pass, saved, gradients) } -> std::same_as<void>;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,27 @@
+#include "nn/linear.h"
+
+#include "ops/bias_gradient.h"
+#include "ops/matmul.h"
+
+namespace trainctl {
+
+void Linear::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
+  matmul(*pass.ops, {.a = x, .b = weight.value, .c = y, .bias = bias.value, .transpose_b = true});
+}
+
+void Linear::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
+                            bool accumulate) const {
+  if (!bias.empty()) bias_gradient(*pass.ops, {.dy = dy, .db = bias.gradient});
+  matmul(*pass.ops, {.a = dy, .b = weight.value, .c = dx, .accumulate = accumulate});
+}
+
+void Linear::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {
+  matmul(*pass.ops,
+         {.a = dy, .b = x, .c = weight.gradient, .transpose_a = true, .accumulate = true});
+}
+
+Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias) {
+  return {weights(name + ".weight"), with_bias ? weights(name + ".bias") : Weight{}};
+}
+
+}  // namespace trainctl

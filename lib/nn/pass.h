@@ -1,0 +1,25 @@
+// What one pass over one micro-batch needs besides the tensors that a layer saved.
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/step_state.h"
+
+namespace trainctl {
+
+/// A micro-batch in device memory; T tokens.
+struct BatchTensors {
+  Tensor tokens, labels, position;  // [T] i32
+  Tensor document;                  // [T] i32; empty: attention crosses documents
+  Tensor global_token;              // [T] i64
+  Tensor loss_weight;               // [T] fp32
+};
+
+struct Pass {
+  const OpContext* ops = nullptr;
+  StepState* state = nullptr;  // device memory
+  BatchTensors batch;
+  bool training = true;  // false: no dropout, no gradients
+};
+
+}  // namespace trainctl

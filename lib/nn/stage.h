@@ -1,0 +1,38 @@
+// A pipeline stage as the executor sees it: units in order (0 the embedding, 1..L the blocks, L + 1
+// final norm and head), each with forward and the two backward passes, for several micro-batches in
+// flight.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "nn/pass.h"
+#include "nn/weight.h"
+#include "plan/model.h"
+
+namespace trainctl {
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  /// Units [begin, end) in ascending order.
+  virtual void forward(const Pass& pass, int slot, int begin, int end) = 0;
+  /// Units [begin, end) in descending order. W of a unit must run before B of the unit two below
+  /// it.
+  virtual void backward_input(const Pass& pass, int slot, int begin, int end) = 0;
+  virtual void backward_weight(const Pass& pass, int slot, int begin, int end) = 0;
+};
+
+struct StageInput {
+  ModelShape model;
+  std::int64_t micro_batch_size = 1;
+  int slots = 1;
+  Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty for gpt2
+  WeightSource weights;
+  ActivationSource activations;
+};
+
+/// A whole decoder: embedding, blocks, head.
+std::unique_ptr<Stage> make_decoder_stage(const StageInput& input);
+
+}  // namespace trainctl

@@ -1,0 +1,98 @@
+#include "ops/attention.h"
+
+#include <string>
+
+#include "ops/check.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string describe(const AttentionShape& shape) {
+  return "sequences " + std::to_string(shape.sequences) + ", query_length " +
+         std::to_string(shape.query_length) + ", key_length " + std::to_string(shape.key_length) +
+         ", heads " + std::to_string(shape.heads) + ", kv_heads " + std::to_string(shape.kv_heads) +
+         ", head_dim " + std::to_string(shape.head_dim) + ", query_offset " +
+         std::to_string(shape.query_offset);
+}
+
+void check_shape(const AttentionShape& shape, std::string_view op) {
+  const auto fail = [&](std::string_view rule) {
+    fail_check(op, std::string(rule) + " (" + describe(shape) + ")", {});
+  };
+  if (shape.sequences <= 0 || shape.query_length <= 0 || shape.key_length <= 0) {
+    fail("lengths must be positive");
+  }
+  if (shape.head_dim <= 0 || shape.head_dim > 256 || shape.head_dim % 2 != 0) {
+    fail("head_dim must be even and at most 256");
+  }
+  if (shape.kv_heads <= 0 || shape.heads <= 0 || shape.heads % shape.kv_heads != 0) {
+    fail("kv_heads must divide heads");
+  }
+  if (shape.query_offset < 0 || shape.query_offset + shape.query_length > shape.key_length) {
+    fail("the queries' positions must lie within the keys");
+  }
+  if (!(shape.scale > 0.0F)) fail("scale must be positive");
+}
+
+/// q-like and k-like tensors, the logsumexp, documents and dropout: common to both passes.
+template <class Args>
+void check_common(const Args& args, std::string_view op) {
+  const AttentionShape& shape = args.shape;
+  check_shape(shape, op);
+  const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
+  const Shape keys{shape.sequences * shape.key_length, shape.kv_heads * shape.head_dim};
+  if (args.q.empty() || !is_float(args.q) || args.q.shape != queries) {
+    fail_check(op, "q must be fp32 or bf16 of shape " + queries.to_string(), {{"q", args.q}});
+  }
+  if (args.k.empty() || args.v.empty() || args.k.shape != keys || args.k.dtype != args.q.dtype ||
+      !same_kind(args.k, args.v)) {
+    fail_check(op, "k and v must have q's dtype and shape " + keys.to_string(),
+               {{"q", args.q}, {"k", args.k}, {"v", args.v}});
+  }
+  check(!args.out.empty() && same_kind(args.q, args.out), op, "out must be as q",
+        {{"q", args.q}, {"out", args.out}});
+  const Shape rows{shape.sequences, shape.heads, shape.query_length};
+  check(
+      !args.logsumexp.empty() && args.logsumexp.shape == rows && args.logsumexp.dtype == DType::f32,
+      op, "logsumexp must be fp32 [sequences, heads, query_length]",
+      {{"q", args.q}, {"logsumexp", args.logsumexp}});
+  check(
+      args.document.empty() || (is_vector(args.document, args.k.rows(), DType::i32) &&
+                                shape.query_length == shape.key_length && shape.query_offset == 0),
+      op, "document must be i32, one per key, and needs as many queries as keys",
+      {{"q", args.q}, {"k", args.k}, {"document", args.document}});
+  const AttentionDropout& dropout = args.dropout;
+  if (dropout.key.probability != 0.0F) {
+    check(dropout.key.probability > 0.0F && dropout.key.probability < 1.0F &&
+              dropout.key.state != nullptr && dropout.first_head >= 0 &&
+              dropout.first_head + shape.heads <= dropout.heads_total &&
+              dropout.seq_length >= shape.key_length &&
+              is_vector(dropout.global_token, args.q.rows(), DType::i64),
+          op,
+          "dropout needs a probability in (0, 1), a state, places for its heads and keys, and "
+          "global_token as i64, one per query",
+          {{"q", args.q}, {"global_token", dropout.global_token}});
+  }
+}
+
+}  // namespace
+
+void attention_forward(const OpContext& context, const AttentionForward& args) {
+  check_common(args, "attention");
+  dispatch(context, &Kernels::attention_forward, args, "attention_forward");
+}
+
+void attention_backward(const OpContext& context, const AttentionBackward& args) {
+  constexpr std::string_view op = "attention_backward";
+  check_common(args, op);
+  check(!args.d_out.empty() && same_kind(args.q, args.d_out) && !args.dq.empty() &&
+            same_kind(args.q, args.dq),
+        op, "d_out and dq must be as q", {{"q", args.q}, {"d_out", args.d_out}, {"dq", args.dq}});
+  check(!args.dk.empty() && same_kind(args.k, args.dk) && !args.dv.empty() &&
+            same_kind(args.k, args.dv),
+        op, "dk and dv must be as k", {{"k", args.k}, {"dk", args.dk}, {"dv", args.dv}});
+  dispatch(context, &Kernels::attention_backward, args, op);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,120 @@
+// The product of two small packed panels, C (+)= A B, one register tile of C at a time. The columns
+// of B and C are in vectors, the scalars of A are broadcast. What one step multiplies is the
+// `Dot`'s business (attention_dot.h). Internal to attention_cpu.cpp.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+// The tile fills the vector registers: 24 of 32, or 12 of 16.
+#if defined(__AVX512F__)
+inline constexpr int vector_lanes = 16;
+inline constexpr int tile_vectors = 4;
+#else
+inline constexpr int vector_lanes = 8;
+inline constexpr int tile_vectors = 2;
+#endif
+inline constexpr int tile_rows = 6;
+
+using Vector __attribute__((vector_size(vector_lanes * sizeof(float)))) = float;
+
+/// Operands of C[rows, columns] (+)= A[rows, steps] B[steps, columns]. B's and C's rows begin at
+/// multiples of the vector size.
+template <class Unit>
+struct Panels {
+  const Unit* a;
+  std::int64_t a_row, a_step;  // distance between rows, and between steps
+  const Unit* b;
+  std::int64_t b_step;
+  float* c;
+  std::int64_t c_row;
+  const float* scale = nullptr;  // per row of C, for Start::scaled
+};
+
+/// What C holds before the product: nothing, a sum to add to, or a sum to scale by row and add to.
+enum class Start { zero, keep, scaled };
+
+struct StepRange {
+  std::int64_t begin, end;
+};
+
+template <class Dot, Start start, int vectors>
+inline void tile_product(const Panels<typename Dot::Unit>& panels, StepRange steps) {
+  Vector sum[tile_rows][vectors];
+#pragma GCC unroll 8
+  for (int row = 0; row < tile_rows; ++row) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      const float* c = panels.c + row * panels.c_row + v * vector_lanes;
+      if constexpr (start == Start::zero) {
+        sum[row][v] = Vector{};
+      } else if constexpr (start == Start::keep) {
+        sum[row][v] = *reinterpret_cast<const Vector*>(c);
+      } else {
+        sum[row][v] = *reinterpret_cast<const Vector*>(c) * panels.scale[row];
+      }
+    }
+  }
+  const typename Dot::Unit* a = panels.a + steps.begin * panels.a_step;
+  const typename Dot::Unit* b = panels.b + steps.begin * panels.b_step;
+  for (std::int64_t step = steps.begin; step < steps.end; ++step) {
+#pragma GCC unroll 8
+    for (int row = 0; row < tile_rows; ++row) {
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; ++v) {
+        sum[row][v] = Dot::add_product(sum[row][v], a[row * panels.a_row], b + v * vector_lanes);
+      }
+    }
+    a += panels.a_step;
+    b += panels.b_step;
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < tile_rows; ++row) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      float* c = panels.c + row * panels.c_row + v * vector_lanes;
+      *reinterpret_cast<Vector*>(c) = sum[row][v];
+    }
+  }
+}
+
+/// All tiles of `vectors` columns of C below each other: rows [first_row, rows) in steps of
+/// tile_rows, where steps_of(row) says which steps the tile at `row` needs.
+template <class Dot, Start start, int vectors, class Steps>
+void column_product(Panels<typename Dot::Unit> panels, std::int64_t first_row, std::int64_t rows,
+                    const Steps& steps_of) {
+  panels.a += first_row * panels.a_row;
+  panels.c += first_row * panels.c_row;
+  for (std::int64_t row = first_row; row < rows; row += tile_rows) {
+    if constexpr (start == Start::scaled) panels.scale += row == first_row ? first_row : tile_rows;
+    tile_product<Dot, start, vectors>(panels, steps_of(row));
+    panels.a += tile_rows * panels.a_row;
+    panels.c += tile_rows * panels.c_row;
+  }
+}
+
+/// C (+)= A B. `rows` is rounded up to tile_rows, `columns` to vector_lanes. first_row_of(column)
+/// is the first row that is needed of the columns that begin there; it is rounded down to a tile.
+template <class Dot, Start start, class FirstRow, class Steps>
+void product(std::int64_t rows, std::int64_t columns, const Panels<typename Dot::Unit>& panels,
+             const FirstRow& first_row_of, const Steps& steps_of) {
+  std::int64_t left = (columns + vector_lanes - 1) / vector_lanes;
+  for (std::int64_t at = 0; left > 0; at += tile_vectors, left -= tile_vectors) {
+    Panels<typename Dot::Unit> part = panels;
+    part.b += at * vector_lanes;
+    part.c += at * vector_lanes;
+    const std::int64_t first = first_row_of(at * vector_lanes) / tile_rows * tile_rows;
+    if (left >= tile_vectors) {
+      column_product<Dot, start, tile_vectors>(part, first, rows, steps_of);
+    } else if (left == 3) {
+      column_product<Dot, start, 3>(part, first, rows, steps_of);
+    } else if (left == 2) {
+      column_product<Dot, start, 2>(part, first, rows, steps_of);
+    } else {
+      column_product<Dot, start, 1>(part, first, rows, steps_of);
+    }
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,48 @@
+// The checks that open every front door: a failed one throws Error{internal} that names the op, the
+// rule and the operands as they were given. Nothing is allocated while the checks hold.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+
+#include "ops/kernels.h"
+
+namespace trainctl {
+
+/// An operand as it appears in a message.
+struct Operand {
+  std::string_view name;
+  const Tensor& tensor;
+};
+
+/// Throws Error{internal} "[op] rule: x [2, 3] fp32, y (none)".
+[[noreturn]] void fail_check(std::string_view op, std::string_view rule,
+                             std::initializer_list<Operand> operands);
+
+inline void check(bool holds, std::string_view op, std::string_view rule,
+                  std::initializer_list<Operand> operands) {
+  if (!holds) fail_check(op, rule, operands);
+}
+
+inline bool is_float(const Tensor& tensor) {
+  return tensor.dtype == DType::f32 || tensor.dtype == DType::bf16;
+}
+inline bool same_kind(const Tensor& one, const Tensor& other) {
+  return one.shape == other.shape && one.dtype == other.dtype;
+}
+inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
+  return !tensor.empty() && tensor.shape == Shape{length} && tensor.dtype == dtype;
+}
+
+[[noreturn]] void fail_missing(const OpContext& context, std::string_view op);
+
+/// Runs the backend's kernel; throws Error{unavailable} naming `op` where the backend has none.
+template <class Args>
+void dispatch(const OpContext& context, Kernel<Args> Kernels::* entry, const Args& args,
+              std::string_view op) {
+  const Kernel<Args> kernel = context.kernels->*entry;
+  if (kernel == nullptr) fail_missing(context, op);
+  kernel(context, args);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,51 @@
+#include "ops/cross_entropy.h"
+
+#include <string>
+
+#include "ops/check.h"
+
+namespace trainctl {
+
+namespace {
+
+template <class Args>
+void check_rows(std::string_view op, const Args& args) {
+  const Tensor& logits = args.logits;
+  check(!logits.empty() && is_float(logits) && logits.shape.rank() == 2, op,
+        "logits must be a matrix of fp32 or bf16", {{"logits", logits}});
+  const std::int64_t rows = logits.shape[0];
+  check(is_vector(args.labels, rows, DType::i32), op,
+        "labels must be an i32 vector with one element per row of logits",
+        {{"logits", logits}, {"labels", args.labels}});
+  check(is_vector(args.row_max, rows, DType::f32) && is_vector(args.row_sum, rows, DType::f32) &&
+            is_vector(args.target, rows, DType::f32),
+        op, "row_max, row_sum and target must be fp32 vectors with one element per row of logits",
+        {{"logits", logits},
+         {"row_max", args.row_max},
+         {"row_sum", args.row_sum},
+         {"target", args.target}});
+  if (args.valid < 0 || args.valid > logits.columns()) {
+    fail_check(op,
+               "valid = " + std::to_string(args.valid) + " must be between 0 and the columns",
+               {{"logits", logits}});
+  }
+}
+
+}  // namespace
+
+void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args) {
+  check_rows("cross_entropy_stats", args);
+  dispatch(context, &Kernels::cross_entropy_stats, args, "cross_entropy_stats");
+}
+
+void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args) {
+  constexpr std::string_view op = "cross_entropy_gradient";
+  check_rows(op, args);
+  check(is_vector(args.weight, args.logits.shape[0], DType::f32), op,
+        "weight must be an fp32 vector with one element per row of logits",
+        {{"logits", args.logits}, {"weight", args.weight}});
+  check(args.state != nullptr, op, "state must be given", {});
+  dispatch(context, &Kernels::cross_entropy_gradient, args, op);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,39 @@
+// Cuts work over elements or rows into pieces that do not depend on the thread count, so that
+// neither do the bits of the results. Internal to lib/ops.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/parallel_for.h"
+
+namespace trainctl {
+
+/// Calls body(begin, end) on consecutive pieces of at most 4096 elements that cover [0, count).
+template <class Body>
+void for_elements(std::int64_t count, const Body& body) {
+  constexpr std::int64_t piece = 4096;
+  parallel_for((count + piece - 1) / piece, 2, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t at = first; at < last; ++at) {
+      body(at * piece, std::min((at + 1) * piece, count));
+    }
+  });
+}
+
+/// The smallest number of rows of `columns` elements that is worth a thread.
+constexpr std::int64_t row_grain(std::int64_t columns) {
+  return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, columns));
+}
+
+/// Calls with_float(float{}) or with_float(bf16{}).
+template <class Function>
+void with_element_type(DType type, const Function& function) {
+  if (type == DType::bf16) {
+    function(bf16{});
+  } else {
+    function(float{});
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,43 @@
+#include "ops/kernels.h"
+
+#include "ops/cuda_kernels.h"
+
+namespace trainctl {
+
+const Kernels& kernels_for(DeviceKind device) {
+  return device == DeviceKind::cuda ? cuda_module_kernels() : cpu_kernels;
+}
+
+std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
+  std::vector<std::string_view> missing;
+  const auto note = [&missing](const auto& kernel, std::string_view name) {
+    if (kernel == nullptr) missing.push_back(name);
+  };
+  note(kernels.matmul, "matmul");
+  note(kernels.layernorm_forward, "layernorm_forward");
+  note(kernels.layernorm_backward, "layernorm_backward");
+  note(kernels.rmsnorm_forward, "rmsnorm_forward");
+  note(kernels.rmsnorm_backward, "rmsnorm_backward");
+  note(kernels.gelu_forward, "gelu_forward");
+  note(kernels.gelu_backward, "gelu_backward");
+  note(kernels.swiglu_forward, "swiglu_forward");
+  note(kernels.swiglu_backward, "swiglu_backward");
+  note(kernels.add, "add");
+  note(kernels.cast, "cast");
+  note(kernels.bias_gradient, "bias_gradient");
+  note(kernels.dropout, "dropout");
+  note(kernels.rope, "rope");
+  note(kernels.attention_forward, "attention_forward");
+  note(kernels.attention_backward, "attention_backward");
+  note(kernels.embedding_forward, "embedding_forward");
+  note(kernels.embedding_backward, "embedding_backward");
+  note(kernels.cross_entropy_stats, "cross_entropy_stats");
+  note(kernels.cross_entropy_gradient, "cross_entropy_gradient");
+  note(kernels.adamw, "adamw");
+  note(kernels.sgd, "sgd");
+  note(kernels.square_sum, "square_sum");
+  note(kernels.normal_fill, "normal_fill");
+  return missing;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,66 @@
+// The plain kernels, one per entry of Kernels: the textbook loops that the fast ones are tested
+// against and that the sanitizer builds run. Arguments were checked by the front doors. Internal to
+// lib/ops.
+#pragma once
+
+#include "ops/kernels.h"
+
+namespace trainctl {
+
+void matmul_plain(const OpContext& context, const Matmul& args);
+void layernorm_forward_plain(const OpContext& context, const LayerNormForward& args);
+void layernorm_backward_plain(const OpContext& context, const LayerNormBackward& args);
+void rmsnorm_forward_plain(const OpContext& context, const RmsNormForward& args);
+void rmsnorm_backward_plain(const OpContext& context, const RmsNormBackward& args);
+void gelu_forward_plain(const OpContext& context, const GeluForward& args);
+void gelu_backward_plain(const OpContext& context, const GeluBackward& args);
+void swiglu_forward_plain(const OpContext& context, const SwigluForward& args);
+void swiglu_backward_plain(const OpContext& context, const SwigluBackward& args);
+void add_plain(const OpContext& context, const Add& args);
+void cast_plain(const OpContext& context, const Cast& args);
+void bias_gradient_plain(const OpContext& context, const BiasGradient& args);
+void dropout_plain(const OpContext& context, const Dropout& args);
+void rope_plain(const OpContext& context, const Rope& args);
+void attention_forward_plain(const OpContext& context, const AttentionForward& args);
+void attention_backward_plain(const OpContext& context, const AttentionBackward& args);
+void embedding_forward_plain(const OpContext& context, const EmbeddingForward& args);
+void embedding_backward_plain(const OpContext& context, const EmbeddingBackward& args);
+void cross_entropy_stats_plain(const OpContext& context, const CrossEntropyStats& args);
+void cross_entropy_gradient_plain(const OpContext& context, const CrossEntropyGradient& args);
+void adamw_plain(const OpContext& context, const AdamW& args);
+void sgd_plain(const OpContext& context, const Sgd& args);
+void square_sum_plain(const OpContext& context, const SquareSum& args);
+void normal_fill_plain(const OpContext& context, const NormalFill& args);
+
+/// The complete table of the plain kernels, under the name of the backend that it stands for.
+constexpr Kernels plain_table(std::string_view name) {
+  return Kernels{
+      .name = name,
+      .matmul = matmul_plain,
+      .layernorm_forward = layernorm_forward_plain,
+      .layernorm_backward = layernorm_backward_plain,
+      .rmsnorm_forward = rmsnorm_forward_plain,
+      .rmsnorm_backward = rmsnorm_backward_plain,
+      .gelu_forward = gelu_forward_plain,
+      .gelu_backward = gelu_backward_plain,
+      .swiglu_forward = swiglu_forward_plain,
+      .swiglu_backward = swiglu_backward_plain,
+      .add = add_plain,
+      .cast = cast_plain,
+      .bias_gradient = bias_gradient_plain,
+      .dropout = dropout_plain,
+      .rope = rope_plain,
+      .attention_forward = attention_forward_plain,
+      .attention_backward = attention_backward_plain,
+      .embedding_forward = embedding_forward_plain,
+      .embedding_backward = embedding_backward_plain,
+      .cross_entropy_stats = cross_entropy_stats_plain,
+      .cross_entropy_gradient = cross_entropy_gradient_plain,
+      .adamw = adamw_plain,
+      .sgd = sgd_plain,
+      .square_sum = square_sum_plain,
+      .normal_fill = normal_fill_plain,
+  };
+}
+
+}  // namespace trainctl

@@ -1,0 +1,53 @@
+#include "ops/matmul.h"
+
+#include "ops/check.h"
+
+namespace trainctl {
+
+namespace {
+thread_local std::vector<MatmulShape>* recording = nullptr;
+}
+
+void record_matmuls(std::vector<MatmulShape>* list) { recording = list; }
+
+MatmulShape shape_of(const Matmul& args) {
+  return {.m = args.c.shape[0],
+          .n = args.c.shape[1],
+          .k = args.transpose_a ? args.a.shape[0] : args.a.shape[1],
+          .transpose_a = args.transpose_a,
+          .transpose_b = args.transpose_b,
+          .accumulate = args.accumulate,
+          .bias = !args.bias.empty(),
+          .operand = args.a.dtype,
+          .result = args.c.dtype};
+}
+
+void matmul(const OpContext& context, const Matmul& args) {
+  constexpr std::string_view op = "matmul";
+  const Tensor& a = args.a;
+  const Tensor& b = args.b;
+  const Tensor& c = args.c;
+  check(!a.empty() && !b.empty() && !c.empty() && a.shape.rank() == 2 && b.shape.rank() == 2 &&
+            c.shape.rank() == 2,
+        op, "a, b and c must be matrices", {{"a", a}, {"b", b}, {"c", c}});
+  check(is_float(a) && a.dtype == b.dtype, op, "a and b must both be fp32 or both bf16",
+        {{"a", a}, {"b", b}});
+  check(c.dtype == DType::f32 || (c.dtype == DType::bf16 && a.dtype == DType::bf16), op,
+        "c must be fp32, or bf16 with bf16 operands", {{"a", a}, {"b", b}, {"c", c}});
+  const Shape left = args.transpose_a ? Shape{a.shape[1], a.shape[0]} : a.shape;
+  const Shape right = args.transpose_b ? Shape{b.shape[1], b.shape[0]} : b.shape;
+  check(left[1] == right[0] && c.shape == Shape{left[0], right[1]}, op,
+        args.transpose_a   ? (args.transpose_b ? "a^T b^T must fit c" : "a^T b must fit c")
+        : args.transpose_b ? "a b^T must fit c"
+                           : "a b must fit c",
+        {{"a", a}, {"b", b}, {"c", c}});
+  check(args.bias.empty() || (is_vector(args.bias, right[1], DType::f32) && !args.accumulate), op,
+        "bias must be an fp32 vector with one element per column of c, without accumulate",
+        {{"bias", args.bias}, {"c", c}});
+  check(args.scale_a == nullptr && args.scale_b == nullptr, op,
+        "scales are for 8-bit operands only", {{"a", a}, {"b", b}});
+  if (recording != nullptr) recording->push_back(shape_of(args));
+  dispatch(context, &Kernels::matmul, args, op);
+}
+
+}  // namespace trainctl

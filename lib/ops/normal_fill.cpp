@@ -1,0 +1,14 @@
+#include "ops/normal_fill.h"
+
+#include "ops/check.h"
+
+namespace trainctl {
+
+void normal_fill(const OpContext& context, const NormalFill& args) {
+  check(!args.x.empty() && args.x.dtype == DType::f32, "normal_fill", "x must be fp32",
+        {{"x", args.x}});
+  check(args.first >= 0, "normal_fill", "first must not be negative", {{"x", args.x}});
+  dispatch(context, &Kernels::normal_fill, args, "normal_fill");
+}
+
+}  // namespace trainctl

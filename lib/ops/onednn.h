@@ -1,0 +1,45 @@
+// The one place that knows which oneDNN is installed: version 2.6 (Debian 12) or 3. Products of
+// plain row-major matrices through its matmul primitive. Internal to lib/ops.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "base/dtype.h"
+
+namespace trainctl::onednn {
+
+inline const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+inline dnnl::memory::data_type type_of(DType type) {
+  return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+/// What a product reads and writes; `bias` is a zero descriptor where there is none.
+struct MatmulOperands {
+  dnnl::memory::desc a, b, bias, c;
+};
+
+#if DNNL_VERSION_MAJOR >= 3
+
+inline dnnl::matmul::primitive_desc describe(const MatmulOperands& operands,
+                                             const dnnl::primitive_attr& attributes) {
+  return {engine(), operands.a, operands.b, operands.bias, operands.c, attributes};
+}
+
+#else
+
+inline dnnl::matmul::primitive_desc describe(const MatmulOperands& operands,
+                                             const dnnl::primitive_attr& attributes) {
+  const dnnl::matmul::desc description =
+      operands.bias.is_zero()
+          ? dnnl::matmul::desc(operands.a, operands.b, operands.c)
+          : dnnl::matmul::desc(operands.a, operands.b, operands.bias, operands.c);
+  return {description, attributes, engine()};
+}
+
+#endif
+
+}  // namespace trainctl::onednn

@@ -1,0 +1,85 @@
+// Philox (base/philox.h) for runs of consecutive elements, sixteen blocks at a time in vector code.
+// Gives the same values. Internal to lib/ops.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// The multipliers of dropout: 1 / (1 - probability) where uniform(seed, stream, index) >=
+/// probability, else 0.
+class DropoutFactors {
+ public:
+  DropoutFactors(std::uint64_t seed, std::uint64_t stream, float probability)
+      : seed_(seed), stream_(stream), probability_(probability) {}
+
+  /// The factor of a kept element.
+  float scale() const { return 1.0F / (1.0F - probability_); }
+
+  /// Calls use(at, n, factors) for consecutive runs that cover [0, count): factors[i] belongs to
+  /// index first + at + i.
+  template <class Use>
+  void for_runs(std::uint64_t first, std::int64_t count, const Use& use) const {
+    std::uint32_t words[4][lanes];
+    std::int64_t done = 0;
+    std::uint64_t block = first / 4;
+    std::int64_t skip = static_cast<std::int64_t>(first % 4);
+    float factors[4 * lanes];
+    while (done < count) {
+      fill(block, words);
+      to_factors(words, factors);
+      const std::int64_t left = count - done;
+      const std::int64_t here = left < 4 * lanes - skip ? left : 4 * lanes - skip;
+      use(done, here, factors + skip);
+      done += here;
+      block += lanes;
+      skip = 0;
+    }
+  }
+
+ private:
+  static constexpr int lanes = 16;
+
+  /// Words of blocks [block, block + lanes).
+  void fill(std::uint64_t block, std::uint32_t (&words)[4][lanes]) const {
+    for (int lane = 0; lane < lanes; ++lane) {
+      const std::uint64_t index = block + static_cast<std::uint64_t>(lane);
+      words[0][lane] = static_cast<std::uint32_t>(index);
+      words[1][lane] = static_cast<std::uint32_t>(index >> 32);
+      words[2][lane] = static_cast<std::uint32_t>(stream_);
+      words[3][lane] = static_cast<std::uint32_t>(stream_ >> 32);
+    }
+    std::uint32_t k0 = static_cast<std::uint32_t>(seed_);
+    std::uint32_t k1 = static_cast<std::uint32_t>(seed_ >> 32);
+    for (int round = 0; round < 10; ++round) {
+#pragma omp simd
+      for (int lane = 0; lane < lanes; ++lane) {
+        const std::uint64_t a = std::uint64_t{0xD2511F53U} * words[0][lane];
+        const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * words[2][lane];
+        words[0][lane] = static_cast<std::uint32_t>(b >> 32) ^ words[1][lane] ^ k0;
+        words[1][lane] = static_cast<std::uint32_t>(b);
+        words[2][lane] = static_cast<std::uint32_t>(a >> 32) ^ words[3][lane] ^ k1;
+        words[3][lane] = static_cast<std::uint32_t>(a);
+      }
+      k0 += 0x9E3779B9U;
+      k1 += 0xBB67AE85U;
+    }
+  }
+
+  void to_factors(const std::uint32_t (&words)[4][lanes], float (&factors)[4 * lanes]) const {
+    const float kept = scale();
+    for (int word = 0; word < 4; ++word) {
+#pragma omp simd
+      for (int lane = 0; lane < lanes; ++lane) {
+        const auto bits = static_cast<std::int32_t>(words[word][lane] >> 8);
+        const float uniform = static_cast<float>(bits) * 0x1.0p-24F;
+        factors[4 * lane + word] = uniform >= probability_ ? kept : 0.0F;
+      }
+    }
+  }
+
+  std::uint64_t seed_, stream_;
+  float probability_;
+};
+
+}  // namespace trainctl

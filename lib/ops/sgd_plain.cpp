@@ -1,0 +1,21 @@
+#include "ops/kernels_plain.h"
+
+namespace trainctl {
+
+void sgd_plain(const OpContext&, const Sgd& args) {
+  const StepState& state = *args.state;
+  const double decay = args.decay ? state.weight_decay : 0.0F;
+  for (std::int64_t i = 0; i < args.parameter.numel(); ++i) {
+    double b = static_cast<double>(args.gradient.as<float>()[i]) * state.clip_coefficient;
+    if (!args.momentum.empty()) {
+      b += static_cast<double>(args.coefficient) * args.momentum.as<float>()[i];
+      args.momentum.as<float>()[i] = static_cast<float>(b);
+    }
+    const double p = args.parameter.as<float>()[i];
+    const auto updated = static_cast<float>(p - state.learning_rate * (b + decay * p));
+    args.parameter.as<float>()[i] = updated;
+    if (!args.compute.empty()) args.compute.as<bf16>()[i] = to_bf16(updated);
+  }
+}
+
+}  // namespace trainctl

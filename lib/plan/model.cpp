@@ -1,0 +1,43 @@
+#include "plan/model.h"
+
+namespace trainctl {
+
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return multiple < 1 ? value : (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+ModelShape model_shape(const ModelConfig& config) {
+  const bool gpt2 = config.family == Family::gpt2;
+  ModelShape model;
+  model.family = config.family;
+  model.layers = config.num_layers;
+  model.hidden = config.hidden_size;
+  // 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x MLP.
+  model.ffn = config.ffn_hidden_size.value_or(gpt2 ? 4 * model.hidden
+                                                   : round_up(8 * model.hidden, 3 * 256) / 3);
+  model.heads = config.num_attention_heads;
+  model.kv_heads = config.num_query_groups.value_or(model.heads);
+  model.head_dim = config.kv_channels.value_or(model.heads > 0 ? model.hidden / model.heads : 0);
+  model.seq_length = config.seq_length;
+  model.positions = config.max_position_embeddings.value_or(model.seq_length);
+  model.vocab = config.vocab_size;
+  model.padded_vocab = round_up(model.vocab, config.make_vocab_size_divisible_by);
+  model.tied = config.tie_word_embeddings.value_or(gpt2);
+  model.linear_bias = config.add_bias_linear.value_or(gpt2);
+  model.qkv_bias = config.add_qkv_bias.value_or(model.linear_bias);
+  model.qk_norm = config.qk_layernorm;
+  model.norm_epsilon = config.norm_epsilon;
+  model.rotary_base = config.rotary_base;
+  model.rope_scaling = config.rope_scaling;
+  model.hidden_dropout = config.hidden_dropout;
+  model.attention_dropout = config.attention_dropout;
+  model.embedding_dropout = config.embedding_dropout;
+  model.init_std = config.init_method_std;
+  return model;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Trains the same GPT-2 124M on the CPU with PyTorch and with trainctl, in turns, and prints the ratio of tokens/s.
+
+Optional: needs PyTorch from PyPI. PyTorch runs its best of eager and torch.compile (Inductor needs g++).
+
+    python3 scripts/compare_pytorch.py [--binary build/release/bin/trainctl] [--pairs 5] [--dtype fp32 bf16]
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+LAYERS, HEADS, HIDDEN, VOCAB, SEQ, BATCH = 12, 12, 768, 50257, 1024, 4
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(HIDDEN), nn.LayerNorm(HIDDEN)
+        self.qkv, self.out = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        self.up, self.down = nn.Linear(HIDDEN, 4 * HIDDEN), nn.Linear(4 * HIDDEN, HIDDEN)
+
+    def forward(self, x):
+        batch, seq, _ = x.shape
+        q, k, v = (t.view(batch, seq, HEADS, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(HIDDEN, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, seq, HIDDEN))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(50304, HIDDEN), nn.Embedding(SEQ, HIDDEN)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.norm = nn.LayerNorm(HIDDEN)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, labels):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+class Trainer:
+    """One training step of PyTorch; bf16 is autocast over fp32 parameters, the usual mixed precision."""
+
+    def __init__(self, dtype, compiled):
+        torch.manual_seed(0)
+        self.model = Gpt2()
+        self.dtype = dtype
+        self.run = torch.compile(self.model) if compiled else self.model
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6e-4, weight_decay=0.1, fused=True)
+        self.tokens, self.labels = (torch.randint(VOCAB, (BATCH, SEQ)) for _ in range(2))
+
+    def step(self):
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == "bf16"):
+            loss = self.run(self.tokens, self.labels)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return time.perf_counter() - start
+
+
+def best_trainer(dtype):
+    best = None
+    for compiled in (False, True):
+        try:
+            trainer = Trainer(dtype, compiled)
+            trainer.step()
+            seconds = min(trainer.step() for _ in range(2))
+        except Exception as error:  # torch.compile needs a working C++ compiler
+            print(f"# PyTorch {'compile' if compiled else 'eager'} {dtype}: {type(error).__name__}")
+            continue
+        print(f"# PyTorch {'compile' if compiled else 'eager'} {dtype}: {BATCH * SEQ / seconds:.1f} tokens/s")
+        if best is None or seconds < best[0]:
+            best = (seconds, trainer)
+    return best[1]
+
+
+def trainctl_seconds(args, dtype):
+    command = [args.binary, "bench", "step", "--config", args.config, "--pairs", "1", "--format", "json", "--set",
+               f"precision.compute={dtype}", "--set", "parallel.threads_per_rank=2"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)["step_seconds"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", default="build/release/bin/trainctl")
+    parser.add_argument("--config", default="configs/gpt2-124m.yaml")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--dtype", nargs="+", default=["fp32", "bf16"])
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    for dtype in args.dtype:
+        trainer = best_trainer(dtype)
+        ratios = []
+        for pair in range(args.pairs):
+            theirs = min(trainer.step() for _ in range(2))
+            ours = trainctl_seconds(args, dtype)
+            ratios.append(theirs / ours)
+            print(f"{dtype} pair {pair + 1}: PyTorch {BATCH * SEQ / theirs:.1f} tokens/s, "
+                  f"trainctl {BATCH * SEQ / ours:.1f}, ratio {ratios[-1]:.2f}")
+        if ratios:
+            print(f"{dtype}: trainctl / PyTorch = {statistics.median(ratios):.2f} "
+                  f"({min(ratios):.2f} .. {max(ratios):.2f})")
+        del trainer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that trainctl is built from. The names are the same on Ubuntu 24.04,
+# where they are in main and universe. Runs as root or with sudo; does nothing if all are there.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build                                # compiler and build
+  libyaml-cpp-dev libcli11-dev libspdlog-dev           # configuration, command line, messages
+  nlohmann-json3-dev libsentencepiece-dev              # JSON, tokenizer
+  libdnnl-dev                                          # matrix products (oneDNN)
+  libopenmpi-dev openmpi-bin                           # MPI and mpirun
+  catch2                                               # tests
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "install: all ${#packages[@]} packages are there"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "install: these packages are missing, and neither root nor sudo is at hand: ${missing[*]}" >&2
+    exit 69
+  fi
+  as_root=(sudo)
+fi
+echo "install: apt-get install ${missing[*]}"
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -q --no-install-recommends "${missing[@]}"

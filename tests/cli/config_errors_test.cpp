@@ -1,0 +1,208 @@
+// Every way a configuration can be wrong: exit code 78, a message with file, line and rule, no
+// hang.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "process.h"
+
+namespace {
+
+constexpr int invalid = 78;
+constexpr int missing_input = 66;
+
+Outcome validate(const std::string& text, const std::vector<std::string>& more = {}) {
+  const TempDir dir;
+  std::vector<std::string> words = {"validate", "--config", dir.write("bad.yaml", text)};
+  words.insert(words.end(), more.begin(), more.end());
+  return trainctl(words);
+}
+
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = small_config();
+  const std::size_t place = text.find(from);
+  REQUIRE(place != std::string::npos);
+  return text.replace(place, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a valid file gets one line on standard output") {
+  const Outcome outcome = validate(small_config());
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "bad.yaml: valid; "));
+  CHECK(contains(outcome.out, "1 rank, batch of 8 sequences x 16 tokens"));
+}
+
+TEST_CASE("a file that cannot be read") {
+  const TempDir dir;
+  const Outcome absent = trainctl({"validate", "--config", dir / "absent.yaml"});
+  CHECK(absent.exit_code == missing_input);
+  CHECK(contains(absent.err, "absent.yaml"));
+  const Outcome folder = trainctl({"validate", "--config", dir.path().string()});
+  CHECK(folder.exit_code == missing_input);
+  const Outcome json = trainctl({"validate", "--config", dir / "absent.yaml", "--format", "json"});
+  CHECK(json.exit_code == missing_input);
+  const auto document = nlohmann::json::parse(json.out);
+  CHECK(document["valid"] == false);
+  CHECK(document["error_count"] == 1);
+}
+
+TEST_CASE("what the syntax of a file can get wrong") {
+  struct Row {
+    std::string name;
+    std::string text;
+    std::string message;
+  };
+  std::string deep;
+  for (int level = 0; level < 20000; ++level) deep += "[";
+  const std::vector<Row> rows = {
+      {"empty", "", "bad.yaml"},
+      {"comments only", "# nothing\n", "bad.yaml"},
+      {"tab", "model:\n\tfamily: gpt2\n", "bad.yaml:2"},
+      {"duplicate key", small_config() + "train: {steps: 5}\n", "bad.yaml:6"},
+      {"unterminated quote", small_config() + "output: {dir: \"runs/x}\n", "bad.yaml:6"},
+      {"two documents", small_config() + "---\ntrain: {steps: 5}\n", "bad.yaml:"},
+      {"recursive alias", small_config() + "log: &z [*z]\n", "bad.yaml:6"},
+      {"deep nesting", "model: " + deep, "bad.yaml:1"},
+      {"deep nesting of maps",
+       [] {
+         std::string text;
+         for (int level = 0; level < 20000; ++level) text += "{a: ";
+         return text;
+       }(),
+       "bad.yaml:1"},
+      {"merge key", "a: &a {b: 1}\n" + small_config() + "log:\n  <<: *a\n", "bad.yaml:"},
+      {"not a map", "just some words\n", "bad.yaml:1"},
+      {"binary",
+       std::string("\x7f"
+                   "ELF\0\x01\x02",
+                   7),
+       "bad.yaml"},
+  };
+  for (const Row& row : rows) {
+    const Outcome outcome = validate(row.text);
+    INFO(row.name << ": " << outcome.err.substr(0, 2000));
+    CHECK(outcome.exit_code == invalid);
+    CHECK(contains(outcome.err, row.message));
+    CHECK(outcome.out.empty());
+  }
+}
+
+TEST_CASE("what a value can get wrong") {
+  struct Row {
+    std::string name;
+    std::string text;
+    std::vector<std::string> messages;
+  };
+  const std::vector<Row> rows = {
+      {"unknown key", with("num_layers", "num_layer"), {"bad.yaml:1:", "num_layer", "num_layers"}},
+      {"unknown section",
+       small_config() + "optimiser: {beta1: 0.9}\n",
+       {"bad.yaml:6:1", "optimiser", "optimizer"}},
+      {"number where a map is due",
+       with("{steps: 4, global_batch_size: 8}", "4"),
+       {"bad.yaml:4:8"}},
+      {"map where a number is due",
+       with("steps: 4", "steps: {a: 4}"),
+       {"bad.yaml:4", "train.steps"}},
+      {"word where a number is due", with("steps: 4", "steps: four"), {"bad.yaml:4:16", "four"}},
+      {"fraction where a whole number is due", with("steps: 4", "steps: 4.5"), {"bad.yaml:4:16"}},
+      {"negative", with("steps: 4", "steps: -4"), {"bad.yaml:4:16", "-4"}},
+      {"octal look", with("steps: 4", "steps: 010"), {"bad.yaml:4:16", "010"}},
+      {"missing required key", with("steps: 4, ", ""), {"train.steps"}},
+      {"heads do not divide the width",
+       with("num_attention_heads: 4", "num_attention_heads: 5"),
+       {"bad.yaml:1:", "32", "5"}},
+      {"data_parallel differs from the world size",
+       small_config() + "parallel: {parallel_mode: data_parallel, data_parallel: 4}\n",
+       {"bad.yaml:6:", "4", "2"}},
+      {"a mode that is not built",
+       small_config() + "parallel: {parallel_mode: auto_parallel}\n",
+       {"bad.yaml:6:", "not built"}},
+  };
+  for (const Row& row : rows) {
+    const Outcome outcome = validate(row.text, {"--world-size", "2"});
+    INFO(row.name << ": " << outcome.err);
+    CHECK(outcome.exit_code == invalid);
+    for (const std::string& message : row.messages) CHECK(contains(outcome.err, message));
+    CHECK(outcome.out.empty());
+  }
+}
+
+TEST_CASE("all mistakes are reported at once") {
+  const Outcome outcome = validate(with("steps: 4", "steps: four") +
+                                   "log: {evry: 3}\noutput: {dir: runs/a, colour: 1}\n");
+  CHECK(outcome.exit_code == invalid);
+  for (const char* word : {"four", "evry", "colour"}) CHECK(contains(outcome.err, word));
+}
+
+TEST_CASE("--set goes through the same checks and is named as the place") {
+  const Outcome outcome = validate(small_config(), {"--set", "train.steps=four"});
+  CHECK(outcome.exit_code == invalid);
+  CHECK(contains(outcome.err, "--set train.steps=four"));
+  const Outcome unknown = validate(small_config(), {"--set", "train.stepz=4"});
+  CHECK(unknown.exit_code == invalid);
+  CHECK(contains(unknown.err, "steps"));
+  CHECK(validate(small_config(), {"--set", "train.steps"}).exit_code == invalid);
+}
+
+TEST_CASE("JSON documents parse, valid or not") {
+  const Outcome good = validate(small_config(), {"--format", "json"});
+  CHECK(good.exit_code == 0);
+  const auto valid = nlohmann::json::parse(good.out);
+  CHECK(valid["valid"] == true);
+  CHECK(valid["error_count"] == 0);
+
+  const Outcome bad = validate(with("steps: 4", "steps: \"fo\\\"ur\""), {"--format", "json"});
+  CHECK(bad.exit_code == invalid);
+  const auto document = nlohmann::json::parse(bad.out);
+  CHECK(document["valid"] == false);
+  REQUIRE(document["diagnostics"].size() >= 1);
+  CHECK(document["diagnostics"][0]["severity"] == "error");
+}
+
+TEST_CASE("plan prints a table or JSON, refuses what validate refuses, and knows the ranks") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome table = trainctl({"plan", "--config", config, "--world-size", "2"});
+  INFO(table.err);
+  CHECK(table.exit_code == 0);
+  CHECK(contains(table.out, "parameters"));
+
+  const Outcome json = trainctl(
+      {"plan", "--config", config, "--world-size", "2", "--rank", "1", "--format", "json"});
+  CHECK(json.exit_code == 0);
+  CHECK(nlohmann::json::parse(json.out)["format_version"] == 1);
+
+  const Outcome no_rank =
+      trainctl({"plan", "--config", config, "--world-size", "2", "--rank", "2"});
+  CHECK(no_rank.exit_code == 2);
+  CHECK(contains(no_rank.err, "--rank 2"));
+
+  const std::string bad = dir.write("b.yaml", with("steps: 4", "steps: four"));
+  const Outcome refused = trainctl({"plan", "--config", bad});
+  CHECK(refused.exit_code == invalid);
+  CHECK(contains(refused.err, "b.yaml:4:16"));
+  CHECK(refused.out.empty());
+  const Outcome refused_json = trainctl({"plan", "--config", bad, "--format", "json"});
+  CHECK(refused_json.exit_code == invalid);
+  CHECK(nlohmann::json::parse(refused_json.out)["valid"] == false);
+}
+
+TEST_CASE("a plan for many ranks") {
+  const TempDir dir;
+  const std::string config =
+      dir.write("a.yaml", with("global_batch_size: 8", "global_batch_size: 16384"));
+  const Outcome outcome = trainctl({"plan", "--config", config, "--world-size", "16384"});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "16384"));
+}
+
+TEST_CASE("messages carry no colour codes where stderr is no terminal") {
+  const Outcome outcome = validate(with("steps: 4", "steps: four"));
+  CHECK_FALSE(contains(outcome.err, "\x1b["));
+}

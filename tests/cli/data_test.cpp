@@ -1,0 +1,119 @@
+// data build and data inspect, from text to what the file holds.
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "process.h"
+
+namespace {
+
+constexpr int bad_data = 65;
+constexpr int missing_input = 66;
+
+nlohmann::json inspect(const std::string& path, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"data", "inspect", path, "--format", "json"};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome outcome = trainctl(words);
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  return nlohmann::json::parse(outcome.out);
+}
+
+}  // namespace
+
+TEST_CASE("text becomes tokens that inspect shows again") {
+  const TempDir dir;
+  const std::string one = dir.write("one.txt", "hello world");
+  const std::string two = dir.write("two.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"d\\u00e9\"}\n");
+  const std::string prefix = dir / "tokens";
+  const Outcome built = trainctl({"data", "build", "--input", one, two, "--output", prefix});
+  INFO(built.err);
+  REQUIRE(built.exit_code == 0);
+  CHECK(contains(built.out, "3 documents, 17 tokens"));
+
+  const auto about = inspect(prefix, {"--tokenizer", "byte"});
+  CHECK(about["format"] == "megatron");
+  CHECK(about["documents"] == 3);
+  CHECK(about["tokens"] == 17);
+  CHECK(about["least_token"] == 32);
+  CHECK(about["most_token"] == 0xc3);
+  CHECK(about["first_text"].get<std::string>().starts_with("hello worldabcd"));
+
+  const Outcome text = trainctl({"data", "inspect", prefix});
+  CHECK(text.exit_code == 0);
+  CHECK(contains(text.out, "megatron"));
+  CHECK_FALSE(contains(text.out, "first text"));
+}
+
+TEST_CASE("the number of threads changes nothing") {
+  const TempDir dir;
+  const std::vector<std::string> base = {"data", "build", "--input", "/usr/share/common-licenses"};
+  for (const char* threads : {"1", "3"}) {
+    std::vector<std::string> words = base;
+    words.insert(words.end(), {"--threads", threads, "--output", dir / threads});
+    REQUIRE(trainctl(words).exit_code == 0);
+  }
+  CHECK(read_file(dir / "1.bin") == read_file(dir / "3.bin"));
+  CHECK(read_file(dir / "1.idx") == read_file(dir / "3.idx"));
+  CHECK(read_file(dir / "1.bin").size() > 100000);
+}
+
+TEST_CASE("input that is not there, or not what its name says") {
+  const TempDir dir;
+  const Outcome absent =
+      trainctl({"data", "build", "--input", dir / "absent.txt", "--output", dir / "x"});
+  CHECK(absent.exit_code == missing_input);
+  CHECK(contains(absent.err, "absent.txt"));
+
+  const std::string broken = dir.write("broken.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
+  const Outcome json = trainctl({"data", "build", "--input", broken, "--output", dir / "x"});
+  CHECK(json.exit_code == bad_data);
+  CHECK(contains(json.err, "broken.jsonl:2"));
+  CHECK_FALSE(std::filesystem::exists(dir / "x.bin"));
+  CHECK_FALSE(std::filesystem::exists(dir / "x.idx"));
+
+  const std::string text = dir.write("a.txt", "abc");
+  CHECK(trainctl({"data", "build", "--input", text, "--output", dir / "no/such/folder/x"})
+            .exit_code == 74);
+  const Outcome tokenizer =
+      trainctl({"data", "build", "--input", text, "--output", dir / "x", "--tokenizer", "bytes"});
+  CHECK(tokenizer.exit_code == 2);
+  CHECK(contains(tokenizer.err, "bytes"));
+  CHECK(trainctl({"data", "build", "--input", text, "--output", dir / "x", "--tokenizer",
+                  "sentencepiece:" + (dir / "none.model")})
+            .exit_code == missing_input);
+}
+
+TEST_CASE("token files that are damaged") {
+  const TempDir dir;
+  CHECK(trainctl({"data", "inspect", dir / "absent"}).exit_code == missing_input);
+
+  const std::string text = dir.write("a.txt", std::string(1000, 'a'));
+  REQUIRE(trainctl({"data", "build", "--input", text, "--output", dir / "x"}).exit_code == 0);
+  std::filesystem::resize_file(dir / "x.bin", 500);
+  const Outcome truncated = trainctl({"data", "inspect", dir / "x"});
+  CHECK(truncated.exit_code == bad_data);
+  CHECK(contains(truncated.err, "x.bin"));
+
+  REQUIRE(trainctl({"data", "build", "--input", text, "--output", dir / "y"}).exit_code == 0);
+  std::string index = read_file(dir / "y.idx");
+  index[0] = 'X';
+  dir.write("y.idx", index);
+  const Outcome magic = trainctl({"data", "inspect", dir / "y"});
+  CHECK(magic.exit_code == bad_data);
+  CHECK(contains(magic.err, "y.idx"));
+
+  // nanoGPT's files have no header: ids of 16 bits, here one past what bytes allow.
+  dir.write("n.bin", std::string("\x01\x00\x00\x01", 4));
+  const Outcome range = trainctl({"data", "inspect", dir / "n.bin", "--tokenizer", "byte"});
+  CHECK(range.exit_code == bad_data);
+  CHECK(contains(range.err, "256"));
+}
+
+TEST_CASE("a file in nanoGPT's format") {
+  const TempDir dir;
+  dir.write("n.bin", std::string("h\0i\0", 4));
+  const auto about = inspect(dir / "n.bin", {"--tokenizer", "byte"});
+  CHECK(about["format"] == "nanogpt");
+  CHECK(about["tokens"] == 2);
+  CHECK(about["first_text"] == "hi");
+}

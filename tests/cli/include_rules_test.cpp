@@ -1,0 +1,109 @@
+// Holds the folders' direction, the places of third-party headers and the size limits over every
+// source file of lib/ and apps/, and shows that each rule can fail.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "catch.h"
+#include "source_rules.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_source(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh";
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string repeat(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+const std::string opening = "// What it is.\n#pragma once\n";
+
+}  // namespace
+
+TEST_CASE("every source file keeps the rules") {
+  const fs::path root = TRAINCTL_SOURCE_DIR;
+  int files = 0;
+  for (const char* folder : {"lib", "apps"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      const std::string path = fs::relative(entry.path(), root).generic_string();
+      for (const std::string& violation : rule_violations(path, text_of(entry.path()))) {
+        UNSCOPED_INFO(violation);
+        CHECK(violation.empty());
+      }
+      ++files;
+    }
+  }
+  CHECK(files > 50);
+}
+
+TEST_CASE("each rule can fail") {
+  struct Row {
+    std::string path;
+    std::string text;
+    std::string violation;
+  };
+  const std::vector<Row> rows = {
+      {"lib/base/a.cpp", "#include \"config/read.h\"\n", "base/ may not include config/read.h"},
+      {"lib/ops/a.cpp", "#include \"comm/group.h\"\n", "ops/ may not include"},
+      {"lib/nn/a.cpp", "#include \"config/config.h\"\n", "nn/ may not include"},
+      {"lib/data/a.cpp", "#include \"device/tensor.h\"\n", "data/ may not include"},
+      {"lib/new/a.cpp", "#include \"base/error.h\"\n", "new/ may not include"},
+      {"lib/comm/thread_group.cpp", "#include <mpi.h>\n", "mpi.h belongs in"},
+      {"lib/comm/mpi_group.cpp", "#include <nccl.h>\n", "nccl.h belongs in"},
+      {"lib/config/read.h", opening + "#include <yaml-cpp/yaml.h>\n", "yaml-cpp/yaml.h belongs in"},
+      {"lib/engine/a.cpp", "#include <CLI/CLI.hpp>\n", "CLI/CLI.hpp belongs in"},
+      {"lib/engine/a.cpp", "#include <cuda_runtime.h>\n", "cuda_runtime.h belongs in"},
+      {"lib/ops/rmsnorm.cpp", "#include <omp.h>\n", "omp.h belongs in"},
+      {"lib/ops/a.h", "#pragma once\n", "a header opens with"},
+      {"lib/ops/a.h", repeat("// x\n", 7) + "#pragma once\n", "a header opens with"},
+      {"lib/ops/a.h", "// What it is.\n#include <new>\n", "#pragma once follows"},
+      {"lib/ops/a.h", opening + repeat("int a;\n", 149), "151 lines, more than 150"},
+      {"lib/ops/a.cpp", repeat("int a;\n", 401), "401 lines, more than 400"},
+      {"lib/ops/a_cpu.cpp", repeat("int a;\n", 501), "501 lines, more than 500"},
+      {"lib/ops/a.cpp", std::string(101, 'x') + "\n", "wider than 100 columns"},
+      {"lib/ops/a.cpp", "void f() {\n" + repeat("  g();\n", 79) + "}\n", "function of 81 lines"},
+      {"lib/ops/a.cpp", "class GroupManager {\n", "a vague type name"},
+      {"lib/ops/string_utils.cpp", "", "a vague file name"},
+      {"lib/ops/a.cpp", "// TODO: later\n", "a promise for later"},
+      {"lib/ops/a.cpp", "std::shared_ptr<int> a;\n", "shared_ptr"},
+      {"lib/ops/a.cpp", "namespace a {\nvoid f() {\n#ifdef X\n}\n}\n", "conditional comp"},
+      {"lib/ops/a.cpp", "#define TWICE(x) ((x) + (x))\n", "a function-like macro, TWICE"},
+  };
+  for (const Row& row : rows) {
+    const auto found = rule_violations(row.path, row.text);
+    INFO(row.path << ": " << row.violation);
+    REQUIRE(found.size() == 1);
+    CHECK(found.front().find(row.violation) != std::string::npos);
+  }
+}
+
+TEST_CASE("what is allowed") {
+  const std::pair<std::string, std::string> rows[] = {
+      {"lib/engine/run.cpp", "#include \"config/read.h\"\n#include \"data/batch.h\"\n"},
+      {"lib/comm/mpi_group.cpp", "#include <mpi.h>\n"},
+      {"lib/ops/rmsnorm_cuda.cu", "#include <cuda_runtime.h>\nnamespace a {\n#if X\n"},
+      {"lib/comm/nccl_group.cpp", "#include <nccl.h>\n#include <cuda_runtime.h>\n"},
+      {"lib/ops/a.cpp", "void f() {\n" + repeat("  g();\n", 78) + "}\n"},
+      {"lib/ops/a_cpu.cpp", "void f() {\n" + repeat("  g();\n", 118) + "}\n"},
+      {"lib/ops/a.cpp", "const char* text = \"no shared_ptr\";  // shared_ptr\n"},
+      {"lib/ops/a.cpp", repeat("\xc3\xa9", 100) + "\n"},
+  };
+  for (const auto& [path, text] : rows) {
+    INFO(path);
+    CHECK(rule_violations(path, text).empty());
+  }
+}

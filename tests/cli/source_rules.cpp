@@ -1,0 +1,208 @@
+#include "source_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+/// Which folders of lib/ each folder may include from, besides itself.
+const std::map<std::string, std::set<std::string>> allowed_folders = {
+    {"base", {}},
+    {"config", {"base"}},
+    {"plan", {"base", "config"}},
+    {"device", {"base"}},
+    {"ops", {"base", "device"}},
+    {"comm", {"base", "device"}},
+    {"data", {"base"}},
+    {"nn", {"base", "plan", "device", "ops", "comm"}},
+    {"engine", {"base", "config", "plan", "device", "ops", "comm", "data", "nn"}},
+};
+
+/// Third-party headers and the only files that may include them.
+struct HeaderRule {
+  const char* header;
+  const char* files;
+};
+const HeaderRule header_rules[] = {
+    {"mpi\\.h|mpi-ext\\.h", "lib/comm/mpi_.*"},
+    {"nccl\\.h", "lib/comm/nccl_.*"},
+    {"yaml-cpp/.*", "lib/config/.*\\.cpp"},
+    {"CLI/.*", "apps/.*"},
+    {"(cuda|cublas|cudnn|nvtx|nvml).*",
+     "lib/(device|ops|comm)/.*(cuda|cublas|nccl_).*|lib/.*\\.cuh?"},
+    {"(oneapi/)?dnnl.*", "lib/ops/.*\\.(h|cpp)"},
+    {"sentencepiece.*", "lib/data/.*sentencepiece.*\\.cpp"},
+    {"spdlog/.*", "lib/base/.*\\.cpp"},
+    {"nlohmann/.*", "(lib|apps)/.*\\.cpp"},
+    {"omp\\.h", "lib/base/.*openmp.*\\.cpp"},
+};
+
+bool matches(const std::string& text, const std::string& pattern) {
+  return std::regex_match(text, std::regex(pattern));
+}
+
+std::string folder_of(const std::string& path) {
+  static const std::regex pattern("lib/([^/]+)/.*");
+  std::smatch found;
+  return std::regex_match(path, found, pattern) ? found[1].str() : "";
+}
+
+bool is_header(const std::string& path) { return path.ends_with(".h") || path.ends_with(".cuh"); }
+
+bool is_kernel(const std::string& path) {
+  return path.ends_with(".cu") || matches(path, ".*_(cpu|cuda|plain)(_[a-z0-9_]+)?\\.cpp");
+}
+
+Lines split(const std::string& text) {
+  Lines lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// The line without // comments and string literals, in which words are prose.
+std::string code_of(const std::string& line) {
+  std::string code = std::regex_replace(line, std::regex("\"([^\"\\\\]|\\\\.)*\""), "\"\"");
+  return code.substr(0, code.find("//"));
+}
+
+std::string at(const std::string& path, std::size_t line) {
+  return path + ":" + std::to_string(line + 1) + ": ";
+}
+
+void check_include(const std::string& path, std::size_t line, const std::string& header,
+                   Lines& found) {
+  const std::string folder = folder_of(path);
+  const std::string target = header.substr(0, header.find('/'));
+  if (!folder.empty() && allowed_folders.contains(target) && target != folder &&
+      header.find('/') != std::string::npos) {
+    const auto allowed = allowed_folders.find(folder);
+    if (allowed == allowed_folders.end() || !allowed->second.contains(target)) {
+      found.push_back(at(path, line) + folder + "/ may not include " + header);
+    }
+  }
+  for (const HeaderRule& rule : header_rules) {
+    if (matches(header, rule.header) && !matches(path, rule.files)) {
+      found.push_back(at(path, line) + header + " belongs in " + rule.files);
+    }
+  }
+}
+
+void check_includes(const std::string& path, const Lines& lines, Lines& found) {
+  static const std::regex pattern("\\s*#\\s*include\\s*[<\"]([^>\"]+)[>\"].*");
+  std::smatch match;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (std::regex_match(lines[i], match, pattern)) check_include(path, i, match[1].str(), found);
+  }
+}
+
+std::size_t width_of(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char byte) { return (byte & 0xc0) != 0x80; }));
+}
+
+void check_sizes(const std::string& path, const Lines& lines, Lines& found) {
+  const std::size_t most = is_header(path) ? 150 : is_kernel(path) ? 500 : 400;
+  if (lines.size() > most) {
+    found.push_back(at(path, most) + std::to_string(lines.size()) + " lines, more than " +
+                    std::to_string(most));
+  }
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (width_of(lines[i]) > 100) found.push_back(at(path, i) + "wider than 100 columns");
+  }
+}
+
+/// Functions start and end in the first column, as clang-format leaves them.
+void check_functions(const std::string& path, const Lines& lines, Lines& found) {
+  const std::size_t most = is_kernel(path) ? 120 : 80;
+  static const std::regex type("(template.*)?\\s*(struct|class|enum|union|namespace)\\b.*");
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (line.starts_with("}") && line.size() == 1 && i - start + 1 > most &&
+        !std::regex_match(lines[start], type)) {
+      found.push_back(at(path, start) + "function of " + std::to_string(i - start + 1) +
+                      " lines, more than " + std::to_string(most));
+    }
+    const bool opens = !line.empty() && std::string(" }#/*)").find(line[0]) == std::string::npos;
+    if (opens && (i == 0 || !lines[i - 1].starts_with("template"))) start = i;
+  }
+}
+
+void check_opening(const std::string& path, const Lines& lines, Lines& found) {
+  if (!is_header(path)) return;
+  std::size_t comment = 0;
+  while (comment < lines.size() && lines[comment].starts_with("//")) ++comment;
+  if (comment < 1 || comment > 6) {
+    found.push_back(at(path, 0) + "a header opens with 1 to 6 lines that say what it is");
+  }
+  if (comment >= lines.size() || lines[comment] != "#pragma once") {
+    found.push_back(at(path, comment) + "#pragma once follows the opening comment");
+  }
+}
+
+void check_words(const std::string& path, const Lines& lines, Lines& found) {
+  static const std::regex vague(
+      ".*\\b(class|struct)\\s+\\w*(Manager|Registry|Factory|Strategy|Helper|Utils)\\b.*");
+  static const std::regex promise(".*\\b(TODO|FIXME|XXX|HACK)\\b.*");
+  static const std::regex shared(".*\\bshared_ptr\\b.*");
+  static const std::regex macro("\\s*#\\s*define\\s+(\\w+)\\(.*");
+  const bool in_lib = path.starts_with("lib/");
+  const bool logger = path == "lib/base/log.cpp";  // spdlog takes its sinks as shared_ptr
+  std::smatch name;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string code = code_of(lines[i]);
+    if (std::regex_match(code, vague)) found.push_back(at(path, i) + "a vague type name");
+    if (std::regex_match(lines[i], promise)) found.push_back(at(path, i) + "a promise for later");
+    if (!in_lib) continue;
+    if (!logger && std::regex_match(code, shared)) found.push_back(at(path, i) + "shared_ptr");
+    if (std::regex_match(code, name, macro) &&
+        !matches(name[1].str(), "(CUDA|CUBLAS|NCCL|MPI)_CHECK")) {
+      found.push_back(at(path, i) + "a function-like macro, " + name[1].str());
+    }
+  }
+}
+
+/// Conditional compilation may choose between functions, never between lines of one.
+void check_conditions(const std::string& path, const Lines& lines, Lines& found) {
+  static const std::regex condition("\\s*#\\s*if.*");
+  static const std::regex outer("(namespace|extern).*");
+  std::vector<bool> inside_code;  // for each open brace: whether it is more than a namespace
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string code = code_of(lines[i]);
+    if (std::regex_match(code, condition) && !inside_code.empty() && inside_code.back()) {
+      found.push_back(at(path, i) + "conditional compilation inside a function");
+    }
+    const bool is_outer = std::regex_match(code, outer);
+    for (const char letter : code) {
+      if (letter == '{') inside_code.push_back(!is_outer);
+      if (letter == '}' && !inside_code.empty()) inside_code.pop_back();
+    }
+  }
+}
+
+void check_file_name(const std::string& path, Lines& found) {
+  if (matches(path, ".*(manager|registry|factory|strategy|helper|utils?)[^/]*")) {
+    found.push_back(path + ": a vague file name");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> rule_violations(const std::string& path, const std::string& text) {
+  Lines found;
+  const Lines lines = split(text);
+  check_file_name(path, found);
+  check_opening(path, lines, found);
+  check_includes(path, lines, found);
+  check_sizes(path, lines, found);
+  check_functions(path, lines, found);
+  check_words(path, lines, found);
+  if (path.starts_with("lib/")) check_conditions(path, lines, found);
+  return found;
+}

@@ -1,0 +1,175 @@
+// Runs that cannot start or cannot go on: the exit code, who is named, and no hang.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "catch.h"
+#include "runs.h"
+
+namespace {
+
+constexpr int bad_data = 65;
+constexpr int missing_input = 66;
+constexpr int io = 74;
+constexpr int interrupted = 75;
+constexpr int peer = 76;
+constexpr int invalid = 78;
+
+/// The small configuration trained on `data` instead.
+std::vector<std::string> on_data(const std::string& data) {
+  return {"--set", "data.train=" + data};
+}
+
+/// Waits until the run has written `count` lines of metrics, at most half a minute.
+bool wait_for_steps(const std::string& directory, std::size_t count) {
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = read_file(directory + "/metrics.jsonl");
+    if (static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) >= count) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return false;
+}
+
+/// A run over two MPI processes that does not end by itself.
+std::vector<std::string> endless_run(const TempDir& dir, const std::vector<std::string>& options) {
+  const std::string config = dir.write("a.yaml", small_config());
+  std::vector<std::string> words = options;
+  for (const std::string& word : mpirun_words(2)) words.push_back(word);
+  for (const std::string& word : train_words(
+           config, dir / "run", {"--steps", "100000000", "--set", "parallel.deadline_seconds=2"})) {
+    words.push_back(word);
+  }
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("an invalid configuration is reported once, whatever the number of ranks") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config() + "parallel: {data_parallel: 3}\n");
+  for (const Outcome& outcome : {trainctl(train_words(config, dir / "a", {"--local-ranks", "2"})),
+                                 train_over_mpi(2, train_words(config, dir / "b"))}) {
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == invalid);
+    const std::size_t first = outcome.err.find("a.yaml:6:");
+    CHECK(first != std::string::npos);
+    CHECK(outcome.err.find("error", outcome.err.find("a.yaml:6:", first + 1)) == std::string::npos);
+  }
+  CHECK_FALSE(std::filesystem::exists(dir / "a/metrics.jsonl"));
+}
+
+TEST_CASE("configurations that differ between ranks") {
+  const TempDir dir;
+  std::string other = small_config();
+  other.replace(other.find("1.0e-3"), 6, "2.0e-3");
+  std::vector<std::string> words = mpirun_words(1);
+  for (const std::string& word : train_words(dir.write("a.yaml", small_config()), dir / "run")) {
+    words.push_back(word);
+  }
+  words.insert(words.end(), {":", "-n", "1", TRAINCTL_PROGRAM});
+  for (const std::string& word : train_words(dir.write("b.yaml", other), dir / "run")) {
+    words.push_back(word);
+  }
+  const Outcome outcome = run_program("mpirun", words);
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == peer);
+  CHECK(contains(outcome.err, "differ"));
+  CHECK(contains(outcome.err, "rank 1"));
+}
+
+TEST_CASE("an output folder that cannot be made") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string file = dir.write("file", "x");
+  const Outcome alone = trainctl(train_words(config, file + "/run"));
+  INFO(alone.err);
+  CHECK(alone.exit_code == io);
+  CHECK(contains(alone.err, file));
+  CHECK(train_over_mpi(2, train_words(config, file + "/run")).exit_code == io);
+}
+
+TEST_CASE("a disk that is full: metrics that cannot be written end the run") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome outcome =
+      run_program("/bin/bash", {"-c", "trap '' XFSZ; ulimit -f 4; exec " +
+                                          std::string(TRAINCTL_PROGRAM) + " train --config " +
+                                          config + " --steps 2000 --output " + (dir / "run")});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == io);
+  CHECK(contains(outcome.err, dir / "run"));
+}
+
+TEST_CASE("data that is missing, damaged or outside the vocabulary") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const auto train_on = [&](const std::string& data) {
+    return trainctl(train_words(config, dir / "run", on_data(data)));
+  };
+  const Outcome absent = train_on(dir / "absent.txt");
+  INFO(absent.err);
+  CHECK(absent.exit_code == missing_input);
+  CHECK(contains(absent.err, "absent.txt"));
+
+  dir.write("wide.bin", [] {
+    std::string tokens;
+    for (int i = 0; i < 400; ++i) tokens += std::string("\x01\x02", 2);  // 513
+    return tokens;
+  }());
+  const Outcome wide = train_on(dir / "wide.bin");
+  INFO(wide.err);
+  CHECK(wide.exit_code == bad_data);
+  CHECK(contains(wide.err, "513"));
+
+  const std::string text = dir.write("a.txt", std::string(4000, 'a'));
+  REQUIRE(trainctl({"data", "build", "--input", text, "--output", dir / "cut"}).exit_code == 0);
+  std::filesystem::resize_file(dir / "cut.bin", 1000);
+  const Outcome cut = train_on(dir / "cut");
+  INFO(cut.err);
+  CHECK(cut.exit_code == bad_data);
+  CHECK(contains(cut.err, "cut.bin"));
+
+  const Outcome small = train_on(dir.write("tiny.txt", "abc"));
+  INFO(small.err);
+  CHECK(small.exit_code == bad_data);
+}
+
+TEST_CASE("a signal ends the run between two steps and keeps the weights") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  Process run(TRAINCTL_PROGRAM, train_words(config, dir / "run", {"--steps", "100000000"}));
+  REQUIRE(wait_for_steps(dir / "run", 2));
+  kill(run.pid(), SIGTERM);
+  const Outcome outcome = run.wait();
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == interrupted);
+  CHECK(std::filesystem::exists(dir / "run/model.safetensors"));
+}
+
+TEST_CASE("a rank that stops in the middle of a step is named, and the job ends") {
+  const TempDir dir;
+  Process run("mpirun", endless_run(dir, {}));
+  REQUIRE(wait_for_steps(dir / "run", 2));
+  const std::vector<pid_t> ranks = run.children();
+  REQUIRE(ranks.size() >= 2);
+  kill(ranks.back(), SIGSTOP);
+  const Outcome outcome = run.wait();
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == peer);
+  CHECK(contains(outcome.err, "rank "));
+}
+
+TEST_CASE("a rank that is killed is named by the others, where mpirun lets them live") {
+  const TempDir dir;
+  Process run("mpirun", endless_run(dir, {"--enable-recovery"}));
+  REQUIRE(wait_for_steps(dir / "run", 2));
+  const std::vector<pid_t> ranks = run.children();
+  REQUIRE(ranks.size() >= 2);
+  kill(ranks.back(), SIGKILL);
+  const Outcome outcome = run.wait();
+  INFO(outcome.err);
+  CHECK(outcome.exit_code != 0);
+  CHECK(contains(outcome.err, "rank "));
+}

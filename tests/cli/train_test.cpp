@@ -1,0 +1,134 @@
+// Whole runs of a tiny model: what they write, that they repeat, and that the number of ranks and
+// the wire do not matter.
+#include <cmath>
+
+#include "catch.h"
+#include "runs.h"
+
+namespace {
+
+const std::vector<std::string> with_validation = {"--set", "train.validate_every=2", "--set",
+                                                  "data.validation.fraction=0.02"};
+
+double largest_difference(const std::string& one, const std::string& other) {
+  const auto a = metrics_of(one);
+  const auto b = metrics_of(other);
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double loss = a[i]["loss"];
+    most = std::max(most, std::abs(b[i]["loss"].get<double>() - loss) / loss);
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("a run leaves its configuration, plan, metrics, log and weights") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string run = dir / "run";
+  const Outcome outcome = trainctl(train_words(config, run, with_validation));
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(outcome.out.empty());
+
+  const auto lines = metrics_of(run);
+  REQUIRE(lines.size() == 4);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    CHECK(lines[i]["step"] == i + 1);
+    CHECK(lines[i]["tokens"] == (i + 1) * 8 * 16);
+    for (const char* key : {"loss", "grad_norm", "lr", "tokens_per_second", "step_seconds"}) {
+      CHECK(lines[i][key].is_number());
+    }
+    CHECK(lines[i].contains("val_loss") == (i % 2 == 1));
+  }
+  CHECK(lines[0]["loss"].get<double>() == Approx(std::log(256.0)).margin(0.5));
+  for (const char* name : {"plan.json", "rank-0.log", "model.safetensors", "config.json"}) {
+    CHECK(std::filesystem::file_size(run + "/" + name) > 0);
+  }
+  const Outcome again = trainctl({"validate", "--config", run + "/config.yaml"});
+  INFO(again.err);
+  CHECK(again.exit_code == 0);
+}
+
+TEST_CASE("the same command twice writes the same numbers, over threads and over MPI") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  std::vector<std::string> threads = with_validation;
+  threads.insert(threads.end(), {"--local-ranks", "2", "--set", "parallel.threads_per_rank=1"});
+  std::vector<std::string> processes = with_validation;
+  processes.insert(processes.end(), {"--set", "parallel.threads_per_rank=1"});
+  REQUIRE(trainctl(train_words(config, dir / "t1", threads)).exit_code == 0);
+  REQUIRE(trainctl(train_words(config, dir / "t2", threads)).exit_code == 0);
+  const Outcome mpi = train_over_mpi(2, train_words(config, dir / "m", processes));
+  INFO(mpi.err);
+  REQUIRE(mpi.exit_code == 0);
+  CHECK(metrics_of(dir / "t1").size() == 4);
+  CHECK(repeatable_metrics(dir / "t1") == repeatable_metrics(dir / "t2"));
+  CHECK(repeatable_metrics(dir / "t1") == repeatable_metrics(dir / "m"));
+}
+
+TEST_CASE("the number of ranks does not change the losses") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::vector<std::string> longer = {"--steps", "20"};
+  REQUIRE(trainctl(train_words(config, dir / "1", longer)).exit_code == 0);
+  for (const char* ranks : {"2", "4", "8"}) {
+    std::vector<std::string> more = longer;
+    more.insert(more.end(), {"--local-ranks", ranks});
+    const Outcome outcome = trainctl(train_words(config, dir / ranks, more));
+    INFO(ranks << " ranks: " << outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(largest_difference(dir / "1", dir / ranks) < 1e-5);
+  }
+  const Outcome mpi = train_over_mpi(8, train_words(config, dir / "mpi", longer));
+  INFO(mpi.err);
+  REQUIRE(mpi.exit_code == 0);
+  CHECK(largest_difference(dir / "1", dir / "mpi") < 1e-5);
+}
+
+TEST_CASE("launch starts a run over MPI") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  std::vector<std::string> words = {"launch", "-n", "2", "--"};
+  for (const std::string& word : train_words(config, dir / "run")) words.push_back(word);
+  const Outcome outcome = trainctl(words);
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(metrics_of(dir / "run").size() == 4);
+}
+
+TEST_CASE("generate continues a prompt, the same for the same seed") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  REQUIRE(trainctl(train_words(config, dir / "run")).exit_code == 0);
+  const auto generate = [&](const char* seed) {
+    return trainctl({"generate", "--run", dir / "run", "--prompt", "The license", "--max-tokens",
+                     "40", "--seed", seed});
+  };
+  const Outcome one = generate("1");
+  INFO(one.err);
+  CHECK(one.exit_code == 0);
+  CHECK(one.out.starts_with("The license"));
+  CHECK(one.out.size() > 40);
+  CHECK(one.out == generate("1").out);
+  CHECK(one.out != generate("2").out);
+  const Outcome absent =
+      trainctl({"generate", "--run", dir / "none", "--prompt", "x", "--max-tokens", "4"});
+  CHECK(absent.exit_code == 66);
+  CHECK(contains(absent.err, "none"));
+}
+
+TEST_CASE("bench runs on a small model") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome step = trainctl({"bench", "step", "--config", config, "--pairs", "2"});
+  INFO(step.err);
+  CHECK(step.exit_code == 0);
+  CHECK(contains(step.out, "tokens/s"));
+  const Outcome ops = trainctl({"bench", "ops", "--config", config, "--format", "json"});
+  INFO(ops.err);
+  CHECK(ops.exit_code == 0);
+  CHECK_NOTHROW(nlohmann::json::parse(ops.out));
+}

@@ -1,0 +1,147 @@
+// NCCL groups: one rank always, and as many ranks (threads) as there are devices, up to four.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "../device/cuda_available.h"
+#include "base/error.h"
+#include "catch.h"
+#include "comm/nccl_group.h"
+#include "comm/nccl_module.h"
+#include "comm/world.h"
+#include "device/slab.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// A group over all ranks of `world` on this rank's device.
+std::unique_ptr<Group> nccl_group(World& world, Group& host) {
+  cuda_select_device(world.local_rank());
+  return make_nccl_group(host, "test", 120);
+}
+
+std::unique_ptr<Group> host_group(World& world) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); ++rank) ranks.push_back(rank);
+  return world.group("host", ranks);
+}
+
+/// fp32 device memory with values that can be written and read.
+class Numbers {
+ public:
+  Numbers(Stream& stream, std::vector<float> values)
+      : stream_(stream),
+        slab_(DeviceKind::cuda, {{"numbers", Shape{std::ssize(values)}, DType::f32}}) {
+    stream_.copy(tensor(), host_tensor(values.data(), std::ssize(values)));
+    stream_.synchronize();
+  }
+  Tensor tensor() const { return slab_.at("numbers"); }
+  std::vector<float> read() const {
+    std::vector<float> values(static_cast<std::size_t>(tensor().numel()));
+    stream_.copy(host_tensor(values.data(), tensor().numel()), tensor());
+    stream_.synchronize();
+    return values;
+  }
+
+ private:
+  Stream& stream_;
+  Slab slab_;
+};
+
+using Values = std::vector<float>;
+
+/// Every collective once; the first that is wrong by name, or "".
+std::string wrong_collective(Group& group) {
+  Stream stream(DeviceKind::cuda, "comm", Stream::Mode::queued);
+  const int size = group.size();
+  const auto rank = static_cast<float>(group.rank());
+  const float sum = static_cast<float>(size * (size - 1) / 2);
+  const std::int64_t count = size;
+  Values ascending;
+  Values sums;
+  for (int i = 0; i < size; ++i) {
+    ascending.push_back(static_cast<float>(i));
+    sums.push_back(sum + static_cast<float>(size * i));
+  }
+  Values mine = ascending;
+  for (float& value : mine) value += rank;
+
+  const Numbers reduced(stream, mine);
+  group.all_reduce(reduced.tensor(), stream);
+  if (reduced.read() != sums) return "all_reduce";
+  const Numbers data(stream, mine);
+  const Numbers shard(stream, {-1});
+  group.reduce_scatter(data.tensor(), shard.tensor(), stream);
+  if (shard.read() != Values{sums[static_cast<std::size_t>(group.rank())]}) return "reduce_scatter";
+  const Numbers own(stream, {rank});
+  const Numbers all(stream, Values(static_cast<std::size_t>(size), -1));
+  group.all_gather(own.tensor(), all.tensor(), stream);
+  if (all.read() != ascending) return "all_gather";
+  const Numbers sent(stream, {rank});
+  group.broadcast(sent.tensor(), size - 1, stream);
+  if (sent.read() != Values{static_cast<float>(size - 1)}) return "broadcast";
+  const Numbers received(stream, Values(static_cast<std::size_t>(size), -1));
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(count), 1);
+  const Numbers copies(stream, Values(static_cast<std::size_t>(size), rank));
+  group.all_to_all(copies.tensor(), ones, received.tensor(), ones, stream);
+  if (received.read() != ascending) return "all_to_all";
+  group.barrier(stream);
+  stream.synchronize();
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the collectives of one rank give back what they were given") {
+  if (!cuda_available()) return;
+  const auto world = self_world();
+  const auto host = host_group(*world);
+  const auto group = nccl_group(*world, *host);
+  CHECK(group->name() == "test");
+  CHECK(group->size() == 1);
+  CHECK(wrong_collective(*group) == "");
+}
+
+TEST_CASE("bf16 is summed, integers are refused, and so are host tensors and messages") {
+  if (!cuda_available()) return;
+  const auto world = self_world();
+  const auto host = host_group(*world);
+  const auto group = nccl_group(*world, *host);
+  Stream stream(DeviceKind::cuda, "comm", Stream::Mode::queued);
+  const Slab slab(DeviceKind::cuda,
+                  {{"bf16", Shape{8}, DType::bf16}, {"i32", Shape{8}, DType::i32}});
+  group->all_reduce(slab.at("bf16"), stream);
+  stream.synchronize();
+  CHECK_THROWS_AS(group->all_reduce(slab.at("i32"), stream), Error);
+  std::array<float, 2> on_host{};
+  CHECK_THROWS_AS(group->all_reduce(host_tensor(on_host.data(), 2), stream), Error);
+  CHECK_THROWS_AS(group->send(slab.at("bf16"), 0, 0, stream), Error);
+}
+
+TEST_CASE("a member that never comes is reported within the deadline") {
+  if (!cuda_available()) return;
+  cuda_select_device(0);
+  const auto& nccl =
+      *static_cast<const NcclModule*>(cuda_module_part("trainctl_cuda_nccl", sizeof(NcclModule)));
+  try {
+    nccl.join(NcclMember{"pair", nccl.new_unique_id(), 0, 2, 1.0});
+    FAIL("nothing was thrown");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::peer);
+    CHECK(std::string(error.what()).find("group pair, rank 0 of 2: joining") != std::string::npos);
+  }
+}
+
+TEST_CASE("the collectives are right across devices") {
+  if (!cuda_available()) return;
+  const int devices = cuda_module().device_count();
+  if (devices < 2) return;
+  std::array<std::string, 4> wrong;
+  run_thread_world(std::min(devices, 4), WorldOptions{}, [&](World& world) {
+    const auto host = host_group(world);
+    const auto group = nccl_group(world, *host);
+    wrong[static_cast<std::size_t>(world.rank())] = wrong_collective(*group);
+  });
+  for (const std::string& name : wrong) CHECK(name == "");
+}

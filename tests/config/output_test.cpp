@@ -1,0 +1,174 @@
+// What is made from the field lists: the dump, the reference page, the JSON Schema; and the
+// messages as JSON.
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "config/fields.h"
+#include "config/reference.h"
+#include "config_text.h"
+
+namespace trainctl::test {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Collects the dotted path of every field.
+struct Paths {
+  std::vector<std::string>& list;
+  std::string prefix;
+  template <class Value>
+  void operator()(Value&, const Field& field) {
+    list.push_back(prefix + std::string(field.key));
+  }
+  template <class Section>
+  void section(Section& value, const Field& field) {
+    Paths inner{list, prefix + std::string(field.key) + "."};
+    fields(inner, value);
+  }
+};
+
+/// Changes every field to something else that is allowed.
+struct Changer {
+  template <class Value>
+  void operator()(Value& value, const Field& field) {
+    change(value, field);
+  }
+  template <class Section>
+  void section(Section& value, const Field&) {
+    fields(*this, value);
+  }
+  static void change(bool& value, const Field&) { value = !value; }
+  static void change(std::int64_t& value, const Field& field) {
+    value = static_cast<std::int64_t>(field.range.has_least() ? field.range.least : 0) + 3;
+  }
+  static void change(std::uint64_t& value, const Field&) { value = ~std::uint64_t{5}; }
+  static void change(double& value, const Field& field) {
+    value = field.range.holds(1.0 / 3) ? 1.0 / 3 : field.range.least + 1.0 / 3;
+  }
+  static void change(std::string& value, const Field& field) {
+    value = field.key == "device"      ? "cuda"
+            : field.key == "tokenizer" ? "sentencepiece:a b.model"
+                                       : "- \"quoted\" #\\ é: " + std::string(field.key);
+  }
+  static void change(std::vector<DataSource>& value, const Field&) {
+    value = {{"yes", 0.1}, {"a: b", 1e-12}, {"plain", 3.0}};
+  }
+  template <class Choice>
+  static void change(Choice& value, const Field&) {
+    value = static_cast<Choice>(1);
+  }
+  template <class Value>
+  static void change(std::optional<Value>& value, const Field& field) {
+    if (field.key == "preset") {
+      value = Value{};
+      if constexpr (std::is_same_v<Value, std::string>) value = "gpt2-124m";
+      return;
+    }
+    change(value.emplace(), field);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the dump reads back to the same configuration") {
+  for (const ReadResult& result :
+       {read(good_text), read(good_text, {"model.preset=llama3.1-8b"}),
+        read(good_text, {"data.train=[a, {path: \"yes\", weight: 0.1}]", "optimizer.eps=3e-4",
+                         "lr_schedule.style=wsd", "train.seed=18446744073709551615"})}) {
+    REQUIRE(found(result).empty());
+    for (const SourceMap* sources : {static_cast<const SourceMap*>(nullptr), &result.sources}) {
+      const ReadResult again = read(dump_config(result.config, sources));
+      CHECK(found(again).empty());
+      CHECK(again.config == result.config);
+    }
+  }
+}
+
+TEST_CASE("every field survives the dump") {
+  Config config = read(good_text).config;
+  Changer changer;
+  fields(changer, config);
+  CHECK_FALSE(config.train == read(good_text).config.train);
+  const ReadResult again = read(dump_config(config, nullptr));
+  CHECK(found(again).empty());
+  CHECK(again.config == config);
+}
+
+TEST_CASE("the dump says where each value came from") {
+  const ReadResult result =
+      read(good_text + "log: {every: 5}\n", {"train.steps=7", "model.preset=gpt2-124m"});
+  const std::string dump = dump_config(result.config, &result.sources);
+  CHECK(contains(dump, "  steps: 7  # --set train.steps=7\n"));
+  CHECK(contains(dump, "  every: 5  # t.yaml:5:14\n"));
+  CHECK(contains(dump, "  level: info  # default\n"));
+  CHECK(contains(dump, "  tie_word_embeddings: true  # preset gpt2-124m\n"));
+  CHECK(contains(dump, "    - path: a.txt  # t.yaml:2:15\n      weight: 1.0  # default\n"));
+  CHECK(contains(dump, "  # kv_channels: not given; hidden_size / num_attention_heads\n"));
+  CHECK(contains(dump, "  max_lr: 0.001  # t.yaml:4:23\n"));
+  CHECK(contains(dump, "  eps: 1.0e-08  # default\n"));
+  CHECK_FALSE(contains(dump_config(result.config, nullptr), "# default"));
+}
+
+TEST_CASE("the reference page lists every key") {
+  const std::string page = reference_markdown();
+  std::vector<std::string> paths;
+  Paths collector{paths, ""};
+  const Config config;
+  fields(collector, config);
+  CHECK(paths.size() > 70);
+  for (const std::string& path : paths) {
+    CAPTURE(path);
+    CHECK(contains(page, "| `" + path.substr(path.rfind('.') + 1) + "` |"));
+  }
+  CHECK(contains(page, "| `steps` | whole number | **required** | 1 to 1000000000000 |"));
+  CHECK(contains(page, "| `eps` | number | `1.0e-08` | above 0 |"));
+  CHECK(contains(page, "`auto_parallel` (not built yet)"));
+  CHECK(contains(page, "\n## lr_schedule\n"));
+  CHECK(contains(page, "\n### model.rope_scaling\n"));
+}
+
+TEST_CASE("the JSON Schema describes every section") {
+  const Json schema = Json::parse(json_schema());
+  CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
+  CHECK(schema["additionalProperties"] == false);
+  CHECK(schema["required"] == Json({"model", "data", "train", "lr_schedule"}));
+  const Json& train = schema["properties"]["train"];
+  CHECK(train["required"] == Json({"steps", "global_batch_size"}));
+  CHECK(train["properties"]["steps"]["type"] == "integer");
+  CHECK(train["properties"]["steps"]["minimum"] == 1);
+  const Json& optimizer = schema["properties"]["optimizer"]["properties"];
+  CHECK(optimizer["eps"]["exclusiveMinimum"] == 0);
+  CHECK(optimizer["eps"]["default"] == 1e-8);
+  CHECK(optimizer["type"]["enum"] == Json({"adamw", "sgd"}));
+  CHECK(schema["properties"]["data"]["properties"]["tokenizer"]["pattern"] ==
+        "^(byte|sentencepiece:.+)$");
+  CHECK(schema["properties"]["model"]["anyOf"][0]["required"] == Json({"preset"}));
+  CHECK(schema["properties"]["parallel"]["properties"]["parallel_mode"]["enum"] ==
+        Json({"stand_alone", "data_parallel"}));
+}
+
+TEST_CASE("messages as JSON") {
+  const ReadResult result = read(good_text + "log: {evry: 5}\n");
+  const Json json = Json::parse(render_json(result.diagnostics));
+  CHECK(json["format_version"] == "1.0");
+  CHECK(json["valid"] == false);
+  CHECK(json["error_count"] == 1);
+  CHECK(json["warning_count"] == 0);
+  const Json& one = json["diagnostics"][0];
+  CHECK(one["severity"] == "error");
+  CHECK(one["code"] == "unknown-key");
+  CHECK(one["path"] == "log.evry");
+  CHECK(one["help"] == "did you mean every?");
+  CHECK(one["range"]["filename"] == "t.yaml");
+  CHECK(one["range"]["start"] == Json({{"line", 5}, {"column", 7}}));
+  CHECK(one["range"]["end"] == Json({{"line", 5}, {"column", 11}}));
+  CHECK(one["snippet"]["code"] == "log: {evry: 5}");
+  CHECK(one["snippet"]["highlight_start_offset"] == 6);
+  CHECK(one["snippet"]["highlight_end_offset"] == 10);
+  CHECK(Json::parse(render_json(read(good_text).diagnostics))["valid"] == true);
+  const Json bytes =
+      Json::parse(render_json(read_config_text("\xff", "\xff.yaml", {}).diagnostics));
+  CHECK(bytes["diagnostics"][0]["code"] == "encoding");
+}
+
+}  // namespace trainctl::test

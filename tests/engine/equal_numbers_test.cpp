@@ -1,0 +1,105 @@
+// Every layout that is built, against the single rank.
+#include "base/error.h"
+#include "catch.h"
+#include "sample_run.h"
+
+using namespace trainctl;
+
+namespace {
+
+const std::vector<std::vector<std::string>> models{
+    {},
+    {"model.hidden_dropout=0.1", "model.attention_dropout=0.1", "model.embedding_dropout=0.1"},
+    {"data.reset_attention_mask=true"},
+    {"optimizer.type=sgd", "lr_schedule.max_lr=0.3", "lr_schedule.min_lr=0.1"},
+    {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"},
+};
+
+void check_close(const std::vector<StepReport>& found, const std::vector<StepReport>& expected,
+                 double tolerance) {
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i].loss == Approx(expected[i].loss).epsilon(tolerance));
+    CHECK(found[i].grad_norm == Approx(expected[i].grad_norm).epsilon(10 * tolerance));
+    CHECK(found[i].tokens == expected[i].tokens);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("data parallel ranks give the losses of one rank") {
+  for (const auto& options : models) {
+    const auto alone = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});
+    CHECK(alone.back().loss < alone.front().loss);
+    for (int ranks : {2, 4, 8}) {
+      INFO(ranks << " ranks, " << (options.empty() ? "" : options[0]));
+      check_close(train_sample({.set_options = options, .ranks = ranks, .steps = 8, .world = {}}),
+                  alone, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("gradient accumulation gives the losses of one micro-batch") {
+  for (const auto& options : models) {
+    const auto whole = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});
+    for (int size : {1, 2}) {
+      auto split = options;
+      split.push_back("train.micro_batch_size=" + std::to_string(size));
+      INFO("micro-batch " << size);
+      check_close(train_sample({.set_options = split, .ranks = 1, .steps = 8, .world = {}}), whole,
+                  1e-5);
+      check_close(train_sample({.set_options = split, .ranks = 2, .steps = 8, .world = {}}), whole,
+                  1e-5);
+    }
+  }
+}
+
+TEST_CASE("the same run twice is bit-identical") {
+  for (int ranks : {1, 4}) {
+    const auto first = train_sample({.set_options = {}, .ranks = ranks, .steps = 6, .world = {}});
+    const auto second = train_sample({.set_options = {}, .ranks = ranks, .steps = 6, .world = {}});
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      CHECK(first[i].loss == second[i].loss);
+      CHECK(first[i].grad_norm == second[i].grad_norm);
+    }
+  }
+}
+
+TEST_CASE("another seed, and dropout, change the numbers") {
+  const auto plain = train_sample({.set_options = {}, .ranks = 1, .steps = 2, .world = {}});
+  const auto seeded =
+      train_sample({.set_options = {"train.seed=8"}, .ranks = 1, .steps = 2, .world = {}});
+  const auto dropped = train_sample(
+      {.set_options = {"model.hidden_dropout=0.1"}, .ranks = 1, .steps = 2, .world = {}});
+  CHECK(plain[0].loss != seeded[0].loss);
+  CHECK(plain[0].loss != dropped[0].loss);
+}
+
+TEST_CASE("bf16 stays near fp32") {
+  const auto exact = train_sample({.set_options = {}, .ranks = 1, .steps = 10, .world = {}});
+  const auto rounded = train_sample(
+      {.set_options = {"precision.compute=bf16"}, .ranks = 1, .steps = 10, .world = {}});
+  check_close(rounded, exact, 1e-2);
+  CHECK(rounded[0].loss != exact[0].loss);
+}
+
+TEST_CASE("a loss that is not finite stops the run and names step, rank and tensor") {
+  const std::vector<std::string> wild{"lr_schedule.max_lr=1e30", "lr_schedule.min_lr=1e30"};
+  try {
+    train_sample({.set_options = wild, .ranks = 2, .steps = 6, .world = {}});
+    FAIL("the run did not stop");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::diverged);
+    CHECK_THAT(error.what(), Catch::Contains("step ") && Catch::Contains("rank "));
+  }
+}
+
+TEST_CASE("with on_bad_loss skip, bad updates are left out") {
+  const auto reports =
+      train_sample({.set_options = {"lr_schedule.max_lr=1e30", "lr_schedule.min_lr=1e30",
+                                    "train.on_bad_loss=skip"},
+                    .ranks = 1,
+                    .steps = 4,
+                    .world = {}});
+  CHECK(reports.back().skipped);
+}

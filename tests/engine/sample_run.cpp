@@ -1,0 +1,88 @@
+#include "sample_run.h"
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "config/read.h"
+#include "engine/engine.h"
+
+namespace trainctl {
+
+const std::string& sample_yaml() {
+  static const std::string text = R"(
+model: {family: gpt2, num_layers: 2, hidden_size: 32, ffn_hidden_size: 64, num_attention_heads: 4,
+        seq_length: 16, vocab_size: 61}
+data: {train: none}
+train: {steps: 100, global_batch_size: 8, seed: 7}
+optimizer: {clip_grad_norm: 0.5}
+lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3}
+parallel: {threads_per_rank: 1, bucket_size: 2000}
+)";
+  return text;
+}
+
+namespace {
+
+/// Sample `index`: a repeating pattern with noise, so that there is something to learn.
+std::int32_t token_of(std::int64_t sample, std::int64_t place) {
+  const Philox random(99, static_cast<std::uint64_t>(sample));
+  const auto noise = random.bits(static_cast<std::uint64_t>(place)) % 8 == 0 ? 1 : 0;
+  return static_cast<std::int32_t>((sample * 5 + place * 3 + noise) % 61);
+}
+
+Batch make_batch(const Plan& plan, std::int64_t first_sample) {
+  Batch batch;
+  for (std::int64_t s = first_sample; s < first_sample + plan.micro_batch_size; ++s) {
+    for (std::int64_t i = 0; i < plan.model.seq_length; ++i) {
+      batch.tokens.push_back(token_of(s, i));
+      batch.labels.push_back(token_of(s, i + 1));
+      batch.loss_weight.push_back(i % 5 == 4 ? 0.25F : 1.0F);
+      batch.position.push_back(static_cast<std::int32_t>(i));
+      batch.document.push_back(i < 6 ? 0 : 1);
+      batch.global_token.push_back(s * plan.model.seq_length + i);
+      batch.weight_sum += static_cast<double>(batch.loss_weight.back());
+    }
+  }
+  return batch;
+}
+
+std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
+  ReadResult read = read_config_text(sample_yaml(), "sample.yaml", run.set_options);
+  const Plan plan =
+      make_plan(read.config, {.world_size = world.size(), .ranks_per_host = world.size()},
+                read.sources, read.diagnostics);
+  require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
+  Engine engine({.plan = plan,
+                 .train = read.config.train,
+                 .optimizer = read.config.optimizer,
+                 .lr_schedule = read.config.lr_schedule,
+                 .deadline_seconds = 30,
+                 .separate_documents = read.config.data.reset_attention_mask,
+                 .count_loss_weights = true},
+                world);
+  engine.initialise();
+  std::vector<StepReport> reports;
+  for (std::int64_t step = 0; step < run.steps; ++step) {
+    std::vector<Batch> batches;
+    for (std::int64_t m = 0; m < plan.microbatches; ++m) {
+      batches.push_back(
+          make_batch(plan, step * read.config.train.global_batch_size +
+                               (m * world.size() + world.rank()) * plan.micro_batch_size));
+    }
+    reports.push_back(engine.train_step(batches));
+  }
+  engine.check_replicas();
+  return reports;
+}
+
+}  // namespace
+
+std::vector<StepReport> train_sample(const SampleRun& run) {
+  std::vector<StepReport> reports;
+  run_thread_world(run.ranks, run.world, [&](World& world) {
+    auto mine = train_rank(run, world);
+    if (world.rank() == 0) reports = std::move(mine);
+  });
+  return reports;
+}
+
+}  // namespace trainctl

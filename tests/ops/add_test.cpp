@@ -1,0 +1,33 @@
+#include "ops/add.h"
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+TEST_CASE("add gives the plain sums, also in place") {
+  const auto count = GENERATE(1, 7, 64, 4097, 20000);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Values a = Values::random(Shape{count}, type, 1);
+    Values b = Values::random(Shape{count}, type, 2);
+    Values plain(Shape{count}, type);
+    add(Host(plain_kernels).context(), {.a = a.tensor(), .b = b.tensor(), .y = plain.tensor()});
+    CHECK(plain.at(0) == Approx(a.at(0) + b.at(0)).epsilon(1e-2));
+    add(Host(cpu_kernels).context(), {.a = a.tensor(), .b = b.tensor(), .y = a.tensor()});
+    CHECK(a == plain);
+  }
+}
+
+TEST_CASE("add names what does not fit") {
+  Values a(Shape{2, 3}, DType::f32);
+  Values b(Shape{3, 2}, DType::f32);
+  Values ids(Shape{2, 3}, DType::i32);
+  const Host host(cpu_kernels);
+  CHECK(failure_of([&] {
+          add(host.context(), {.a = a.tensor(), .b = b.tensor(), .y = a.tensor()});
+        }) == "[add] a, b and y must have the same shape and type: a [2, 3] fp32, b [3, 2] fp32, "
+              "y [2, 3] fp32");
+  CHECK(failure_of([&] {
+          add(host.context(), {.a = ids.tensor(), .b = ids.tensor(), .y = ids.tensor()});
+        }) == "[add] a must be fp32 or bf16: a [2, 3] i32");
+}

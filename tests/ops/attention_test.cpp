@@ -1,0 +1,287 @@
+#include <optional>
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+namespace {
+
+/// One attention problem with all its tensors, run forward and backward.
+struct Problem {
+  AttentionShape shape;
+  DType dtype = DType::f32;
+  std::optional<Values> document;
+  float dropout = 0;
+  bool dq_in_d_out = false;
+};
+
+struct Result {
+  Values out, logsumexp, dq, dk, dv;
+  friend bool operator==(const Result&, const Result&) = default;
+};
+
+struct Inputs {
+  Values q, k, v, d_out;
+  explicit Inputs(const Problem& problem)
+      : q(Values::random(queries(problem.shape), problem.dtype, 1)),
+        k(Values::random(keys(problem.shape), problem.dtype, 2)),
+        v(Values::random(keys(problem.shape), problem.dtype, 3)),
+        d_out(Values::random(queries(problem.shape), problem.dtype, 4)) {}
+  static Shape queries(const AttentionShape& shape) {
+    return {shape.sequences * shape.query_length, shape.heads * shape.head_dim};
+  }
+  static Shape keys(const AttentionShape& shape) {
+    return {shape.sequences * shape.key_length, shape.kv_heads * shape.head_dim};
+  }
+};
+
+const StepState state{.seed = 99, .step = 3};
+
+AttentionForward forward_args(const Problem& problem, Inputs& inputs, Values& tokens,
+                              Result& result) {
+  AttentionForward args;
+  args.shape = problem.shape;
+  args.q = inputs.q.tensor();
+  args.k = inputs.k.tensor();
+  args.v = inputs.v.tensor();
+  if (problem.dropout > 0) {
+    args.dropout = {{&state, 5, problem.dropout},
+                    tokens.tensor(),
+                    1,
+                    problem.shape.heads + 2,
+                    problem.shape.key_length + 3};
+  }
+  args.out = result.out.tensor();
+  args.logsumexp = result.logsumexp.tensor();
+  return args;
+}
+
+Values token_numbers(const Problem& problem) {
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t i = 0; i < problem.shape.sequences * problem.shape.query_length; ++i) {
+    tokens.push_back(1000 + 3 * i);
+  }
+  return Values::of(tokens);
+}
+
+Result empty_result(const Problem& problem) {
+  const AttentionShape& shape = problem.shape;
+  return {Values(Inputs::queries(shape), problem.dtype),
+          Values({shape.sequences, shape.heads, shape.query_length}, DType::f32),
+          Values(Inputs::queries(shape), problem.dtype), Values(Inputs::keys(shape), problem.dtype),
+          Values(Inputs::keys(shape), problem.dtype)};
+}
+
+void run_forward(const Host& host, const Problem& problem, Inputs& inputs, Result& result) {
+  Values tokens = token_numbers(problem);
+  AttentionForward args = forward_args(problem, inputs, tokens, result);
+  std::optional<Values> document = problem.document;
+  if (document) args.document = document->tensor();
+  attention_forward(host.context(), args);
+}
+
+/// `result` holds the forward pass's out and logsumexp.
+void run_backward(const Host& host, const Problem& problem, Inputs& inputs, Result& result) {
+  Values tokens = token_numbers(problem);
+  const AttentionForward forward = forward_args(problem, inputs, tokens, result);
+  std::optional<Values> document = problem.document;
+  Values d_out = inputs.d_out;
+  AttentionBackward args;
+  args.shape = problem.shape;
+  args.q = forward.q;
+  args.k = forward.k;
+  args.v = forward.v;
+  if (document) args.document = document->tensor();
+  args.dropout = forward.dropout;
+  args.out = forward.out;
+  args.logsumexp = forward.logsumexp;
+  if (problem.dq_in_d_out) result.dq = d_out;
+  args.d_out = problem.dq_in_d_out ? result.dq.tensor() : d_out.tensor();
+  args.dq = result.dq.tensor();
+  args.dk = result.dk.tensor();
+  args.dv = result.dv.tensor();
+  attention_backward(host.context(), args);
+}
+
+Result run(const Kernels& kernels, const Problem& problem, int threads = 2) {
+  const Host host(kernels, threads);
+  Inputs inputs(problem);
+  Result result = empty_result(problem);
+  run_forward(host, problem, inputs, result);
+  run_backward(host, problem, inputs, result);
+  return result;
+}
+
+/// `slack` > 1 where the problem itself magnifies the rounding of scores.
+void compare(const Problem& problem, double slack = 1) {
+  INFO("queries " << problem.shape.query_length << " keys " << problem.shape.key_length << " heads "
+                  << problem.shape.heads << "/" << problem.shape.kv_heads << " head_dim "
+                  << problem.shape.head_dim << " " << name_of(problem.dtype));
+  const Result expected = run(plain_kernels, problem);
+  const Result got = run(cpu_kernels, problem);
+  const double allowed = slack * (problem.dtype == DType::bf16 ? 1.5e-2 : 3e-6);
+  CHECK(difference(got.out, expected.out) < allowed);
+  CHECK(difference(got.logsumexp, expected.logsumexp) < 2e-6);
+  CHECK(difference(got.dq, expected.dq) < allowed);
+  CHECK(difference(got.dk, expected.dk) < allowed);
+  CHECK(difference(got.dv, expected.dv) < allowed);
+  CHECK(run(cpu_kernels, problem, 1) == got);
+}
+
+Problem square(std::int64_t sequences, std::int64_t length, std::int64_t heads,
+               std::int64_t kv_heads, std::int64_t head_dim, DType dtype) {
+  const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
+  return {{sequences, length, length, heads, kv_heads, head_dim, 0, scale}, dtype, {}, 0, false};
+}
+
+Values documents(std::int64_t sequences, std::int64_t length) {
+  std::vector<std::int32_t> document;
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    for (std::int64_t at = 0; at < length; ++at) {
+      document.push_back(static_cast<std::int32_t>(at * at / (60 + 17 * i)));
+    }
+  }
+  for (std::size_t i = 0; i < document.size(); ++i) document[i] = document[i] / 40;
+  return Values::of(document);
+}
+
+}  // namespace
+
+TEST_CASE("attention agrees with the plain kernel") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    compare(square(1, 1, 1, 1, 2, dtype));
+    compare(square(2, 5, 2, 2, 10, dtype));
+    compare(square(1, 64, 2, 1, 64, dtype));
+    compare(square(2, 129, 2, 2, 48, dtype));
+    compare(square(1, 200, 6, 2, 34, dtype));
+    compare(square(1, 197, 1, 1, 128, dtype));
+    compare(square(1, 67, 2, 2, 256, dtype));
+    compare(square(1, 395, 1, 1, 16, dtype));
+  }
+}
+
+TEST_CASE("attention keeps to documents") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t length : {9, 130, 300}) {
+      Problem problem = square(2, length, 2, 1, 20, dtype);
+      problem.document = documents(2, length);
+      compare(problem);
+    }
+  }
+}
+
+TEST_CASE("attention of a document does not depend on its neighbours") {
+  Problem joined = square(1, 210, 1, 1, 8, DType::f32);
+  std::vector<std::int32_t> document(210, 0);
+  std::fill(document.begin() + 97, document.end(), 1);
+  joined.document = Values::of(document);
+  const Result together = run(cpu_kernels, joined);
+  const Problem first = square(1, 97, 1, 1, 8, DType::f32);
+  const Result alone = run(cpu_kernels, first);
+  for (std::int64_t i = 0; i < 97 * 8; ++i) {
+    CHECK(together.out.at(i) == Approx(alone.out.at(i)).epsilon(1e-5).margin(1e-6));
+  }
+}
+
+TEST_CASE("attention with fewer queries than keys") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t queries : {1, 3, 100}) {
+      Problem problem = square(2, 230, 4, 2, 32, dtype);
+      problem.shape.query_length = queries;
+      problem.shape.query_offset = 230 - queries;
+      compare(problem);
+      problem.shape.query_offset = 101;  // the keys after the last query are not seen
+      compare(problem);
+    }
+  }
+}
+
+TEST_CASE("attention with dropout") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Problem problem = square(2, 131, 2, 1, 24, dtype);
+    problem.dropout = 0.3F;
+    compare(problem);
+  }
+}
+
+TEST_CASE("attention whose keys' gradients do not fit into scratch at once") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Problem problem = square(1, 40, 1, 1, 256, dtype);
+    problem.shape.key_length = 2100;
+    problem.shape.query_offset = 2060;
+    compare(problem);
+    problem.dq_in_d_out = true;
+    compare(problem);
+  }
+}
+
+TEST_CASE("attention's input gradient may take the output gradient's place") {
+  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels}) {
+    Problem problem = square(2, 150, 4, 2, 18, DType::f32);
+    const Result apart = run(*kernels, problem);
+    problem.dq_in_d_out = true;
+    CHECK(run(*kernels, problem) == apart);
+  }
+}
+
+TEST_CASE("attention survives large scores") {
+  Problem problem = square(1, 70, 1, 1, 8, DType::f32);
+  problem.shape.scale = 60.0F;
+  compare(problem, 20);
+}
+
+TEST_CASE("attention's gradients agree with finite differences") {
+  for (const float dropout : {0.0F, 0.25F}) {
+    Problem problem = square(1, 7, 2, 1, 4, DType::f32);
+    problem.document = documents(1, 7);
+    problem.dropout = dropout;
+    const Host host(plain_kernels);
+    Inputs inputs(problem);
+    Result result = empty_result(problem);
+    run_forward(host, problem, inputs, result);
+    run_backward(host, problem, inputs, result);
+    Result probe = empty_result(problem);
+    const auto loss = [&] {
+      run_forward(host, problem, inputs, probe);
+      return weighted_sum(probe.out, inputs.d_out);
+    };
+    CHECK(slope_error(inputs.q, result.dq, 1e-2F, loss) < 1e-3);
+    CHECK(slope_error(inputs.k, result.dk, 1e-2F, loss) < 1e-3);
+    CHECK(slope_error(inputs.v, result.dv, 1e-2F, loss) < 1e-3);
+  }
+}
+
+TEST_CASE("attention refuses what does not fit") {
+  const Host host(cpu_kernels);
+  const Problem problem = square(1, 4, 2, 1, 6, DType::f32);
+  const auto failure = [&](const auto& change) {
+    Inputs inputs(problem);
+    Values tokens = token_numbers(problem);
+    Result result = empty_result(problem);
+    AttentionForward args = forward_args(problem, inputs, tokens, result);
+    change(args);
+    return failure_of([&] { attention_forward(host.context(), args); });
+  };
+  CHECK(failure([](AttentionForward&) {}).empty());
+  CHECK(failure([](AttentionForward& args) { args.shape.head_dim = 7; }) ==
+        "[attention] head_dim must be even and at most 256 (sequences 1, query_length 4, "
+        "key_length 4, heads 2, kv_heads 1, head_dim 7, query_offset 0)");
+  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.kv_heads = 3; }),
+                    "[attention] kv_heads must divide heads"));
+  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.query_offset = 1; }),
+                    "[attention] the queries' positions must lie within the keys"));
+  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.key_length = 0; }),
+                    "[attention] lengths must be positive"));
+  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.scale = 0; }),
+                    "[attention] scale must be positive"));
+  CHECK(failure([](AttentionForward& args) { args.v = args.q; }) ==
+        "[attention] k and v must have q's dtype and shape [4, 6]: q [4, 12] fp32, k [4, 6] fp32, "
+        "v [4, 12] fp32");
+  CHECK(failure([](AttentionForward& args) { args.out = Tensor{}; }) ==
+        "[attention] out must be as q: q [4, 12] fp32, out (none)");
+  CHECK(starts_with(failure([](AttentionForward& args) { args.document = args.q; }),
+                    "[attention] document must be i32"));
+  CHECK(starts_with(failure([](AttentionForward& args) { args.dropout.key.probability = 0.5F; }),
+                    "[attention] dropout needs"));
+}

@@ -1,0 +1,44 @@
+#include "ops/cast.h"
+
+#include <limits>
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+TEST_CASE("cast gives the plain values") {
+  const auto count = GENERATE(1, 33, 5000);
+  for (const DType from : {DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::bf16}) {
+      Values x = Values::random(Shape{count}, from, 1);
+      Values plain(Shape{count}, to);
+      Values fast(Shape{count}, to);
+      cast(Host(plain_kernels).context(), {.x = x.tensor(), .y = plain.tensor()});
+      cast(Host(cpu_kernels).context(), {.x = x.tensor(), .y = fast.tensor()});
+      CHECK(fast == plain);
+    }
+  }
+}
+
+TEST_CASE("cast rounds to nearest even and keeps infinities and NaNs") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  Values x = Values::of<float>({1.00390625F, 1.01171875F, -infinity, NAN, 3.4e38F});
+  for (const Kernels* kernels : {&cpu_kernels, &plain_kernels}) {
+    Values y(Shape{5}, DType::bf16);
+    cast(Host(*kernels).context(), {.x = x.tensor(), .y = y.tensor()});
+    CHECK(y.at(0) == 1.0);        // halfway between 1 and 1 + 1/128
+    CHECK(y.at(1) == 1.015625);   // halfway between 1 + 1/128 and 1 + 2/128
+    CHECK(y.at(2) == -infinity);
+    CHECK(std::isnan(y.at(3)));
+    CHECK(y.at(4) == infinity);
+  }
+}
+
+TEST_CASE("cast names what does not fit") {
+  Values x(Shape{4}, DType::f32);
+  Values y(Shape{5}, DType::bf16);
+  CHECK(failure_of([&] {
+          cast(Host(cpu_kernels).context(), {.x = x.tensor(), .y = y.tensor()});
+        }) == "[cast] x and y must have as many elements: x [4] fp32, y [5] bf16");
+}

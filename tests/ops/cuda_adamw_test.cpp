@@ -1,0 +1,73 @@
+#include "../device/cuda_available.h"
+#include "catch.h"
+#include "cuda_device_copy.h"
+
+using namespace trainctl;
+
+namespace {
+
+struct Operands {
+  HostTensor parameter, gradient, m, v, compute;
+};
+
+Operands operands_of(std::int64_t count, bool with_compute) {
+  Operands operands{HostTensor::random({count}, DType::f32, 1),
+                    HostTensor::random({count}, DType::f32, 2),
+                    HostTensor::random({count}, DType::f32, 3, 0.1F),
+                    HostTensor::random({count}, DType::f32, 4, 0.1F),
+                    {}};
+  float* v = operands.v.tensor().as<float>();
+  for (std::int64_t i = 0; i < count; ++i) v[i] *= v[i];
+  if (with_compute) operands.compute = HostTensor({count}, DType::bf16);
+  return operands;
+}
+
+StepState some_state() {
+  StepState state;
+  state.learning_rate = 0.01F;
+  state.weight_decay = 0.1F;
+  state.bias_correction1 = 0.271F;
+  state.bias_correction2 = 0.0297F;
+  state.clip_coefficient = 0.5F;
+  return state;
+}
+
+void check_adamw(std::int64_t count, bool with_compute, bool decay, std::int64_t offset) {
+  CAPTURE(count, with_compute, decay, offset);
+  const Operands host = operands_of(count, with_compute);
+  const StepState state = some_state();
+  DeviceCopy device;
+  AdamW args;
+  args.decay = decay;
+  args.parameter = device.put(host.parameter, offset);
+  args.gradient = device.put(host.gradient, offset);
+  args.m = device.put(host.m, offset);
+  args.v = device.put(host.v, offset);
+  args.compute = device.put(host.compute, offset);
+  args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
+  adamw(device.context(), args);
+
+  AdamW plain = args;
+  plain.parameter = host.parameter.tensor();
+  plain.gradient = host.gradient.tensor();
+  plain.m = host.m.tensor();
+  plain.v = host.v.tensor();
+  plain.compute = host.compute.tensor();
+  plain.state = &state;
+  adamw(plain_context(), plain);
+  CHECK(difference(device.get(args.parameter), host.parameter) <= 1e-5);
+  CHECK(difference(device.get(args.m), host.m) <= 1e-5);
+  CHECK(difference(device.get(args.v), host.v) <= 1e-5);
+  if (with_compute) CHECK(difference(device.get(args.compute), host.compute) <= 1.0 / 128);
+}
+
+}  // namespace
+
+TEST_CASE("CUDA AdamW is the plain one") {
+  if (!cuda_available()) return;
+  for (const std::int64_t count : {1, 3, 4, 1000, 100003}) {
+    check_adamw(count, false, true, 0);
+    check_adamw(count, true, false, 0);
+    check_adamw(count, true, true, 4);  // fp32 aligned to its elements only
+  }
+}

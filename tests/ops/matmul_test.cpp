@@ -1,0 +1,176 @@
+#include "ops/matmul.h"
+
+#include <thread>
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+namespace {
+
+Shape stored(std::int64_t rows, std::int64_t columns, bool transposed) {
+  return transposed ? Shape{columns, rows} : Shape{rows, columns};
+}
+
+/// The difference between fast and plain for one shape on random operands.
+double difference_of(const MatmulShape& s, int threads = 2) {
+  Values a = Values::random(stored(s.m, s.k, s.transpose_a), s.operand, 1);
+  Values b = Values::random(stored(s.k, s.n, s.transpose_b), s.operand, 2);
+  Values bias = Values::random(Shape{s.n}, DType::f32, 3);
+  Values fast = Values::random(Shape{s.m, s.n}, s.result, 4);
+  Values plain = fast;
+  const auto run = [&](const Kernels& kernels, Values& c) {
+    const Host host(kernels, threads);
+    matmul(host.context(), {.a = a.tensor(),
+                            .b = b.tensor(),
+                            .c = c.tensor(),
+                            .bias = s.bias ? bias.tensor() : Tensor{},
+                            .transpose_a = s.transpose_a,
+                            .transpose_b = s.transpose_b,
+                            .accumulate = s.accumulate});
+  };
+  run(plain_kernels, plain);
+  run(cpu_kernels, fast);
+  return difference(fast, plain);
+}
+
+struct Size {
+  std::int64_t m, n, k;
+};
+
+}  // namespace
+
+TEST_CASE("matmul agrees with the plain loops") {
+  const auto size = GENERATE(Size{1, 1, 1}, Size{3, 5, 7}, Size{64, 32, 48}, Size{33, 65, 129},
+                             Size{1, 97, 300}, Size{130, 1, 31}, Size{14, 32, 512},
+                             Size{29, 70, 1100}, Size{300, 40, 16}, Size{7, 600, 2},
+                             Size{500, 33, 3}, Size{37, 1000, 801});
+  for (int flags = 0; flags < 8; ++flags) {
+    const bool ta = (flags & 1) != 0;
+    const bool tb = (flags & 2) != 0;
+    const bool accumulate = (flags & 4) != 0;
+    const bool bias = !accumulate && ta == tb;
+    for (const auto& [operand, result] : {std::pair{DType::f32, DType::f32},
+                                          std::pair{DType::bf16, DType::f32},
+                                          std::pair{DType::bf16, DType::bf16}}) {
+      const MatmulShape shape{size.m, size.n,     size.k, ta,     tb,
+                              accumulate, bias, operand, result};
+      INFO(size.m << "x" << size.n << "x" << size.k << " flags " << flags << " "
+                  << name_of(operand) << " to " << name_of(result));
+      CHECK(difference_of(shape) < (result == DType::bf16 ? 1e-2 : 2e-6));
+      CHECK(difference_of(shape, 1) < (result == DType::bf16 ? 1e-2 : 2e-6));
+    }
+  }
+}
+
+TEST_CASE("matmul with nothing to sum leaves zero or c, and may have no rows") {
+  Values memory(Shape{16}, DType::f32);
+  Values c = Values::random(Shape{3, 4}, DType::f32, 1);
+  const Host host(cpu_kernels);
+  const auto view = [&](const Shape& shape) {
+    Tensor tensor = memory.tensor();
+    tensor.shape = shape;
+    return tensor;
+  };
+  const Values before = c;
+  const Tensor a = view({3, 0});
+  const Tensor b = view({0, 4});
+  matmul(host.context(), {.a = a, .b = b, .c = c.tensor(), .accumulate = true});
+  CHECK(c == before);
+  matmul(host.context(), {.a = a, .b = b, .c = c.tensor()});
+  CHECK(c == Values(Shape{3, 4}, DType::f32));
+  CHECK_NOTHROW(matmul(host.context(), {.a = view({0, 4}), .b = view({4, 4}), .c = view({0, 4})}));
+}
+
+TEST_CASE("matmul does not depend on earlier contents of c or of its scratch") {
+  Values a = Values::random(Shape{40, 24}, DType::f32, 1);
+  Values b = Values::random(Shape{24, 56}, DType::f32, 2);
+  Values c(Shape{40, 56}, DType::f32);
+  for (std::int64_t i = 0; i < c.numel(); ++i) c.set(i, NAN);
+  Values again = Values::random(Shape{40, 56}, DType::f32, 3);
+  const Host host(cpu_kernels);
+  std::fill(host.context().scratch, host.context().scratch + host.context().scratch_bytes,
+            std::byte{0xff});
+  matmul(host.context(), {.a = a.tensor(), .b = b.tensor(), .c = c.tensor()});
+  matmul(host.context(), {.a = a.tensor(), .b = b.tensor(), .c = again.tensor()});
+  CHECK(c == again);
+}
+
+TEST_CASE("matmul runs in several rank threads at once") {
+  const MatmulShape shape{70, 130, 90, false, true, false, false, DType::f32, DType::f32};
+  std::vector<double> results(4, INFINITY);
+  std::vector<std::thread> ranks;
+  for (double& result : results) ranks.emplace_back([&] { result = difference_of(shape); });
+  for (std::thread& rank : ranks) rank.join();
+  for (const double result : results) CHECK(result < 2e-6);
+}
+
+TEST_CASE("matmul's gradients are matmuls") {
+  // loss = sum(w * (x W^T)): dx = w W and dW = w^T x, against finite differences of the plain loops.
+  Values x = Values::random(Shape{5, 6}, DType::f32, 1);
+  Values weight = Values::random(Shape{4, 6}, DType::f32, 2);
+  Values dy = Values::random(Shape{5, 4}, DType::f32, 3);
+  Values y(Shape{5, 4}, DType::f32);
+  Values dx(Shape{5, 6}, DType::f32);
+  Values dweight(Shape{4, 6}, DType::f32);
+  const Host fast(cpu_kernels);
+  const Host plain(plain_kernels);
+  matmul(fast.context(), {.a = dy.tensor(), .b = weight.tensor(), .c = dx.tensor()});
+  matmul(fast.context(), {.a = dy.tensor(),
+                          .b = x.tensor(),
+                          .c = dweight.tensor(),
+                          .transpose_a = true,
+                          .accumulate = true});
+  const auto loss = [&] {
+    matmul(plain.context(),
+           {.a = x.tensor(), .b = weight.tensor(), .c = y.tensor(), .transpose_b = true});
+    return weighted_sum(y, dy);
+  };
+  CHECK(slope_error(x, dx, 0.25F, loss) < 1e-5);
+  CHECK(slope_error(weight, dweight, 0.25F, loss) < 1e-5);
+}
+
+TEST_CASE("matmul records its shapes when asked") {
+  std::vector<MatmulShape> list;
+  record_matmuls(&list);
+  const MatmulShape shape{3, 5, 2, true, false, true, false, DType::bf16, DType::f32};
+  difference_of(shape);
+  record_matmuls(nullptr);
+  difference_of(shape);
+  CHECK(list == std::vector<MatmulShape>{shape, shape});
+}
+
+TEST_CASE("matmul names what does not fit") {
+  Values a(Shape{2, 3}, DType::f32);
+  Values b(Shape{4, 5}, DType::f32);
+  Values half(Shape{3, 5}, DType::bf16);
+  Values c(Shape{2, 5}, DType::f32);
+  Values vector(Shape{2}, DType::f32);
+  const Host host(cpu_kernels);
+  const auto failure = [&](const Matmul& args) {
+    return failure_of([&] { matmul(host.context(), args); });
+  };
+  CHECK(failure({.a = a.tensor(), .b = b.tensor(), .c = c.tensor()}) ==
+        "[matmul] a b must fit c: a [2, 3] fp32, b [4, 5] fp32, c [2, 5] fp32");
+  CHECK(failure({.a = a.tensor(), .b = half.tensor(), .c = c.tensor()}) ==
+        "[matmul] a and b must both be fp32 or both bf16: a [2, 3] fp32, b [3, 5] bf16");
+  CHECK(starts_with(failure({.a = a.tensor(), .b = b.tensor(), .c = vector.tensor()}),
+                    "[matmul] a, b and c must be matrices"));
+  CHECK(starts_with(failure({.a = a.tensor(), .b = b.tensor(), .c = {}}),
+                    "[matmul] a, b and c must be matrices"));
+  Values square(Shape{3, 5}, DType::f32);
+  CHECK(starts_with(failure({.a = a.tensor(), .b = square.tensor(), .c = half.tensor()}),
+                    "[matmul] c must be fp32, or bf16 with bf16 operands"));
+  CHECK(starts_with(failure({.a = a.tensor(),
+                             .b = square.tensor(),
+                             .c = c.tensor(),
+                             .bias = vector.tensor()}),
+                    "[matmul] bias must be an fp32 vector"));
+  const float scale = 1;
+  CHECK(starts_with(failure({.a = a.tensor(),
+                             .b = square.tensor(),
+                             .c = c.tensor(),
+                             .scale_a = &scale}),
+                    "[matmul] scales are for 8-bit operands only"));
+}

@@ -1,0 +1,162 @@
+// For op tests on the host: tensors with random values, a context with scratch, comparison and
+// finite differences.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel_for.h"
+#include "base/philox.h"
+#include "base/scratch.h"
+#include "ops/kernels.h"
+
+namespace op_test {
+
+using namespace trainctl;
+
+/// Memory aligned to 64 bytes, without slack at the end that would hide a write too far.
+class Memory {
+ public:
+  explicit Memory(std::int64_t bytes) : blocks_(static_cast<std::size_t>(bytes + 64)) {}
+  std::byte* data() {
+    const auto at = reinterpret_cast<std::uintptr_t>(blocks_.data());
+    return blocks_.data() + (64 - at % 64) % 64;
+  }
+
+ private:
+  std::vector<std::byte> blocks_;
+};
+
+/// A host tensor that owns its elements; copies are deep.
+class Values {
+ public:
+  Values(const Shape& shape, DType dtype)
+      : shape_(shape),
+        dtype_(dtype),
+        bytes_(static_cast<std::size_t>(shape.numel() * size_of(dtype))) {}
+  /// Normally distributed fp32 or bf16 elements.
+  static Values random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation = 1) {
+    Values values(shape, dtype);
+    const Philox source(7, stream);
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      values.set(i, deviation * source.normal(static_cast<std::uint64_t>(i)));
+    }
+    return values;
+  }
+  template <class T>
+  static Values of(const std::vector<T>& elements) {
+    Values values(Shape{static_cast<std::int64_t>(elements.size())}, dtype_of<T>::value);
+    std::memcpy(values.bytes_.data(), elements.data(), values.bytes_.size());
+    return values;
+  }
+
+  Tensor tensor() { return Tensor{bytes_.data(), shape_, dtype_, DeviceKind::cpu}; }
+  std::int64_t numel() const { return shape_.numel(); }
+  double at(std::int64_t i) const {
+    const std::byte* from = bytes_.data() + i * size_of(dtype_);
+    float value;
+    bf16 half;
+    if (dtype_ == DType::bf16) {
+      std::memcpy(&half, from, sizeof half);
+      return to_float(half);
+    }
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  void set(std::int64_t i, float value) {
+    std::byte* to = bytes_.data() + i * size_of(dtype_);
+    const bf16 half = to_bf16(value);
+    if (dtype_ == DType::bf16) {
+      std::memcpy(to, &half, sizeof half);
+    } else {
+      std::memcpy(to, &value, sizeof value);
+    }
+  }
+  bool operator==(const Values& other) const { return bytes_ == other.bytes_; }
+
+ private:
+  Shape shape_;
+  DType dtype_;
+  std::vector<std::byte> bytes_;
+};
+
+/// The largest |got - expected| over the largest |expected|, which counts as `least` where it is
+/// smaller; infinite where an element is not finite.
+inline double difference(const Values& got, const Values& expected, double least = 1e-30) {
+  double apart = 0;
+  double size = least;
+  for (std::int64_t i = 0; i < expected.numel(); ++i) {
+    const double gap = std::abs(got.at(i) - expected.at(i));
+    apart = std::isfinite(gap) ? std::max(apart, gap) : INFINITY;
+    size = std::max(size, std::abs(expected.at(i)));
+  }
+  return apart / size;
+}
+
+/// What fast and plain results may differ by.
+inline double tolerance(DType dtype) { return dtype == DType::bf16 ? 1e-2 : 2e-6; }
+
+/// A context on the given kernels; sets the calling thread's count of compute threads.
+class Host {
+ public:
+  explicit Host(const Kernels& kernels, int threads = 2)
+      : scratch_(scratch_bytes_per_thread * threads) {
+    set_thread_count(threads);
+    context_.kernels = &kernels;
+    context_.scratch = scratch_.data();
+    context_.scratch_bytes = scratch_bytes_per_thread * threads;
+  }
+  const OpContext& context() const { return context_; }
+
+ private:
+  Memory scratch_;
+  OpContext context_;
+};
+
+/// sum of y[i] * weight[i]: a loss whose gradient with respect to y is `weight`.
+inline double weighted_sum(const Values& y, const Values& weight) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < y.numel(); ++i) sum += y.at(i) * weight.at(i);
+  return sum;
+}
+
+/// The largest gap between `gradient` and the central difference of loss() at each element of `x`,
+/// over the largest gradient.
+template <class Loss>
+double slope_error(Values& x, const Values& gradient, float step, const Loss& loss) {
+  double apart = 0;
+  double size = 1e-30;
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const auto middle = static_cast<float>(x.at(i));
+    x.set(i, middle + step);
+    const double above = loss();
+    x.set(i, middle - step);
+    const double below = loss();
+    x.set(i, middle);
+    const double slope = (above - below) / (2.0 * step);
+    apart = std::max(apart, std::abs(slope - gradient.at(i)));
+    size = std::max(size, std::abs(gradient.at(i)));
+  }
+  return apart / size;
+}
+
+/// The message of the Error{internal} that call() throws; "" if it throws none.
+template <class Call>
+std::string failure_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code() == ExitCode::internal ? error.what() : "";
+  }
+  return "";
+}
+
+inline bool starts_with(const std::string& text, const std::string& start) {
+  return text.rfind(start, 0) == 0;
+}
+
+}  // namespace op_test

@@ -1,0 +1,159 @@
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+namespace {
+
+struct Problem {
+  std::int64_t rows, hidden;
+  DType dtype;
+  bool residual;
+};
+
+struct Tensors {
+  Values x, residual, sum, weight, y, rstd, dy, d_residual, dx, dweight;
+  explicit Tensors(const Problem& problem)
+      : x(matrix(problem, 1)),
+        residual(matrix(problem, 2)),
+        sum(matrix(problem, 3)),
+        weight(Values::random({problem.hidden}, DType::f32, 4)),
+        y(matrix(problem, 6)),
+        rstd({problem.rows}, DType::f32),
+        dy(matrix(problem, 7)),
+        d_residual(matrix(problem, 8)),
+        dx(matrix(problem, 9)),
+        dweight(Values::random({problem.hidden}, DType::f32, 10)) {}
+  static Values matrix(const Problem& problem, std::uint64_t stream) {
+    return Values::random({problem.rows, problem.hidden}, problem.dtype, stream);
+  }
+  friend bool operator==(const Tensors&, const Tensors&) = default;
+};
+
+RmsNormForward forward_args(Tensors& t, const Problem& problem) {
+  RmsNormForward args;
+  args.x = t.x.tensor();
+  if (problem.residual) {
+    args.residual = t.residual.tensor();
+    args.sum = t.sum.tensor();
+  }
+  args.weight = t.weight.tensor();
+  args.y = t.y.tensor();
+  args.rstd = t.rstd.tensor();
+  args.epsilon = 1e-3F;
+  return args;
+}
+
+RmsNormBackward backward_args(Tensors& t, const Problem& problem) {
+  RmsNormBackward args;
+  args.dy = t.dy.tensor();
+  args.x = problem.residual ? t.sum.tensor() : t.x.tensor();
+  args.weight = t.weight.tensor();
+  args.rstd = t.rstd.tensor();
+  if (problem.residual) args.d_residual = t.d_residual.tensor();
+  args.dx = t.dx.tensor();
+  args.dweight = t.dweight.tensor();
+  return args;
+}
+
+Tensors run(const Kernels& kernels, const Problem& problem, int threads = 2) {
+  const Host host(kernels, threads);
+  Tensors tensors(problem);
+  rmsnorm_forward(host.context(), forward_args(tensors, problem));
+  rmsnorm_backward(host.context(), backward_args(tensors, problem));
+  return tensors;
+}
+
+}  // namespace
+
+TEST_CASE("rmsnorm agrees with the plain kernel") {
+  for (const std::int64_t rows : {1, 5, 64, 129}) {
+    for (const std::int64_t hidden : {1, 7, 128, 768}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const bool residual : {false, true}) {
+          const Problem problem{rows, hidden, dtype, residual};
+          INFO(rows << " rows of " << hidden << " " << name_of(dtype) << " residual " << residual);
+          const Tensors expected = run(plain_kernels, problem);
+          const Tensors got = run(cpu_kernels, problem);
+          const double allowed = tolerance(dtype);
+          CHECK(difference(got.y, expected.y) < allowed);
+          CHECK(difference(got.sum, expected.sum) == 0);
+          CHECK(difference(got.rstd, expected.rstd) < 2e-6);
+          // The gradient of a row of one element is a difference of equal terms.
+          CHECK(difference(got.dx, expected.dx, hidden == 1 ? 30 : 1e-30) < 2 * allowed);
+          CHECK(difference(got.dweight, expected.dweight) < 2e-6);
+          CHECK(run(cpu_kernels, problem, 1) == got);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rmsnorm's gradients agree with finite differences") {
+  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels}) {
+    const Problem problem{3, 7, DType::f32, false};
+    const Host host(*kernels);
+    Tensors tensors(problem);
+    tensors.dweight = Values({7}, DType::f32);
+    rmsnorm_forward(host.context(), forward_args(tensors, problem));
+    rmsnorm_backward(host.context(), backward_args(tensors, problem));
+    Tensors probe = tensors;
+    const auto loss = [&] {
+      rmsnorm_forward(host.context(), forward_args(probe, problem));
+      return weighted_sum(probe.y, probe.dy);
+    };
+    CHECK(slope_error(probe.x, tensors.dx, 1e-2F, loss) < 1e-3);
+    CHECK(slope_error(probe.weight, tensors.dweight, 1e-2F, loss) < 1e-3);
+  }
+}
+
+TEST_CASE("rmsnorm's input gradient may take the place of dy or d_residual") {
+  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels}) {
+    const Problem problem{33, 130, DType::bf16, true};
+    const Host host(*kernels);
+    const Tensors apart = run(*kernels, problem);
+    Tensors over_dy(problem);
+    rmsnorm_forward(host.context(), forward_args(over_dy, problem));
+    RmsNormBackward args = backward_args(over_dy, problem);
+    args.dx = args.dy;
+    rmsnorm_backward(host.context(), args);
+    CHECK(over_dy.dy == apart.dx);
+    Tensors over_residual(problem);
+    rmsnorm_forward(host.context(), forward_args(over_residual, problem));
+    args = backward_args(over_residual, problem);
+    args.dx = args.d_residual;
+    rmsnorm_backward(host.context(), args);
+    CHECK(over_residual.d_residual == apart.dx);
+  }
+}
+
+TEST_CASE("rmsnorm refuses what does not fit") {
+  const Host host(cpu_kernels);
+  const Problem problem{4, 7, DType::f32, true};
+  Tensors tensors(problem);
+  const auto forward = [&](const auto& change) {
+    RmsNormForward args = forward_args(tensors, problem);
+    change(args);
+    return failure_of([&] { rmsnorm_forward(host.context(), args); });
+  };
+  const auto backward = [&](const auto& change) {
+    RmsNormBackward args = backward_args(tensors, problem);
+    change(args);
+    return failure_of([&] { rmsnorm_backward(host.context(), args); });
+  };
+  CHECK(forward([](RmsNormForward&) {}).empty());
+  CHECK(backward([](RmsNormBackward&) {}).empty());
+  CHECK(forward([](RmsNormForward& args) { args.y = args.y.slice(0, 2); }) ==
+        "[rmsnorm] y must be as x: x [4, 7] fp32, y [2, 7] fp32");
+  CHECK(forward([](RmsNormForward& args) { args.sum = Tensor{}; }) ==
+        "[rmsnorm] residual and sum must be as x: x [4, 7] fp32, residual [4, 7] fp32, sum "
+        "(none)");
+  CHECK(starts_with(forward([](RmsNormForward& args) { args.weight = args.rstd; }),
+                    "[rmsnorm] weight must be"));
+  CHECK(starts_with(forward([](RmsNormForward& args) { args.rstd = args.weight; }),
+                    "[rmsnorm] rstd must be"));
+  CHECK(starts_with(backward([](RmsNormBackward& args) { args.dx = Tensor{}; }),
+                    "[rmsnorm_backward] dy and dx must be as x"));
+  CHECK(starts_with(backward([](RmsNormBackward& args) { args.dweight = Tensor{}; }),
+                    "[rmsnorm_backward] weight and dweight must be"));
+}

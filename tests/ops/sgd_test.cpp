@@ -1,0 +1,87 @@
+#include "ops/sgd.h"
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+namespace {
+
+StepState step_state() {
+  StepState state;
+  state.learning_rate = 0.25F;
+  state.weight_decay = 0.5F;
+  state.clip_coefficient = 2;
+  return state;
+}
+
+}  // namespace
+
+TEST_CASE("sgd makes the plain update") {
+  const auto count = GENERATE(1, 15, 4097, 10000);
+  const bool with_momentum = GENERATE(false, true);
+  const bool with_compute = GENERATE(false, true);
+  const StepState state = step_state();
+  Values gradient = Values::random(Shape{count}, DType::f32, 2);
+  const auto run = [&](const Kernels& kernels, Values& parameter, Values& momentum,
+                       Values& compute) {
+    sgd(Host(kernels).context(), {.parameter = parameter.tensor(),
+                                  .gradient = gradient.tensor(),
+                                  .momentum = with_momentum ? momentum.tensor() : Tensor{},
+                                  .compute = with_compute ? compute.tensor() : Tensor{},
+                                  .coefficient = with_momentum ? 0.9F : 0.0F,
+                                  .decay = true,
+                                  .state = &state});
+  };
+  Values parameter = Values::random(Shape{count}, DType::f32, 1);
+  Values momentum = Values::random(Shape{count}, DType::f32, 3);
+  Values compute(Shape{count}, DType::bf16);
+  Values plain_parameter = parameter;
+  Values plain_momentum = momentum;
+  Values plain_compute = compute;
+  run(cpu_kernels, parameter, momentum, compute);
+  run(plain_kernels, plain_parameter, plain_momentum, plain_compute);
+  CHECK(difference(parameter, plain_parameter) < 1e-6);
+  CHECK(difference(momentum, plain_momentum) < 1e-6);
+  CHECK(difference(compute, plain_compute) < 1e-2);
+  CHECK((compute.at(0) != 0) == with_compute);
+}
+
+TEST_CASE("sgd follows its formula") {
+  for (const Kernels* kernels : {&cpu_kernels, &plain_kernels}) {
+    const StepState state = step_state();
+    Values parameter = Values::of<float>({8});
+    Values gradient = Values::of<float>({1});
+    Values momentum = Values::of<float>({4});
+    sgd(Host(*kernels).context(), {.parameter = parameter.tensor(),
+                                   .gradient = gradient.tensor(),
+                                   .momentum = momentum.tensor(),
+                                   .coefficient = 0.5F,
+                                   .decay = true,
+                                   .state = &state});
+    CHECK(momentum.at(0) == 4);   // 0.5 * 4 + 2 * 1
+    CHECK(parameter.at(0) == 6);  // 8 - 0.25 (4 + 0.5 * 8)
+  }
+}
+
+TEST_CASE("sgd names what does not fit") {
+  const StepState state = step_state();
+  const Host host(cpu_kernels);
+  Values x(Shape{4}, DType::f32);
+  Values y(Shape{3}, DType::f32);
+  CHECK(failure_of([&] {
+          sgd(host.context(),
+              {.parameter = x.tensor(), .gradient = y.tensor(), .state = &state});
+        }) == "[sgd] parameter and gradient must be fp32 vectors of one length: parameter [4] "
+              "fp32, gradient [3] fp32");
+  CHECK(starts_with(failure_of([&] {
+                      sgd(host.context(), {.parameter = x.tensor(),
+                                           .gradient = x.tensor(),
+                                           .coefficient = 0.5F,
+                                           .state = &state});
+                    }),
+                    "[sgd] momentum must be an fp32 vector as long as parameter"));
+  CHECK(failure_of([&] {
+          sgd(host.context(), {.parameter = x.tensor(), .gradient = x.tensor()});
+        }) == "[sgd] state must be given");
+}

@@ -1,0 +1,320 @@
+#include "plan/check.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "catch.h"
+#include "sample.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// What is found in small_config() after `change`, on `ranks` ranks. Paths in `given` count as
+/// written by the user, each on a line of its own.
+template <class Change>
+std::vector<Diagnostic> found(Change change, std::int64_t ranks = 1,
+                              std::initializer_list<const char*> given = {}) {
+  Config config = small_config();
+  change(config);
+  SourceMap sources;
+  int line = 0;
+  for (const char* path : given) {
+    sources.record(path, Place{Place::Origin::file, "gpt.yaml", ++line, 3, 9});
+  }
+  Diagnostics diagnostics;
+  const Plan plan = make_plan(config, site_of(ranks), sources, diagnostics);
+  CHECK(diagnostics.has_errors() == plan.parameters.empty());
+  return diagnostics.list();
+}
+
+/// Exactly one error, with this code and path; returns it.
+template <class Change>
+Diagnostic only_error(const std::string& code, const std::string& path, Change change,
+                      std::int64_t ranks = 1) {
+  std::vector<Diagnostic> list = found(change, ranks);
+  INFO(code << " at " << path);
+  for (const Diagnostic& one : list) UNSCOPED_INFO(one.code << ": " << one.message);
+  REQUIRE(list.size() == 1);
+  CHECK(list[0].severity == Severity::error);
+  CHECK(list[0].code == code);
+  CHECK(list[0].path == path);
+  CHECK_FALSE(list[0].message.ends_with("."));
+  return list[0];
+}
+
+template <class Change>
+void only_warning(const std::string& code, const std::string& path, Change change,
+                  std::int64_t ranks = 1) {
+  const auto list = found(change, ranks, {path.c_str()});
+  INFO(code << " at " << path);
+  for (const Diagnostic& one : list) UNSCOPED_INFO(one.code << ": " << one.message);
+  REQUIRE(list.size() == 1);
+  CHECK(list[0].severity == Severity::warning);
+  CHECK(list[0].code == code);
+  CHECK(list[0].path == path);
+  CHECK(list[0].place.line == 1);
+}
+
+}  // namespace
+
+TEST_CASE("a good configuration has no findings", "[check]") {
+  CHECK(found([](Config&) {}).empty());
+  CHECK(found([](Config&) {}, 12).empty());
+  CHECK(found([](Config& c) { c = gpt2_124m(); }).empty());
+  CHECK(found([](Config& c) { c = llama3_8b(); }).empty());
+}
+
+TEST_CASE("heads and their sizes", "[check]") {
+  const Diagnostic heads = only_error("heads-divide", "model.num_attention_heads",
+                                      [](Config& c) { c.model.num_attention_heads = 5; });
+  CHECK(heads.message == "hidden_size 128 / num_attention_heads 5 is not whole");
+  CHECK(heads.help.find("could be 1, 2, 4, 8") != std::string::npos);
+  CHECK(found([](Config& c) {
+          c.model.num_attention_heads = 5;
+          c.model.kv_channels = 32;
+        }).empty());
+  const Diagnostic groups = only_error("groups-divide", "model.num_query_groups",
+                                       [](Config& c) { c.model.num_query_groups = 3; });
+  CHECK(groups.message == "num_attention_heads 4 / num_query_groups 3 is not whole");
+  CHECK(groups.help == "num_query_groups could be 1, 2, 4");
+  only_error("groups-divide", "model.num_query_groups",
+             [](Config& c) { c.model.num_query_groups = 8; });
+  only_error("head-size-even", "model.num_attention_heads", [](Config& c) {
+    c.model.family = Family::llama;
+    c.model.num_attention_heads = 128;
+  });
+  only_error("head-size-even", "model.kv_channels", [](Config& c) { c.model.kv_channels = 33; });
+  only_error("out-of-range", "model.kv_channels", [](Config& c) { c.model.kv_channels = 0; });
+  const Diagnostic limit =
+      only_error("head-size-limit", "model.num_attention_heads", [](Config& c) {
+        c.model.hidden_size = 1024;
+        c.model.num_attention_heads = 2;
+      });
+  CHECK(limit.message.find("1024 / num_attention_heads 2 = 512") != std::string::npos);
+}
+
+TEST_CASE("positions and families", "[check]") {
+  const Diagnostic positions = only_error("positions-cover", "model.seq_length",
+                                          [](Config& c) { c.model.max_position_embeddings = 63; });
+  CHECK(positions.message == "seq_length 64 > max_position_embeddings 63");
+  only_error("qk-norm-family", "model.qk_layernorm",
+             [](Config& c) { c.model.qk_layernorm = true; });
+  only_error("bias-family", "model.add_bias_linear", [](Config& c) {
+    c.model.family = Family::llama;
+    c.model.add_bias_linear = true;
+  });
+  only_error("rope-scaling", "model.rope_scaling.high_freq_factor", [](Config& c) {
+    c.model.family = Family::llama;
+    c.model.rope_scaling.factor = 8;
+    c.model.rope_scaling.low_freq_factor = 4;
+  });
+}
+
+TEST_CASE("ranges of single fields", "[check]") {
+  const auto out = [](const char* path, auto change) { only_error("out-of-range", path, change); };
+  out("model.num_layers", [](Config& c) { c.model.num_layers = 0; });
+  out("model.hidden_size", [](Config& c) { c.model.hidden_size = -4; });
+  out("model.num_attention_heads", [](Config& c) { c.model.num_attention_heads = 0; });
+  out("model.ffn_hidden_size", [](Config& c) { c.model.ffn_hidden_size = 0; });
+  out("model.vocab_size", [](Config& c) { c.model.vocab_size = 0; });
+  out("model.seq_length", [](Config& c) { c.model.seq_length = 0; });
+  out("model.num_query_groups", [](Config& c) { c.model.num_query_groups = 0; });
+  out("model.hidden_dropout", [](Config& c) { c.model.hidden_dropout = 1.0; });
+  out("model.attention_dropout", [](Config& c) { c.model.attention_dropout = -0.1; });
+  out("model.embedding_dropout",
+      [](Config& c) { c.model.embedding_dropout = std::numeric_limits<double>::quiet_NaN(); });
+  out("model.norm_epsilon", [](Config& c) { c.model.norm_epsilon = 0; });
+  out("train.steps", [](Config& c) { c.train.steps = 0; });
+  out("train.global_batch_size", [](Config& c) { c.train.global_batch_size = 0; });
+  out("train.micro_batch_size", [](Config& c) { c.train.micro_batch_size = 0; });
+  out("parallel.bucket_size", [](Config& c) { c.parallel.bucket_size = 0; });
+  out("parallel.threads_per_rank", [](Config& c) { c.parallel.threads_per_rank = 0; });
+  out("parallel.deadline_seconds", [](Config& c) { c.parallel.deadline_seconds = 0; });
+  out("optimizer.beta1", [](Config& c) { c.optimizer.beta1 = 1; });
+  out("optimizer.eps", [](Config& c) { c.optimizer.eps = 0; });
+  out("optimizer.clip_grad_norm", [](Config& c) { c.optimizer.clip_grad_norm = -1; });
+  out("data.validation.fraction", [](Config& c) { c.data.validation.fraction = 1.0; });
+  out("lr_schedule.warmup_steps", [](Config& c) { c.lr_schedule.warmup_steps = -1; });
+}
+
+TEST_CASE("ranks and batches", "[check]") {
+  const Diagnostic world = only_error(
+      "world-size", "parallel.data_parallel", [](Config& c) { c.parallel.data_parallel = 3; }, 4);
+  CHECK(world.message == "4 ranks != data 3");
+  CHECK(found([](Config& c) { c.parallel.data_parallel = 4; }, 4).empty());
+  const Diagnostic devices = only_error(
+      "device-num", "parallel.device_num", [](Config& c) { c.parallel.device_num = 8; }, 4);
+  CHECK(devices.message == "4 ranks != device_num 8");
+  const Diagnostic alone = only_error(
+      "stand-alone", "parallel.parallel_mode",
+      [](Config& c) { c.parallel.parallel_mode = ParallelMode::stand_alone; }, 2);
+  CHECK(alone.message.find("2 ranks != 1") == 0);
+  const Diagnostic micro = only_error(
+      "micro-batch-divides", "train.micro_batch_size",
+      [](Config& c) { c.train.micro_batch_size = 5; }, 2);
+  CHECK(micro.message == "12 sequences / (micro 5 x data 2) is not whole");
+  CHECK(micro.help.find("micro_batch_size could be 1, 2, 3, 6") == 0);
+  const Diagnostic batch = only_error(
+      "batch-divides", "train.global_batch_size", [](Config&) {}, 8);
+  CHECK(batch.message == "12 sequences / data 8 is not whole");
+  CHECK(batch.help.find("global_batch_size could be 8, 16") == 0);
+}
+
+TEST_CASE("optimizer and schedule", "[check]") {
+  only_error("lr-range", "lr_schedule.min_lr", [](Config& c) { c.lr_schedule.min_lr = 2e-3; });
+  only_error("lr-range", "lr_schedule.min_lr", [](Config& c) { c.lr_schedule.min_lr = -1; });
+  only_error("lr-range", "lr_schedule.init_lr", [](Config& c) {
+    c.lr_schedule.init_lr = 2e-3;
+    c.lr_schedule.warmup_steps = 5;
+  });
+  const Diagnostic warmup = only_error("warmup-below-decay", "lr_schedule.warmup_steps",
+                                       [](Config& c) { c.lr_schedule.warmup_steps = 2000; });
+  CHECK(warmup.message == "warmup_steps 2000 is not below decay_steps = steps 2000");
+  const Diagnostic wsd = only_error("wsd-decay-steps", "lr_schedule.wsd_decay_steps",
+                                    [](Config& c) { c.lr_schedule.style = LrStyle::wsd; });
+  CHECK(wsd.help == "wsd_decay_steps could be 200");
+  only_error("wsd-decay-steps", "lr_schedule.wsd_decay_steps", [](Config& c) {
+    c.lr_schedule.style = LrStyle::wsd;
+    c.lr_schedule.wsd_decay_steps = 2001;
+  });
+  only_error("weight-decay-range", "optimizer.end_weight_decay", [](Config& c) {
+    c.optimizer.end_weight_decay = 0.001;
+    c.optimizer.weight_decay_incr_style = WeightDecayStyle::linear;
+  });
+  only_error("weight-decay-range", "optimizer.end_weight_decay",
+             [](Config& c) { c.optimizer.end_weight_decay = 0.1; });
+}
+
+TEST_CASE("data", "[check]") {
+  only_error("eod-token-range", "data.eod_token", [](Config& c) { c.data.eod_token = 256; });
+  only_error("data-weights", "data.train", [](Config& c) { c.data.train[0].weight = 0; });
+  only_error("fraction-rounded", "data.validation.fraction", [](Config& c) {
+    c.data.validation.fraction = 0.9;
+    c.data.validation.split = SplitStyle::blocks;
+  });
+  for (double fraction : {0.1, 0.05, 0.5, 1.0 / 3, 1.0 / 49}) {
+    CHECK(found([&](Config& c) {
+            c.data.validation.fraction = fraction;
+            c.data.validation.split = SplitStyle::blocks;
+          }).empty());
+  }
+}
+
+TEST_CASE("what is not built is refused by name", "[check]") {
+  only_error("not-built", "precision.compute",
+             [](Config& c) { c.precision.compute = ComputeType::fp16; });
+  const Diagnostic cuda =
+      only_error("not-built", "parallel.device", [](Config& c) { c.parallel.device = "cuda"; });
+  CHECK(cuda.message == "device: cuda is not built yet");
+  only_error("device", "parallel.device", [](Config& c) { c.parallel.device = "tpu"; });
+  only_error("not-built", "parallel.parallel_mode",
+             [](Config& c) { c.parallel.parallel_mode = ParallelMode::auto_parallel; });
+}
+
+TEST_CASE("options without effect are remarked where the user gave them", "[check]") {
+  const auto idle = [](const char* path, auto change) { only_warning("no-effect", path, change); };
+  idle("optimizer.momentum", [](Config& c) { c.optimizer.momentum = 0.5; });
+  idle("optimizer.beta2", [](Config& c) {
+    c.optimizer.type = OptimizerType::sgd;
+    c.optimizer.beta2 = 0.5;
+  });
+  idle("lr_schedule.wsd_decay_steps", [](Config& c) { c.lr_schedule.wsd_decay_steps = 5; });
+  idle("lr_schedule.min_lr", [](Config& c) { c.lr_schedule.min_lr = 1e-4; });
+  idle("lr_schedule.init_lr", [](Config& c) { c.lr_schedule.init_lr = 1e-4; });
+  idle("model.rotary_base", [](Config& c) { c.model.rotary_base = 500; });
+  idle("model.rope_scaling", [](Config& c) { c.model.rope_scaling.factor = 8; });
+  idle("optimizer.weight_decay_incr_style",
+       [](Config& c) { c.optimizer.weight_decay_incr_style = WeightDecayStyle::cosine; });
+  idle("train.validate_every", [](Config& c) { c.train.validate_every = 10; });
+  idle("data.validation.fraction", [](Config& c) {
+    c.data.validation.path = "other";
+    c.data.validation.fraction = 0.1;
+  });
+  CHECK(found([](Config& c) { c.optimizer.momentum = 0.5; }).empty());  // not given by the user
+}
+
+TEST_CASE("other warnings", "[check]") {
+  only_warning("decay-beyond-steps", "lr_schedule.decay_steps", [](Config& c) {
+    c.lr_schedule.style = LrStyle::cosine;
+    c.lr_schedule.decay_steps = 2001;
+  });
+  only_warning("fraction-rounded", "data.validation.fraction", [](Config& c) {
+    c.data.validation.fraction = 0.15;
+    c.data.validation.split = SplitStyle::blocks;
+  });
+  only_warning("threads-oversubscribe", "parallel.threads_per_rank",
+               [](Config& c) { c.parallel.threads_per_rank = 3; });
+}
+
+TEST_CASE("all mistakes are reported at once, each once", "[check]") {
+  const auto list = found([](Config& c) {
+    c.model.num_attention_heads = 0;  // neither heads-divide nor groups-divide on top of it
+    c.model.num_query_groups = 3;
+    c.train.micro_batch_size = 5;
+    c.lr_schedule.min_lr = 1;
+    c.precision.compute = ComputeType::fp16;
+  });
+  CHECK(list.size() == 4);
+}
+
+TEST_CASE("rules over fields that the reader refused stay silent", "[check]") {
+  Config config = small_config();
+  config.model.num_attention_heads = 0;
+  Diagnostics diagnostics;
+  diagnostics.add({Severity::error, "missing-key", "model.num_attention_heads", "missing", "", {}});
+  make_plan(config, site_of(1), SourceMap{}, diagnostics);
+  CHECK(diagnostics.list().size() == 1);
+}
+
+TEST_CASE("findings have the place of their value", "[check]") {
+  const auto list = found([](Config& c) { c.model.num_attention_heads = 5; }, 1,
+                          {"model.hidden_size", "model.num_attention_heads"});
+  REQUIRE(list.size() == 1);
+  CHECK(list[0].place.file == "gpt.yaml");
+  CHECK(list[0].place.line == 2);
+  CHECK(list[0].place.column == 3);
+}
+
+TEST_CASE("absurd sizes are errors, not overflows", "[check]") {
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  const auto refused = [](auto change) {
+    const auto list = found(change);
+    REQUIRE_FALSE(list.empty());
+    CHECK(list[0].severity == Severity::error);
+  };
+  refused([&](Config& c) { c.model.hidden_size = huge; });
+  refused([&](Config& c) { c.model.num_layers = huge; });
+  refused([&](Config& c) { c.model.vocab_size = huge; });
+  refused([&](Config& c) { c.model.seq_length = huge; });
+  refused([&](Config& c) { c.model.kv_channels = huge; });
+  refused([&](Config& c) { c.model.make_vocab_size_divisible_by = huge; });
+  refused([&](Config& c) { c.train.global_batch_size = huge; });
+  refused([&](Config& c) { c.train.micro_batch_size = huge; });
+  refused([&](Config& c) { c.parallel.bucket_size = huge; });
+  refused([&](Config& c) { c.data.prefetch = huge; });
+  refused([&](Config& c) {
+    c.model.num_layers = 10'000;
+    c.model.hidden_size = std::int64_t{1} << 24;
+    c.model.num_attention_heads = 1 << 16;
+  });
+  refused([&](Config& c) {
+    c.model.num_layers = 10'000;
+    c.train.global_batch_size = 1 << 20;
+    c.train.micro_batch_size = 1;
+  });
+  refused([&](Config& c) {
+    c.train.global_batch_size = 1 << 24;
+    c.model.seq_length = 1 << 24;
+  });
+}
+
+TEST_CASE("alternatives", "[check]") {
+  CHECK(divisors_near(12, 5) == "2, 3, 4, 6");
+  CHECK(divisors_near(6, 5) == "1, 2, 3, 6");
+  CHECK(divisors_near(1, 7) == "1");
+  CHECK(divisors_near(97, 10) == "1, 97");
+  CHECK(multiples_near(8, 12) == "8, 16");
+  CHECK(multiples_near(8, 3) == "8");
+  CHECK(number(0.1) == "0.1");
+}

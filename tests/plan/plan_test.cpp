@@ -1,0 +1,159 @@
+#include "plan/plan.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "catch.h"
+#include "sample.h"
+
+using namespace trainctl;
+
+TEST_CASE("a plan for one rank", "[plan]") {
+  const Plan plan = plan_of(small_config());
+  CHECK(plan.mesh.world_size() == 1);
+  CHECK(plan.micro_batch_size == 12);
+  CHECK(plan.microbatches == 1);
+  CHECK(plan.slots == 1);
+  CHECK(plan.threads_per_rank == 2);
+  CHECK(plan.tokens_per_step() == 12 * 64);
+  CHECK(plan.units() == 6);
+  CHECK(plan.compute == DType::f32);
+  CHECK(plan.actions.size() == 2 + 2 * 6 + 1);
+}
+
+TEST_CASE("plans for many sizes are consistent", "[plan]") {
+  for (const std::int64_t ranks : {1, 2, 3, 4, 6, 12}) {
+    for (const std::int64_t per_rank : {1, 2, 6}) {
+      for (const std::int64_t micro : {1, 2, 6}) {
+        if (per_rank % micro != 0) continue;
+        for (const Family family : {Family::gpt2, Family::llama}) {
+          Config config = small_config();
+          config.model.family = family;
+          config.train.global_batch_size = ranks * per_rank;
+          config.train.micro_batch_size = micro;
+          config.parallel.bucket_size = 50'000;
+          const Plan plan = plan_of(config, ranks);
+          REQUIRE(plan.mesh.dp == ranks);
+          REQUIRE(plan.microbatches == per_rank / micro);
+          REQUIRE(plan.tokens_per_step() == ranks * per_rank * 64);
+          std::size_t reduces = 0;
+          for (const Action& row : plan.actions) reduces += row.kind == ActionKind::reduce ? 1 : 0;
+          REQUIRE(reduces == (ranks > 1 ? plan.flat.buckets.size() : 0));
+          REQUIRE(plan.flat.buckets.size() > 1);
+          REQUIRE(plan.actions.back().kind == ActionKind::step);
+          REQUIRE(plan.threads_per_rank == (ranks == 1 ? 2 : 1));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("reductions start while the backward still runs", "[plan]") {
+  Config config = small_config();
+  config.parallel.bucket_size = 100'000;
+  const Plan plan = plan_of(config, 2);
+  std::size_t first_reduce = 0;
+  std::size_t last_weight = 0;
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const ActionKind kind = plan.actions[i].kind;
+    if (kind == ActionKind::reduce && first_reduce == 0) first_reduce = i;
+    if (kind == ActionKind::backward_weight) last_weight = i;
+  }
+  CHECK(first_reduce > 0);
+  CHECK(first_reduce < last_weight);
+}
+
+TEST_CASE("threads per rank follow the host unless given", "[plan]") {
+  Diagnostics diagnostics;
+  Config config = small_config();
+  const Site site{.world_size = 4, .ranks_per_host = 2, .cores_per_host = 17};
+  CHECK(make_plan(config, site, SourceMap{}, diagnostics).threads_per_rank == 8);
+  config.parallel.threads_per_rank = 3;
+  CHECK(make_plan(config, site, SourceMap{}, diagnostics).threads_per_rank == 3);
+  CHECK(diagnostics.list().empty());
+}
+
+TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
+  const Config base = small_config();
+  const auto hash = [](const Config& config, std::int64_t ranks = 1) {
+    const Plan plan = plan_of(config, ranks);
+    REQUIRE(plan.hash != 0);
+    return plan.hash;
+  };
+  CHECK(hash(base) == hash(base));
+  std::set<std::uint64_t> seen{hash(base)};
+  const auto differs = [&](auto change) {
+    Config config = base;
+    change(config);
+    CHECK(seen.insert(hash(config)).second);
+  };
+  differs([](Config& c) { c.train.seed = 1; });
+  differs([](Config& c) { c.train.steps = 2001; });
+  differs([](Config& c) { c.train.micro_batch_size = 6; });
+  differs([](Config& c) { c.train.validate_every = 5; });
+  differs([](Config& c) { c.lr_schedule.max_lr = 2e-3; });
+  differs([](Config& c) { c.lr_schedule.warmup_steps = 1; });
+  differs([](Config& c) { c.lr_schedule.decay_steps = 2000; });
+  differs([](Config& c) { c.optimizer.beta2 = 0.99; });
+  differs([](Config& c) { c.optimizer.clip_grad_norm = 0; });
+  differs([](Config& c) { c.optimizer.type = OptimizerType::sgd; });
+  differs([](Config& c) { c.model.hidden_dropout = 0.1; });
+  differs([](Config& c) { c.model.norm_epsilon = 1e-6; });
+  differs([](Config& c) { c.model.num_layers = 5; });
+  differs([](Config& c) { c.precision.compute = ComputeType::bf16; });
+  differs([](Config& c) { c.parallel.bucket_size = 1000; });
+  differs([](Config& c) { c.parallel.threads_per_rank = 1; });
+  differs([](Config& c) { c.data.train[0].weight = 2; });
+  differs([](Config& c) { c.data.train.push_back({"more", 1.0}); });
+  differs([](Config& c) { c.data.shuffle = false; });
+  differs([](Config& c) { c.data.eod_token = 0; });
+  differs([](Config& c) { c.data.tokenizer = "sentencepiece:a"; });
+  differs([](Config& c) { c.data.validation.fraction = 0.1; });
+  CHECK(seen.insert(hash(base, 2)).second);
+
+  const auto same = [&](auto change) {
+    Config config = base;
+    change(config);
+    CHECK(hash(config) == hash(base));
+  };
+  same([](Config& c) { c.data.train[0].path = "/elsewhere"; });
+  same([](Config& c) { c.data.cache_dir = "/tmp"; });
+  same([](Config& c) { c.output.dir = "elsewhere"; });
+  same([](Config& c) { c.log.every = 1; });
+  same([](Config& c) { c.parallel.deadline_seconds = 5; });
+  same([](Config& c) { c.data.prefetch = 5; });
+  Config model_a = base;
+  Config model_b = base;
+  model_a.data.tokenizer = "sentencepiece:/one/m.model";
+  model_b.data.tokenizer = "sentencepiece:/two/m.model";
+  CHECK(hash(model_a) == hash(model_b));
+}
+
+TEST_CASE("a world of 16384 ranks builds nothing of that size", "[plan]") {
+  Config config = llama3_8b();
+  config.train.global_batch_size = 16'384;
+  const Plan plan = plan_of(config, 16'384);
+  CHECK(plan.mesh.world_size() == 16'384);
+  CHECK(plan.parameters.size() == 1 + 32 * 9 + 2);
+  CHECK(plan.actions.size() < 1000);
+  CHECK(print_table(plan, -1).size() < 20'000);
+  CHECK(print_json(plan, -1).size() < 500'000);
+}
+
+TEST_CASE("a world that cannot be is refused", "[plan]") {
+  Diagnostics diagnostics;
+  CHECK_THROWS_AS(make_plan(small_config(), site_of(0), SourceMap{}, diagnostics), Error);
+}
+
+TEST_CASE("the preview of rates has the corners of the schedule", "[plan]") {
+  Config config = small_config();
+  config.lr_schedule.style = LrStyle::cosine;
+  config.lr_schedule.warmup_steps = 100;
+  config.lr_schedule.decay_steps = 1800;
+  const Plan plan = plan_of(config);
+  std::vector<std::int64_t> steps;
+  for (const RatePoint& point : plan.rates) steps.push_back(point.step);
+  CHECK(steps == std::vector<std::int64_t>{0, 100, 500, 1000, 1500, 1800, 1999});
+  CHECK(plan.rates[1].learning_rate == Approx(1e-3));
+  CHECK(plan.rates[6].learning_rate == 0);
+}

@@ -1,0 +1,47 @@
+# The CUDA compiler and toolkit (12.0 or newer) and NCCL (2.18 or newer). TRAINCTL_HAVE_CUDA says
+# whether all were found: then lib/cuda_module.cmake builds the CUDA module, else the build is
+# CPU-only. CMAKE_CUDA_ARCHITECTURES, CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT are the
+# usual ways to say what to build for and where things are.
+set(TRAINCTL_HAVE_CUDA OFF)
+if(NOT TRAINCTL_CUDA)
+  return()
+endif()
+
+# Told through the environment, so that check_language really tries the compiler: one that does not
+# work leaves a CPU-only build.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(TRAINCTL_NVCC nvcc HINTS ${CUDAToolkit_ROOT} ENV CUDA_HOME ENV CUDA_PATH
+               PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(TRAINCTL_NVCC)
+    set(ENV{CUDACXX} ${TRAINCTL_NVCC})
+  endif()
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  # Machine code for Ampere and Hopper data centre devices; the last also as PTX for what is newer.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "CUDA architectures")
+endif()
+if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+find_path(NCCL_INCLUDE nccl.h HINTS ${NCCL_ROOT} ENV NCCL_ROOT PATHS /usr/local/cuda
+          PATH_SUFFIXES include)
+find_library(NCCL_LIBRARY nccl HINTS ${NCCL_ROOT} ENV NCCL_ROOT PATHS /usr/local/cuda
+             PATH_SUFFIXES lib lib64)
+
+if(CMAKE_CUDA_COMPILER AND NCCL_INCLUDE AND NCCL_LIBRARY)
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know it for nvcc
+  endif()
+  find_package(CUDAToolkit QUIET)
+endif()
+if(TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt AND
+   CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.0)
+  set(TRAINCTL_HAVE_CUDA ON)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, "
+                 "NCCL ${NCCL_LIBRARY}")
+else()
+  message(STATUS "CUDA not found: CPU-only build")
+endif()
