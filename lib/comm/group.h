@@ -48,6 +48,9 @@ class Group {
 /// Small host values, synchronously: every member gets every member's value, in rank order.
 std::vector<double> gather_values(Group& group, double value);
 std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value);
+/// The same without allocating, on an inline stream of the caller's: `all` = every member's `mine`,
+/// one after the other.
+void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream);
 /// A byte string from `root` to all (its length first).
 void broadcast_bytes(Group& group, std::string& bytes, int root);
 

@@ -26,6 +26,12 @@ std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value) {
   return {gathered.begin(), gathered.end()};
 }
 
+void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream) {
+  group.all_gather(host_tensor(mine.data(), std::ssize(mine)),
+                   host_tensor(all.data(), std::ssize(all)), stream);
+  stream.synchronize();
+}
+
 void broadcast_bytes(Group& group, std::string& bytes, int root) {
   Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
   std::int64_t length = std::ssize(bytes);

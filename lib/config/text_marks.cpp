@@ -48,7 +48,7 @@ Span TextMarks::span(std::size_t offset, std::size_t bytes) {
 
 std::size_t TextMarks::skip_properties(std::size_t offset) const {
   while (at(offset) == '&' || at(offset) == '!') {
-    offset = std::min(text_.find_first_of(" \t\n", offset), text_.size());
+    offset = std::min(text_.find_first_of(" \t\n,[]{}", offset), text_.size());
     offset = std::min(text_.find_first_not_of(" \t\n", offset), text_.size());
     while (at(offset) == '#') {
       offset = std::min(text_.find('\n', offset), text_.size());
@@ -56,6 +56,12 @@ std::size_t TextMarks::skip_properties(std::size_t offset) const {
     }
   }
   return offset;
+}
+
+bool TextMarks::is_null_word(std::size_t offset) const {
+  const std::size_t end = std::min(text_.find_first_of(" \t\n,]}", offset), text_.size());
+  const std::string_view word = std::string_view(text_).substr(offset, end - offset);
+  return word == "~" || word == "null" || word == "Null" || word == "NULL";
 }
 
 Span TextMarks::plain(std::size_t offset, std::string_view value) {

@@ -24,6 +24,8 @@ class TextMarks {
   Span span(std::size_t offset, std::size_t bytes);
   /// Behind any anchor and tag in front of a value.
   std::size_t skip_properties(std::size_t offset) const;
+  /// Whether a null is written out there.
+  bool is_null_word(std::size_t offset) const;
   /// The first line of a plain or block scalar with this value.
   Span plain(std::size_t offset, std::string_view value);
   /// The first line of a scalar in quotes, and the offset behind its closing quote (npos: none).

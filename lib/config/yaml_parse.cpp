@@ -46,10 +46,9 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const std::size_t start = marks_.skip_properties(start_of(mark));
-    const char first = marks_.at(start);
-    const bool written = first == '~' || first == 'n' || first == 'N';
+    const bool written = marks_.is_null_word(start);
     YamlNode node;
-    node.span = span(start, first == '~' ? 1 : 4);
+    node.span = span(start, marks_.at(start) == '~' ? 1 : 4);
     if (!written && !open_.empty() && open_.back().key) node.span = open_.back().key->span;
     if (expects_key()) refuse_key("an empty key", node.span);
     place(add(std::move(node), anchor));
@@ -74,8 +73,8 @@ class TreeBuilder final : public YAML::EventHandler {
     node.kind = YamlNode::Kind::scalar;
     node.quoted = tag == "!";
     node.scalar = value;
-    node.span = scalar_span(marks_.skip_properties(start_of(mark)), value);
-    check_tag(tag, node.span);
+    check_tag(tag, mark);
+    node.span = scalar_span(start_of(mark), value);
     if (!expects_key()) {
       place(add(std::move(node), anchor));
       return;
@@ -129,9 +128,11 @@ class TreeBuilder final : public YAML::EventHandler {
     return result;
   }
 
-  Span scalar_span(std::size_t start, const std::string& value) {
+  Span scalar_span(std::size_t mark, const std::string& value) {
+    std::size_t start = marks_.skip_properties(mark);
     const char first = marks_.at(start);
     if (first != '"' && first != '\'') {
+      if (value.empty()) start = mark;  // only an anchor or a tag: what follows is another value
       read_until_ = start + value.size();
       Span result = marks_.plain(start, value);
       result.text = text_index_;
@@ -159,9 +160,10 @@ class TreeBuilder final : public YAML::EventHandler {
            where);
   }
 
-  void check_tag(const std::string& tag, const Span& where) {
+  void check_tag(const std::string& tag, const YAML::Mark& mark) {
     if (tag.empty() || tag == "?" || tag == "!") return;
-    report({"tag", "the YAML tag " + tag + " has no meaning here", "remove it"}, where);
+    report({"tag", "the YAML tag " + tag + " has no meaning here", "remove it"},
+           span(start_of(mark), 1));
   }
 
   Diagnostic diagnostic(Complaint complaint, const Span& where) const {
@@ -197,8 +199,8 @@ class TreeBuilder final : public YAML::EventHandler {
             YAML::anchor_t anchor) {
     YamlNode made;
     made.kind = kind;
+    check_tag(tag, mark);
     made.span = span(marks_.skip_properties(start_of(mark)), 1);
-    check_tag(tag, made.span);
     if (expects_key()) refuse_key(kind == YamlNode::Kind::map ? "a map" : "a list", made.span);
     if (open_.size() >= max_yaml_depth) {
       refuse({"too-deep",

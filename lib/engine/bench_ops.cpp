@@ -231,7 +231,8 @@ class Cases {
     const Tensor k = layer("attention.k");
     const Tensor v = layer("attention.v");
     const Tensor out = layer("attention.context");
-    const Tensor lse = layer("attention.logsumexp");
+    const Tensor lse = layer("attention.logsumexp")
+                           .view({shape.sequences, shape.heads, shape.query_length});
     add_case("attention_forward", bytes_of({q, k, v, out}), 2 * product, [=, this] {
       attention_forward(ops_, {.shape = shape,
                                .q = q,

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "base/philox.h"
 #include "base/units.h"
 #include "engine/bench_setup.h"
 #include "engine/engine.h"
@@ -42,33 +41,18 @@ struct Product {
   std::vector<double> seconds;  // of one run of it, over the replays
 };
 
-/// Runs the products of a recorded step again on operands of its own.
+/// Runs the products of a recorded step again, on the step's own operands: it takes no memory, and
+/// the next step writes everything anew that this leaves in them.
 class Replay {
  public:
-  Replay(const std::vector<MatmulShape>& list, const OpContext& ops) : list_(list), ops_(ops) {
-    std::int64_t a = 0;
-    std::int64_t b = 0;
-    std::int64_t c = 0;
-    std::int64_t bias = 0;
-    for (const MatmulShape& shape : list) {
-      a = std::max(a, shape.m * shape.k * size_of(shape.operand));
-      b = std::max(b, shape.k * shape.n * size_of(shape.operand));
-      c = std::max(c, shape.m * shape.n * size_of(shape.result));
-      bias = std::max(bias, shape.n);
-      index_of(shape).count += 1;
-    }
-    slab_ = Slab(DeviceKind::cpu, {{"a", {a}, DType::u8},
-                                   {"b", {b}, DType::u8},
-                                   {"c", {c}, DType::u8},
-                                   {"bias", {bias}, DType::f32}});
-    fill("a");
-    fill("b");
+  Replay(const std::vector<Matmul>& list, const OpContext& ops) : list_(list), ops_(ops) {
+    for (const Matmul& args : list) product_of(args).count += 1;
   }
 
   double run() {
     return seconds_of([&] {
-      for (const MatmulShape& shape : list_) {
-        index_of(shape).seconds.push_back(seconds_of([&] { run_one(shape); }));
+      for (const Matmul& args : list_) {
+        product_of(args).seconds.push_back(seconds_of([&] { matmul(ops_, args); }));
       }
     });
   }
@@ -76,7 +60,8 @@ class Replay {
   const std::vector<Product>& products() const { return products_; }
 
  private:
-  Product& index_of(const MatmulShape& shape) {
+  Product& product_of(const Matmul& args) {
+    const MatmulShape shape = shape_of(args);
     for (Product& product : products_) {
       if (product.shape == shape) return product;
     }
@@ -84,36 +69,8 @@ class Replay {
     return products_.back();
   }
 
-  /// Small numbers that are valid and finite as fp32 and as bf16.
-  void fill(const char* name) {
-    const Tensor bytes = slab_.at(name);
-    const Philox random(3, 4);
-    auto* words = static_cast<std::uint32_t*>(bytes.data);
-    for (std::int64_t i = 0; i < bytes.numel() / 4; ++i) {
-      const std::uint32_t bits = random.bits(static_cast<std::uint64_t>(i % 65536));
-      words[i] = (bits & 0x807f807fU) | 0x3c003c00U;
-    }
-  }
-
-  void run_one(const MatmulShape& s) {
-    const auto operand = [&](const char* name, std::int64_t rows, std::int64_t columns,
-                             DType type) {
-      return Tensor{slab_.at(name).data, {rows, columns}, type, DeviceKind::cpu};
-    };
-    matmul(
-        ops_,
-        {.a = s.transpose_a ? operand("a", s.k, s.m, s.operand) : operand("a", s.m, s.k, s.operand),
-         .b = s.transpose_b ? operand("b", s.n, s.k, s.operand) : operand("b", s.k, s.n, s.operand),
-         .c = operand("c", s.m, s.n, s.result),
-         .bias = s.bias ? slab_.at("bias").slice(0, s.n) : Tensor{},
-         .transpose_a = s.transpose_a,
-         .transpose_b = s.transpose_b,
-         .accumulate = s.accumulate});
-  }
-
-  std::vector<MatmulShape> list_;
-  OpContext ops_;
-  Slab slab_;
+  const std::vector<Matmul>& list_;
+  const OpContext& ops_;
   std::vector<Product> products_;
 };
 
@@ -134,7 +91,7 @@ Measured measure(const BenchSetup& setup, int pairs) {
   engine.initialise();
   const std::vector<Batch> batches = random_batches(setup.plan);
   engine.train_step(batches);
-  std::vector<MatmulShape> list;
+  std::vector<Matmul> list;
   record_matmuls(&list);
   engine.train_step(batches);
   record_matmuls(nullptr);
@@ -150,7 +107,7 @@ Measured measure(const BenchSetup& setup, int pairs) {
                  products);
   }
   measured.products = replay.products();
-  for (const MatmulShape& shape : list) measured.products_flops += flops_of(shape);
+  for (const Matmul& args : list) measured.products_flops += flops_of(shape_of(args));
   return measured;
 }
 

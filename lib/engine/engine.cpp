@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
@@ -75,11 +74,13 @@ Engine::Engine(const EngineInput& input, World& world)
        .weights = [this](const std::string& name) { return store_.weight(name); },
        .activations = [this](int slot,
                              const std::string& name) { return buffers_.at(slot, name); }});
+  for (int slot = 0; slot < plan_.slots; ++slot) passes_.push_back(make_pass(slot));
+  shared_.resize(static_cast<std::size_t>(dp_->size()));
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
             .compute = &compute_,
             .deadline_seconds = input_.deadline_seconds,
-            .pass_of = [this](int slot) { return pass_of(slot, true); },
+            .passes = passes_,
             .fetch =
                 [this](int microbatch, int slot) {
                   load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
@@ -91,7 +92,7 @@ Engine::~Engine() = default;
 
 void Engine::initialise() { store_.initialise(ops_, input_.train.seed); }
 
-Pass Engine::pass_of(int slot, bool training) const {
+Pass Engine::make_pass(int slot) const {
   const auto row = [&](const char* name) { return buffers_.at(slot, name); };
   return {.ops = &ops_,
           .state = state_.get(),
@@ -101,16 +102,22 @@ Pass Engine::pass_of(int slot, bool training) const {
                     .document = input_.separate_documents ? row("batch.document") : Tensor{},
                     .global_token = row("batch.global_token"),
                     .loss_weight = row("batch.loss_weight")},
-          .training = training};
+          .training = true};
 }
 
 void Engine::load_batch(const Batch& batch, int slot) {
-  fill(buffers_.at(slot, "batch.tokens"), batch.tokens);
-  fill(buffers_.at(slot, "batch.labels"), batch.labels);
-  fill(buffers_.at(slot, "batch.position"), batch.position);
-  fill(buffers_.at(slot, "batch.document"), batch.document);
-  fill(buffers_.at(slot, "batch.global_token"), batch.global_token);
-  fill(buffers_.at(slot, "batch.loss_weight"), batch.loss_weight);
+  const BatchTensors& to = passes_[static_cast<std::size_t>(slot)].batch;
+  fill(to.tokens, batch.tokens);
+  fill(to.labels, batch.labels);
+  fill(to.position, batch.position);
+  if (!to.document.empty()) fill(to.document, batch.document);
+  fill(to.global_token, batch.global_token);
+  fill(to.loss_weight, batch.loss_weight);
+}
+
+const std::vector<Engine::Pair>& Engine::share(Pair mine) {
+  gather_values(*dp_, mine, {shared_.front().data(), 2 * shared_.size()}, compute_);
+  return shared_;
 }
 
 StepReport Engine::train_step(const std::vector<Batch>& batches) {
@@ -127,8 +134,8 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   if (input_.count_loss_weights) {
     double mine = 0;
     for (const Batch& batch : batches) mine += batch.weight_sum;
-    const auto all = gather_values(*dp_, mine);
-    weight_sum_ = std::accumulate(all.begin(), all.end(), 0.0);
+    weight_sum_ = 0;
+    for (const Pair& other : share({mine, 0})) weight_sum_ += other[0];
   }
   const double step = static_cast<double>(completed_ + 1);
   state_->step = completed_;
@@ -155,10 +162,15 @@ void Engine::optimizer_step() {
 }
 
 StepReport Engine::finish_step(double seconds) {
-  const std::vector<double> losses = gather_values(*dp_, state_->loss_sum);
-  const double total = std::accumulate(losses.begin(), losses.end(), 0.0);
+  const bool stop = input_.wants_stop && input_.wants_stop();
+  double total = 0;
+  double stops = 0;
+  for (const Pair& other : share({state_->loss_sum, stop ? 1.0 : 0.0})) {
+    total += other[0];
+    stops += other[1];
+  }
   const bool bad = skipped_ || !std::isfinite(total);
-  if (bad && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step(losses);
+  if (bad && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   ++completed_;
   const double tokens = static_cast<double>(plan_.tokens_per_step());
   return {.step = completed_,
@@ -171,17 +183,19 @@ StepReport Engine::finish_step(double seconds) {
           .step_seconds = seconds,
           .flops_per_second = plan_.flops.total() / seconds,
           .val_loss = std::nullopt,
-          .skipped = bad};
+          .skipped = bad,
+          .stop = stops > 0};
 }
 
-void Engine::throw_bad_step(const std::vector<double>& losses) const {
+/// After the losses were shared.
+void Engine::throw_bad_step() const {
   const std::string step = "step " + std::to_string(completed_ + 1);
   const int slot = static_cast<int>((plan_.microbatches - 1) % plan_.slots);
   const auto self = static_cast<std::size_t>(dp_->rank());
   std::size_t culprit = 0;
-  while (culprit < losses.size() && std::isfinite(losses[culprit])) ++culprit;
-  const bool loss_is_bad = culprit < losses.size();
-  if (loss_is_bad && std::isfinite(losses[self])) {
+  while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
+  const bool loss_is_bad = culprit < shared_.size();
+  if (loss_is_bad && std::isfinite(shared_[self][0])) {
     throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
                                         " is not finite; its own message names the tensor");
   }
@@ -199,27 +213,21 @@ double Engine::evaluate(const Dataset& data, const BatchRule& rule, std::int64_t
   if (max_windows > 0 && max_windows < windows) windows = max_windows;
   const std::int64_t size = plan_.micro_batch_size;
   Batch batch;
-  double loss = 0;
-  double weight = 0;
+  Pass pass = passes_.front();
+  pass.training = false;
+  Pair mine{};  // loss, weight
   for (std::int64_t first = dp_->rank() * size; first < windows; first += dp_->size() * size) {
     make_window_batch(data, rule, first, batch);
     drop_sequences(batch, windows - first, plan_.model.seq_length);
     load_batch(batch, 0);
     state_->loss_sum = 0;
-    stage_->forward(pass_of(0, false), 0, 0, plan_.units());
-    loss += state_->loss_sum;
-    weight += batch.weight_sum;
+    stage_->forward(pass, 0, 0, plan_.units());
+    mine[0] += state_->loss_sum;
+    mine[1] += batch.weight_sum;
   }
-  const auto losses = gather_values(*dp_, loss);
-  const auto weights = gather_values(*dp_, weight);
-  return std::accumulate(losses.begin(), losses.end(), 0.0) /
-         std::accumulate(weights.begin(), weights.end(), 0.0);
-}
-
-double Engine::agree_max(double value) {
-  double result = value;
-  for (double other : gather_values(*dp_, value)) result = std::max(result, other);
-  return result;
+  Pair all{};
+  for (const Pair& other : share(mine)) all = {all[0] + other[0], all[1] + other[1]};
+  return all[0] / all[1];
 }
 
 void Engine::check_replicas() { trainctl::check_replicas(store_, *dp_, completed_); }

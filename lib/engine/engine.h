@@ -3,6 +3,8 @@
 // command line.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +30,7 @@ struct EngineInput {
   double deadline_seconds = 300;
   bool separate_documents = false;  // attention stays within a document
   bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+  std::function<bool()> wants_stop{};  // asked on each rank as a step ends; one is enough for all
 };
 
 class Engine {
@@ -42,15 +45,13 @@ class Engine {
 
   /// Sets every parameter from the seed.
   void initialise();
-  /// One optimizer step; `batches` are this rank's micro-batches. Collective. Throws
-  /// Error{diverged} on a loss or gradient that is not finite, naming step, rank and tensor, unless
-  /// the policy is to skip such updates.
+  /// One optimizer step; `batches` are this rank's micro-batches. Collective; allocates nothing
+  /// after the second. Throws Error{diverged} on a loss or gradient that is not finite, naming
+  /// step, rank and tensor, unless the policy is to skip such updates.
   StepReport train_step(const std::vector<Batch>& batches);
   /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), shared among
   /// the ranks. Collective.
   double evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows);
-  /// The largest of the ranks' values: how ranks agree to stop at the same step. Collective.
-  double agree_max(double value);
   /// See check_replicas in diagnose.h.
   void check_replicas();
 
@@ -59,12 +60,16 @@ class Engine {
   std::int64_t completed_steps() const { return completed_; }
 
  private:
-  Pass pass_of(int slot, bool training) const;
+  using Pair = std::array<double, 2>;
+
+  Pass make_pass(int slot) const;
   void load_batch(const Batch& batch, int slot);
+  /// Every rank's pair, in rank order, until the next call. Collective.
+  const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
   void optimizer_step();
   StepReport finish_step(double seconds);
-  [[noreturn]] void throw_bad_step(const std::vector<double>& losses) const;
+  [[noreturn]] void throw_bad_step() const;
 
   EngineInput input_;
   const Plan& plan_;
@@ -79,6 +84,8 @@ class Engine {
   GradSync grad_sync_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
+  std::vector<Pass> passes_;    // by slot
+  std::vector<Pair> shared_;    // by rank
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
   double weight_sum_ = 0;  // of the running step, all ranks

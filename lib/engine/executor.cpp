@@ -7,14 +7,15 @@ namespace trainctl {
 namespace {
 
 void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
+  const auto pass = [&]() -> const Pass& { return parts.passes[static_cast<std::size_t>(slot)]; };
   switch (action.kind) {
     case ActionKind::fetch: return parts.fetch(action.microbatch, slot);
     case ActionKind::forward:
-      return parts.stage->forward(parts.pass_of(slot), slot, action.begin, action.end);
+      return parts.stage->forward(pass(), slot, action.begin, action.end);
     case ActionKind::backward_input:
-      return parts.stage->backward_input(parts.pass_of(slot), slot, action.begin, action.end);
+      return parts.stage->backward_input(pass(), slot, action.begin, action.end);
     case ActionKind::backward_weight:
-      return parts.stage->backward_weight(parts.pass_of(slot), slot, action.begin, action.end);
+      return parts.stage->backward_weight(pass(), slot, action.begin, action.end);
     case ActionKind::reduce: return parts.grad_sync->reduce(action.bucket, *parts.compute);
     case ActionKind::wait_reduce:
       return parts.grad_sync->wait(action.bucket, *parts.compute, parts.deadline_seconds);

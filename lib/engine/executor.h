@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "engine/grad_sync.h"
@@ -11,14 +12,14 @@
 
 namespace trainctl {
 
-/// What the rows act on. `pass_of(slot)` gives the pass of a micro-batch; `fetch(microbatch, slot)`
-/// fills its batch tensors; `step()` is the optimizer.
+/// What the rows act on. `passes` has the pass of each slot; `fetch(microbatch, slot)` fills its
+/// batch tensors; `step()` is the optimizer.
 struct ExecutorParts {
   Stage* stage = nullptr;
   GradSync* grad_sync = nullptr;
   Stream* compute = nullptr;
   double deadline_seconds = 0;
-  std::function<Pass(int slot)> pass_of;
+  std::span<const Pass> passes;
   std::function<void(int microbatch, int slot)> fetch;
   std::function<void()> step;
 };

@@ -11,7 +11,7 @@ namespace trainctl {
 
 class GradSync {
  public:
-  /// `group` and `store` must outlive this.
+  /// `group` and the memory of `store` must outlive this.
   GradSync(Group& group, const ParamStore& store, int buckets, DeviceKind device);
 
   /// Starts the sum of one bucket after everything that `compute` holds so far.
@@ -21,10 +21,13 @@ class GradSync {
   Stream& stream() { return stream_; }
 
  private:
+  struct Pending {
+    Tensor gradients;
+    Event done;
+  };
   Group& group_;
-  const ParamStore& store_;
   Stream stream_;
-  std::vector<Event> done_;
+  std::vector<Pending> buckets_;
 };
 
 }  // namespace trainctl

@@ -19,6 +19,7 @@ struct StepReport {
   double flops_per_second = 0;  // of the model (causal attention), all ranks
   std::optional<double> val_loss;
   bool skipped = false;  // the update was left out because of a bad gradient
+  bool stop = false;     // a rank asked for the run to end here
 };
 
 }  // namespace trainctl

@@ -86,7 +86,8 @@ class Run {
                  .lr_schedule = config_.lr_schedule,
                  .deadline_seconds = config_.parallel.deadline_seconds,
                  .separate_documents = config_.data.reset_attention_mask,
-                 .count_loss_weights = config_.data.eod_mask_loss},
+                 .count_loss_weights = config_.data.eod_mask_loss,
+                 .wants_stop = [] { return stop_signal() != 0; }},
                 world) {
     corpus_.rule.sequences = plan_.micro_batch_size;
     color_ = request.color && config_.log.color;
@@ -110,7 +111,7 @@ class Run {
     bool stopped = false;
     for (std::int64_t step = 1; step <= config_.train.steps && !stopped; ++step) {
       StepReport report = engine_.train_step(loader.next_step());
-      stopped = engine_.agree_max(stop_signal()) > 0;
+      stopped = report.stop;
       if (validation_due(step) || (stopped && corpus_.validation)) report.val_loss = validate();
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();

@@ -1,10 +1,8 @@
-// Softmax cross-entropy in two passes over a chunk of logits, so that ranks which hold parts of the
-// vocabulary can combine max and sum between the two:
+// Softmax cross-entropy in two passes over a chunk of logits; ranks that hold parts of the
+// vocabulary combine max and sum between the two. Columns from `valid` on are padding: -inf.
 //   stats:    row_max = max(logits), row_sum = sum exp(logits - row_max), target = logits[label]
-//   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_scale, in place of the
-//   logits;
-//             loss_sum += sum weight * (logsumexp - target).
-// Columns at or beyond `valid` are padding: they count as -inf and get a zero gradient.
+//   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_scale, in place;
+//             loss_sum += sum weight * (logsumexp - target)
 #pragma once
 
 #include "device/tensor.h"

@@ -5,10 +5,10 @@
 namespace trainctl {
 
 namespace {
-thread_local std::vector<MatmulShape>* recording = nullptr;
+thread_local std::vector<Matmul>* recording = nullptr;
 }
 
-void record_matmuls(std::vector<MatmulShape>* list) { recording = list; }
+void record_matmuls(std::vector<Matmul>* list) { recording = list; }
 
 MatmulShape shape_of(const Matmul& args) {
   return {.m = args.c.shape[0],
@@ -46,7 +46,7 @@ void matmul(const OpContext& context, const Matmul& args) {
         {{"bias", args.bias}, {"c", c}});
   check(args.scale_a == nullptr && args.scale_b == nullptr, op,
         "scales are for 8-bit operands only", {{"a", a}, {"b", b}});
-  if (recording != nullptr) recording->push_back(shape_of(args));
+  if (recording != nullptr) recording->push_back(args);
   dispatch(context, &Kernels::matmul, args, op);
 }
 

@@ -28,7 +28,7 @@ struct Matmul {
 /// Throws Error{internal} "[matmul] ..." when shapes or dtypes do not fit.
 void matmul(const OpContext& context, const Matmul& args);
 
-/// One product's extents, as recorded for replay by the benchmark.
+/// One product's extents.
 struct MatmulShape {
   std::int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate, bias;
@@ -38,7 +38,7 @@ struct MatmulShape {
 
 MatmulShape shape_of(const Matmul& args);
 
-/// From now on every matmul of the calling thread appends its shape to `list`; null ends that.
-void record_matmuls(std::vector<MatmulShape>* list);
+/// From now on every matmul of the calling thread is also appended to `list`; null ends that.
+void record_matmuls(std::vector<Matmul>* list);
 
 }  // namespace trainctl

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t tile_rows = 14;     // 14 x 2 sums, 2 of b and 1 of a fill 31 of 32 registers
 constexpr std::int64_t tile_columns = 32;  // two strips of b
-constexpr std::int64_t most_words = 384;   // of the summed dim per chunk
+constexpr std::int64_t most_words = 512;   // of the summed dim per chunk
 constexpr std::int64_t block_strips = 12;  // of a, packed together: 288 KiB
 
 /// sums = strip a x the two strips at b, over `words` steps.
@@ -37,6 +37,15 @@ void multiply_tile(const std::uint32_t* a, const std::uint32_t* b, std::int64_t 
   for (std::int64_t row = 0; row < tile_rows; ++row) {
     _mm512_store_ps(sums + row * tile_columns, sum[row][0]);
     _mm512_store_ps(sums + row * tile_columns + 16, sum[row][1]);
+  }
+}
+
+/// Asks for the lines of c that a tile will write, while its sums are still being made.
+void prefetch_tile(const void* c, std::int64_t row_bytes, std::int64_t rows,
+                   std::int64_t tile_bytes) {
+  const char* row = static_cast<const char*>(c);
+  for (std::int64_t at = 0; at < rows; ++at, row += row_bytes) {
+    for (std::int64_t line = 0; line < tile_bytes; line += 64) __builtin_prefetch(row + line, 1, 3);
   }
 }
 
@@ -196,11 +205,18 @@ class Product {
         const std::uint32_t* b = b_packed_ + panel * 2 * words * strip_lanes;
         for (std::int64_t at = strip; at < last; ++at) {
           alignas(64) float sums[tile_rows * tile_columns];
+          prefetch_at(area, at * tile_rows, panel * tile_columns);
           multiply_tile<Words>(a_packed + (at - strip) * words * strip_lanes, b, words, sums);
           store_tile(area, depth, at * tile_rows, panel * tile_columns, sums);
         }
       }
     }
+  }
+
+  void prefetch_at(const Area& area, std::int64_t row, std::int64_t column) const {
+    const Out* c = args_.c.as<Out>() + (area.row + row) * s_.n + area.column + column;
+    prefetch_tile(c, s_.n * size_of(s_.result), std::min(tile_rows, area.rows - row),
+                  std::min(tile_columns, area.columns - column) * size_of(s_.result));
   }
 
   /// Adds a tile at (row, column) of the area to what earlier chunks left, or starts it.

@@ -154,9 +154,18 @@ TEST_CASE("aliases stand for their value, with its position") {
         std::vector<std::string>{"wrong-type log.every 5:18"});
 }
 
+TEST_CASE("an empty value stands at its key, not at what follows") {
+  CHECK(found(read(good_text + "log:\n  every:\n  never: 1\n")) ==
+        std::vector<std::string>{"wrong-type log.every 6:3", "unknown-key log.never 7:3"});
+  CHECK(found(read(good_text + "log:\n  every: null\n")) ==
+        std::vector<std::string>{"wrong-type log.every 6:10"});
+  CHECK(found(read(good_text + "log: {every: !x}\n")) ==
+        std::vector<std::string>{"tag log.every 5:14", "wrong-type log.every 5:14"});
+}
+
 TEST_CASE("tags are refused, line ends and byte order marks are not") {
   CHECK(found(read(good_text + "log: {every: !!int 5}\n")) ==
-        std::vector<std::string>{"tag log.every 5:20"});
+        std::vector<std::string>{"tag log.every 5:14"});
   std::string dos = "\xEF\xBB\xBF";
   for (char c : good_text) dos += c == '\n' ? std::string("\r\n") : std::string(1, c);
   CHECK(found(read(dos)).empty());

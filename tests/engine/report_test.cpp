@@ -21,7 +21,8 @@ StepReport sample() {
           .step_seconds = 0.0622,
           .flops_per_second = 41e9,
           .val_loss = std::nullopt,
-          .skipped = false};
+          .skipped = false,
+          .stop = false};
 }
 
 }  // namespace
