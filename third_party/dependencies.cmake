@@ -11,7 +11,12 @@ find_package(MPI REQUIRED COMPONENTS CXX)
 
 if(NOT TRAINCTL_PLAIN)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
-  find_package(dnnl 2.6 REQUIRED)
+  # Not oneDNN's own package file: Debian's asks for OpenCL's headers, which a CPU does not need.
+  find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+  find_library(DNNL_LIBRARY dnnl REQUIRED)
+  add_library(DNNL::dnnl INTERFACE IMPORTED)
+  target_include_directories(DNNL::dnnl INTERFACE ${DNNL_INCLUDE})
+  target_link_libraries(DNNL::dnnl INTERFACE ${DNNL_LIBRARY})
 endif()
 
 find_path(SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
