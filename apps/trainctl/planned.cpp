@@ -34,7 +34,7 @@ Planned plan_config(const PlanRequest& request) {
   site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
                                                    : std::min<std::int64_t>(site.world_size, 8);
   site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
-  if (planned.ok()) {
+  if (read.complete) {
     planned.plan = make_plan(read.config, site, read.sources, read.diagnostics);
   }
   read.diagnostics.sort();

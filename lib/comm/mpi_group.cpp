@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/staging.h"
 #include "comm/sum.h"
 #include "device/slab.h"
 
@@ -16,15 +17,7 @@ namespace {
 enum Tag : int { exchange_tag, distribution_tag, plain_tag, first_posted_tag };
 
 constexpr std::int64_t at_once_bytes = 16 << 10;  // a sum so small that one exchange is quickest
-constexpr std::int64_t slot_bytes = 2 << 20;
-constexpr std::int64_t shortest_piece = 64 << 10;
-constexpr std::int64_t longest_piece = 1 << 20;
 constexpr std::int64_t part_unit = 16;  // shards of an all_reduce start at whole cache lines
-
-std::int64_t piece_bytes_for(int size) {
-  const std::int64_t piece = slot_bytes / (size - 1) / 64 * 64;
-  return std::clamp(piece, shortest_piece, longest_piece);
-}
 
 std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }
 
@@ -39,8 +32,8 @@ MpiGroup::MpiGroup(std::string name, std::vector<int> ranks, int rank, MpiShared
     : HostGroup(std::move(name), std::move(ranks), rank, shared.deadline),
       shared_(shared),
       comm_(comm),
-      piece_bytes_(piece_bytes_for(size())),
-      staging_bytes_(2 * (size() - 1) * piece_bytes_),
+      piece_bytes_(staging_piece_bytes(size())),
+      staging_bytes_(staging_bytes(size())),
       staging_(static_cast<std::byte*>(device_allocate(DeviceKind::cpu, staging_bytes_))),
       exchanges_{MpiRequests(shared, comm), MpiRequests(shared, comm)},
       distributions_{MpiRequests(shared, comm), MpiRequests(shared, comm)},

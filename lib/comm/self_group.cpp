@@ -45,9 +45,11 @@ class SelfGroup : public Group {
 
  private:
   void copy(const char* operation, const Tensor& from, const Tensor& to, Stream& stream) const {
-    require(from.bytes() == to.bytes(), ExitCode::internal,
-            "[" + std::string(operation) + "] '" + name_ + "': " + from.shape.to_string() +
-                " does not fit " + to.shape.to_string());
+    if (from.bytes() != to.bytes()) {
+      throw Error(ExitCode::internal, "[" + std::string(operation) + "] '" + name_ +
+                                          "': " + from.shape.to_string() + " does not fit " +
+                                          to.shape.to_string());
+    }
     if (from.data != to.data && from.bytes() > 0) stream.copy(to, from);
   }
   [[noreturn]] void refuse(const char* operation) const {

@@ -71,6 +71,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
   apply_preset(reading, root);
   const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
   read_section(reading, root, "", file, reading.result.config);
+  reading.result.complete = reading.model_complete;
 }
 
 }  // namespace

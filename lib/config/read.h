@@ -12,10 +12,12 @@
 namespace trainctl {
 
 struct ReadResult {
-  Config config;  // meaningful for the plan only if diagnostics has no errors
+  Config config;
+  /// There was a map of sections: each value of `config` is the file's or carries an error at its
+  /// path. False after a syntax error or where the document is no map: then `config` means nothing.
+  bool complete = false;
   SourceMap sources;
   Diagnostics diagnostics;
-  std::vector<std::string> required_missing;
 };
 
 /// Reads a file. A file that is missing, unreadable or a folder throws Error{missing_input}.

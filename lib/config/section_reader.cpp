@@ -64,7 +64,6 @@ void Reading::report(Problem problem, const std::string& path, Place place) {
 
 void Reading::missing(const std::string& path, const Field& field, const Place& place) {
   if (!model_complete && path.starts_with("model.")) return;
-  result.required_missing.push_back(path);
   report({"missing-key", "required, but not given (" + std::string(field.meaning) + ")",
           "add " + path + (path.starts_with("model.") ? ", or choose a model.preset" : "")},
          path, place);

@@ -5,8 +5,6 @@
 
 namespace trainctl {
 
-namespace {
-
 void resize(Batch& out, std::int64_t tokens) {
   const auto size = static_cast<std::size_t>(tokens);
   out.tokens.resize(size);
@@ -17,6 +15,8 @@ void resize(Batch& out, std::int64_t tokens) {
   out.global_token.resize(size);
   out.weight_sum = 0;
 }
+
+namespace {
 
 /// Writes one sequence as row `row`. Position and document numbers begin anew after an end token
 /// and where the file says that a document starts.

@@ -21,6 +21,9 @@ struct Batch {
   double weight_sum = 0;                   // sum of loss_weight
 };
 
+/// Room for `tokens` tokens; weight_sum becomes 0.
+void resize(Batch& out, std::int64_t tokens);
+
 struct BatchRule {
   std::int64_t sequences = 0;  // of one micro-batch
   bool reset_position_ids = false;

@@ -18,7 +18,10 @@ struct BatchLoader::Impl {
         rule(batch_rule),
         order(wanted_order),
         ring(static_cast<std::size_t>(order.ahead) + 1) {
-    for (auto& step : ring) step.resize(static_cast<std::size_t>(order.microbatches));
+    for (auto& step : ring) {
+      step.resize(static_cast<std::size_t>(order.microbatches));
+      for (Batch& batch : step) resize(batch, rule.sequences * data.seq_length());
+    }
     thread = std::jthread([this] { prepare_all(); });
   }
 

@@ -28,8 +28,8 @@ struct EngineInput {
   const OptimizerConfig& optimizer;
   const LrScheduleConfig& lr_schedule;
   double deadline_seconds = 300;
-  bool separate_documents = false;  // attention stays within a document
-  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+  bool separate_documents = false;     // attention stays within a document
+  bool count_loss_weights = false;     // sum the weights over the ranks; else every token counts 1
   std::function<bool()> wants_stop{};  // asked on each rank as a step ends; one is enough for all
 };
 
@@ -84,8 +84,8 @@ class Engine {
   GradSync grad_sync_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
-  std::vector<Pass> passes_;    // by slot
-  std::vector<Pair> shared_;    // by rank
+  std::vector<Pass> passes_;  // by slot
+  std::vector<Pair> shared_;  // by rank
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
   double weight_sum_ = 0;  // of the running step, all ranks

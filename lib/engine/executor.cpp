@@ -10,8 +10,7 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
   const auto pass = [&]() -> const Pass& { return parts.passes[static_cast<std::size_t>(slot)]; };
   switch (action.kind) {
     case ActionKind::fetch: return parts.fetch(action.microbatch, slot);
-    case ActionKind::forward:
-      return parts.stage->forward(pass(), slot, action.begin, action.end);
+    case ActionKind::forward: return parts.stage->forward(pass(), slot, action.begin, action.end);
     case ActionKind::backward_input:
       return parts.stage->backward_input(pass(), slot, action.begin, action.end);
     case ActionKind::backward_weight:

@@ -243,7 +243,7 @@ float element(const Tensor& whole, std::int64_t index) {
 }  // namespace
 
 void export_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ParameterSource& parameter, DType stored) {
+                  const ParameterSource& parameter, DType stored, std::span<std::byte> work) {
   std::vector<TensorToWrite> tensors;
   for (const Mapping& mapping : mappings(model)) {
     Stacked stacked = stack(mapping, model, parameter);
@@ -258,7 +258,7 @@ void export_model(const std::filesystem::path& directory, const ModelShape& mode
                          });
                        }});
   }
-  write_safetensors(directory / "model.safetensors", std::move(tensors));
+  write_safetensors(directory / "model.safetensors", std::move(tensors), work);
   const Json config = model.family == Family::gpt2 ? gpt2_config(model) : llama_config(model);
   write_whole_file(directory / "config.json", config.dump(2) + "\n");
 }

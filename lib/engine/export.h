@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "base/dtype.h"
@@ -16,9 +17,9 @@ namespace trainctl {
 using ParameterSource = std::function<Tensor(const std::string& name)>;
 
 /// Writes both files into `directory`, each whole or not at all. Padding rows of the vocabulary are
-/// left out. Throws Error{io}.
+/// left out. `work`: as for write_safetensors. Throws Error{io}.
 void export_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ParameterSource& parameter, DType stored);
+                  const ParameterSource& parameter, DType stored, std::span<std::byte> work = {});
 
 /// Reads model.safetensors back into the tensors that `parameter` gives (padding rows become zero).
 /// Throws Error{missing_input | bad_data}, naming the tensor and both shapes.

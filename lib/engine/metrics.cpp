@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -15,47 +16,53 @@ namespace trainctl {
 
 namespace {
 
-/// The shortest digits that read back to the same double.
-std::string number(double value) {
-  if (!std::isfinite(value)) return "null";
-  std::array<char, 40> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
+/// A double in the shortest digits that read back to the same one.
+template <class Number>
+void append(std::string& text, const char* key, Number value) {
+  text += key;
+  if constexpr (std::is_same_v<Number, double>) {
+    if (!std::isfinite(value)) {
+      text += "null";
+      return;
+    }
+  }
+  std::array<char, 40> digits{};
+  text.append(digits.data(), std::to_chars(digits.data(), digits.end(), value).ptr);
 }
 
 }  // namespace
 
-std::string metrics_line(const StepReport& report) {
-  std::string line = "{\"step\": " + std::to_string(report.step);
-  const auto add = [&line](const char* key, const std::string& value) {
-    line += std::string(", \"") + key + "\": " + value;
-  };
-  add("loss", number(report.loss));
-  add("grad_norm", number(report.grad_norm));
-  add("lr", number(report.lr));
-  add("tokens", std::to_string(report.tokens));
-  if (report.val_loss) add("val_loss", number(*report.val_loss));
-  if (report.skipped) add("skipped", "true");
-  add("tokens_per_second", number(report.tokens_per_second));
-  add("step_seconds", number(report.step_seconds));
-  return line + "}";
+void append_metrics(const StepReport& report, std::string& text) {
+  append(text, "{\"step\": ", report.step);
+  append(text, ", \"loss\": ", report.loss);
+  append(text, ", \"grad_norm\": ", report.grad_norm);
+  append(text, ", \"lr\": ", report.lr);
+  append(text, ", \"tokens\": ", report.tokens);
+  if (report.val_loss) append(text, ", \"val_loss\": ", *report.val_loss);
+  if (report.skipped) text += ", \"skipped\": true";
+  append(text, ", \"tokens_per_second\": ", report.tokens_per_second);
+  append(text, ", \"step_seconds\": ", report.step_seconds);
+  text += "}\n";
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path)
     : path_(path), file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {
   require(file_ >= 0, ExitCode::io, "cannot write " + path.string() + ": " + std::strerror(errno));
+  line_.reserve(512);
 }
 
 MetricsFile::~MetricsFile() { ::close(file_); }
 
 void MetricsFile::write(const StepReport& report) {
-  const std::string line = metrics_line(report) + "\n";
+  line_.clear();
+  append_metrics(report, line_);
   std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t wrote = ::write(file_, line.data() + done, line.size() - done);
+  while (done < line_.size()) {
+    const ssize_t wrote = ::write(file_, line_.data() + done, line_.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
-    require(wrote > 0, ExitCode::io,
-            "cannot write " + path_.string() + ": " + std::strerror(errno));
+    if (wrote <= 0) {
+      throw Error(ExitCode::io, "cannot write " + path_.string() + ": " + std::strerror(errno));
+    }
     done += static_cast<std::size_t>(wrote);
   }
 }

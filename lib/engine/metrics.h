@@ -8,10 +8,10 @@
 
 namespace trainctl {
 
-/// One line without the newline: step, loss, grad_norm, lr, tokens, then val_loss if measured, then
-/// what depends on the clock: tokens_per_second, step_seconds. Numbers in their shortest exact
-/// form; a value that is not finite is null.
-std::string metrics_line(const StepReport& report);
+/// Appends one line with its newline to `text`: step, loss, grad_norm, lr, tokens, then val_loss if
+/// measured, then what depends on the clock: tokens_per_second, step_seconds. Numbers in their
+/// shortest exact form; a value that is not finite is null.
+void append_metrics(const StepReport& report, std::string& text);
 
 class MetricsFile {
  public:
@@ -27,6 +27,7 @@ class MetricsFile {
  private:
   std::filesystem::path path_;
   int file_ = -1;
+  std::string line_;  // kept, so that a step allocates nothing
 };
 
 }  // namespace trainctl

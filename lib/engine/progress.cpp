@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdio>
-#include <vector>
 
 #include "base/units.h"
 
@@ -13,11 +12,29 @@ namespace trainctl {
 
 namespace {
 
-std::string printed(const char* format, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
+/// Parts of a line, two spaces apart, as long as they fit.
+class Parts {
+ public:
+  Parts(std::string& text, int width) : text_(text), room_(width) {}
+
+  template <class... Values>
+  void add(const char* format, Values... values) {
+    std::array<char, 64> part{};
+    const int length = std::snprintf(part.data(), part.size(), format, values...);
+    const int gap = started_ ? 2 : 0;
+    full_ = full_ || (started_ && gap + length > room_);
+    if (full_) return;
+    text_.append(static_cast<std::size_t>(gap), ' ').append(part.data());
+    room_ -= gap + length;
+    started_ = true;
+  }
+
+ private:
+  std::string& text_;
+  int room_;
+  bool started_ = false;
+  bool full_ = false;
+};
 
 int terminal_width() {
   winsize size{};
@@ -30,31 +47,29 @@ constexpr double smoothing = 0.1;
 
 }  // namespace
 
-std::string progress_line(const StepReport& report, const ProgressOptions& options,
-                          double eta_seconds, int width) {
-  std::vector<std::string> parts{
-      "step " + std::to_string(report.step) + "/" + std::to_string(report.steps),
-      "loss " + printed("%.4f", report.loss)};
-  if (report.val_loss) parts.push_back("val " + printed("%.4f", *report.val_loss));
-  if (report.skipped) parts.emplace_back("SKIPPED");
-  parts.push_back("norm " + printed("%.3g", report.grad_norm));
-  parts.push_back("lr " + printed("%.2e", report.lr));
-  parts.push_back(format_count(report.tokens_per_second) + " tok/s");
+void append_progress(const StepReport& report, const ProgressOptions& options,
+                     const ProgressSpace& space, std::string& text) {
+  Parts parts(text, space.width);
+  parts.add("step %lld/%lld", static_cast<long long>(report.step),
+            static_cast<long long>(report.steps));
+  parts.add("loss %.4f", report.loss);
+  if (report.val_loss) parts.add("val %.4f", *report.val_loss);
+  if (report.skipped) parts.add("%s", "SKIPPED");
+  parts.add("norm %.3g", report.grad_norm);
+  parts.add("lr %.2e", report.lr);
+  parts.add("%s tok/s", format_count(report.tokens_per_second).c_str());
   if (options.flops_ceiling > 0) {
-    parts.push_back("MFU " +
-                    printed("%.0f", 100 * report.flops_per_second / options.flops_ceiling) + " %");
+    parts.add("MFU %.0f %%", 100 * report.flops_per_second / options.flops_ceiling);
   }
-  if (report.step < report.steps) parts.push_back("ETA " + format_seconds(eta_seconds));
-  std::string line = parts[0];
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    if (line.size() + 2 + parts[i].size() > static_cast<std::size_t>(width)) break;
-    line += "  " + parts[i];
+  if (report.step < report.steps) {
+    parts.add("ETA %s", format_seconds(space.eta_seconds).c_str());
   }
-  return line;
 }
 
 Progress::Progress(ProgressOptions options)
-    : options_(options), start_(std::chrono::steady_clock::now()) {}
+    : options_(options), start_(std::chrono::steady_clock::now()) {
+  line_.reserve(256);
+}
 
 Progress::~Progress() {
   if (line_open_) std::fputc('\n', stderr);
@@ -73,10 +88,11 @@ void Progress::show(const StepReport& report, bool last) {
   StepReport smooth = report;
   smooth.tokens_per_second = rate;
   const int width = options_.live ? terminal_width() - 1 : 200;
-  const std::string line = progress_line(smooth, options_, eta, width);
+  line_.clear();
+  append_progress(smooth, options_, {eta, width}, line_);
   const bool bold = options_.live && options_.color && report.val_loss;
   std::fprintf(stderr, "%s%s%s%s%s", line_open_ ? "\r\x1b[K" : "", bold ? "\x1b[1m" : "",
-               line.c_str(), bold ? "\x1b[0m" : "", own_line ? "\n" : "");
+               line_.c_str(), bold ? "\x1b[0m" : "", own_line ? "\n" : "");
   std::fflush(stderr);
   line_open_ = !own_line;
 }

@@ -16,10 +16,15 @@ struct ProgressOptions {
   double flops_ceiling = 0;  // FLOP/s of all ranks' matrix products, for MFU; 0: unknown
 };
 
-/// "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s", at
-/// most `width` columns: the last parts are left out first.
-std::string progress_line(const StepReport& report, const ProgressOptions& options,
-                          double eta_seconds, int width);
+struct ProgressSpace {
+  double eta_seconds = 0;
+  int width = 80;  // columns
+};
+
+/// Appends "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05
+/// s": the last parts are left out where they do not fit.
+void append_progress(const StepReport& report, const ProgressOptions& options,
+                     const ProgressSpace& space, std::string& text);
 
 class Progress {
  public:
@@ -35,6 +40,7 @@ class Progress {
   std::chrono::steady_clock::time_point start_;
   double smoothed_tokens_per_second_ = 0;
   bool line_open_ = false;
+  std::string line_;  // kept, so that a step allocates nothing
 };
 
 }  // namespace trainctl

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/export.h"
 #include "engine/metrics.h"
+#include "engine/peak_memory.h"
 #include "engine/progress.h"
 #include "engine/run_dir.h"
 #include "engine/signals.h"
@@ -37,7 +38,7 @@ Prepared prepare(const TrainRequest& request, World& world) {
   Prepared prepared;
   prepared.read = read_config(request.config, request.set_options);
   Diagnostics& diagnostics = prepared.read.diagnostics;
-  if (diagnostics.has_errors()) return prepared;
+  if (!prepared.read.complete) return prepared;
   const Site site{
       .world_size = world.size(),
       .ranks_per_host = world.local_size(),
@@ -72,7 +73,8 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
 class Run {
  public:
   Run(const TrainRequest& request, Prepared& prepared, World& world, Group& everyone)
-      : prepared_(prepared),
+      : ranks_in_process_(std::max(1, request.local_ranks)),
+        prepared_(prepared),
         config_(prepared.read.config),
         plan_(prepared.plan),
         world_(world),
@@ -119,6 +121,7 @@ class Run {
       if (progress) progress->show(report, step == config_.train.steps || stopped);
     }
     if (first() && config_.output.save_weights) save();
+    if (first()) tell_memory();
     return static_cast<int>(stopped ? ExitCode::interrupted : ExitCode::ok);
   }
 
@@ -175,12 +178,24 @@ class Run {
 
   void save() {
     ParamStore& store = engine_.parameters();
+    const Tensor gradients = store.gradients();  // no longer needed
     export_model(
         directory_, plan_.model,
-        [&](const std::string& name) { return store.master(store.index_of(name)); }, DType::f32);
+        [&](const std::string& name) { return store.master(store.index_of(name)); }, DType::f32,
+        {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
     log_info("weights: " + (directory_ / "model.safetensors").string());
   }
 
+  void tell_memory() const {
+    const std::int64_t peak = peak_resident_bytes();
+    if (peak == 0) return;
+    const MemoryEstimate& memory = plan_.memory;
+    const std::int64_t planned =
+        ranks_in_process_ * (memory.total() - memory.runtime) + memory.runtime;
+    log_info("memory: " + format_bytes(peak) + " at most, planned " + format_bytes(planned));
+  }
+
+  int ranks_in_process_;
   Prepared& prepared_;
   const Config& config_;
   const Plan& plan_;

@@ -150,7 +150,8 @@ Shape parse_shape(const Json& dims, const std::string& where) {
 
 }  // namespace
 
-void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors) {
+void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
+                       std::span<std::byte> work) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorToWrite& a, const TensorToWrite& b) {
     const auto width = [](const TensorToWrite& t) { return size_of(t.dtype); };
     return width(a) != width(b) ? width(a) > width(b) : a.name < b.name;
@@ -160,11 +161,16 @@ void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWr
   const std::uint64_t length = header.size();
   file.write(&length, sizeof length);
   file.write(header.data(), static_cast<std::int64_t>(header.size()));
-  std::vector<std::byte> memory;
+  std::int64_t largest = 0;
+  for (const TensorToWrite& tensor : tensors) largest = std::max(largest, bytes_of(tensor));
+  std::vector<std::byte> own;
+  if (std::ssize(work) < largest) {
+    own.resize(static_cast<std::size_t>(largest));
+    work = own;
+  }
   for (const TensorToWrite& tensor : tensors) {
-    memory.resize(std::max(memory.size(), static_cast<std::size_t>(bytes_of(tensor))));
-    tensor.fill({memory.data(), tensor.shape, tensor.dtype, DeviceKind::cpu});
-    file.write(memory.data(), bytes_of(tensor));
+    tensor.fill({work.data(), tensor.shape, tensor.dtype, DeviceKind::cpu});
+    file.write(work.data(), bytes_of(tensor));
   }
   file.finish();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,9 +23,11 @@ struct TensorToWrite {
   std::function<void(const Tensor& to)> fill;
 };
 
-/// Writes through a temporary file, so that the result is whole or not there, with memory for the
-/// largest tensor only. Throws Error{io} with the path.
-void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors);
+/// Writes through a temporary file, so that the result is whole or not there. `work` is
+/// overwritten; only if it cannot hold the largest tensor, memory for that one is taken. Throws
+/// Error{io} with the path.
+void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
+                       std::span<std::byte> work = {});
 
 /// A file mapped into memory; its tensors are views of it and must not be written.
 class SafetensorsFile {

@@ -10,10 +10,7 @@ void adamw(const OpContext& context, const AdamW& args) {
             is_vector(args.gradient, count, DType::f32) && is_vector(args.m, count, DType::f32) &&
             is_vector(args.v, count, DType::f32),
         "adamw", "parameter, gradient, m and v must be fp32 vectors of one length",
-        {{"parameter", args.parameter},
-         {"gradient", args.gradient},
-         {"m", args.m},
-         {"v", args.v}});
+        {{"parameter", args.parameter}, {"gradient", args.gradient}, {"m", args.m}, {"v", args.v}});
   check(args.compute.empty() || is_vector(args.compute, count, DType::bf16), "adamw",
         "compute must be a bf16 vector as long as parameter",
         {{"parameter", args.parameter}, {"compute", args.compute}});

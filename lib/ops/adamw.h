@@ -13,7 +13,7 @@ struct AdamW {
   Tensor parameter;  // [n] fp32, updated
   Tensor gradient;   // [n] fp32
   Tensor m, v;       // [n] fp32, updated
-  Tensor compute{};    // optional [n] bf16: the rounded new parameter
+  Tensor compute{};  // optional [n] bf16: the rounded new parameter
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   bool decay = false;  // apply state->weight_decay
   const StepState* state =

@@ -39,8 +39,7 @@ void update(const AdamW& args) {
       const float g = gradient[i] * f.clip;
       const float m = f.beta1 * first[i] + f.rest1 * g;
       const float v = f.beta2 * second[i] + f.rest2 * g * g;
-      const float step =
-          m * f.correction1 / (std::sqrt(v) * f.root_correction2 + f.epsilon);
+      const float step = m * f.correction1 / (std::sqrt(v) * f.root_correction2 + f.epsilon);
       const float p = parameter[i] - f.rate * (step + f.decay * parameter[i]);
       first[i] = m;
       second[i] = v;

@@ -18,7 +18,8 @@ void add_run(const T* dy, std::int64_t row_length, std::int64_t rows, float* db,
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* from = dy + row * row_length;
 #pragma omp simd
-    for (std::int64_t i = 0; i < columns; ++i) sums[static_cast<std::size_t>(i)] += to_float(from[i]);
+    for (std::int64_t i = 0; i < columns; ++i)
+      sums[static_cast<std::size_t>(i)] += to_float(from[i]);
   }
 #pragma omp simd
   for (std::int64_t i = 0; i < columns; ++i) db[i] += sums[static_cast<std::size_t>(i)];
@@ -34,8 +35,8 @@ void sum_rows(const BiasGradient& args) {
   parallel_for(features, 64, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t column = first; column < last; column += width) {
       for (std::int64_t row = 0; row < rows; row += run_rows) {
-        add_run(dy + row * features + column, features, std::min(run_rows, rows - row),
-                db + column, std::min(width, last - column));
+        add_run(dy + row * features + column, features, std::min(run_rows, rows - row), db + column,
+                std::min(width, last - column));
       }
     }
   });

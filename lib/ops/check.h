@@ -38,7 +38,7 @@ inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
 
 /// Runs the backend's kernel; throws Error{unavailable} naming `op` where the backend has none.
 template <class Args>
-void dispatch(const OpContext& context, Kernel<Args> Kernels::* entry, const Args& args,
+void dispatch(const OpContext& context, Kernel<Args> Kernels::*entry, const Args& args,
               std::string_view op) {
   const Kernel<Args> kernel = context.kernels->*entry;
   if (kernel == nullptr) fail_missing(context, op);

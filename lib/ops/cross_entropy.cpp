@@ -25,8 +25,7 @@ void check_rows(std::string_view op, const Args& args) {
          {"row_sum", args.row_sum},
          {"target", args.target}});
   if (args.valid < 0 || args.valid > logits.columns()) {
-    fail_check(op,
-               "valid = " + std::to_string(args.valid) + " must be between 0 and the columns",
+    fail_check(op, "valid = " + std::to_string(args.valid) + " must be between 0 and the columns",
                {{"logits", logits}});
   }
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -13,15 +14,23 @@ namespace {
 
 constexpr float lowest = -std::numeric_limits<float>::infinity();
 
+/// The largest logit; NaNs do not count. In lanes, since compilers may not reorder a maximum.
 template <class T>
 float highest_of(const T* logits, std::int64_t count) {
-  float highest = lowest;
-#pragma omp simd reduction(max : highest)
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float logit = to_float(logits[i]);
-    highest = logit > highest ? logit : highest;
+  constexpr std::int64_t lanes = 64;
+  std::array<float, lanes> highest;
+  highest.fill(lowest);
+  std::int64_t begin = 0;
+  for (; begin + lanes <= count; begin += lanes) {
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      float& so_far = highest[static_cast<std::size_t>(lane)];
+      const float logit = to_float(logits[begin + lane]);
+      so_far = logit > so_far ? logit : so_far;
+    }
   }
-  return highest;
+  float result = *std::max_element(highest.begin(), highest.end());
+  for (; begin < count; ++begin) result = std::max(result, to_float(logits[begin]));
+  return result;
 }
 
 template <class T>

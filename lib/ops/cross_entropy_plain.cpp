@@ -49,8 +49,8 @@ template <class T>
 void gradient(const CrossEntropyGradient& args) {
   double loss = 0;
   for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
-    const double logsumexp =
-        args.row_max.as<float>()[row] + std::log(static_cast<double>(args.row_sum.as<float>()[row]));
+    const double logsumexp = args.row_max.as<float>()[row] +
+                             std::log(static_cast<double>(args.row_sum.as<float>()[row]));
     const double weight = args.weight.as<float>()[row];
     if (weight != 0) loss += weight * (logsumexp - args.target.as<float>()[row]);
     if (!args.forward_only) gradient_row<T>(args, row, logsumexp);

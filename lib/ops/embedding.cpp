@@ -45,7 +45,8 @@ void embedding_backward(const OpContext& context, const EmbeddingBackward& args)
         {{"tokens", args.tokens}, {"dy", args.dy}});
   check(!args.dtable.empty() && args.dtable.dtype == DType::f32 && args.dtable.shape.rank() == 2 &&
             args.dtable.columns() == args.dy.columns(),
-        op, "dtable must be an fp32 matrix as wide as dy", {{"dy", args.dy}, {"dtable", args.dtable}});
+        op, "dtable must be an fp32 matrix as wide as dy",
+        {{"dy", args.dy}, {"dtable", args.dtable}});
   check_positions(op, args.tokens, args.position, args.dposition_table, args.dy.columns());
   check(args.dposition_table.empty() || args.dposition_table.dtype == DType::f32, op,
         "dposition_table must be fp32", {{"dposition_table", args.dposition_table}});

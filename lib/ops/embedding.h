@@ -13,15 +13,15 @@ struct EmbeddingForward {
   std::int64_t first_row = 0;
   Tensor position{};        // optional [tokens] i32
   Tensor position_table{};  // optional [positions, hidden], as table
-  Tensor y;               // [tokens, hidden], as table, overwritten
+  Tensor y;                 // [tokens, hidden], as table, overwritten
 };
 
 struct EmbeddingBackward {
   Tensor tokens;
   std::int64_t first_row = 0;
   Tensor position{};         // optional
-  Tensor dy;               // [tokens, hidden] fp32 or bf16
-  Tensor dtable;           // [rows, hidden] fp32, accumulated in token order
+  Tensor dy;                 // [tokens, hidden] fp32 or bf16
+  Tensor dtable;             // [rows, hidden] fp32, accumulated in token order
   Tensor dposition_table{};  // optional [positions, hidden] fp32, accumulated in token order
 };
 

@@ -1,5 +1,5 @@
-// The fast CPU kernels, one per entry of Kernels. Arguments were checked by the front doors; the work
-// runs in the calling thread and its OpenMP team and is done on return. Internal to lib/ops.
+// The fast CPU kernels, one per entry of Kernels. Arguments were checked by the front doors; the
+// work runs in the calling thread and its OpenMP team and is done on return. Internal to lib/ops.
 #pragma once
 
 #include "ops/kernels.h"

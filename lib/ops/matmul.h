@@ -13,10 +13,10 @@
 namespace trainctl {
 
 struct Matmul {
-  Tensor a;     // [m, k], or [k, m] with transpose_a
-  Tensor b;     // [k, n], or [n, k] with transpose_b
-  Tensor c;     // [m, n]
-  Tensor bias{}; // optional [n] fp32, added to every row; not with accumulate
+  Tensor a;       // [m, k], or [k, m] with transpose_a
+  Tensor b;       // [k, n], or [n, k] with transpose_b
+  Tensor c;       // [m, n]
+  Tensor bias{};  // optional [n] fp32, added to every row; not with accumulate
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =

@@ -30,9 +30,7 @@ void multiply(const Matmul& args) {
 
 void matmul_plain(const OpContext&, const Matmul& args) {
   with_element_type(args.a.dtype, [&](auto in) {
-    with_element_type(args.c.dtype, [&](auto out) {
-      multiply<decltype(in), decltype(out)>(args);
-    });
+    with_element_type(args.c.dtype, [&](auto out) { multiply<decltype(in), decltype(out)>(args); });
   });
 }
 

@@ -1,6 +1,6 @@
 // The blocking follows Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
-// (2008): a chunk of the summed dim at a time, b packed once for all threads, a block of a packed by
-// each thread so that it stays in its second-level cache, tiles of c in registers.
+// (2008): a chunk of the summed dim at a time, b packed once for all threads, a block of a packed
+// by each thread so that it stays in its second-level cache, tiles of c in registers.
 #include <algorithm>
 #include <cstdint>
 
@@ -69,7 +69,8 @@ struct TileStore {
 
   void run(const float* sums, std::int64_t rows, std::int64_t columns) const {
     for (std::int64_t column = 0; column < columns; column += 16) {
-      const auto mask = static_cast<__mmask16>(low_bits(std::min<std::int64_t>(16, columns - column)));
+      const auto mask =
+          static_cast<__mmask16>(low_bits(std::min<std::int64_t>(16, columns - column)));
       const __m512 offset = bias == nullptr ? _mm512_setzero_ps() : load(bias + column, mask);
       for (std::int64_t row = 0; row < rows; ++row) {
         __m512 value = _mm512_add_ps(_mm512_load_ps(sums + row * tile_columns + column), offset);
@@ -86,13 +87,46 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-/// How one product is cut. Everything but `workers` follows from shape and scratch size.
+/// How one product is cut. Everything but `workers` follows from the shape and the scratch size.
 struct Cut {
-  std::int64_t workers, chunk;  // chunk: values of the summed dim
-  std::int64_t rows, columns;   // of c that are worked on between two packings of b
-  std::int64_t b_words;         // room for packed b, followed by fp32 sums where c cannot hold them
-  bool keeps_sums;
+  std::int64_t workers;
+  std::int64_t chunk;          // values of the summed dim that a tile sums before it is stored
+  std::int64_t depth;          // values of the summed dim for which b is packed at a time
+  std::int64_t rows, columns;  // of c that are finished before the next are begun
+  std::int64_t b_words;        // room for packed b; after it come the sums, if any
+  // Sums over several chunks that c cannot hold because it is bf16: of all rows, or of each
+  // thread's block only.
+  bool keeps_sums, keeps_block;
 };
+
+/// All of the summed dim of some columns of b at once, where that leaves enough columns.
+bool cut_whole_depth(const MatmulShape& s, std::int64_t words, std::int64_t room, Cut& cut) {
+  constexpr std::int64_t fewest_columns = 256;
+  const std::int64_t sum_rows =
+      cut.keeps_sums ? thread_count() * block_strips * tile_rows : std::int64_t{0};
+  const std::int64_t most = room / (words + sum_rows) / tile_columns * tile_columns;
+  if (most < std::min(fewest_columns, round_up(s.n, tile_columns))) return false;
+  const std::int64_t passes = (s.n + most - 1) / most;
+  cut.columns = round_up((s.n + passes - 1) / passes, tile_columns);
+  cut.b_words = words * cut.columns;
+  cut.depth = s.k;
+  cut.rows = s.m;
+  cut.keeps_block = cut.keeps_sums;
+  return true;
+}
+
+/// One chunk of the summed dim at a time, with the sums of as many rows as there is room for.
+void cut_by_chunk(const MatmulShape& s, std::int64_t chunk_words, std::int64_t room, Cut& cut) {
+  constexpr std::int64_t columns_with_sums = 768;
+  cut.depth = cut.chunk;
+  cut.b_words = cut.keeps_sums ? std::min(room / 2, columns_with_sums * chunk_words) : room;
+  cut.columns = std::min(round_up(s.n, tile_columns),
+                         cut.b_words / chunk_words / tile_columns * tile_columns);
+  cut.rows = s.m;
+  if (cut.keeps_sums && cut.columns > 0) {
+    cut.rows = std::min(s.m, (room - cut.b_words) / cut.columns / tile_rows * tile_rows);
+  }
+}
 
 Cut cut_of(const MatmulShape& s, std::int64_t values, std::int64_t scratch_bytes) {
   constexpr std::int64_t flops_per_worker = 2'000'000;
@@ -100,19 +134,14 @@ Cut cut_of(const MatmulShape& s, std::int64_t values, std::int64_t scratch_bytes
   cut.workers = std::clamp<std::int64_t>(2 * s.m * s.n * s.k / flops_per_worker, 1, thread_count());
   const std::int64_t words = (s.k + values - 1) / values;
   const std::int64_t chunks = (words + most_words - 1) / most_words;
-  const std::int64_t chunk_words = std::min(round_up((words + chunks - 1) / chunks, 16), most_words);
+  const std::int64_t chunk_words =
+      std::min(round_up((words + chunks - 1) / chunks, 16), most_words);
   cut.chunk = chunk_words * values;
   cut.keeps_sums = chunks > 1 && s.result != DType::f32;
   const std::int64_t a_words = thread_count() * block_strips * strip_lanes * chunk_words;
   const std::int64_t room = scratch_bytes / 4 - a_words;
-  constexpr std::int64_t columns_with_sums = 768;  // few, so that their sums leave room for rows
-  cut.b_words = cut.keeps_sums ? std::min(room / 2, columns_with_sums * chunk_words) : room;
-  cut.columns = std::min(round_up(s.n, tile_columns), cut.b_words / chunk_words / 32 * 32);
-  cut.rows = s.m;
-  if (cut.keeps_sums && cut.columns > 0) {
-    const std::int64_t fitting = (room - cut.b_words) / cut.columns / tile_rows * tile_rows;
-    cut.rows = std::min(s.m, fitting);
-  }
+  const bool whole = cut.keeps_sums && cut_whole_depth(s, words, room, cut);
+  if (!whole) cut_by_chunk(s, chunk_words, room, cut);
   return cut;
 }
 
@@ -139,10 +168,10 @@ class Product {
       for (std::int64_t row = 0; row < s_.m; row += cut_.rows) {
         const Area area{row, std::min(cut_.rows, s_.m - row), column,
                         std::min(cut_.columns, s_.n - column)};
-        for (std::int64_t depth = 0; depth < s_.k; depth += cut_.chunk) {
-          const std::int64_t end = std::min(depth + cut_.chunk, s_.k);
-          pack_b(area, depth, end);
-          multiply_area(area, depth, end);
+        for (std::int64_t begin = 0; begin < s_.k; begin += cut_.depth) {
+          const Depth depth{begin, std::min(begin + cut_.depth, s_.k)};
+          pack_b(area, depth);
+          multiply_area(area, depth);
         }
       }
     }
@@ -153,25 +182,44 @@ class Product {
   struct Area {
     std::int64_t row, rows, column, columns;
   };
+  /// A part of the summed dim.
+  struct Depth {
+    std::int64_t begin, end;
+  };
   /// One thread's part of an area, in strips of a and panels (pairs of strips) of b.
   struct Share {
     std::int64_t first_strip, last_strip, first_panel, last_panel;
   };
 
-  void pack_b(const Area& area, std::int64_t depth, std::int64_t end) const {
-    const std::int64_t strips = round_up(area.columns, tile_columns) / strip_lanes;
-    const std::int64_t words = words_of(end - depth);
-    PackSource source = b_;
-    source.lanes -= area.column;
-    source.data += area.column * (args_.transpose_b ? b_.memory_columns : 1) * value_bytes;
-    parallel_for(strips, (1 << 14) / (words * strip_lanes) + 1,
-                 [&](std::int64_t first, std::int64_t last) {
-                   pack_strips<Words>(source, {first, last, strip_lanes, depth, end},
-                                      b_packed_ + first * words * strip_lanes);
-                 });
+  template <class Body>
+  void for_chunks(const Depth& depth, const Body& body) const {
+    for (std::int64_t begin = depth.begin; begin < depth.end; begin += cut_.chunk) {
+      body(Depth{begin, std::min(begin + cut_.chunk, depth.end)});
+    }
   }
 
-  void multiply_area(const Area& area, std::int64_t depth, std::int64_t end) const {
+  /// Where the panels of a chunk begin.
+  std::uint32_t* packed_b(const Area& area, const Depth& depth, const Depth& chunk) const {
+    return b_packed_ +
+           (chunk.begin - depth.begin) / Words::values * round_up(area.columns, tile_columns);
+  }
+
+  void pack_b(const Area& area, const Depth& depth) const {
+    const std::int64_t strips = round_up(area.columns, tile_columns) / strip_lanes;
+    PackSource source = b_;
+    source.lanes = area.columns;
+    source.data += area.column * (args_.transpose_b ? b_.memory_columns : 1) * value_bytes;
+    constexpr std::int64_t words_per_worker = 1 << 14;
+    const std::int64_t grain = words_per_worker / (words_of(depth) * strip_lanes) + 1;
+    parallel_for(strips, grain, [&](std::int64_t first, std::int64_t last) {
+      for_chunks(depth, [&](const Depth& chunk) {
+        pack_strips<Words>(source, {first, last, strip_lanes, chunk.begin, chunk.end},
+                           packed_b(area, depth, chunk) + first * words_of(chunk) * strip_lanes);
+      });
+    });
+  }
+
+  void multiply_area(const Area& area, const Depth& depth) const {
     const std::int64_t strips = (area.rows + tile_rows - 1) / tile_rows;
     const std::int64_t panels = (area.columns + tile_columns - 1) / tile_columns;
     // Few strips do not split evenly: then every thread takes all rows of some columns.
@@ -183,68 +231,86 @@ class Product {
         };
         multiply_share({part(strips, by_rows, worker), part(strips, by_rows, worker + 1),
                         part(panels, !by_rows, worker), part(panels, !by_rows, worker + 1)},
-                       area, {depth, end}, a_packed_ + worker * a_words_);
+                       area, depth, worker);
       }
     });
   }
 
-  struct Depth {
-    std::int64_t begin, end;
-  };
-
   void multiply_share(const Share& share, const Area& area, const Depth& depth,
-                      std::uint32_t* a_packed) const {
-    const std::int64_t words = words_of(depth.end - depth.begin);
+                      std::int64_t worker) const {
+    constexpr std::int64_t block_rows = block_strips * tile_rows;
+    std::uint32_t* a_packed = a_packed_ + worker * a_words_;
     PackSource source = a_;
     source.lanes = area.rows;
     source.data += area.row * (args_.transpose_a ? 1 : a_.memory_columns) * value_bytes;
     for (std::int64_t strip = share.first_strip; strip < share.last_strip; strip += block_strips) {
       const std::int64_t last = std::min(strip + block_strips, share.last_strip);
-      pack_strips<Words>(source, {strip, last, tile_rows, depth.begin, depth.end}, a_packed);
-      for (std::int64_t panel = share.first_panel; panel < share.last_panel; ++panel) {
-        const std::uint32_t* b = b_packed_ + panel * 2 * words * strip_lanes;
-        for (std::int64_t at = strip; at < last; ++at) {
-          alignas(64) float sums[tile_rows * tile_columns];
-          prefetch_at(area, at * tile_rows, panel * tile_columns);
-          multiply_tile<Words>(a_packed + (at - strip) * words * strip_lanes, b, words, sums);
-          store_tile(area, depth, at * tile_rows, panel * tile_columns, sums);
+      float* sums =
+          sums_ + (cut_.keeps_block ? worker * block_rows : strip * tile_rows) * cut_.columns;
+      for_chunks(depth, [&](const Depth& chunk) {
+        pack_strips<Words>(source, {strip, last, tile_rows, chunk.begin, chunk.end}, a_packed);
+        const std::uint32_t* b = packed_b(area, depth, chunk);
+        for (std::int64_t panel = share.first_panel; panel < share.last_panel; ++panel) {
+          multiply_panel(area, chunk, {strip, last, panel, panel + 1}, {a_packed, b, sums});
         }
-      }
+      });
     }
   }
 
-  void prefetch_at(const Area& area, std::int64_t row, std::int64_t column) const {
-    const Out* c = args_.c.as<Out>() + (area.row + row) * s_.n + area.column + column;
-    prefetch_tile(c, s_.n * size_of(s_.result), std::min(tile_rows, area.rows - row),
-                  std::min(tile_columns, area.columns - column) * size_of(s_.result));
-  }
+  struct Packed {
+    const std::uint32_t* a;
+    const std::uint32_t* b;
+    float* sums;  // of the first strip, where c cannot hold them
+  };
 
-  /// Adds a tile at (row, column) of the area to what earlier chunks left, or starts it.
-  void store_tile(const Area& area, const Depth& depth, std::int64_t row, std::int64_t column,
-                  const float* sums) const {
-    const std::int64_t rows = std::min(tile_rows, area.rows - row);
+  /// The tiles of a block of strips with one panel.
+  void multiply_panel(const Area& area, const Depth& chunk, const Share& block,
+                      const Packed& packed) const {
+    const std::int64_t words = words_of(chunk);
+    const std::int64_t column = block.first_panel * tile_columns;
     const std::int64_t columns = std::min(tile_columns, area.columns - column);
-    const bool starts = depth.begin == 0;
-    const bool ends = depth.end == s_.k;
-    Out* c = args_.c.as<Out>() + (area.row + row) * s_.n + area.column + column;
-    float* kept = sums_ + row * cut_.columns + column;
-    const float* bias =
-        s_.bias && starts ? args_.bias.as<float>() + area.column + column : nullptr;
-    const Out* old = !starts || s_.accumulate ? c : nullptr;
-    if (!cut_.keeps_sums || (starts && ends)) {
-      TileStore<Out, Out>{old, bias, c, s_.n, s_.n}.run(sums, rows, columns);
-    } else if (starts) {
-      TileStore<Out, float>{old, bias, kept, s_.n, cut_.columns}.run(sums, rows, columns);
-    } else if (ends) {
-      TileStore<float, Out>{kept, bias, c, cut_.columns, s_.n}.run(sums, rows, columns);
-    } else {
-      TileStore<float, float>{kept, bias, kept, cut_.columns, cut_.columns}.run(sums, rows,
-                                                                               columns);
+    for (std::int64_t strip = block.first_strip; strip < block.last_strip; ++strip) {
+      const std::int64_t row = strip * tile_rows;
+      const std::int64_t at = strip - block.first_strip;
+      const Place place{std::min(tile_rows, area.rows - row), columns, area.column + column,
+                        args_.c.as<Out>() + (area.row + row) * s_.n + area.column + column,
+                        packed.sums + at * tile_rows * cut_.columns + column};
+      prefetch_tile(place.c, s_.n * size_of(s_.result), place.rows, columns * size_of(s_.result));
+      alignas(64) float sums[tile_rows * tile_columns];
+      multiply_tile<Words>(packed.a + at * words * strip_lanes, packed.b + column * words, words,
+                           sums);
+      store_tile(place, chunk, sums);
     }
   }
 
-  static std::int64_t words_of(std::int64_t depth) {
-    return (depth + Words::values - 1) / Words::values;
+  /// Where a tile goes.
+  struct Place {
+    std::int64_t rows, columns, column;
+    Out* c;
+    float* kept;
+  };
+
+  /// Adds a tile to what earlier chunks left, or starts it.
+  void store_tile(const Place& at, const Depth& chunk, const float* sums) const {
+    const bool starts = chunk.begin == 0;
+    const bool ends = chunk.end == s_.k;
+    const float* bias = s_.bias && starts ? args_.bias.as<float>() + at.column : nullptr;
+    const Out* old = !starts || s_.accumulate ? at.c : nullptr;
+    const std::int64_t stride = cut_.columns;
+    if (!cut_.keeps_sums) {
+      TileStore<Out, Out>{old, bias, at.c, s_.n, s_.n}.run(sums, at.rows, at.columns);
+    } else if (starts) {
+      TileStore<Out, float>{old, bias, at.kept, s_.n, stride}.run(sums, at.rows, at.columns);
+    } else if (ends) {
+      TileStore<float, Out>{at.kept, bias, at.c, stride, s_.n}.run(sums, at.rows, at.columns);
+    } else {
+      TileStore<float, float>{at.kept, bias, at.kept, stride, stride}.run(sums, at.rows,
+                                                                          at.columns);
+    }
+  }
+
+  static std::int64_t words_of(const Depth& depth) {
+    return (depth.end - depth.begin + Words::values - 1) / Words::values;
   }
 
   static constexpr std::int64_t value_bytes = 4 / Words::values;

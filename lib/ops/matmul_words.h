@@ -1,6 +1,6 @@
-// What the register tiles of matmul_tiles_avx512.cpp work on. A word is 32 bits of one row along the
-// summed dim: one fp32 value, or two neighbouring bf16 values. A strip holds up to 16 rows: 16 words
-// (one per row, missing rows zero) for each step along that dim.
+// What the register tiles of matmul_tiles_avx512.cpp work on. A word is 32 bits of one row along
+// the summed dim: one fp32 value, or two neighbouring bf16 values. A strip holds up to 16 rows: 16
+// words (one per row, missing rows zero) for each step along that dim.
 #pragma once
 
 #include <immintrin.h>
@@ -36,8 +36,8 @@ struct Bf16Words {
   static __m512i across(const std::byte* from, std::int64_t row_bytes, bool has_next,
                         __mmask16 lanes) {
     const __m256i low = _mm256_maskz_loadu_epi16(lanes, from);
-    const __m256i high = has_next ? _mm256_maskz_loadu_epi16(lanes, from + row_bytes)
-                                  : _mm256_setzero_si256();
+    const __m256i high =
+        has_next ? _mm256_maskz_loadu_epi16(lanes, from + row_bytes) : _mm256_setzero_si256();
     return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
   }
@@ -73,7 +73,7 @@ inline void transpose_words(__m512i (&block)[16]) {
 /// One operand in memory, as rows of lanes (rows of a or columns of b) along the summed dim.
 struct PackSource {
   const std::byte* data;
-  std::int64_t lanes, depth;   // depth: values along the summed dim
+  std::int64_t lanes, depth;    // depth: values along the summed dim
   std::int64_t memory_columns;  // row length of the matrix as it lies in memory
   bool depth_is_inner;          // neighbours in memory follow the summed dim
 };

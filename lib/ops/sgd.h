@@ -9,10 +9,10 @@
 namespace trainctl {
 
 struct Sgd {
-  Tensor parameter;  // [n] fp32, updated
-  Tensor gradient;   // [n] fp32
-  Tensor momentum{};   // optional [n] fp32, updated; absent when coefficient is 0
-  Tensor compute{};    // optional [n] bf16: the rounded new parameter
+  Tensor parameter;   // [n] fp32, updated
+  Tensor gradient;    // [n] fp32
+  Tensor momentum{};  // optional [n] fp32, updated; absent when coefficient is 0
+  Tensor compute{};   // optional [n] bf16: the rounded new parameter
   float coefficient = 0;
   bool decay = false;
   const StepState* state = nullptr;

@@ -1,6 +1,6 @@
 // exp, expm1, tanh and the logistic function as branch-free fp32 code that compilers turn into
-// vector code inside `#pragma omp simd` loops. A NaN gives a NaN. The bounds below were measured over
-// all floats in range by tests/ops/vector_math_test.cpp. Internal to lib/ops.
+// vector code inside `#pragma omp simd` loops. A NaN gives a NaN. The bounds below were measured
+// over all floats in range by tests/ops/vector_math_test.cpp. Internal to lib/ops.
 #pragma once
 
 #include <bit>
@@ -16,9 +16,9 @@ struct ReducedExp {
 };
 
 inline ReducedExp reduce_exp(float x) {
-  constexpr float rounder = 0x1.8p23F;          // adding it rounds to an integer
+  constexpr float rounder = 0x1.8p23F;  // adding it rounds to an integer
   constexpr float log2_e = 1.44269504F;
-  constexpr float ln2_high = 0x1.62e4p-1F;      // 16 bits, so that exponent * ln2_high is exact
+  constexpr float ln2_high = 0x1.62e4p-1F;  // 16 bits, so that exponent * ln2_high is exact
   constexpr float ln2_low = 0x1.7f7d1cp-20F;
   const float shifted = x * log2_e + rounder;
   const float exponent = shifted - rounder;

@@ -10,7 +10,9 @@ namespace trainctl {
 bool Check::clean(std::initializer_list<std::string_view> paths) const {
   for (const Diagnostic& found : diagnostics_.list()) {
     if (found.severity != Severity::error) continue;
-    if (std::find(paths.begin(), paths.end(), found.path) != paths.end()) return false;
+    for (const std::string_view path : paths) {
+      if (path == found.path || path.starts_with(found.path + ".")) return false;
+    }
   }
   return true;
 }

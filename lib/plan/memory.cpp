@@ -1,6 +1,5 @@
-#include <algorithm>
-
 #include "base/scratch.h"
+#include "base/staging.h"
 #include "plan/estimate.h"
 
 namespace trainctl {
@@ -9,8 +8,10 @@ namespace {
 
 constexpr std::int64_t row_alignment = 64;  // bytes, as device/slab.h
 
-// The program, its libraries and their own buffers in one process.
-constexpr std::int64_t runtime_allowance = std::int64_t{60} << 20;
+// The program, its libraries and their own buffers, as measured: in one process, and what the wire
+// adds to each of several.
+constexpr std::int64_t program_allowance = std::int64_t{16} << 20;
+constexpr std::int64_t wire_allowance = std::int64_t{10} << 20;
 
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
@@ -53,13 +54,12 @@ MemoryEstimate estimate_memory(const Plan& plan, const Config& config) {
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
   if (plan.mesh.dp > 1) {
-    std::int64_t largest = 0;
-    for (const Bucket& bucket : plan.flat.buckets) largest = std::max(largest, bucket.length);
-    memory.communication = 2 * largest * fp32;
+    memory.communication = staging_bytes(plan.mesh.dp);
   }
   const std::int64_t local_tokens = plan.tokens_per_step() / plan.mesh.dp;
-  memory.data = config.data.prefetch * local_tokens * bytes_per_prefetched_token;
-  memory.runtime = runtime_allowance;
+  // The step at hand and those ahead of it.
+  memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
+  memory.runtime = program_allowance + (plan.mesh.world_size() > 1 ? wire_allowance : 0);
   return memory;
 }
 

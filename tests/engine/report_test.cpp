@@ -25,12 +25,26 @@ StepReport sample() {
           .stop = false};
 }
 
+nlohmann::json metrics_of(const StepReport& report) {
+  std::string text;
+  append_metrics(report, text);
+  CHECK(text.back() == '\n');
+  return nlohmann::json::parse(text);
+}
+
+std::string shown(const StepReport& report, const ProgressOptions& options, double eta_seconds,
+                  int width) {
+  std::string text;
+  append_progress(report, options, {eta_seconds, width}, text);
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("a metrics line is JSON with exact numbers") {
   StepReport report = sample();
   report.loss = 0.1 + 0.2;
-  const auto line = nlohmann::json::parse(metrics_line(report));
+  const auto line = metrics_of(report);
   CHECK(line["step"] == 120);
   CHECK(line["loss"].get<double>() == 0.1 + 0.2);
   CHECK(line["tokens"] == 92160);
@@ -39,7 +53,7 @@ TEST_CASE("a metrics line is JSON with exact numbers") {
   report.val_loss = 1.5;
   report.skipped = true;
   report.grad_norm = std::numeric_limits<double>::infinity();
-  const auto other = nlohmann::json::parse(metrics_line(report));
+  const auto other = metrics_of(report);
   CHECK(other["val_loss"] == 1.5);
   CHECK(other["skipped"] == true);
   CHECK(other["grad_norm"].is_null());
@@ -47,14 +61,13 @@ TEST_CASE("a metrics line is JSON with exact numbers") {
 
 TEST_CASE("the progress line drops its last parts when the terminal is narrow") {
   const ProgressOptions options{.every = 10, .live = true, .color = false, .flops_ceiling = 100e9};
-  CHECK(progress_line(sample(), options, 125, 200) ==
+  CHECK(shown(sample(), options, 125, 200) ==
         "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s");
-  CHECK(progress_line(sample(), options, 125, 60) ==
-        "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03");
+  CHECK(shown(sample(), options, 125, 60) == "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03");
   StepReport last = sample();
   last.step = 2000;
   last.val_loss = 1.23456;
-  CHECK(progress_line(last, {}, 0, 200) ==
+  CHECK(shown(last, {}, 0, 200) ==
         "step 2000/2000  loss 3.2104  val 1.2346  norm 0.812  lr 1.00e-03  12.3k tok/s");
 }
 

@@ -23,10 +23,10 @@ TEST_CASE("add names what does not fit") {
   Values b(Shape{3, 2}, DType::f32);
   Values ids(Shape{2, 3}, DType::i32);
   const Host host(cpu_kernels);
-  CHECK(failure_of([&] {
-          add(host.context(), {.a = a.tensor(), .b = b.tensor(), .y = a.tensor()});
-        }) == "[add] a, b and y must have the same shape and type: a [2, 3] fp32, b [3, 2] fp32, "
-              "y [2, 3] fp32");
+  CHECK(failure_of(
+            [&] { add(host.context(), {.a = a.tensor(), .b = b.tensor(), .y = a.tensor()}); }) ==
+        "[add] a, b and y must have the same shape and type: a [2, 3] fp32, b [3, 2] fp32, "
+        "y [2, 3] fp32");
   CHECK(failure_of([&] {
           add(host.context(), {.a = ids.tensor(), .b = ids.tensor(), .y = ids.tensor()});
         }) == "[add] a must be fp32 or bf16: a [2, 3] i32");

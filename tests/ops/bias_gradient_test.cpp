@@ -16,8 +16,8 @@ Values sum_rows(const Kernels& kernels, Values dy, std::int64_t features, int th
 }  // namespace
 
 TEST_CASE("bias_gradient adds the plain column sums, with any number of threads") {
-  const auto shape = GENERATE(Shape{1, 1}, Shape{3, 7}, Shape{130, 515}, Shape{500, 64},
-                              Shape{257, 1100});
+  const auto shape =
+      GENERATE(Shape{1, 1}, Shape{3, 7}, Shape{130, 515}, Shape{500, 64}, Shape{257, 1100});
   for (const DType type : {DType::f32, DType::bf16}) {
     const Values dy = Values::random(shape, type, 1);
     const Values fast = sum_rows(cpu_kernels, dy, shape[1], 2);
@@ -32,6 +32,7 @@ TEST_CASE("bias_gradient names what does not fit") {
   Values db(Shape{4}, DType::f32);
   CHECK(failure_of([&] {
           bias_gradient(Host(cpu_kernels).context(), {.dy = dy.tensor(), .db = db.tensor()});
-        }) == "[bias_gradient] db must be an fp32 vector with one element per column of dy: "
-              "dy [4, 3] fp32, db [4] fp32");
+        }) ==
+        "[bias_gradient] db must be an fp32 vector with one element per column of dy: "
+        "dy [4, 3] fp32, db [4] fp32");
 }

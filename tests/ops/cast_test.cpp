@@ -27,8 +27,8 @@ TEST_CASE("cast rounds to nearest even and keeps infinities and NaNs") {
   for (const Kernels* kernels : {&cpu_kernels, &plain_kernels}) {
     Values y(Shape{5}, DType::bf16);
     cast(Host(*kernels).context(), {.x = x.tensor(), .y = y.tensor()});
-    CHECK(y.at(0) == 1.0);        // halfway between 1 and 1 + 1/128
-    CHECK(y.at(1) == 1.015625);   // halfway between 1 + 1/128 and 1 + 2/128
+    CHECK(y.at(0) == 1.0);       // halfway between 1 and 1 + 1/128
+    CHECK(y.at(1) == 1.015625);  // halfway between 1 + 1/128 and 1 + 2/128
     CHECK(y.at(2) == -infinity);
     CHECK(std::isnan(y.at(3)));
     CHECK(y.at(4) == infinity);

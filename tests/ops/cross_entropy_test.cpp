@@ -64,8 +64,8 @@ struct Loss {
 }  // namespace
 
 TEST_CASE("cross_entropy agrees with the plain loops and with itself on any number of threads") {
-  const auto size = GENERATE(Shape{1, 1, 1}, Shape{3, 17, 13}, Shape{9, 128, 128},
-                             Shape{5, 9001, 8990});
+  const auto size =
+      GENERATE(Shape{1, 1, 1}, Shape{3, 17, 13}, Shape{9, 128, 128}, Shape{5, 9001, 8990});
   for (const DType type : {DType::f32, DType::bf16}) {
     Loss fast(size[0], size[1], size[2], type);
     Loss plain = fast;
@@ -93,9 +93,8 @@ TEST_CASE("cross_entropy's gradient is the slope of its loss") {
   Loss gradient = loss;
   gradient.stats(cpu_kernels);
   gradient.gradient(cpu_kernels);
-  CHECK(slope_error(loss.logits, gradient.logits, 0.02F, [&] {
-          return loss.loss(plain_kernels);
-        }) < 1e-3);
+  CHECK(slope_error(loss.logits, gradient.logits, 0.02F, [&] { return loss.loss(plain_kernels); }) <
+        1e-3);
 }
 
 TEST_CASE("cross_entropy of equal logits is the logarithm of their number") {

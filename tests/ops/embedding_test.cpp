@@ -56,10 +56,9 @@ TEST_CASE("embedding of one token") {
     Values table(Shape{3, 2}, DType::f32);  // rows 10, 11 and 12 of the whole
     for (std::int64_t i = 0; i < 6; ++i) table.set(i, static_cast<float>(i + 1));
     Values y(Shape{3, 2}, DType::f32);
-    embedding_forward(Host(*kernels).context(), {.tokens = tokens.tensor(),
-                                                 .table = table.tensor(),
-                                                 .first_row = 10,
-                                                 .y = y.tensor()});
+    embedding_forward(
+        Host(*kernels).context(),
+        {.tokens = tokens.tensor(), .table = table.tensor(), .first_row = 10, .y = y.tensor()});
     CHECK(y.at(0) == 5);
     CHECK(y.at(1) == 6);
     for (std::int64_t i = 2; i < 6; ++i) CHECK(y.at(i) == 0);
@@ -125,12 +124,13 @@ TEST_CASE("embedding names what does not fit") {
   CHECK(failure_of([&] {
           embedding_forward(host.context(),
                             {.tokens = tokens.tensor(), .table = table.tensor(), .y = y.tensor()});
-        }) == "[embedding] y must have one row per token, as wide and of the type of table: "
-              "tokens [2] i32, table [3, 4] fp32, y [2, 5] fp32");
+        }) ==
+        "[embedding] y must have one row per token, as wide and of the type of table: "
+        "tokens [2] i32, table [3, 4] fp32, y [2, 5] fp32");
   CHECK(starts_with(failure_of([&] {
-                      embedding_backward(host.context(), {.tokens = tokens.tensor(),
-                                                          .dy = y.tensor(),
-                                                          .dtable = table.tensor()});
+                      embedding_backward(
+                          host.context(),
+                          {.tokens = tokens.tensor(), .dy = y.tensor(), .dtable = table.tensor()});
                     }),
                     "[embedding_backward] dtable must be an fp32 matrix as wide as dy"));
   Values good(Shape{2, 4}, DType::f32);

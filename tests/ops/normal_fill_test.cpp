@@ -9,11 +9,8 @@ namespace {
 
 Values fill(const Kernels& kernels, std::int64_t first, std::int64_t count, int threads = 2) {
   Values x(Shape{count}, DType::f32);
-  normal_fill(Host(kernels, threads).context(), {.x = x.tensor(),
-                                                 .seed = 11,
-                                                 .stream = 5,
-                                                 .first = first,
-                                                 .deviation = 0.02F});
+  normal_fill(Host(kernels, threads).context(),
+              {.x = x.tensor(), .seed = 11, .stream = 5, .first = first, .deviation = 0.02F});
   return x;
 }
 

@@ -70,10 +70,10 @@ TEST_CASE("sgd names what does not fit") {
   Values x(Shape{4}, DType::f32);
   Values y(Shape{3}, DType::f32);
   CHECK(failure_of([&] {
-          sgd(host.context(),
-              {.parameter = x.tensor(), .gradient = y.tensor(), .state = &state});
-        }) == "[sgd] parameter and gradient must be fp32 vectors of one length: parameter [4] "
-              "fp32, gradient [3] fp32");
+          sgd(host.context(), {.parameter = x.tensor(), .gradient = y.tensor(), .state = &state});
+        }) ==
+        "[sgd] parameter and gradient must be fp32 vectors of one length: parameter [4] "
+        "fp32, gradient [3] fp32");
   CHECK(starts_with(failure_of([&] {
                       sgd(host.context(), {.parameter = x.tensor(),
                                            .gradient = x.tensor(),

@@ -39,9 +39,8 @@ TEST_CASE("square_sum names what is missing") {
   Values x(Shape{4}, DType::bf16);
   double result = 0;
   const Host host(cpu_kernels);
-  CHECK(failure_of([&] {
-          square_sum(host.context(), {.x = x.tensor(), .result = &result});
-        }) == "[square_sum] x must be fp32: x [4] bf16");
+  CHECK(failure_of([&] { square_sum(host.context(), {.x = x.tensor(), .result = &result}); }) ==
+        "[square_sum] x must be fp32: x [4] bf16");
   Values y(Shape{4}, DType::f32);
   CHECK(failure_of([&] { square_sum(host.context(), {.x = y.tensor()}); }) ==
         "[square_sum] result must be given");

@@ -20,7 +20,7 @@ TEST_CASE("memory of gpt2-124m, 4 x 1024 tokens, fp32, by hand", "[memory]") {
   CHECK(batch + 12 * layer + head + transient + scratch == 2'834'984'960);
   CHECK(memory.activations == 2'834'984'960);
   CHECK(memory.communication == 0);
-  CHECK(memory.data == 2 * 4096 * 28);
+  CHECK(memory.data == 3 * 4096 * 28);  // the step at hand and two ahead
   CHECK(memory.runtime > 0);
   CHECK(memory.total() == memory.parameters + memory.gradients + memory.optimizer +
                               memory.activations + memory.data + memory.runtime);
@@ -47,10 +47,8 @@ TEST_CASE("what changes the estimate", "[memory]") {
   CHECK(small.data == fp32.data);
 
   const Plan four = plan_of(config, 4);
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : four.flat.buckets) largest = std::max(largest, bucket.length);
-  CHECK(largest >= 50304 * 768);
-  CHECK(four.memory.communication == 2 * largest * 4);
+  CHECK(four.memory.communication == 2 * 3 * 699'008);  // pieces of 2 MiB / 3, whole lines
+  CHECK(four.memory.runtime > fp32.runtime);
   CHECK(four.memory.data == fp32.data / 4);
 }
 

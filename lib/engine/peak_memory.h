@@ -1,0 +1,12 @@
+// What this process has used, to be set beside what the plan said.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// The most resident memory that this process has had since it started (VmHWM), in bytes; 0 where
+/// the system does not tell.
+std::int64_t peak_resident_bytes();
+
+}  // namespace trainctl

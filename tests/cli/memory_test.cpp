@@ -1,0 +1,61 @@
+// What a run uses against what the plan says: the line that it ends with.
+#include <cmath>
+#include <cstdio>
+
+#include "catch.h"
+#include "runs.h"
+
+namespace {
+
+struct Memory {
+  double peak = 0;  // MiB
+  double planned = 0;
+};
+
+Memory memory_of(const std::string& config, const std::string& output,
+                 const std::vector<std::string>& more) {
+  const Outcome outcome = trainctl(train_words(config, output, more));
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const std::size_t line = outcome.err.find("memory: ");
+  REQUIRE(line != std::string::npos);
+  Memory memory;
+  REQUIRE(std::sscanf(outcome.err.c_str() + line, "memory: %lf MiB at most, planned %lf MiB",
+                      &memory.peak, &memory.planned) == 2);
+  return memory;
+}
+
+// About 17 M parameters and 256 tokens at a time.
+std::vector<std::string> larger(const std::vector<std::string>& more) {
+  std::vector<std::string> words;
+  for (const char* change :
+       {"model.hidden_size=512", "model.ffn_hidden_size=2048", "model.num_layers=4",
+        "model.num_attention_heads=8", "model.seq_length=64", "model.vocab_size=8192",
+        "train.steps=2", "train.micro_batch_size=4"}) {
+    words.insert(words.end(), {"--set", change});
+  }
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("a run uses what was planned within a tenth") {
+  const std::vector<std::string> more = GENERATE(
+      std::vector<std::string>{}, std::vector<std::string>{"--set", "precision.compute=bf16"},
+      std::vector<std::string>{"--set", "model.family=llama"},
+      std::vector<std::string>{"--local-ranks", "2"});
+  const TempDir dir;
+  const Memory memory = memory_of(dir.write("a.yaml", small_config()), dir / "run", larger(more));
+  INFO(memory.peak << " MiB, planned " << memory.planned);
+  CHECK(memory.planned > 300);
+  CHECK(std::abs(memory.peak - memory.planned) <= 0.1 * memory.planned);
+}
+
+TEST_CASE("a hundred steps use no more memory than five") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Memory few = memory_of(config, dir / "few", {"--steps", "5"});
+  const Memory many = memory_of(config, dir / "many", {"--steps", "100"});
+  CHECK(many.peak - few.peak < 1);
+}
