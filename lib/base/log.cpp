@@ -29,7 +29,8 @@ spdlog::color_mode color_mode() {
 
 spdlog::logger& terminal() {
   static spdlog::logger logger = [] {
-    spdlog::logger made("trainctl", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode()));
+    spdlog::logger made("trainctl",
+                        std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode()));
     made.set_pattern("%^%v%$");
     made.set_level(spdlog::level::trace);
     return made;

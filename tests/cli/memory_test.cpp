@@ -25,13 +25,13 @@ Memory memory_of(const std::string& config, const std::string& output,
   return memory;
 }
 
-// About 17 M parameters and 256 tokens at a time.
+// About 17 M parameters, 64 tokens at a time.
 std::vector<std::string> larger(const std::vector<std::string>& more) {
   std::vector<std::string> words;
   for (const char* change :
        {"model.hidden_size=512", "model.ffn_hidden_size=2048", "model.num_layers=4",
         "model.num_attention_heads=8", "model.seq_length=64", "model.vocab_size=8192",
-        "train.steps=2", "train.micro_batch_size=4"}) {
+        "train.steps=2", "train.global_batch_size=2", "train.micro_batch_size=1"}) {
     words.insert(words.end(), {"--set", change});
   }
   words.insert(words.end(), more.begin(), more.end());
@@ -42,13 +42,13 @@ std::vector<std::string> larger(const std::vector<std::string>& more) {
 
 TEST_CASE("a run uses what was planned within a tenth") {
   const std::vector<std::string> more = GENERATE(
-      std::vector<std::string>{}, std::vector<std::string>{"--set", "precision.compute=bf16"},
-      std::vector<std::string>{"--set", "model.family=llama"},
+      std::vector<std::string>{},
+      std::vector<std::string>{"--set", "model.family=llama", "--set", "precision.compute=bf16"},
       std::vector<std::string>{"--local-ranks", "2"});
   const TempDir dir;
   const Memory memory = memory_of(dir.write("a.yaml", small_config()), dir / "run", larger(more));
   INFO(memory.peak << " MiB, planned " << memory.planned);
-  CHECK(memory.planned > 300);
+  CHECK(memory.planned > 280);  // the fixed part does not decide
   CHECK(std::abs(memory.peak - memory.planned) <= 0.1 * memory.planned);
 }
 
