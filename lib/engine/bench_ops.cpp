@@ -231,8 +231,8 @@ class Cases {
     const Tensor k = layer("attention.k");
     const Tensor v = layer("attention.v");
     const Tensor out = layer("attention.context");
-    const Tensor lse = layer("attention.logsumexp")
-                           .view({shape.sequences, shape.heads, shape.query_length});
+    const Tensor lse =
+        layer("attention.logsumexp").view({shape.sequences, shape.heads, shape.query_length});
     add_case("attention_forward", bytes_of({q, k, v, out}), 2 * product, [=, this] {
       attention_forward(ops_, {.shape = shape,
                                .q = q,
@@ -356,18 +356,17 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
                   "GFLOP", "ceiling", "bound by");
     out << line.data();
   }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Timing& timing : time_all(cases, setup.plan.compute)) {
     const bool by_matrix = timing.matrix_share > timing.memory_share;
     const double share = std::max(timing.matrix_share, timing.memory_share);
     if (request.json) {
-      out << nlohmann::ordered_json{{"op", timing.op->name},
-                                    {"seconds", timing.seconds},
-                                    {"bytes", timing.op->bytes},
-                                    {"flops", timing.op->flops},
-                                    {"ceiling_fraction", share},
-                                    {"bound", by_matrix ? "matrix" : "memory"}}
-                 .dump()
-          << '\n';
+      list.push_back({{"op", timing.op->name},
+                      {"seconds", timing.seconds},
+                      {"bytes", timing.op->bytes},
+                      {"flops", timing.op->flops},
+                      {"ceiling_fraction", share},
+                      {"bound", by_matrix ? "matrix" : "memory"}});
       continue;
     }
     std::snprintf(line.data(), line.size(), "%-30s %10.3f %9.1f %9.2f %7.0f %%   %s\n",
@@ -375,6 +374,7 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
                   timing.op->flops * 1e-9, 100 * share, by_matrix ? "matrix rate" : "memory");
     out << line.data();
   }
+  if (request.json) out << list.dump() << '\n';
 }
 
 }  // namespace trainctl

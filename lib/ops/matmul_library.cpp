@@ -21,9 +21,10 @@ struct Key {
 };
 
 void require_success(dnnl_status_t status, const char* call) {
-  require(status == dnnl_success, ExitCode::internal,
-          "[matmul] oneDNN's " + std::string(call) + " failed with status " +
-              std::to_string(static_cast<int>(status)));
+  if (status == dnnl_success) return;
+  throw Error(ExitCode::internal, "[matmul] oneDNN's " + std::string(call) +
+                                      " failed with status " +
+                                      std::to_string(static_cast<int>(status)));
 }
 
 dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType type, bool transposed) {

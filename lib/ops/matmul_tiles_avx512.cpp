@@ -7,7 +7,7 @@
 #include "base/parallel_for.h"
 #include "ops/elements.h"
 #include "ops/matmul_tiles.h"
-#include "ops/matmul_words.h"
+#include "ops/matmul_pack.h"
 
 namespace trainctl {
 

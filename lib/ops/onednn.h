@@ -26,7 +26,10 @@ struct MatmulOperands {
 
 inline dnnl::matmul::primitive_desc describe(const MatmulOperands& operands,
                                              const dnnl::primitive_attr& attributes) {
-  return {engine(), operands.a, operands.b, operands.bias, operands.c, attributes};
+  using Description = dnnl::matmul::primitive_desc;
+  return operands.bias.is_zero()
+             ? Description(engine(), operands.a, operands.b, operands.c, attributes)
+             : Description(engine(), operands.a, operands.b, operands.bias, operands.c, attributes);
 }
 
 #else

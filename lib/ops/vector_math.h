@@ -1,6 +1,6 @@
 // exp, expm1, tanh and the logistic function as branch-free fp32 code that compilers turn into
-// vector code inside `#pragma omp simd` loops. A NaN gives a NaN. The bounds below were measured
-// over all floats in range by tests/ops/vector_math_test.cpp. Internal to lib/ops.
+// vector code inside `#pragma omp simd` loops. A NaN gives a NaN. The bounds below are held by
+// tests/ops/vector_math_test.cpp. Internal to lib/ops.
 #pragma once
 
 #include <bit>

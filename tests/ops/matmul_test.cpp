@@ -1,33 +1,13 @@
 #include "ops/matmul.h"
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
 #include "catch.h"
+#include "count_large.h"
 #include "op_values.h"
+#include "ops/matmul_tiles.h"
 
 using namespace op_test;
-
-namespace {
-
-std::atomic<int> large_blocks{0};
-
-}  // namespace
-
-/// Counts blocks of 4 KiB and more, from whatever library.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  if (bytes >= 4096) ++large_blocks;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-void* operator new(std::size_t bytes) {
-  void* const block = operator new(bytes, std::nothrow);
-  if (block == nullptr) throw std::bad_alloc();
-  return block;
-}
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 namespace {
 
@@ -35,16 +15,25 @@ Shape stored(std::int64_t rows, std::int64_t columns, bool transposed) {
   return transposed ? Shape{columns, rows} : Shape{rows, columns};
 }
 
-/// The difference between fast, with one and with two threads, and plain for one shape on random
-/// operands.
+/// The register tiles for whatever they accept, where cpu_kernels would use them for large products
+/// only.
+Kernels tile_kernels() {
+  Kernels kernels = cpu_kernels;
+  kernels.matmul = [](const OpContext& context, const Matmul& args) {
+    if (!matmul_tiles(context, args)) cpu_kernels.matmul(context, args);
+  };
+  return kernels;
+}
+
+/// The largest difference to the plain loops for one shape on random operands: of the CPU's kernel
+/// and of its tiles, with one and with two threads.
 double difference_of(const MatmulShape& s) {
   Values a = Values::random(stored(s.m, s.k, s.transpose_a), s.operand, 1);
   Values b = Values::random(stored(s.k, s.n, s.transpose_b), s.operand, 2);
   Values bias = Values::random(Shape{s.n}, DType::f32, 3);
-  Values fast = Values::random(Shape{s.m, s.n}, s.result, 4);
-  Values alone = fast;
-  Values plain = fast;
-  const auto run = [&](const Kernels& kernels, Values& c, int threads) {
+  const Values before = Values::random(Shape{s.m, s.n}, s.result, 4);
+  const auto run = [&](const Kernels& kernels, int threads) {
+    Values c = before;
     const Host host(kernels, threads);
     matmul(host.context(), {.a = a.tensor(),
                             .b = b.tensor(),
@@ -53,11 +42,16 @@ double difference_of(const MatmulShape& s) {
                             .transpose_a = s.transpose_a,
                             .transpose_b = s.transpose_b,
                             .accumulate = s.accumulate});
+    return c;
   };
-  run(plain_kernels, plain, 1);
-  run(cpu_kernels, fast, 2);
-  run(cpu_kernels, alone, 1);
-  return std::max(difference(fast, plain), difference(alone, plain));
+  const Values plain = run(plain_kernels, 1);
+  double most = 0;
+  for (const Kernels& kernels : {cpu_kernels, tile_kernels()}) {
+    for (const int threads : {1, 2}) {
+      most = std::max(most, difference(run(kernels, threads), plain));
+    }
+  }
+  return most;
 }
 
 struct Size {
@@ -112,7 +106,8 @@ TEST_CASE("matmul does not depend on earlier contents of c or of its scratch") {
   Values c(Shape{40, 56}, DType::f32);
   for (std::int64_t i = 0; i < c.numel(); ++i) c.set(i, NAN);
   Values again = Values::random(Shape{40, 56}, DType::f32, 3);
-  const Host host(cpu_kernels);
+  const Kernels kernels = GENERATE(false, true) ? tile_kernels() : cpu_kernels;
+  const Host host(kernels);
   std::fill(host.context().scratch, host.context().scratch + host.context().scratch_bytes,
             std::byte{0xff});
   matmul(host.context(), {.a = a.tensor(), .b = b.tensor(), .c = c.tensor()});
@@ -122,20 +117,21 @@ TEST_CASE("matmul does not depend on earlier contents of c or of its scratch") {
 
 TEST_CASE("matmul allocates no large block once it has seen a shape") {
   const auto size = GENERATE(Size{300, 200, 700}, Size{3, 200, 700}, Size{64, 9, 1000});
+  const Kernels kernels = GENERATE(false, true) ? tile_kernels() : cpu_kernels;
   for (const DType type : {DType::f32, DType::bf16}) {
     Values a = Values::random(Shape{size.m, size.k}, type, 1);
     Values b = Values::random(Shape{size.n, size.k}, type, 2);
     Values c(Shape{size.m, size.n}, type);
-    const Host host(cpu_kernels);
+    const Host host(kernels);
     const auto run = [&] {
       matmul(host.context(),
              {.a = a.tensor(), .b = b.tensor(), .c = c.tensor(), .transpose_b = true});
     };
     run();
     run();
-    large_blocks = 0;
+    const int before = op_test::large_blocks();
     run();
-    CHECK(large_blocks == 0);
+    CHECK(op_test::large_blocks() == before);
   }
 }
 
@@ -147,7 +143,8 @@ TEST_CASE("matmul cuts long sums and little scratch into more passes") {
     Values b = Values::random(Shape{size.n, size.k}, type, 2, 0.1F);
     Values bias = Values::random(Shape{size.n}, DType::f32, 3);
     Values c(Shape{size.m, size.n}, type);
-    const Host host(cpu_kernels, 1);
+    const Kernels kernels = tile_kernels();
+    const Host host(kernels, 1);
     Memory scratch(kib * 1024);
     OpContext context = host.context();
     context.scratch = scratch.data();
@@ -211,7 +208,7 @@ TEST_CASE("matmul records its calls when asked") {
   difference_of(shape);
   record_matmuls(nullptr);
   difference_of(shape);
-  REQUIRE(list.size() == 3);
+  REQUIRE(list.size() == 5);
   for (const Matmul& call : list) CHECK(shape_of(call) == shape);
 }
 
