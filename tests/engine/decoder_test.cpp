@@ -1,0 +1,91 @@
+// Decoding with a KV cache against one pass over the whole text.
+#include "nn/decoder.h"
+
+#include <cmath>
+
+#include "base/scratch.h"
+#include "catch.h"
+#include "config/read.h"
+#include "engine/buffers.h"
+#include "engine/param_store.h"
+#include "ops/kernels.h"
+#include "sample_run.h"
+
+using namespace trainctl;
+
+namespace {
+
+struct Small {
+  explicit Small(const std::vector<std::string>& options)
+      : read(read_config_text(sample_yaml(), "sample.yaml", options)),
+        plan(make_plan(read.config, {}, read.sources, read.diagnostics)),
+        stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
+        buffers(DeviceKind::cpu, plan),
+        store(DeviceKind::cpu, plan, 0, false) {
+    REQUIRE(!read.diagnostics.has_errors());
+    ops = {.kernels = &cpu_kernels,
+           .stream = &stream,
+           .scratch = static_cast<std::byte*>(buffers.scratch().data),
+           .scratch_bytes = buffers.scratch().bytes()};
+    store.initialise(ops, 3);
+    for (int i = 0; i < static_cast<int>(plan.parameters.size()); ++i) {  // far from uniform logits
+      const Tensor values = store.master(i);
+      for (std::int64_t at = 0; at < values.numel(); ++at) values.as<float>()[at] *= 8.0F;
+    }
+  }
+
+  std::unique_ptr<Decoder> decoder() {
+    return make_decoder(
+        {.model = plan.model,
+         .compute = plan.compute,
+         .rope_table = buffers.rope_table(),
+         .weights = [this](const std::string& name) { return store.weight(name); }});
+  }
+
+  ReadResult read;
+  Plan plan;
+  Stream stream;
+  Buffers buffers;
+  ParamStore store;
+  OpContext ops;
+};
+
+std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("token by token, in pieces and at once give the same logits") {
+  const std::vector<std::vector<std::string>> models{
+      {}, {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"}};
+  for (const auto& options : models) {
+    Small small(options);
+    const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44, 12, 9, 31, 2};
+    const std::span<const std::int32_t> all(tokens);
+    const auto at_once = small.decoder();
+    const std::vector<float> expected = copy(at_once->advance(small.ops, all));
+    CHECK(expected.size() == 61);
+    const auto stepwise = small.decoder();
+    std::vector<float> found;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      found = copy(stepwise->advance(small.ops, all.subspan(i, 1)));
+    }
+    CHECK(largest_difference(found, expected) < 1e-4);
+    const auto pieces = small.decoder();
+    pieces->advance(small.ops, all.first(4));
+    CHECK(largest_difference(copy(pieces->advance(small.ops, all.subspan(4))), expected) < 1e-4);
+    CHECK(pieces->seen() == 11);
+    pieces->reset();
+    std::vector<std::int32_t> other = tokens;
+    other[1] = 18;
+    CHECK(largest_difference(copy(pieces->advance(small.ops, other)), expected) > 1e-2);
+  }
+}
