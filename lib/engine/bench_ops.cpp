@@ -51,11 +51,7 @@ class Cases {
         store_(DeviceKind::cpu, plan_, optimizer_states(setup.config.optimizer), true),
         optimizer_(setup.config.optimizer, store_, &state_) {
     set_thread_count(plan_.threads_per_rank);
-    const Tensor scratch = buffers_.scratch();
-    ops_ = {.kernels = &kernels_for(DeviceKind::cpu),
-            .stream = &stream_,
-            .scratch = static_cast<std::byte*>(scratch.data),
-            .scratch_bytes = scratch.bytes()};
+    ops_ = buffers_.context(stream_);
     store_.initialise(ops_, 1);
     fill_tensors();
     add_norms();

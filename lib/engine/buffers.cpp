@@ -1,6 +1,7 @@
 #include "engine/buffers.h"
 
 #include "base/scratch.h"
+#include "ops/kernels.h"
 #include "ops/rope.h"
 
 namespace trainctl {
@@ -38,6 +39,14 @@ Buffers::Buffers(DeviceKind device, const Plan& plan)
 
 Tensor Buffers::at(int slot, const std::string& name) const {
   return transient_.contains(name) ? transient_.at(name) : kept_.at(slot, name);
+}
+
+OpContext Buffers::context(Stream& stream) const {
+  const Tensor scratch = transient_.at("scratch");
+  return {.kernels = &kernels_for(stream.device()),
+          .stream = &stream,
+          .scratch = static_cast<std::byte*>(scratch.data),
+          .scratch_bytes = scratch.bytes()};
 }
 
 Tensor Buffers::rope_table() const {

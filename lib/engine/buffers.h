@@ -4,6 +4,7 @@
 #include <string>
 
 #include "device/slab.h"
+#include "ops/context.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -13,8 +14,9 @@ class Buffers {
   Buffers(DeviceKind device, const Plan& plan);
   /// A row of the activation table; rows shared by all micro-batches ignore `slot`.
   Tensor at(int slot, const std::string& name) const;
-  /// Temporary memory of ops: scratch_bytes_per_thread for each thread.
-  Tensor scratch() const { return transient_.at("scratch"); }
+  /// What ops run with on `stream`: its device's kernels, and scratch_bytes_per_thread for each of
+  /// the plan's threads.
+  OpContext context(Stream& stream) const;
   /// [positions, head_dim] fp32, filled; empty without RoPE.
   Tensor rope_table() const;
 

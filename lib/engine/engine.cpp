@@ -39,16 +39,13 @@ void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
 
 OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   set_thread_count(plan.threads_per_rank);
-  const Kernels& kernels = kernels_for(stream.device());
+  const OpContext context = buffers.context(stream);
+  const Kernels& kernels = *context.kernels;
   for (const std::string& name : missing_for(plan, kernels)) {
     throw Error(ExitCode::unavailable, "not built yet: op " + name + " on " +
                                            std::string(kernels.name) + ", which this model needs");
   }
-  const Tensor scratch = buffers.scratch();
-  return {.kernels = &kernels,
-          .stream = &stream,
-          .scratch = static_cast<std::byte*>(scratch.data),
-          .scratch_bytes = scratch.bytes()};
+  return context;
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/parallel_for.h"
-#include "base/scratch.h"
 #include "config/read.h"
 #include "data/tokenizer.h"
 #include "engine/buffers.h"
@@ -52,11 +51,7 @@ class Model {
         buffers_(DeviceKind::cpu, plan),
         store_(DeviceKind::cpu, plan, 0, false) {
     set_thread_count(plan.threads_per_rank);
-    const Tensor scratch = buffers_.scratch();
-    ops_ = {.kernels = &kernels_for(DeviceKind::cpu),
-            .stream = &stream_,
-            .scratch = static_cast<std::byte*>(scratch.data),
-            .scratch_bytes = scratch.bytes()};
+    ops_ = buffers_.context(stream_);
     import_model(directory, plan.model,
                  [this](const std::string& name) { return store_.master(store_.index_of(name)); });
     store_.refresh_compute(ops_);

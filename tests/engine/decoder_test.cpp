@@ -3,12 +3,10 @@
 
 #include <cmath>
 
-#include "base/scratch.h"
 #include "catch.h"
 #include "config/read.h"
 #include "engine/buffers.h"
 #include "engine/param_store.h"
-#include "ops/kernels.h"
 #include "sample_run.h"
 
 using namespace trainctl;
@@ -23,10 +21,7 @@ struct Small {
         buffers(DeviceKind::cpu, plan),
         store(DeviceKind::cpu, plan, 0, false) {
     REQUIRE(!read.diagnostics.has_errors());
-    ops = {.kernels = &cpu_kernels,
-           .stream = &stream,
-           .scratch = static_cast<std::byte*>(buffers.scratch().data),
-           .scratch_bytes = buffers.scratch().bytes()};
+    ops = buffers.context(stream);
     store.initialise(ops, 3);
     for (int i = 0; i < static_cast<int>(plan.parameters.size()); ++i) {  // far from uniform logits
       const Tensor values = store.master(i);
