@@ -7,9 +7,10 @@ packages=(
   g++ cmake ninja-build                                # compiler and build
   libyaml-cpp-dev libcli11-dev libspdlog-dev           # configuration, command line, messages
   nlohmann-json3-dev libsentencepiece-dev              # JSON, tokenizer
+  libprotobuf-dev protobuf-compiler                    # strategy files
   libdnnl-dev                                          # matrix products (oneDNN)
   libopenmpi-dev openmpi-bin                           # MPI and mpirun
-  catch2                                               # tests
+  catch2 chromium                                      # tests; the plan's page is opened in a browser
 )
 
 missing=()

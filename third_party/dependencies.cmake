@@ -8,6 +8,16 @@ endif()
 find_package(CLI11 2.1 REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)
+# Protobuf as the archive of its lite library, its symbols kept to the program: libsentencepiece.so exports
+# a copy of its own, of another version, and each would call into the other's. The whole archive: a function
+# that the linker sees in libsentencepiece.so first would not be taken from it.
+find_package(Protobuf 3.12 REQUIRED)
+find_library(PROTOBUF_LITE_ARCHIVE libprotobuf-lite.a REQUIRED)
+add_library(trainctl_protobuf INTERFACE)
+target_include_directories(trainctl_protobuf SYSTEM INTERFACE ${Protobuf_INCLUDE_DIRS})
+target_link_libraries(trainctl_protobuf INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,${PROTOBUF_LITE_ARCHIVE}>
+  Threads::Threads
+  -Wl,--exclude-libs,libprotobuf-lite.a:libtrainctl_strategy_proto.a:libtrainctl_plan.a)
 
 if(NOT TRAINCTL_PLAIN)
   find_package(OpenMP REQUIRED COMPONENTS CXX)

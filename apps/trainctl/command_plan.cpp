@@ -1,45 +1,183 @@
 // trainctl plan: prints what every rank would do, from arithmetic alone.
+#include <algorithm>
+#include <charconv>
+
 #include "base/error.h"
 #include "commands.h"
+#include "engine/run_dir.h"
+#include "layout_files.h"
 #include "output.h"
+#include "formats/print.h"
 #include "planned.h"
 
 namespace trainctl {
 
 namespace {
 
+constexpr const char* name = "trainctl plan";
 constexpr const char* examples =
     "  trainctl plan --config configs/gpt2-124m.yaml --world-size 8\n"
     "  trainctl plan --config configs/llama3-8b.yaml --world-size 16384 --ranks-per-host 8\n"
-    "  trainctl plan --config configs/gpt.yaml --rank 0 --format json\n";
+    "  trainctl plan --config configs/gpt.yaml --rank 0 --format json\n"
+    "  trainctl plan --config configs/gpt.yaml --format html -o plan.html\n"
+    "  trainctl plan --config configs/gpt.yaml --world-size 8 --groups dp\n"
+    "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
+    "  trainctl plan --diff configs/gpt.yaml other.yaml\n";
+
+struct PlanCommand {
+  PlanRequest request;
+  std::string format = "table";
+  std::int64_t rank = -1;
+  std::string groups;
+  std::string memory_model = "all";
+  std::string lr_at;
+  std::string output;
+  std::vector<std::string> diff;
+};
+
+MemoryModels memory_models_of(const std::string& word) {
+  const std::vector<std::string> words = {"own", "megatron", "megatron-0.15", "korthikanti", "all"};
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) {
+    refuse(name, "--memory-model " + word + ": must be own|megatron|megatron-0.15|korthikanti|all");
+  }
+  return static_cast<MemoryModels>(found - words.begin());
+}
+
+/// "0,50,199"
+std::vector<std::int64_t> steps_of(const std::string& text) {
+  std::vector<std::int64_t> steps;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t step = -1;
+    const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, step);
+    if (status != std::errc() || stop != text.data() + end || step < 0) {
+      refuse(name, "--lr-at " + text + ": must be whole numbers of at least 0 with commas between");
+    }
+    steps.push_back(step);
+    begin = end + 1;
+  }
+  return steps;
+}
+
+void check_rank_given(std::int64_t rank, const Planned& planned) {
+  if (rank < planned.site.world_size) return;
+  refuse(name, "--rank " + std::to_string(rank) + " does not exist: ranks are 0 to " +
+                   std::to_string(planned.site.world_size - 1));
+}
+
+void deliver(const std::string& text, const std::string& output) {
+  if (output.empty()) {
+    print(with_newline(text));
+  } else {
+    write_whole_file(output, with_newline(text));
+  }
+}
+
+/// Shows the diagnostics of a plan in the form that was asked for; true if there is a plan.
+bool report(const Planned& planned, const std::string& format) {
+  if (!planned.ok() && format == "json") {
+    print(with_newline(render_json(planned.read.diagnostics)));
+  } else {
+    print_message(render_text(planned.read.diagnostics, color_on_stderr()));
+  }
+  return planned.ok();
+}
+
+PrintInput print_input(const PlanCommand& command, const Planned& planned) {
+  PrintInput input{.plan = planned.plan, .config = &planned.read.config, .rank = command.rank};
+  const std::int64_t global_rank = planned.read.config.parallel.global_rank;
+  if (command.rank < 0 && global_rank > 0) input.rank = global_rank;
+  input.memory_models = memory_models_of(command.memory_model);
+  input.lr_at = steps_of(command.lr_at);
+  return input;
+}
+
+std::string text_of(const PlanCommand& command, const PrintInput& input) {
+  const bool json = command.format == "json";
+  if (!command.groups.empty()) {
+    return json ? print_groups_json(input, command.groups)
+                : print_groups_table(input, command.groups);
+  }
+  if (command.format == "html") return print_html(input, command.request.config);
+  return json ? print_json(input) : print_table(input);
+}
+
+int show_plan(const PlanCommand& command) {
+  const Planned planned = plan_config(command.request);
+  if (command.format == "github") {
+    print(render_github(planned.read.diagnostics));
+    return static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
+  }
+  if (!report(planned, command.format)) return static_cast<int>(ExitCode::config);
+  check_rank_given(command.rank, planned);
+  const PrintInput input = print_input(command, planned);
+  deliver(text_of(command, input), command.output);
+  write_layout_files(planned.read.config, planned.plan, std::max<std::int64_t>(0, input.rank));
+  return 0;
+}
+
+int show_diff(const PlanCommand& command) {
+  PlanRequest request = command.request;
+  request.config = command.diff[0];
+  const Planned before = plan_config(request);
+  const bool good = report(before, command.format);
+  request.config = command.diff[1];
+  const Planned after = good ? plan_config(request) : Planned{};
+  if (!good || !report(after, command.format)) return static_cast<int>(ExitCode::config);
+  const PrintInput left = print_input(command, before);
+  const PrintInput right = print_input(command, after);
+  const bool json = command.format == "json";
+  deliver(json ? print_diff_json(left, right) : print_diff_table(left, right), command.output);
+  return 0;
+}
+
+void add_options(CLI::App& app, PlanCommand& command) {
+  add_plan_options(app, command.request);
+  app.get_option("--config")->required(false);  // --diff names its own files
+  add_format(app, command.format, {"table", "json", "html", "github"});
+  add_whole_number(app, "--rank", command.rank,
+                   "Show one rank; default: parallel.global_rank above 0, else all folded", 0);
+  app.add_option("--groups", command.groups, "Only the groups of this kind: tp, dp-cp, expert:ep")
+      ->type_name("KIND");
+  app.add_option("--memory-model", command.memory_model,
+                 "Published models beside the estimate: own|megatron|megatron-0.15|korthikanti|all")
+      ->type_name("MODEL");
+  app.add_option("--lr-at", command.lr_at, "Learning rate and weight decay at these steps")
+      ->type_name("N,N,...");
+  app.add_option("-o,--output", command.output, "Write to a file instead of standard output")
+      ->type_name("FILE");
+  app.add_option("--diff", command.diff, "What changes from one file to another")
+      ->expected(2)
+      ->type_name("FILE FILE");
+}
+
+void check_together(const PlanCommand& command) {
+  const bool diff = !command.diff.empty();
+  if (diff && !command.request.config.empty()) {
+    refuse(name, "--diff names both files; --config has nothing to add");
+  }
+  if (!diff && command.request.config.empty()) refuse(name, "--config is required");
+  const bool page = command.format == "html" || command.format == "github";
+  if (page && diff) refuse(name, "--diff has --format table|json, not " + command.format);
+  if (page && !command.groups.empty()) {
+    refuse(name, "--groups has --format table|json, not " + command.format);
+  }
+  if (diff && !command.groups.empty()) refuse(name, "--diff and --groups exclude each other");
+  memory_models_of(command.memory_model);
+  steps_of(command.lr_at);
+}
 
 }  // namespace
 
 int run_plan(const Arguments& arguments) {
   CLI::App app("Shows what a run would do: layout, memory, communication and the rows of a step.",
-               "trainctl plan");
-  PlanRequest request;
-  std::string format = "table";
-  std::int64_t rank = -1;
-  add_plan_options(app, request);
-  add_format(app, format, {"table", "json"});
-  add_whole_number(app, "--rank", rank, "Show one rank; default: all ranks folded", 0);
+               name);
+  PlanCommand command;
+  add_options(app, command);
   if (!parse_arguments(app, arguments, examples)) return 0;
-
-  const Planned planned = plan_config(request);
-  const bool json = format == "json";
-  if (!planned.ok() && json) {
-    print(with_newline(render_json(planned.read.diagnostics)));
-  } else {
-    print_message(render_text(planned.read.diagnostics, color_on_stderr()));
-  }
-  if (!planned.ok()) return static_cast<int>(ExitCode::config);
-  if (rank >= planned.site.world_size) {
-    refuse("trainctl plan", "--rank " + std::to_string(rank) + " does not exist: ranks are 0 to " +
-                                std::to_string(planned.site.world_size - 1));
-  }
-  print(with_newline(json ? print_json(planned.plan, rank) : print_table(planned.plan, rank)));
-  return 0;
+  check_together(command);
+  return command.diff.empty() ? show_plan(command) : show_diff(command);
 }
 
 }  // namespace trainctl

@@ -1,4 +1,6 @@
-// trainctl schema: every key that a YAML file may hold.
+// trainctl schema: every key that a YAML file may hold, and what becomes of upstream's keys.
+#include <map>
+
 #include "commands.h"
 #include "config/reference.h"
 #include "output.h"
@@ -11,7 +13,40 @@ constexpr const char* examples =
     "  trainctl schema > trainctl.schema.json   # then, on line 1 of a file of yours:\n"
     "                                           # yaml-language-server: "
     "$schema=trainctl.schema.json\n"
-    "  trainctl schema --format markdown\n";
+    "  trainctl schema --format markdown\n"
+    "  trainctl schema --upstream megatron\n"
+    "  trainctl schema --upstream mindspore --format json\n";
+
+const std::map<std::string, Upstream> lists = {{"mindspore", Upstream::mindspore},
+                                               {"mindformers", Upstream::mindformers},
+                                               {"megatron", Upstream::megatron}};
+
+void add_upstream(CLI::App& app, std::string& upstream) {
+  const auto read = [&app, &upstream](const std::string& value) {
+    if (!lists.contains(value)) {
+      refuse(app.get_name(), "--upstream " + value + ": must be mindspore|mindformers|megatron");
+    }
+    upstream = value;
+  };
+  app.add_option_function<std::string>("--upstream", read,
+                                       "The keys of one upstream list with their place in ours")
+      ->type_name("mindspore|mindformers|megatron");
+}
+
+std::string text_of(CLI::App& app, const std::string& upstream, std::string format) {
+  const bool given = app.get_option("--format")->count() > 0;
+  if (upstream.empty()) {
+    if (format == "table") refuse(app.get_name(), "--format table needs --upstream");
+    return format == "markdown" ? reference_markdown() : json_schema();
+  }
+  if (!given) format = "table";
+  const Upstream list = lists.at(upstream);
+  if (format == "json") return upstream_json(list);
+  if (format != "table") {
+    refuse(app.get_name(), "--format " + format + ": must be table|json with --upstream");
+  }
+  return upstream_table(list);
+}
 
 }  // namespace
 
@@ -19,9 +54,11 @@ int run_schema(const Arguments& arguments) {
   CLI::App app("Prints every key of the YAML file with its type, default and meaning.",
                "trainctl schema");
   std::string format = "json";
-  add_format(app, format, {"json", "markdown"});
+  std::string upstream;
+  add_format(app, format, {"json", "json-schema", "markdown", "table"});
+  add_upstream(app, upstream);
   if (!parse_arguments(app, arguments, examples)) return 0;
-  print(with_newline(format == "json" ? json_schema() : reference_markdown()));
+  print(with_newline(text_of(app, upstream, format)));
   return 0;
 }
 

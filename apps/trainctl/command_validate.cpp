@@ -1,7 +1,10 @@
 // trainctl validate: the file and the plan it leads to are checked; nothing is started.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/units.h"
 #include "commands.h"
+#include "config/explain_value.h"
 #include "output.h"
 #include "planned.h"
 
@@ -12,7 +15,8 @@ namespace {
 constexpr const char* examples =
     "  trainctl validate --config configs/gpt.yaml\n"
     "  trainctl validate --config configs/gpt.yaml --world-size 8\n"
-    "  trainctl validate --config configs/gpt.yaml --set train.steps=10 --format json\n";
+    "  trainctl validate --config configs/gpt.yaml --set train.steps=10 --format json\n"
+    "  trainctl validate --config configs/gpt.yaml --explain model.hidden_size\n";
 
 std::string count_of(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
@@ -26,17 +30,27 @@ std::string layout_of(const Mesh& mesh) {
   for (const auto& [name, size] : axes) {
     if (size > 1) factors += (factors.empty() ? "" : " x ") + (name + (" " + std::to_string(size)));
   }
+  if (mesh.ep > 1 || mesh.etp != mesh.tp) {
+    factors += (factors.empty() ? "experts etp " : "; experts etp ") + std::to_string(mesh.etp) +
+               " x ep " + std::to_string(mesh.ep) + " x edp " + std::to_string(mesh.edp);
+  }
   return factors.empty() ? text : text + " (" + factors + ")";
 }
 
 std::string summary_of(const std::string& file, const Plan& plan) {
   std::int64_t parameters = 0;
-  for (const ParamSpec& row : plan.parameters) parameters += row.global_shape.numel();
+  std::int64_t fullest = 0;
+  for (const StagePlan& stage : plan.stages) {
+    for (const ParamSpec& row : stage.parameters) {
+      parameters += row.second_home ? 0 : row.global_shape.numel();
+    }
+    fullest = std::max(fullest, stage.memory.total());
+  }
   const std::int64_t sequences = plan.tokens_per_step() / plan.model.seq_length;
   return file + ": valid; " + format_count(static_cast<double>(parameters)) + " parameters, " +
          layout_of(plan.mesh) + ", batch of " + count_of(sequences, "sequence") + " x " +
-         format_grouped(plan.model.seq_length) + " tokens, " + format_bytes(plan.memory.total()) +
-         " per rank\n";
+         format_grouped(plan.model.seq_length) + " tokens, " + format_bytes(fullest) +
+         (plan.map.stages > 1 ? " on the fullest rank\n" : " per rank\n");
 }
 
 /// A file that cannot be read is a finding like the others when JSON was asked for.
@@ -52,21 +66,47 @@ int report_unreadable(const std::string& file, const Error& failure) {
   return static_cast<int>(failure.code());
 }
 
+/// One value and where it came from, whatever else is wrong with the file.
+int explain(const Planned& planned, const std::string& path) {
+  const Diagnostics& diagnostics = planned.read.diagnostics;
+  const auto text = explain_value(planned.read, path);
+  if (!text) {
+    const std::string near = nearest_path(path);
+    refuse("trainctl validate", "--explain " + path + ": there is no such key" +
+                                    (near.empty() ? "" : "; did you mean " + near + "?"));
+  }
+  if (diagnostics.has_errors() && planned.read.sources.places().empty()) {
+    print_message(render_text(diagnostics, color_on_stderr()));
+    return static_cast<int>(ExitCode::config);
+  }
+  print(*text);
+  return 0;
+}
+
 }  // namespace
 
 int run_validate(const Arguments& arguments) {
   CLI::App app("Checks a YAML file and the plan it leads to; starts nothing.", "trainctl validate");
   PlanRequest request;
+  request.warn_not_built = true;
   std::string format = "text";
+  std::string path;
   add_plan_options(app, request);
-  add_format(app, format, {"text", "json"});
+  add_format(app, format, {"text", "json", "github"});
+  app.add_option("--explain", path, "Show one value: where it came from and what its key means")
+      ->type_name("PATH");
   if (!parse_arguments(app, arguments, examples)) return 0;
 
   try {
     const Planned planned = plan_config(request);
+    if (!path.empty()) return explain(planned, path);
     const int code = static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
     if (format == "json") {
       print(with_newline(render_json(planned.read.diagnostics)));
+      return code;
+    }
+    if (format == "github") {
+      print(render_github(planned.read.diagnostics));
       return code;
     }
     print_message(render_text(planned.read.diagnostics, color_on_stderr()));

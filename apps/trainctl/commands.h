@@ -13,6 +13,8 @@ int run_plan(const Arguments& arguments);
 int run_data(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
+int run_migrate(const Arguments& arguments);
 int run_schema(const Arguments& arguments);
+int run_explain(const Arguments& arguments);
 
 }  // namespace trainctl

@@ -37,9 +37,11 @@ int dispatch(Arguments arguments) {
        {"launch", "Start train over MPI with the right mpirun line", run_launch},
        {"validate", "Check a YAML file without starting anything", run_validate},
        {"plan", "Show what a run would do: memory, communication, steps", run_plan},
+       {"migrate", "Rewrite a YAML file with canonical keys", run_migrate},
        {"data", "Build and inspect token files", run_data},
        {"generate", "Continue a text with a trained model", run_generate},
        {"bench", "Measure a training step or the single operations", run_bench},
+       {"explain", "What the code of a diagnostic means", run_explain},
        {"schema", "Every key of the YAML file, for editors or for people", run_schema}});
 }
 

@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <thread>
 
+#include "config/standing.h"
+#include "layout_files.h"
+#include "plan/resolve.h"
+
 namespace trainctl {
-
-namespace {
-
-std::int64_t world_size_of(const ParallelConfig& parallel) {
-  return std::max<std::int64_t>(1,
-                                parallel.device_num.value_or(parallel.data_parallel.value_or(1)));
-}
-
-}  // namespace
 
 void add_plan_options(CLI::App& app, PlanRequest& request) {
   constexpr std::int64_t most_ranks = 1'000'000;
@@ -36,6 +31,10 @@ Planned plan_config(const PlanRequest& request) {
   site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
   if (read.complete) {
     planned.plan = make_plan(read.config, site, read.sources, read.diagnostics);
+    if (planned.ok()) check_layout_file(read.config, planned.plan, read.sources, read.diagnostics);
+    if (planned.ok() && request.warn_not_built) {
+      check_standing(read.config, read.sources, Severity::warning, read.diagnostics);
+    }
   }
   read.diagnostics.sort();
   return planned;

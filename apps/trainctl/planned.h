@@ -16,6 +16,7 @@ struct PlanRequest {
   std::vector<std::string> set_options;
   std::int64_t world_size = 0;      // 0: what the config says, else 1
   std::int64_t ranks_per_host = 0;  // 0: all of them, at most 8
+  bool warn_not_built = false;
 };
 
 /// --config, --set, --world-size, --ranks-per-host.
@@ -28,7 +29,8 @@ struct Planned {
   bool ok() const { return !read.diagnostics.has_errors(); }
 };
 
-/// Throws Error{missing_input} where the file cannot be read. Diagnostics come sorted.
+/// Throws Error{missing_input} where the file cannot be read. Diagnostics come sorted. validate
+/// also warns of what train will refuse as not built yet.
 Planned plan_config(const PlanRequest& request);
 
 }  // namespace trainctl

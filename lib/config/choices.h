@@ -18,6 +18,18 @@ enum class WeightDecayStyle { constant, linear, cosine };
 enum class ComputeType { fp32, bf16, fp16 };
 enum class SplitStyle { tail, blocks };
 enum class OnBadLoss { stop, skip };
+enum class PipelineScheduler { one_f_one_b, gpipe, zb_h1 };
+enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
+enum class FusionMode { automatic, size, index };
+enum class BucketRule { size, megatron, comm_fusion, layers };
+enum class CpCommType { p2p, all_gather, a2a, a2a_p2p };
+enum class EntropyFusion { native, te };
+enum class BootstrapBackend { nccl, mpi, gloo };
+enum class PipelineCommBackend { nccl, ucc };
+enum class GradSyncStart { overlap, after_backward };
+enum class ParamSyncStart { overlap, before_forward };
+enum class NoSync { last_microbatch, never };
+enum class GradScale { loss_scale, none };
 enum class LogLevelName { debug, info, warning, error };
 
 }  // namespace trainctl

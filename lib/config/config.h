@@ -10,6 +10,8 @@
 #include "config/choices.h"
 #include "config/data_config.h"
 #include "config/model_config.h"
+#include "config/moe_config.h"
+#include "config/parallel_config.h"
 
 namespace trainctl {
 
@@ -17,10 +19,12 @@ struct TrainConfig {
   std::int64_t steps = 0;                        // required
   std::int64_t global_batch_size = 0;            // required; sequences per step over all ranks
   std::optional<std::int64_t> micro_batch_size;  // default: global_batch_size / data_parallel
+  std::optional<std::int64_t> micro_batch_num;   // per rank and step; default: what the sizes leave
   std::uint64_t seed = 1234;
   std::int64_t validate_every = 0;  // 0: only after the last step
   OnBadLoss on_bad_loss = OnBadLoss::stop;
   std::int64_t check_replicas_every = 0;  // hash the parameters over data-parallel ranks; 0: never
+  bool deterministic_mode = true;
   bool operator==(const TrainConfig&) const = default;
 };
 
@@ -52,25 +56,16 @@ struct LrScheduleConfig {
 
 struct PrecisionConfig {
   ComputeType compute = ComputeType::fp32;
+  bool enable_autocast = false;
+  std::optional<ComputeType> autocast_dtype;  // default: compute
   bool operator==(const PrecisionConfig&) const = default;
-};
-
-struct ParallelConfig {
-  std::optional<ParallelMode>
-      parallel_mode;  // default: data_parallel when there is more than one rank
-  std::optional<std::int64_t> device_num;        // must equal the world size
-  std::optional<std::int64_t> data_parallel;     // default: what the world size leaves
-  std::int64_t bucket_size = 4'000'000;          // gradient elements reduced together
-  std::optional<std::int64_t> threads_per_rank;  // default: cores / ranks on the host
-  double deadline_seconds = 300;                 // longest wait for another rank
-  std::string device = "cpu";                    // cpu | cuda
-  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct LogConfig {
   LogLevelName level = LogLevelName::info;
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
   bool color = true;
+  bool barrier_with_timers = true;  // all ranks meet before a phase is timed
   bool operator==(const LogConfig&) const = default;
 };
 
@@ -89,6 +84,10 @@ struct Config {
   LrScheduleConfig lr_schedule;
   PrecisionConfig precision;
   ParallelConfig parallel;
+  MoeConfig moe;
+  RecomputeConfig recompute;
+  OffloadConfig offload;
+  HooksConfig hooks;
   LogConfig log;
   OutputConfig output;
   bool operator==(const Config&) const = default;

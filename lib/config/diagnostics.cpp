@@ -29,7 +29,9 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::string Place::to_string() const {
+std::string Place::to_string() const { return position() + (note.empty() ? "" : ", " + note); }
+
+std::string Place::position() const {
   switch (origin) {
     case Origin::file:
       if (line == 0) return file;

@@ -19,8 +19,12 @@ struct Place {
   int line = 0;
   int column = 0;
   int end_column = 0;  // exclusive; columns count characters, not bytes
-  /// "gpt.yaml:3:14", "--set train.steps=x", "preset gpt2-124m", "default"
+  std::string note{};  // "from ${STEPS}", "default of ${STEPS}": where the file took it from
+  /// "gpt.yaml:3:14", "gpt.yaml:3:9, from ${STEPS}", "--set train.steps=x", "preset gpt2-124m",
+  /// "default"
   std::string to_string() const;
+  /// The same without the note.
+  std::string position() const;
 };
 
 /// Dotted path -> where its value stands.
@@ -53,6 +57,11 @@ class Diagnostics {
   const std::vector<Diagnostic>& list() const { return list_; }
   /// By file, line, column; exact repeats dropped.
   void sort();
+  /// Removes what `test` says yes to.
+  template <class Test>
+  void drop_if(Test test) {
+    std::erase_if(list_, test);
+  }
   /// Replaces everything after the first `most` by one line that says how much was left out.
   void keep_first(std::size_t most);
   /// Keeps the text of a file, so that its lines can be shown under a message.
@@ -69,6 +78,8 @@ class Diagnostics {
 std::string render_text(const Diagnostics& diagnostics, bool color);
 /// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges.
 std::string render_json(const Diagnostics& diagnostics);
+/// One line for each, as GitHub's workflow commands: "::error file=...,line=...::message".
+std::string render_github(const Diagnostics& diagnostics);
 
 /// The nearest of `candidates` within edit distance max(1, length / 3), or "".
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);

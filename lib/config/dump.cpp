@@ -1,4 +1,5 @@
 #include "config/fields.h"
+#include "config/list_values.h"
 #include "config/read.h"
 #include "config/snippet.h"
 #include "config/values.h"

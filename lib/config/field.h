@@ -33,6 +33,7 @@ struct Field {
   std::string_view string_words;  // for strings: "cpu|cuda"; a word that ends in ':' is a prefix
   Range range;
   bool is_required = false;
+  bool is_internal = false;  // stands for an upstream key that nobody gives; only null is taken
 
   constexpr Field from(double least) const {
     Field copy = *this;
@@ -57,6 +58,11 @@ struct Field {
   constexpr Field required() const {
     Field copy = *this;
     copy.is_required = true;
+    return copy;
+  }
+  constexpr Field internal() const {
+    Field copy = *this;
+    copy.is_internal = true;
     return copy;
   }
   constexpr Field unset(std::string_view note) const {

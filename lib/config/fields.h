@@ -4,8 +4,11 @@
 #pragma once
 
 #include "config/config.h"
+#include "config/data_fields.h"
 #include "config/field.h"
 #include "config/model_fields.h"
+#include "config/moe_fields.h"
+#include "config/parallel_fields.h"
 
 namespace trainctl {
 
@@ -14,10 +17,15 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
   visit(train.steps, field("steps", "Optimizer steps of the run").from(1).to(1e12).required());
   visit(train.global_batch_size,
         field("global_batch_size", "Sequences per step over all ranks").from(1).to(1e9).required());
-  visit(train.micro_batch_size, field("micro_batch_size", "Sequences per forward pass of one rank")
-                                    .from(1)
-                                    .to(1 << 20)
-                                    .unset("global_batch_size / data_parallel"));
+  visit(train.micro_batch_size,
+        field("micro_batch_size", "Sequences per forward pass of one rank")
+            .from(1)
+            .to(1 << 20)
+            .unset("global_batch_size / (data_parallel x micro_batch_num)"));
+  visit(train.micro_batch_num, field("micro_batch_num", "Micro-batches of one rank in one step")
+                                   .from(1)
+                                   .to(1 << 24)
+                                   .unset("what the batch sizes leave"));
   visit(train.seed, field("seed", "Seed of initialisation, dropout and data order"));
   visit(train.validate_every,
         field("validate_every", "Steps between validations; 0: only after the last").from(0));
@@ -26,6 +34,8 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
   visit(
       train.check_replicas_every,
       field("check_replicas_every", "Steps between comparisons of the replicas; 0: never").from(0));
+  visit(train.deterministic_mode,
+        field("deterministic_mode", "Equal runs give equal bits; always so on the CPU"));
 }
 
 template <class Visitor>
@@ -70,30 +80,10 @@ template <class Visitor>
 void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
   visit(precision.compute,
         field("compute", "Type of the matrix products; master weights stay fp32"));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
-  visit(parallel.parallel_mode, field("parallel_mode", "How ranks share the work")
-                                    .unset("data_parallel with more than one rank, else "
-                                           "stand_alone"));
-  visit(parallel.device_num, field("device_num", "Number of ranks; must equal the world size")
-                                 .from(1)
-                                 .to(1 << 20)
-                                 .unset("the world size"));
-  visit(parallel.data_parallel, field("data_parallel", "Replicas of the model")
-                                    .from(1)
-                                    .to(1 << 20)
-                                    .unset("what the world size leaves"));
-  visit(parallel.bucket_size,
-        field("bucket_size", "Gradient elements that are reduced together").from(1).to(1e12));
-  visit(parallel.threads_per_rank, field("threads_per_rank", "Compute threads of each rank")
-                                       .from(1)
-                                       .to(4096)
-                                       .unset("cores / ranks on the host"));
-  visit(parallel.deadline_seconds,
-        field("deadline_seconds", "Longest wait for another rank").above(0).to(1e6));
-  visit(parallel.device, field("device", "Where the work runs").one_of("cpu|cuda"));
+  visit(precision.enable_autocast,
+        field("enable_autocast", "Products in autocast_dtype, parameters in fp32"));
+  visit(precision.autocast_dtype,
+        field("autocast_dtype", "Type of the products under enable_autocast").unset("compute"));
 }
 
 template <class Visitor>
@@ -102,6 +92,8 @@ void fields(Visitor& visit, Is<LogConfig> auto& log) {
   visit(log.every,
         field("every", "Steps between progress lines when stderr is no terminal").from(1));
   visit(log.color, field("color", "Colours on a terminal"));
+  visit(log.barrier_with_timers,
+        field("barrier_with_timers", "With hooks.timers: all ranks meet before a phase is timed"));
 }
 
 template <class Visitor>
@@ -120,6 +112,11 @@ void fields(Visitor& visit, Is<Config> auto& config) {
   visit.section(config.lr_schedule, field("lr_schedule", "The learning rate over the run"));
   visit.section(config.precision, field("precision", "Number formats"));
   visit.section(config.parallel, field("parallel", "How ranks and threads share the work"));
+  visit.section(config.moe, field("moe", "Mixture of experts"));
+  visit.section(config.recompute,
+                field("recompute", "Activations that are computed again instead of kept"));
+  visit.section(config.offload, field("offload", "Activations and weights kept on the host"));
+  visit.section(config.hooks, field("hooks", "What upstream takes as functions"));
   visit.section(config.log, field("log", "Messages for people"));
   visit.section(config.output, field("output", "What the run leaves behind"));
 }

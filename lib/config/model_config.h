@@ -42,6 +42,11 @@ struct ModelConfig {
   double embedding_dropout = 0.0;
   double init_method_std = 0.02;
   std::int64_t make_vocab_size_divisible_by = 128;
+  bool perform_initialization = true;
+  bool use_cpu_initialization = false;  // no effect: every device fills the same numbers
+  bool use_te_rng_tracker = false;      // no effect: random numbers depend on global indices
+  bool cross_entropy_loss_fusion = true;
+  EntropyFusion cross_entropy_fusion_impl = EntropyFusion::native;
   bool operator==(const ModelConfig&) const = default;
 };
 

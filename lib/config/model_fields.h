@@ -1,10 +1,9 @@
-// The field lists of the model and data sections; see fields.h.
+// The field lists of the model section; see fields.h.
 #pragma once
 
 #include <concepts>
 #include <type_traits>
 
-#include "config/data_config.h"
 #include "config/field.h"
 #include "config/model_config.h"
 
@@ -95,50 +94,16 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
         field("make_vocab_size_divisible_by", "The vocabulary is padded to a multiple of this")
             .from(1)
             .to(1 << 20));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<DataSource> auto& source) {
-  visit(source.path,
-        field("path", "Text file or folder, .bin/.idx prefix, or .bin file").from(1).required());
-  visit(source.weight, field("weight", "Share in the blend, relative to the others").above(0));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<ValidationConfig> auto& validation) {
-  visit(validation.path,
-        field("path", "Separate data to validate on").from(1).unset("a part of the training data"));
-  visit(
-      validation.fraction,
-      field("fraction", "Part of the training data held back; 0: no validation").from(0).below(1));
-  visit(validation.split,
-        field("split", "tail: the last part; blocks: every (1/fraction)th block of 1024 tokens"));
-  visit(validation.max_sequences,
-        field("max_sequences", "Most sequences per validation; 0: all").from(0));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<DataConfig> auto& data) {
-  visit(data.train,
-        field("train", "Training data: a path, a list of paths, or a list of {path, weight}")
-            .required());
-  visit(data.tokenizer, field("tokenizer",
-                              "How text becomes tokens; sentencepiece takes a model "
-                              "file after the colon")
-                            .one_of("byte|sentencepiece:"));
-  visit.section(data.validation, field("validation", "What the validation loss is measured on"));
-  visit(data.shuffle, field("shuffle", "Draw training sequences in a seeded random order"));
-  visit(data.reset_attention_mask,
-        field("reset_attention_mask", "Attention stays within a document"));
-  visit(data.reset_position_ids, field("reset_position_ids", "Positions restart at each document"));
-  visit(data.eod_mask_loss, field("eod_mask_loss", "No loss on the end-of-document token"));
-  visit(data.eod_token, field("eod_token", "Token id that ends a document")
-                            .from(0)
-                            .to(2'147'483'647)
-                            .unset("the tokenizer's, or the file's documents"));
-  visit(data.cache_dir,
-        field("cache_dir", "Folder for tokenised text; empty: the user's cache folder"));
-  visit(data.prefetch, field("prefetch", "Batches prepared ahead").from(0).to(1024));
+  visit(model.perform_initialization,
+        field("perform_initialization", "Fill the weights from the seed; false leaves zeros"));
+  visit(model.use_cpu_initialization,
+        field("use_cpu_initialization", "Every device fills the same numbers either way"));
+  visit(model.use_te_rng_tracker,
+        field("use_te_rng_tracker", "Random numbers depend on global indices either way"));
+  visit(model.cross_entropy_loss_fusion,
+        field("cross_entropy_loss_fusion", "The loss never holds all logits"));
+  visit(model.cross_entropy_fusion_impl,
+        field("cross_entropy_fusion_impl", "native: the fused kernel of this program"));
 }
 
 }  // namespace trainctl

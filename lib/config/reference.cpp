@@ -5,53 +5,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "config/describe.h"
 #include "config/fields.h"
+#include "config/list_values.h"
 #include "config/read.h"
 #include "config/values.h"
 
 namespace trainctl {
 namespace {
 
-std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
-
-template <class Value>
-std::string type_of(const Field& field) {
-  if constexpr (std::is_enum_v<Value>) return "word";
-  if constexpr (std::is_same_v<Value, bool>) return "true or false";
-  if constexpr (std::is_integral_v<Value>) return "whole number";
-  if constexpr (std::is_floating_point_v<Value>) return "number";
-  return field.string_words.empty() ? "string" : "word";
-}
-
-template <class Value>
-std::string range_of(const Field& field) {
-  std::string listed;
-  if constexpr (std::is_enum_v<Value>) {
-    for (const Word& word : words_of<Value>) {
-      if (word.standing == Word::Standing::alias) continue;
-      const bool later = word.standing == Word::Standing::not_built;
-      listed += (listed.empty() ? "" : ", ") + code(word.text) + (later ? " (not built yet)" : "");
-    }
-    return listed;
-  }
-  if constexpr (std::is_same_v<Value, std::string>) {
-    for (const std::string& word : split_words(field.string_words)) {
-      listed += (listed.empty() ? "" : ", ") + code(word + (word.ends_with(':') ? "NAME" : ""));
-    }
-    return listed.empty() && field.range.has_least() ? "not empty" : listed;
-  }
-  if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
-  return field.range.to_string();
-}
-
-template <class Value>
-std::string default_of(const Value& value) {
-  if constexpr (std::is_enum_v<Value>) {
-    return code(word_of(value));
-  } else {
-    return code(write_value(value));
-  }
-}
+using detail::code;
 
 /// The visitor that writes one section's table; nested sections follow it.
 class TableWriter {
@@ -65,7 +28,8 @@ class TableWriter {
   }
   template <class Value>
   void operator()(const std::optional<Value>&, const Field& field) {
-    row(field, type_of<Value>(field), std::string(field.unset_note), range_of<Value>(field));
+    row(field, field.is_internal ? "null" : type_of<Value>(field), std::string(field.unset_note),
+        range_of<Value>(field));
   }
   void operator()(const std::vector<DataSource>&, const Field& field) {
     row(field, "string or list", "**required**", "at least one path");
@@ -109,6 +73,17 @@ class TableWriter {
   std::string nested_;
 };
 
+std::string upstream_section() {
+  return "## Upstream names\n\n"
+         "Each key of these lists is taken under its own name too: in `parallel`, and in the "
+         "section of ours it leads to (MoEConfig's in `moe`, the recompute config's in "
+         "`recompute`). MindFormers' sections `parallel_config`, `recompute_config` and "
+         "`moe_config` are taken with their keys. Two spellings of one key with different values "
+         "are an error; `--set` wins over the file in whatever spelling. Status: what `train` "
+         "does with the key; `validate` and `plan` take all of them.\n\n" +
+         upstream_markdown();
+}
+
 }  // namespace
 
 std::string reference_markdown() {
@@ -124,7 +99,7 @@ std::string reference_markdown() {
          "1 MiB; each section below is a map. The five sizes of the model are required unless a "
          "preset gives them.\n\n"
          "Presets: " +
-         presets + ".\n\n" + writer.text();
+         presets + ".\n\n" + writer.text() + upstream_section();
 }
 
 }  // namespace trainctl

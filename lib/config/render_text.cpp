@@ -1,3 +1,4 @@
+#include "config/codes.h"
 #include "config/diagnostics.h"
 #include "config/snippet.h"
 
@@ -38,7 +39,7 @@ std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic,
   const bool is_error = diagnostic.severity == Severity::error;
   const std::string where = diagnostic.place.origin == Place::Origin::defaulted
                                 ? ""
-                                : printable(diagnostic.place.to_string()) + ": ";
+                                : printable(diagnostic.place.position()) + ": ";
   std::string text = palette.bold + where + palette.off;
   text += (is_error ? palette.error : palette.warning) +
           std::string(is_error ? "error" : "warning") + "[" + diagnostic.code + "]" + palette.off +
@@ -47,11 +48,23 @@ std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic,
     text += palette.bold + printable(diagnostic.path) + palette.off + ": ";
   text += printable(diagnostic.message) + "\n";
   text += source_lines(diagnostics, diagnostic.place, palette);
+  if (!diagnostic.place.note.empty()) {
+    text += "     note: the value is " + printable(diagnostic.place.note) + "\n";
+  }
   if (!diagnostic.help.empty()) {
     text += std::string("     ") + palette.help + "help" + palette.off + ": " +
             printable(diagnostic.help) + "\n";
   }
   return text;
+}
+
+/// Where the first error is explained; nothing where there are only warnings.
+std::string pointer(const Diagnostics& diagnostics) {
+  for (const Diagnostic& diagnostic : diagnostics.list()) {
+    if (diagnostic.severity != Severity::error || find_code(diagnostic.code) == nullptr) continue;
+    return "`trainctl explain " + diagnostic.code + "` says more\n";
+  }
+  return "";
 }
 
 }  // namespace
@@ -67,7 +80,7 @@ std::string render_text(const Diagnostics& diagnostics, bool color) {
   const std::size_t warnings = diagnostics.list().size() - errors;
   std::string summary = errors > 0 ? counted(errors, "error") : "";
   if (warnings > 0) summary += (errors > 0 ? ", " : "") + counted(warnings, "warning");
-  return summary.empty() ? text : text + summary + "\n";
+  return summary.empty() ? text : text + summary + "\n" + pointer(diagnostics);
 }
 
 }  // namespace trainctl

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "config/fields.h"
+#include "config/list_values.h"
 #include "config/read.h"
 #include "config/reference.h"
+#include "config/schema_upstream.h"
 #include "config/values.h"
 
 namespace trainctl {
@@ -36,13 +38,35 @@ std::string pattern_of(std::string_view words) {
   return pattern + ")$";
 }
 
+Json list_of(Json item) { return {{"type", "array"}, {"items", std::move(item)}, {"minItems", 1}}; }
+
+Json whole_from(std::int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
+
+template <class Value>
+Json list_schema(const Field& field) {
+  if constexpr (std::is_same_v<Value, IntList>) {
+    Json item = {{"type", "integer"}};
+    add_range(item, field.range);
+    return list_of(item);
+  } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
+    const Json word = {{"enum", {"data_parallel", "full_batch"}}};
+    const Json tuples = {{"type", "string"}, {"pattern", "^\\("}};
+    return {{"anyOf", {word, list_of(list_of(whole_from(1))), tuples}}};
+  } else {
+    const Json nothing = {{"type", "null"}};
+    return {{"anyOf", {nothing, whole_from(1), list_of(whole_from(0))}}};
+  }
+}
+
 template <class Value>
 Json type_schema(const Field& field) {
   Json schema;
+  if constexpr (ListValue<Value>) return list_schema<Value>(field);
   if constexpr (std::is_enum_v<Value>) {
     schema["enum"] = Json::array();
     for (const Word& word : words_of<Value>) {
-      if (word.standing != Word::Standing::not_built) schema["enum"].push_back(word.text);
+      const bool digits = word.text.find_first_not_of("0123456789") == std::string_view::npos;
+      schema["enum"].push_back(digits ? Json(std::stoi(std::string(word.text))) : Json(word.text));
     }
   } else if constexpr (std::is_same_v<Value, bool>) {
     schema["type"] = "boolean";
@@ -73,6 +97,10 @@ class SchemaWriter {
     if (!field.is_required) {
       if constexpr (std::is_enum_v<Value>) {
         schema["default"] = word_of(value);
+      } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
+        schema["default"] = value.word;
+      } else if constexpr (std::is_same_v<Value, FusionValue>) {
+        schema["default"] = nullptr;
       } else {
         schema["default"] = value;
       }
@@ -83,6 +111,7 @@ class SchemaWriter {
   void operator()(const std::optional<Value>&, const Field& field) {
     Json schema = type_schema<Value>(field);
     if (field.key == "preset") schema["enum"] = preset_names();
+    if (field.is_internal) schema = {{"type", "null"}};
     add(field, std::move(schema), "; default: " + std::string(field.unset_note));
   }
   void operator()(const std::vector<DataSource>&, const Field& field) {
@@ -134,7 +163,7 @@ std::string json_schema() {
   Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                  {"title", "trainctl configuration"}};
   schema.update(section_schema(Config{}));
-  return schema.dump(2) + "\n";
+  return with_upstream_names(schema.dump());
 }
 
 }  // namespace trainctl

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "config/syntax_error.h"
-#include "config/upcoming.h"
 
 namespace trainctl {
 namespace {
@@ -45,19 +44,27 @@ std::string elsewhere(const std::string& key) {
   return "";
 }
 
-Problem not_built(const Upcoming& entry) {
-  std::string help;
-  if (!entry.instead.empty()) help = "today: " + std::string(entry.instead);
-  if (!entry.no_op.empty()) {
-    help += (help.empty() ? "" : "; or ") + std::string("remove it, or set it to ") +
-            std::string(entry.no_op);
+/// "write x inside parallel" for an upstream key in a section that does not take it, or "".
+std::string home_of(const std::string& key) {
+  for (const UpstreamKey& row : all_upstream_keys()) {
+    if (row.key == key) return "write " + key + " inside " + std::string(row.section);
   }
-  return {"not-built", "not built yet: " + std::string(entry.name), help};
+  return "";
+}
+
+std::vector<std::string> upstream_names() {
+  std::vector<std::string> names;
+  for (const UpstreamKey& row : all_upstream_keys()) names.emplace_back(row.key);
+  return names;
 }
 
 }  // namespace
 
 void Reading::report(Problem problem, const std::string& path, Place place) {
+  const auto spelling = spellings.find(path);
+  if (spelling != spellings.end()) {
+    problem.message += " (written as " + shown(spelling->second) + ")";
+  }
   result.diagnostics.add({Severity::error, std::move(problem.code), path,
                           std::move(problem.message), std::move(problem.help), std::move(place)});
 }
@@ -135,28 +142,27 @@ Problem SectionReader::unknown(const YamlEntry& entry) const {
     problem.help = "write " + key.substr(dot + 1) + " inside " + key.substr(0, dot);
     return problem;
   }
+  problem.help = home_of(key);
+  if (!problem.help.empty()) return problem;
   std::string near = elsewhere(key);
   if (near.empty()) near = nearest(key, known_);
-  if (!near.empty()) {
-    problem.help = "did you mean " + near + "?";
-  } else if (path_ == "parallel") {
-    near = nearest(key, upcoming_names());
-    if (!near.empty()) problem.help = "did you mean " + near + " (not built yet)?";
-  }
+  if (near.empty() && path_ == "parallel") near = nearest(key, upstream_names());
+  if (!near.empty()) problem.help = "did you mean " + near + "?";
   return problem;
+}
+
+void SectionReader::refuse_internal(const YamlNode& node, const Field& field) {
+  if (node.kind == YamlNode::Kind::null) return;
+  reading_.report(
+      {"internal-key", "the program sets this itself; no value but null is taken", "remove it"},
+      path_of(field.key), place_of(node));
 }
 
 void SectionReader::finish() {
   if (map_ < 0) return;
   for (const YamlEntry& entry : reading_.tree.node(map_).entries) {
     if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
-    const YamlNode& value = reading_.tree.node(entry.value);
-    const Upcoming* upcoming = find_upcoming(entry.key);
-    const bool asks_nothing = upcoming != nullptr && !path_.empty() && !value.quoted &&
-                              !upcoming->no_op.empty() && value.scalar == upcoming->no_op;
-    if (asks_nothing) continue;
-    reading_.report(upcoming != nullptr ? not_built(*upcoming) : unknown(entry),
-                    path_of(shown(entry.key)), reading_.tree.place(entry.key_span));
+    reading_.report(unknown(entry), path_of(shown(entry.key)), reading_.tree.place(entry.key_span));
   }
 }
 

@@ -10,6 +10,8 @@
 
 #include "config/fields.h"
 #include "config/read.h"
+#include "config/read_field.h"
+#include "config/upstream.h"
 #include "config/values.h"
 #include "config/yaml_tree.h"
 
@@ -19,6 +21,7 @@ namespace trainctl {
 struct Reading {
   YamlTree& tree;
   ReadResult& result;
+  Spellings spellings{};       // of values that came through an upstream spelling
   bool model_complete = true;  // false: a wrong preset, so that nothing of the model is "missing"
 
   void report(Problem problem, const std::string& path, Place place);
@@ -36,7 +39,9 @@ class SectionReader {
     const YamlEntry* entry = find(field);
     if (entry == nullptr) return;
     const YamlNode& node = reading_.tree.node(entry->value);
-    if (auto problem = read(node, field, value)) {
+    if (field.is_internal) {
+      refuse_internal(node, field);
+    } else if (auto problem = read_field(reading_.tree, entry->value, field, value)) {
       reading_.report(std::move(*problem), path_of(field.key), place_of(node));
     } else {
       reading_.result.sources.record(path_of(field.key), place_of(node));
@@ -51,26 +56,6 @@ class SectionReader {
   void finish();
 
  private:
-  template <class Value>
-  static std::optional<Problem> read(const YamlNode& node, const Field& field, Value& value) {
-    if constexpr (std::is_enum_v<Value>) {
-      int number = static_cast<int>(value);
-      auto problem = read_word(node, words_of<Value>, number);
-      value = static_cast<Value>(number);
-      return problem;
-    } else {
-      return read_value(node, field, value);
-    }
-  }
-  template <class Value>
-  static std::optional<Problem> read(const YamlNode& node, const Field& field,
-                                     std::optional<Value>& value) {
-    Value given{};
-    auto problem = read(node, field, given);
-    if (!problem) value = std::move(given);
-    return problem;
-  }
-
   /// The entry for a field; reports a required one that is not there.
   const YamlEntry* find(const Field& field);
   std::string path_of(std::string_view key) const {
@@ -79,6 +64,7 @@ class SectionReader {
   Place place_of(const YamlNode& node) const { return reading_.tree.place(node.span); }
   void read_source(int item, const std::string& path, DataSource& source);
   Problem unknown(const YamlEntry& entry) const;
+  void refuse_internal(const YamlNode& node, const Field& field);
 
   Reading& reading_;
   int map_;

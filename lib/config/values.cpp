@@ -130,8 +130,15 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, doub
 
 std::optional<Problem> read_value(const YamlNode& node, const Field&, bool& value) {
   const bool plain = node.kind == YamlNode::Kind::scalar && !node.quoted;
-  if (plain && (node.scalar == "true" || node.scalar == "false")) {
-    value = node.scalar == "true";
+  // YAML's own spellings; the capitals are how Python prints them.
+  for (const char* yes : {"true", "True", "TRUE"}) {
+    if (!plain || node.scalar != yes) continue;
+    value = true;
+    return std::nullopt;
+  }
+  for (const char* no : {"false", "False", "FALSE"}) {
+    if (!plain || node.scalar != no) continue;
+    value = false;
     return std::nullopt;
   }
   Problem problem = wrong_type(node, "true or false");
@@ -210,9 +217,12 @@ std::string write_value(const std::string& value) {
   const bool starts_well =
       !value.empty() && (std::isalpha(static_cast<unsigned char>(value[0])) || value[0] == '/');
   if (starts_well && !special && std::all_of(value.begin(), value.end(), safe)) return value;
+  const bool variable =
+      value.find("${") != std::string::npos || value.find("$$") != std::string::npos;
   std::string text = "\"";
   for (char c : value) {
     if (c == '"' || c == '\\') text += '\\';
+    if (c == '$' && variable) text += '$';
     text += c;
   }
   return text + "\"";

@@ -11,6 +11,7 @@
 
 #include "config/syntax_error.h"
 #include "config/text_marks.h"
+#include "config/variables.h"
 #include "config/yaml_tree.h"
 
 namespace trainctl {
@@ -68,13 +69,20 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                const std::string& value) override {
+                const std::string& masked) override {
+    std::string value = masked;
+    unmask_variables(value);
     YamlNode node;
     node.kind = YamlNode::Kind::scalar;
-    node.quoted = tag == "!";
+    const char first = marks_.at(start_of_value(mark));
+    const bool overrides = check_tag(tag, mark);
+    node.quoted = tag == "!" || (overrides && quotes(first));
+    node.expands = !expects_key() && (!node.quoted || first == '"');
     node.scalar = value;
-    check_tag(tag, mark);
     node.span = scalar_span(start_of(mark), value);
+    const bool nothing = value.empty() || marks_.is_null_word(start_of_value(mark));
+    if (overrides && !node.quoted && nothing) node.kind = YamlNode::Kind::null;
+    if (overrides) mark_override(node);
     if (!expects_key()) {
       place(add(std::move(node), anchor));
       return;
@@ -122,6 +130,9 @@ class TreeBuilder final : public YAML::EventHandler {
   std::size_t start_of(const YAML::Mark& mark) const {
     return marks_.offset(mark.line, mark.column);
   }
+  std::size_t start_of_value(const YAML::Mark& mark) const {
+    return marks_.skip_properties(start_of(mark));
+  }
   Span span(std::size_t offset, std::size_t bytes) {
     Span result = marks_.span(offset, bytes);
     result.text = text_index_;
@@ -160,20 +171,34 @@ class TreeBuilder final : public YAML::EventHandler {
            where);
   }
 
-  void check_tag(const std::string& tag, const YAML::Mark& mark) {
-    if (tag.empty() || tag == "?" || tag == "!") return;
+  static bool quotes(char first) { return std::string_view("\"'|>").find(first) < 4; }
+
+  /// Whether the value is marked as one that overrides.
+  bool check_tag(const std::string& tag, const YAML::Mark& mark) {
+    if (tag == "!override") return true;
+    if (tag.empty() || tag == "?" || tag == "!") return false;
     report({"tag", "the YAML tag " + tag + " has no meaning here", "remove it"},
            span(start_of(mark), 1));
+    return false;
+  }
+
+  void mark_override(YamlNode& made) {
+    made.overrides = static_cast<int>(tree_.override_tags.size());
+    tree_.override_tags.push_back({path(), made.span});
+  }
+
+  std::string path() const {
+    std::string text;
+    for (const Open& frame : open_) {
+      if (frame.key) text += (text.empty() ? "" : ".") + frame.key->text;
+    }
+    return text;
   }
 
   Diagnostic diagnostic(Complaint complaint, const Span& where) const {
-    std::string path;
-    for (const Open& frame : open_) {
-      if (frame.key) path += (path.empty() ? "" : ".") + frame.key->text;
-    }
-    return {Severity::error,           std::move(complaint.code),
-            std::move(path),           std::move(complaint.message),
-            std::move(complaint.help), tree_.place(where)};
+    return {
+        Severity::error,           std::move(complaint.code), path(), std::move(complaint.message),
+        std::move(complaint.help), tree_.place(where)};
   }
   void report(Complaint complaint, const Span& where) {
     diagnostics_.add(diagnostic(std::move(complaint), where));
@@ -199,8 +224,9 @@ class TreeBuilder final : public YAML::EventHandler {
             YAML::anchor_t anchor) {
     YamlNode made;
     made.kind = kind;
-    check_tag(tag, mark);
+    const bool overrides = check_tag(tag, mark);
     made.span = span(marks_.skip_properties(start_of(mark)), 1);
+    if (overrides) mark_override(made);
     if (expects_key()) refuse_key(kind == YamlNode::Kind::map ? "a map" : "a list", made.span);
     if (open_.size() >= max_yaml_depth) {
       refuse({"too-deep",
@@ -270,9 +296,15 @@ class TreeBuilder final : public YAML::EventHandler {
       return;
     }
     count(node(source).entries.size(), frame.merge_span);
+    std::string where = path().empty() ? "" : path() + ".";
+    for (std::size_t at; (at = where.find(".<<")) != std::string::npos;) where.erase(at, 3);
     for (const YamlEntry& entry : node(source).entries) {
       const bool is_new = frame.keys.emplace(entry.key, entry.key_span.line).second;
-      if (is_new) node(frame.node).entries.push_back(entry);
+      if (is_new) {
+        node(frame.node).entries.push_back(entry);
+      } else {
+        tree_.note_replaced(where + entry.key, entry.value);
+      }
     }
   }
 
@@ -295,7 +327,7 @@ int parse_yaml(YamlTree& tree, const std::string& text, int text_index, Diagnost
   TreeBuilder builder(tree, marks, text_index, found);
   const std::string& name = tree.texts[static_cast<std::size_t>(text_index)].name;
   try {
-    std::istringstream stream(text);
+    std::istringstream stream(mask_variables(text));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }

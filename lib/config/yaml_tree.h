@@ -1,6 +1,6 @@
 // The YAML document as a small tree of our own: positions on every key and value, aliases and merge
 // keys resolved, duplicate keys found, bounded in size and depth whatever the text. The only user
-// of yaml-cpp is yaml_tree.cpp.
+// of yaml-cpp is yaml_parse.cpp.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ struct Span {
   int line = 0;
   int column = 0;
   int end_column = 0;
+  int note = -1;  // index into YamlTree::notes: what else is known of where the value came from
 };
 
 struct YamlEntry {
@@ -29,7 +30,9 @@ struct YamlEntry {
 struct YamlNode {
   enum class Kind : std::uint8_t { null, scalar, sequence, map };
   Kind kind = Kind::null;
-  bool quoted = false;  // a scalar in quotes or a block scalar: always a string
+  bool quoted = false;   // a scalar in quotes or a block scalar: always a string
+  bool expands = false;  // a plain or double-quoted value: ${NAME} means something in it
+  int overrides = -1;    // index into YamlTree::override_tags: takes an included value's place
   std::string scalar;
   Span span;
   std::vector<YamlEntry> entries;  // of a map, in order of the text, keys unique
@@ -41,8 +44,20 @@ struct YamlTree {
     Place::Origin origin = Place::Origin::file;
     std::string name;
   };
+  /// A value that another one took the place of: by a merge key, !override, --set or a preset.
+  struct Replaced {
+    std::string path;
+    int value = 0;
+  };
+  struct OverrideTag {  // !override in front of a value
+    std::string path;
+    Span span;
+  };
   std::vector<YamlNode> nodes;  // an aliased node is stored once and referred to several times
   std::vector<Text> texts;
+  std::vector<std::string> notes;  // "from ${STEPS}"
+  std::vector<Replaced> replaced;
+  std::vector<OverrideTag> override_tags;
 
   Place place(const Span& span) const;
   int add_text(Place::Origin origin, const std::string& name);
@@ -52,8 +67,11 @@ struct YamlTree {
   /// The entry of a map, or nullptr.
   const YamlEntry* find(int map, std::string_view key) const;
   YamlEntry* find(int map, std::string_view key);
-  /// Adds what `defaults` gives and `map` does not, nested maps likewise. Both are maps.
-  void fill_in(int map, int defaults);
+  /// Adds what `defaults` gives and `map` does not, nested maps likewise. Both are maps. What loses
+  /// is noted as replaced; `path` is the map's.
+  void fill_in(int map, int defaults, const std::string& path);
+  /// Notes the value at `path`, or each value below it, as replaced.
+  void note_replaced(const std::string& path, int value);
 };
 
 inline constexpr std::size_t max_yaml_bytes = std::size_t{1} << 20;

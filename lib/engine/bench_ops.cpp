@@ -47,12 +47,13 @@ class Cases {
         plan_(setup.plan),
         model_(setup.plan.model),
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers_(DeviceKind::cpu, plan_),
-        store_(DeviceKind::cpu, plan_, optimizer_states(setup.config.optimizer), true),
+        buffers_(DeviceKind::cpu, plan_, plan_.stages.front()),
+        store_(DeviceKind::cpu, plan_.stages.front(),
+               {.compute = plan_.compute, .states = optimizer_states(setup.config.optimizer)}),
         optimizer_(setup.config.optimizer, store_, &state_) {
     set_thread_count(plan_.threads_per_rank);
     ops_ = buffers_.context(stream_);
-    store_.initialise(ops_, 1);
+    store_.initialise(ops_, 1, plan_.mesh, 0);
     fill_tensors();
     add_norms();
     add_activations();
@@ -79,11 +80,8 @@ class Cases {
               row("batch.position").as<std::int32_t>());
     std::fill_n(row("batch.loss_weight").as<float>(), batch.tokens.size(), 1.0F);
     const Weight table = weight("embedding.token.weight");
-    embedding_forward(ops_, {.tokens = row("batch.tokens"),
-                             .table = table.value,
-                             .position = {},
-                             .position_table = {},
-                             .y = layer("input")});
+    embedding_forward(ops_,
+                      {.indices = row("batch.tokens"), .table = table.value, .y = layer("input")});
     for (const char* name : {"norm1", "attention.q", "attention.context", "middle", "norm2"}) {
       copy_repeated(layer("input"), layer(name));
     }
@@ -260,42 +258,42 @@ class Cases {
     const Weight table = weight("embedding.token.weight");
     const Tensor x = layer("input");
     add_case("embedding_forward", 2 * bytes_of({x}), 0, [=, this] {
-      embedding_forward(
-          ops_,
-          {.tokens = tokens, .table = table.value, .position = {}, .position_table = {}, .y = x});
+      embedding_forward(ops_, {.indices = tokens, .table = table.value, .y = x});
     });
     add_case("embedding_backward", 3 * bytes_of({x}), 0, [=, this] {
-      embedding_backward(ops_, {.tokens = tokens,
-                                .position = {},
-                                .dy = x,
-                                .dtable = table.gradient,
-                                .dposition_table = {}});
+      embedding_backward(ops_, {.indices = tokens, .dy = x, .dtable = table.gradient});
     });
     const Tensor logits = row("head.logits");
     const std::int64_t rows = logits.rows();
     const Tensor labels = row("batch.labels").slice(0, rows);
+    const auto stat = [&](std::int64_t index) {
+      return row("head.stats").slice(index, index + 1).view({rows});
+    };
+    const Tensor row_max = stat(0);
+    const Tensor row_sum = stat(1);
+    const Tensor target = stat(2);
     add_case("cross_entropy_stats", bytes_of({logits}), 0, [=, this] {
       cross_entropy_stats(ops_, {.logits = logits,
                                  .labels = labels,
                                  .valid = model_.vocab,
-                                 .row_max = row("head.row_max"),
-                                 .row_sum = row("head.row_sum"),
-                                 .target = row("head.target")});
+                                 .row_max = row_max,
+                                 .row_sum = row_sum,
+                                 .target = target});
     });
     add_case("cross_entropy_gradient", 2 * bytes_of({logits}), 0, [=, this] {
       cross_entropy_gradient(ops_, {.logits = logits,
                                     .labels = labels,
                                     .valid = model_.vocab,
-                                    .row_max = row("head.row_max"),
-                                    .row_sum = row("head.row_sum"),
-                                    .target = row("head.target"),
+                                    .row_max = row_max,
+                                    .row_sum = row_sum,
+                                    .target = target,
                                     .weight = row("batch.loss_weight").slice(0, rows),
                                     .state = &state_});
     });
   }
 
   void add_optimizer() {
-    const double values = static_cast<double>(plan_.flat.length);
+    const double values = static_cast<double>(plan_.stages.front().flat.length);
     const double states = optimizer_states(setup_.config.optimizer);
     const double copy = plan_.compute == DType::f32 ? 0 : 2;
     add_case("optimizer", values * (4 * (3 + 2 * states) + copy), 0,

@@ -8,9 +8,9 @@ namespace trainctl {
 
 namespace {
 
-std::vector<SlabRow> rows_of(const Plan& plan, bool transient) {
+std::vector<SlabRow> rows_of(const Plan& plan, const StagePlan& stage, bool transient) {
   std::vector<SlabRow> rows;
-  for (const ActivationSpec& spec : plan.activations) {
+  for (const ActivationSpec& spec : stage.activations) {
     if ((spec.lifetime == Lifetime::transient) != transient) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
@@ -24,8 +24,9 @@ std::vector<SlabRow> rows_of(const Plan& plan, bool transient) {
 
 }  // namespace
 
-Buffers::Buffers(DeviceKind device, const Plan& plan)
-    : kept_(device, plan.slots, rows_of(plan, false)), transient_(device, rows_of(plan, true)) {
+Buffers::Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage)
+    : kept_(device, stage.slots, rows_of(plan, stage, false)),
+      transient_(device, rows_of(plan, stage, true)) {
   if (!transient_.contains("rope")) return;
   const RopeScalingConfig& scaling = plan.model.rope_scaling;
   fill_rope_table(

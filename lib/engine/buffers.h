@@ -11,7 +11,7 @@ namespace trainctl {
 
 class Buffers {
  public:
-  Buffers(DeviceKind device, const Plan& plan);
+  Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage);
   /// A row of the activation table; rows shared by all micro-batches ignore `slot`.
   Tensor at(int slot, const std::string& name) const;
   /// What ops run with on `stream`: its device's kernels, and scratch_bytes_per_thread for each of

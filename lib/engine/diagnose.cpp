@@ -46,14 +46,14 @@ bool all_finite(const Tensor& x) {
   return true;
 }
 
-std::string first_bad_tensor(const Plan& plan, const ParamStore& store, const Buffers& buffers,
-                             int slot) {
+std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
+                             const Buffers& buffers, int slot) {
   const int count = static_cast<int>(store.table().size());
   for (int i = 0; i < count; ++i) {
     const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
     if (!all_finite(store.master(i))) return "parameter " + name;
   }
-  for (const ActivationSpec& spec : plan.activations) {
+  for (const ActivationSpec& spec : stage.activations) {
     if (spec.lifetime != Lifetime::kept) continue;
     if (!all_finite(buffers.at(slot, spec.name))) return "activation " + spec.name;
   }

@@ -14,8 +14,8 @@ bool all_finite(const Tensor& x);
 
 /// The first tensor with a value that is not finite: parameters in model order, then what the
 /// forward pass of `slot` kept, in its order, then gradients. "" if all are finite.
-std::string first_bad_tensor(const Plan& plan, const ParamStore& store, const Buffers& buffers,
-                             int slot);
+std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
+                             const Buffers& buffers, int slot);
 
 /// Compares a hash of each parameter over the group; throws Error{peer} naming the first that
 /// differs and the ranks that disagree with rank 0. Collective.

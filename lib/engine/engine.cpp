@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
 #include "ops/square_sum.h"
 #include "plan/learning_rate.h"
+#include "plan/shard.h"
 
 namespace trainctl {
 
@@ -24,6 +26,7 @@ double seconds_since(Clock::time_point start) {
 
 template <class T>
 void fill(const Tensor& to, const std::vector<T>& from) {
+  if (to.empty()) return;  // this stage has no use for it
   assert(to.numel() == static_cast<std::int64_t>(from.size()));
   std::memcpy(to.as<T>(), from.data(), static_cast<std::size_t>(to.bytes()));
 }
@@ -48,31 +51,80 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   return context;
 }
 
+bool has_row(const StagePlan& stage, const std::string& name) {
+  return std::any_of(stage.activations.begin(), stage.activations.end(),
+                     [&](const ActivationSpec& row) { return row.name == name; });
+}
+
+std::vector<int> every_rank(const World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// The stretches of the gradient buffer that `rank` adds to the norm: of all ranks with the same
+/// shard of a parameter one counts it. Replicas do so each for themselves.
+std::vector<Tensor> counted_gradients(const Plan& plan, const ParamStore& store,
+                                      std::int64_t rank) {
+  const StagePlan& stage = plan.stage_of(rank);
+  std::vector<int> order(stage.parameters.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return stage.flat.offset[static_cast<std::size_t>(a)] <
+           stage.flat.offset[static_cast<std::size_t>(b)];
+  });
+  std::vector<Tensor> stretches;
+  std::int64_t begin = 0;
+  bool counting = false;
+  for (std::size_t i = 0; i <= order.size(); ++i) {
+    const bool end = i == order.size();
+    const auto index = end ? 0 : static_cast<std::size_t>(order[i]);
+    const bool counts = !end && counts_over_tensor_ranks(stage.parameters[index], plan.mesh, rank);
+    if (counts == counting) continue;
+    const std::int64_t at = end ? stage.flat.length : stage.flat.offset[index];
+    if (counting) stretches.push_back(store.gradients().slice(begin, at));
+    begin = at;
+    counting = counts;
+  }
+  return stretches;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
     : input_(input),
       plan_(input.plan),
+      rows_(plan_.stage_of(world.rank())),
       world_(world),
       compute_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-      buffers_(DeviceKind::cpu, plan_),
+      buffers_(DeviceKind::cpu, plan_, rows_),
       ops_(context_of(plan_, compute_, buffers_)),
-      store_(DeviceKind::cpu, plan_, optimizer_states(input.optimizer), true),
+      store_(DeviceKind::cpu, rows_,
+             {.compute = plan_.compute, .states = optimizer_states(input.optimizer)}),
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
+      everyone_(world.group("everyone", every_rank(world))),
       dp_(world.group("dp", plan_.mesh.group(world.rank(), Axis::dp))),
-      grad_sync_(*dp_, store_, static_cast<int>(plan_.flat.buckets.size()), DeviceKind::cpu) {
+      tp_(world.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
+      model_(world.group("model", plan_.mesh.group(world.rank(), {Axis::tp, Axis::pp}))),
+      grad_sync_(plan_, store_, world, DeviceKind::cpu),
+      counted_(counted_gradients(plan_, store_, world.rank())) {
   state_->seed = input_.train.seed;
   stage_ = make_decoder_stage(
       {.model = plan_.model,
+       .units = rows_.units,
        .micro_batch_size = plan_.micro_batch_size,
-       .slots = plan_.slots,
+       .slots = rows_.slots,
+       .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant},
+       .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
        .weights = [this](const std::string& name) { return store_.weight(name); },
        .activations = [this](int slot,
                              const std::string& name) { return buffers_.at(slot, name); }});
-  for (int slot = 0; slot < plan_.slots; ++slot) passes_.push_back(make_pass(slot));
-  shared_.resize(static_cast<std::size_t>(dp_->size()));
+  for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
+  shared_.resize(static_cast<std::size_t>(world.size()));
+  squares_.resize(static_cast<std::size_t>(model_->size()));
+  owns_batch_ = tp_->rank() == 0;
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
             .compute = &compute_,
@@ -82,23 +134,39 @@ Engine::Engine(const EngineInput& input, World& world)
                 [this](int microbatch, int slot) {
                   load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
                 },
-            .step = [this] { optimizer_step(); }};
+            .step = [this] { optimizer_step(); },
+            .before_reduce = input_.hooks.grad_sync};
 }
 
 Engine::~Engine() = default;
 
-void Engine::initialise() { store_.initialise(ops_, input_.train.seed); }
+void Engine::initialise() { store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank()); }
 
 Pass Engine::make_pass(int slot) const {
-  const auto row = [&](const char* name) { return buffers_.at(slot, name); };
+  // Later stages have no tokens, all but the last no labels.
+  const auto row = [&](const std::string& name) {
+    return has_row(rows_, "batch." + name) ? buffers_.at(slot, "batch." + name) : Tensor{};
+  };
+  const std::int64_t parts = plan_.sequence_parallel ? tp_->size() : 1;
+  const auto own = [&](const Tensor& x) {  // this rank's rows of the residual stream
+    const std::int64_t rows = x.numel() / parts;
+    return parts == 1 ? x : x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
+  };
+  const BatchTensors all{.tokens = row("tokens"),
+                         .labels = row("labels"),
+                         .position = row("position"),
+                         .document = input_.separate_documents ? row("document") : Tensor{},
+                         .global_token = row("global_token"),
+                         .loss_weight = row("loss_weight")};
   return {.ops = &ops_,
           .state = state_.get(),
-          .batch = {.tokens = row("batch.tokens"),
-                    .labels = row("batch.labels"),
-                    .position = row("batch.position"),
-                    .document = input_.separate_documents ? row("batch.document") : Tensor{},
-                    .global_token = row("batch.global_token"),
-                    .loss_weight = row("batch.loss_weight")},
+          .batch = all,
+          .stream = {.tokens = own(all.tokens),
+                     .labels = own(all.labels),
+                     .position = own(all.position),
+                     .document = {},
+                     .global_token = own(all.global_token),
+                     .loss_weight = own(all.loss_weight)},
           .training = true};
 }
 
@@ -107,20 +175,21 @@ void Engine::load_batch(const Batch& batch, int slot) {
   fill(to.tokens, batch.tokens);
   fill(to.labels, batch.labels);
   fill(to.position, batch.position);
-  if (!to.document.empty()) fill(to.document, batch.document);
+  fill(to.document, batch.document);
   fill(to.global_token, batch.global_token);
   fill(to.loss_weight, batch.loss_weight);
 }
 
 const std::vector<Engine::Pair>& Engine::share(Pair mine) {
-  gather_values(*dp_, mine, {shared_.front().data(), 2 * shared_.size()}, compute_);
+  gather_values(*everyone_, mine, {shared_.front().data(), 2 * shared_.size()}, compute_);
   return shared_;
 }
 
 StepReport Engine::train_step(const std::vector<Batch>& batches) {
   const auto start = Clock::now();
+  started_ = start;
   begin_step(batches);
-  execute(plan_.actions, plan_.slots, parts_);
+  execute(rows_.actions, rows_.slots, parts_);
   return finish_step(seconds_since(start));
 }
 
@@ -130,7 +199,7 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   weight_sum_ = static_cast<double>(plan_.tokens_per_step());
   if (input_.count_loss_weights) {
     double mine = 0;
-    for (const Batch& batch : batches) mine += batch.weight_sum;
+    for (const Batch& batch : batches) mine += owns_batch_ ? batch.weight_sum : 0;
     weight_sum_ = 0;
     for (const Pair& other : share({mine, 0})) weight_sum_ += other[0];
   }
@@ -148,14 +217,22 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
 }
 
 void Engine::optimizer_step() {
+  const auto start = Clock::now();
+  if (input_.hooks.timers) {
+    input_.hooks.timers("forward-backward",
+                        std::chrono::duration<double>(start - started_).count());
+  }
+  if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
   state_->square_sum = 0;
-  square_sum(ops_, {.x = store_.gradients(), .result = &state_->square_sum});
-  grad_norm_ = std::sqrt(state_->square_sum);
+  for (const Tensor& x : counted_) square_sum(ops_, {.x = x, .result = &state_->square_sum});
+  gather_values(*model_, {&state_->square_sum, 1}, squares_, compute_);
+  grad_norm_ = std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
   const double limit = input_.optimizer.clip_grad_norm;
   const double coefficient = limit > 0 ? limit / (grad_norm_ + 1e-6) : 1.0;
   state_->clip_coefficient = coefficient < 1.0 ? static_cast<float>(coefficient) : 1.0F;
   skipped_ = !std::isfinite(grad_norm_);  // the same on every rank: gradients are summed by now
   if (!skipped_) optimizer_.step(ops_);
+  if (input_.hooks.timers) input_.hooks.timers("optimizer", seconds_since(start));
 }
 
 StepReport Engine::finish_step(double seconds) {
@@ -187,8 +264,8 @@ StepReport Engine::finish_step(double seconds) {
 /// After the losses were shared.
 void Engine::throw_bad_step() const {
   const std::string step = "step " + std::to_string(completed_ + 1);
-  const int slot = static_cast<int>((plan_.microbatches - 1) % plan_.slots);
-  const auto self = static_cast<std::size_t>(dp_->rank());
+  const int slot = static_cast<int>((plan_.microbatches - 1) % rows_.slots);
+  const auto self = static_cast<std::size_t>(world_.rank());
   std::size_t culprit = 0;
   while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
   const bool loss_is_bad = culprit < shared_.size();
@@ -196,7 +273,7 @@ void Engine::throw_bad_step() const {
     throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
                                         " is not finite; its own message names the tensor");
   }
-  const std::string tensor = first_bad_tensor(plan_, store_, buffers_, slot);
+  const std::string tensor = first_bad_tensor(rows_, store_, buffers_, slot);
   throw Error(ExitCode::diverged,
               step + ", rank " + std::to_string(world_.rank()) + ": the " +
                   (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
@@ -220,7 +297,7 @@ double Engine::evaluate(const Dataset& data, const BatchRule& rule, std::int64_t
     state_->loss_sum = 0;
     stage_->forward(pass, 0, 0, plan_.units());
     mine[0] += state_->loss_sum;
-    mine[1] += batch.weight_sum;
+    mine[1] += owns_batch_ ? batch.weight_sum : 0;
   }
   Pair all{};
   for (const Pair& other : share(mine)) all = {all[0] + other[0], all[1] + other[1]};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "data/batch.h"
 #include "engine/buffers.h"
 #include "engine/executor.h"
+#include "engine/hooks.h"
 #include "engine/optimizer.h"
 #include "engine/param_store.h"
 #include "engine/report.h"
@@ -31,6 +33,7 @@ struct EngineInput {
   bool separate_documents = false;     // attention stays within a document
   bool count_loss_weights = false;     // sum the weights over the ranks; else every token counts 1
   std::function<bool()> wants_stop{};  // asked on each rank as a step ends; one is enough for all
+  Hooks hooks{};
 };
 
 class Engine {
@@ -73,6 +76,7 @@ class Engine {
 
   EngineInput input_;
   const Plan& plan_;
+  const StagePlan& rows_;  // of this rank's stage
   World& world_;
   Stream compute_;
   Buffers buffers_;
@@ -80,16 +84,23 @@ class Engine {
   ParamStore store_;
   std::unique_ptr<StepState> state_;
   Optimizer optimizer_;
+  std::unique_ptr<Group> everyone_;
   std::unique_ptr<Group> dp_;
+  std::unique_ptr<Group> tp_;     // of the layers, on the compute stream
+  std::unique_ptr<Group> model_;  // the ranks that hold one copy of the model: tp and pp
   GradSync grad_sync_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
-  std::vector<Pass> passes_;  // by slot
-  std::vector<Pair> shared_;  // by rank
+  std::vector<Pass> passes_;     // by slot
+  std::vector<Pair> shared_;     // by rank
+  std::vector<Tensor> counted_;  // gradients that this rank adds to the norm
+  std::vector<double> squares_;  // by rank of model_
+  bool owns_batch_ = false;      // of the ranks with the same data, the one that counts it
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
   double weight_sum_ = 0;  // of the running step, all ranks
   double grad_norm_ = 0;
+  std::chrono::steady_clock::time_point started_;  // of the running step
   bool skipped_ = false;
 };
 

@@ -15,10 +15,13 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
       return parts.stage->backward_input(pass(), slot, action.begin, action.end);
     case ActionKind::backward_weight:
       return parts.stage->backward_weight(pass(), slot, action.begin, action.end);
-    case ActionKind::reduce: return parts.grad_sync->reduce(action.bucket, *parts.compute);
+    case ActionKind::reduce:
+      if (parts.before_reduce) parts.before_reduce(action.bucket);
+      return parts.grad_sync->reduce(action.bucket, *parts.compute);
     case ActionKind::wait_reduce:
       return parts.grad_sync->wait(action.bucket, *parts.compute, parts.deadline_seconds);
     case ActionKind::step: return parts.step();
+    case ActionKind::reduce_embedding:
     case ActionKind::send_forward:
     case ActionKind::receive_forward:
     case ActionKind::send_backward:

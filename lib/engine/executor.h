@@ -22,6 +22,7 @@ struct ExecutorParts {
   std::span<const Pass> passes;
   std::function<void(int microbatch, int slot)> fetch;
   std::function<void()> step;
+  std::function<void(int bucket)> before_reduce;  // may be empty
 };
 
 /// `slots`: micro-batch m lives in slot m % slots.

@@ -48,8 +48,9 @@ class Model {
  public:
   Model(const std::filesystem::path& directory, const Plan& plan)
       : stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers_(DeviceKind::cpu, plan),
-        store_(DeviceKind::cpu, plan, 0, false) {
+        buffers_(DeviceKind::cpu, plan, plan.stages.front()),
+        store_(DeviceKind::cpu, plan.stages.front(),
+               {.compute = plan.compute, .states = 0, .training = false}) {
     set_thread_count(plan.threads_per_rank);
     ops_ = buffers_.context(stream_);
     import_model(directory, plan.model,

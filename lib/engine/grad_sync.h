@@ -1,31 +1,48 @@
-// Sums gradient buckets over data-parallel ranks on a communication stream while the backward still
-// runs.
+// Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
+// while the backward still runs: first, packed, those parameters whose gradient is partial over
+// tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas.
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/world.h"
+#include "device/slab.h"
 #include "engine/param_store.h"
 
 namespace trainctl {
 
 class GradSync {
  public:
-  /// `group` and the memory of `store` must outlive this.
-  GradSync(Group& group, const ParamStore& store, int buckets, DeviceKind device);
+  /// Collective: forms its own groups, which only its stream uses. The memory of `store` must
+  /// outlive this.
+  GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device);
 
   /// Starts the sum of one bucket after everything that `compute` holds so far.
   void reduce(int bucket, Stream& compute);
   /// `compute` continues after the bucket's sum.
   void wait(int bucket, Stream& compute, double deadline_seconds);
-  Stream& stream() { return stream_; }
 
  private:
+  /// Gradients of a bucket that are summed over `group` through one packed buffer.
+  struct Packed {
+    Group* group = nullptr;
+    std::vector<Tensor> gradients;
+    std::vector<Tensor> places;  // in the packed buffer
+    Tensor all;
+  };
   struct Pending {
     Tensor gradients;
+    std::vector<Packed> partial;
     Event done;
   };
-  Group& group_;
+  Packed pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
+              bool copies) const;
+
+  std::unique_ptr<Group> replicas_;
+  std::unique_ptr<Group> tp_;
+  std::unique_ptr<Group> copies_;  // tensor-parallel ranks that hold the same k and v
+  Slab packed_;
   Stream stream_;
   std::vector<Pending> buckets_;
 };

@@ -15,16 +15,22 @@ namespace trainctl {
 
 class ParamStore {
  public:
-  /// `states`: fp32 optimizer values per parameter (0 to 2). With `training` false there are no
-  /// gradients.
-  ParamStore(DeviceKind device, const Plan& plan, int states, bool training);
+  struct Contents {
+    DType compute = DType::f32;
+    int states = 0;        // fp32 optimizer values per parameter (0 to 2)
+    bool training = true;  // false: no gradients
+  };
+  /// What the ranks of `stage` hold; it must outlive the store.
+  ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
 
-  /// Fills every parameter from (seed, its name, element index).
-  void initialise(const OpContext& context, std::uint64_t seed);
+  /// Fills every shard from (seed, the parameter's name, the element's index in the whole): the
+  /// same numbers for every mesh.
+  void initialise(const OpContext& context, std::uint64_t seed, const Mesh& mesh,
+                  std::int64_t rank);
   /// Rounds the masters to the compute copy; nothing to do in fp32.
   void refresh_compute(const OpContext& context) const;
 
-  const std::vector<ParamSpec>& table() const { return plan_.parameters; }
+  const std::vector<ParamSpec>& table() const { return stage_.parameters; }
   Weight weight(const std::string& name) const;
   Tensor master(int parameter) const { return piece("parameters", parameter); }
   Tensor gradient(int parameter) const { return piece("gradients", parameter); }
@@ -39,8 +45,8 @@ class ParamStore {
  private:
   Tensor piece(const std::string& buffer, int parameter) const;
 
-  const Plan& plan_;
-  bool training_;
+  const StagePlan& stage_;
+  Contents contents_;
   Slab slab_;
   std::unordered_map<std::string, int> index_;
 };

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "comm/world.h"
 #include "config/read.h"
+#include "config/standing.h"
 #include "engine/ceiling.h"
 #include "engine/corpus.h"
 #include "engine/engine.h"
@@ -22,6 +23,7 @@
 #include "engine/progress.h"
 #include "engine/run_dir.h"
 #include "engine/signals.h"
+#include "formats/print.h"
 
 namespace trainctl {
 
@@ -44,6 +46,7 @@ Prepared prepare(const TrainRequest& request, World& world) {
       .ranks_per_host = world.local_size(),
       .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
   prepared.plan = make_plan(prepared.read.config, site, prepared.read.sources, diagnostics);
+  check_standing(prepared.read.config, prepared.read.sources, Severity::error, diagnostics);
   prepared.valid = !diagnostics.has_errors();
   return prepared;
 }
@@ -135,7 +138,7 @@ class Run {
       try {
         prepare_run_dir(directory_, config_.output.overwrite);
         write_whole_file(directory_ / "config.yaml", dump_config(config_, &prepared_.read.sources));
-        write_whole_file(directory_ / "plan.json", print_json(plan_, -1));
+        write_whole_file(directory_ / "plan.json", print_json({.plan = plan_, .config = &config_}));
       } catch (const Error& error) {
         failure = error;
       }
@@ -168,12 +171,12 @@ class Run {
   }
 
   void announce() const {
-    log_info(format_count(static_cast<double>(plan_.flat.length)) + " parameters, " +
-             std::to_string(world_.size()) + " rank(s) x " +
-             std::to_string(plan_.threads_per_rank) + " thread(s), " +
-             format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
-             std::string(name_of(plan_.compute)) + ", about " + format_bytes(plan_.memory.total()) +
-             " per rank; writing to " + directory_.string());
+    log_info(
+        format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
+        std::to_string(world_.size()) + " rank(s) x " + std::to_string(plan_.threads_per_rank) +
+        " thread(s), " + format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
+        std::string(name_of(plan_.compute)) + ", about " +
+        format_bytes(plan_.most_memory().total()) + " per rank; writing to " + directory_.string());
   }
 
   void save() {
@@ -189,7 +192,7 @@ class Run {
   void tell_memory() const {
     const std::int64_t peak = peak_resident_bytes();
     if (peak == 0) return;
-    const MemoryEstimate& memory = plan_.memory;
+    const MemoryEstimate& memory = plan_.most_memory();
     const std::int64_t planned =
         ranks_in_process_ * (memory.total() - memory.runtime) + memory.runtime;
     log_info("memory: " + format_bytes(peak) + " at most, planned " + format_bytes(planned));

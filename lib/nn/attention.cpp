@@ -12,8 +12,7 @@ Tensor by_head(const Tensor& x, std::int64_t head_dim) {
 }
 
 Tensor by_query(const Attention::Saved& saved) {
-  return saved.logsumexp.view(
-      {saved.shape.sequences, saved.shape.heads, saved.shape.query_length});
+  return saved.logsumexp.view({saved.shape.sequences, saved.shape.heads, saved.shape.query_length});
 }
 
 }  // namespace
@@ -22,16 +21,17 @@ AttentionDropout Attention::dropout_of(const Pass& pass) const {
   if (!pass.training || dropout == 0) return {};
   return {.key = {.state = pass.state, .site = dropout_site, .probability = dropout},
           .global_token = pass.batch.global_token,
-          .first_head = 0,
+          .first_head = first_head,
           .heads_total = heads,
           .seq_length = seq_length};
 }
 
 void Attention::forward(const Pass& pass, const Saved& saved) const {
   const std::int64_t head_dim = saved.shape.head_dim;
-  q.forward(pass, saved.x, saved.q_raw);
-  k.forward(pass, saved.x, saved.k_raw);
-  v.forward(pass, saved.x, saved.v);
+  enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
+  q.forward(pass, saved.all_x, saved.q_raw);
+  k.forward(pass, saved.all_x, saved.k_raw);
+  v.forward(pass, saved.all_x, saved.v);
   if (!q_norm.empty()) {
     q_norm.forward(pass,
                    {by_head(saved.q_raw, head_dim), by_head(saved.q, head_dim), {}, saved.q_rstd});
@@ -52,12 +52,15 @@ void Attention::forward(const Pass& pass, const Saved& saved) const {
                                 .dropout = dropout_of(pass),
                                 .out = saved.context,
                                 .logsumexp = by_query(saved)});
-  out.forward(pass, saved.context, saved.y);
+  out.forward(pass, saved.context, saved.partial);  // -> [T, H], still to be summed
+  leave.forward(pass, saved.partial, saved.y);      // -> [S, H]
 }
 
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const std::int64_t head_dim = saved.shape.head_dim;
-  out.backward_input(pass, g.dy, g.d_context);
+  out.backward_bias(pass, g.dy);
+  leave.backward(pass, g.dy, g.all_dy);
+  out.backward_input(pass, g.all_dy, g.d_context);
   attention_backward(*pass.ops, {.shape = saved.shape,
                                  .q = saved.q,
                                  .k = saved.keys,
@@ -85,31 +88,40 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
     q_norm.backward(pass, {by_head(saved.q_raw, head_dim), {}, {}, saved.q_rstd}, dq, {}, dq);
     k_norm.backward(pass, {by_head(saved.k_raw, head_dim), {}, {}, saved.k_rstd}, dk, {}, dk);
   }
-  q.backward_input(pass, g.dq, g.dx);
-  k.backward_input(pass, g.dk, g.dx, true);
-  v.backward_input(pass, g.dv, g.dx, true);
+  q.backward_bias(pass, g.dq);
+  k.backward_bias(pass, g.dk);
+  v.backward_bias(pass, g.dv);
+  q.backward_input(pass, g.dq, g.partial_dx);
+  k.backward_input(pass, g.dk, g.partial_dx, true);
+  v.backward_input(pass, g.dv, g.partial_dx, true);
+  enter.backward(pass, g.partial_dx, g.dx);
 }
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  out.backward_weight(pass, g.dy, saved.context);
-  q.backward_weight(pass, g.dq, saved.x);
-  k.backward_weight(pass, g.dk, saved.x);
-  v.backward_weight(pass, g.dv, saved.x);
+  out.backward_weight(pass, g.all_dy, saved.context);
+  enter.forward(pass, saved.x, saved.all_x);
+  q.backward_weight(pass, g.dq, saved.all_x);
+  k.backward_weight(pass, g.dk, saved.all_x);
+  v.backward_weight(pass, g.dv, saved.all_x);
 }
 
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
-                         const std::string& name, const Tensor& rope_table) {
+                         const std::string& name, const Tensor& rope_table,
+                         const TensorParallel& tp) {
   Attention layer;
   layer.q = make_linear(weights, name + ".q", model.qkv_bias);
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
   layer.v = make_linear(weights, name + ".v", model.qkv_bias);
-  layer.out = make_linear(weights, name + ".out", model.linear_bias);
+  layer.out = make_row_linear(weights, name + ".out", model.linear_bias, tp);
+  layer.enter = tp.enter();
+  layer.leave = tp.leave();
   if (model.qk_norm) {
     layer.q_norm = make_norm(weights, name + ".q_norm", false, model.norm_epsilon);
     layer.k_norm = make_norm(weights, name + ".k_norm", false, model.norm_epsilon);
   }
   layer.rope_table = rope_table;
   layer.dropout = static_cast<float>(model.attention_dropout);
+  layer.first_head = tp.group->rank() * (model.heads / tp.group->size());
   layer.heads = model.heads;
   layer.seq_length = model.seq_length;
   return layer;

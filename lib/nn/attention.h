@@ -4,6 +4,7 @@
 
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/reshard.h"
 #include "ops/attention.h"
 #include "plan/model.h"
 
@@ -11,30 +12,38 @@ namespace trainctl {
 
 struct Attention {
   Linear q, k, v, out;
+  Reshard enter, leave;
   Norm q_norm, k_norm;  // empty without q/k norm
   Tensor rope_table;    // [positions, head_dim] fp32; empty without RoPE
   float dropout = 0;    // of the probabilities
   std::int64_t dropout_site = 0;
-  std::int64_t heads = 0;
+  std::int64_t first_head = 0;  // of this rank
+  std::int64_t heads = 0;       // of all ranks
   std::int64_t seq_length = 0;  // for dropout's element index
 
-  /// T new tokens, K visible keys (T in training).
+  /// T new tokens (S of them in this rank's part of the residual stream), K visible keys (T in
+  /// training), heads and features of this rank. Where the stream is not split by token, S is T,
+  /// `all_x` is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
   struct Saved {
     AttentionShape shape;
-    Tensor x;               // [T, hidden]
+    Tensor x;               // [S, hidden]
+    Tensor all_x;           // [T, hidden] temporary
     Tensor q_raw, k_raw;    // [T, features] before the q/k norm; as q and k without one
     Tensor q_rstd, k_rstd;  // [T * heads], [T * kv_heads] fp32
     Tensor q, k, v;         // [T, features] as attention reads them
     Tensor keys, values;    // [K, features]: k and v in training, the cache in decoding
     Tensor context;         // [T, heads * head_dim]
     Tensor logsumexp;       // [T * heads] fp32
-    Tensor y;               // [T, hidden]
+    Tensor partial;         // [T, hidden] temporary
+    Tensor y;               // [S, hidden]
   };
   struct Gradients {
-    Tensor dy;         // [T, hidden]
+    Tensor dy;         // [S, hidden]
+    Tensor all_dy;     // [T, hidden]
     Tensor d_context;  // [T, heads * head_dim]
     Tensor dq, dk, dv;
-    Tensor dx;  // [T, hidden]
+    Tensor partial_dx;  // [T, hidden] temporary
+    Tensor dx;          // [S, hidden]
   };
 
   void forward(const Pass& pass, const Saved& saved) const;
@@ -47,6 +56,7 @@ struct Attention {
 
 /// `name` is "layers.N.attention".
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
-                         const std::string& name, const Tensor& rope_table);
+                         const std::string& name, const Tensor& rope_table,
+                         const TensorParallel& tp);
 
 }  // namespace trainctl

@@ -38,7 +38,7 @@ void Block<Mlp>::drop(const Pass& pass, const Tensor& branch, std::int64_t site)
   if (!pass.training || dropout == 0) return;
   trainctl::dropout(*pass.ops,
                     {.x = branch,
-                     .global_token = pass.batch.global_token,
+                     .global_token = pass.stream.global_token,
                      .first_feature = 0,
                      .features = branch.columns(),
                      .key = {.state = pass.state, .site = site, .probability = dropout}});
@@ -54,17 +54,17 @@ void Block<Mlp>::branch_gradient(const Pass& pass, const Tensor& dy, const Tenso
 
 template <class Mlp>
 Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
-                      const Tensor& rope_table) {
+                      const Tensor& rope_table, const TensorParallel& tp) {
   const std::string name = "layers." + std::to_string(index);
   const bool norm_bias = model.family == Family::gpt2;
   Block<Mlp> block;
   block.norm1 = make_norm(weights, name + ".norm1", norm_bias, model.norm_epsilon);
   block.norm2 = make_norm(weights, name + ".norm2", norm_bias, model.norm_epsilon);
-  block.attention = make_attention(weights, model, name + ".attention", rope_table);
+  block.attention = make_attention(weights, model, name + ".attention", rope_table, tp);
   if constexpr (std::is_same_v<Mlp, GeluMlp>) {
-    block.mlp = make_gelu_mlp(weights, model, name + ".mlp");
+    block.mlp = make_gelu_mlp(weights, model, name + ".mlp", tp);
   } else {
-    block.mlp = make_swiglu_mlp(weights, model, name + ".mlp");
+    block.mlp = make_swiglu_mlp(weights, model, name + ".mlp", tp);
   }
   block.dropout = static_cast<float>(model.hidden_dropout);
   block.attention.dropout_site = 1 + 3 * index;
@@ -77,8 +77,8 @@ static_assert(Layer<Block<GeluMlp>> && Layer<Block<SwigluMlp>>);
 template struct Block<GeluMlp>;
 template struct Block<SwigluMlp>;
 template Block<GeluMlp> make_block(const WeightSource&, const ModelShape&, std::int64_t,
-                                   const Tensor&);
+                                   const Tensor&, const TensorParallel&);
 template Block<SwigluMlp> make_block(const WeightSource&, const ModelShape&, std::int64_t,
-                                     const Tensor&);
+                                     const Tensor&, const TensorParallel&);
 
 }  // namespace trainctl

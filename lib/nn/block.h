@@ -7,7 +7,7 @@
 
 namespace trainctl {
 
-/// T tokens, H hidden.
+/// T tokens of this rank's part of the residual stream, H hidden.
 struct BlockSaved {
   Tensor x;           // [T, H] the block's input
   Norm::Saved norm1;  // of x
@@ -52,7 +52,7 @@ struct Block {
 /// Layer `index` of the model. Dropout sites: 0 is the embedding's, then three per layer.
 template <class Mlp>
 Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
-                      const Tensor& rope_table);
+                      const Tensor& rope_table, const TensorParallel& tp);
 
 extern template struct Block<GeluMlp>;
 extern template struct Block<SwigluMlp>;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "comm/self_group.h"
 #include "nn/embedding.h"
 #include "nn/stage.h"
 #include "ops/cast.h"
@@ -32,9 +33,12 @@ ModelShape chunked(ModelShape model) {
 }
 
 std::vector<SlabRow> work_rows(const DecoderInput& input) {
+  const ModelShape model = chunked(input.model);
+  const Mesh alone;
   std::vector<SlabRow> rows;
   for (const ActivationSpec& spec :
-       make_activations(chunked(input.model), Mesh{}, 1, input.compute)) {
+       make_activations({.model = model, .mesh = alone, .compute = input.compute},
+                        {{0, static_cast<int>(model.layers) + 2}})) {
     if (spec.name.starts_with("head.") && spec.lifetime == Lifetime::transient) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
@@ -46,14 +50,16 @@ class DecoderOf final : public Decoder {
  public:
   explicit DecoderOf(const DecoderInput& input)
       : model_(input.model),
-        embedding_(make_embedding(input.weights, input.model)),
+        alone_(self_group("decoder")),
+        embedding_(make_embedding(input.weights, input.model, {alone_.get()}, false)),
         final_norm_(make_norm(input.weights, "final_norm", input.model.family == Family::gpt2,
                               input.model.norm_epsilon)),
-        head_(make_vocab_head(input.weights, input.model)),
+        head_(make_vocab_head(input.weights, input.model, {alone_.get()}, false, *alone_)),
         cache_(DeviceKind::cpu, cache_rows(input)),
         work_(DeviceKind::cpu, work_rows(input)) {
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
-      blocks_.push_back(make_block<Mlp>(input.weights, model_, layer, input.rope_table));
+      blocks_.push_back(
+          make_block<Mlp>(input.weights, model_, layer, input.rope_table, {alone_.get()}));
     }
   }
 
@@ -83,6 +89,8 @@ class DecoderOf final : public Decoder {
   BlockSaved block_saved(std::int64_t layer, std::int64_t tokens) const {
     StageInput place;
     place.model = model_;
+    place.units = {{0, static_cast<int>(model_.layers) + 2}};
+    place.tp = {alone_.get()};
     place.activations = [&](int, const std::string& name) { return row(name, tokens); };
     BlockSaved saved = place_block(place, 0, layer);
     const std::string index = std::to_string(layer);
@@ -108,16 +116,16 @@ class DecoderOf final : public Decoder {
     for (std::int64_t i = 0; i < count; ++i) {
       position.as<std::int32_t>()[i] = static_cast<std::int32_t>(seen_ + i);
     }
-    const Pass pass{.ops = &ops,
-                    .state = nullptr,
-                    .batch = {.tokens = ids,
-                              .labels = {},
-                              .position = position,
-                              .document = {},
-                              .global_token = {},
-                              .loss_weight = {}},
-                    .training = false};
-    embedding_.forward(pass, row("layers.0.input", count));
+    const BatchTensors batch{.tokens = ids,
+                             .labels = {},
+                             .position = position,
+                             .document = {},
+                             .global_token = {},
+                             .loss_weight = {}};
+    const Pass pass{
+        .ops = &ops, .state = nullptr, .batch = batch, .stream = batch, .training = false};
+    const Tensor embedded = row("layers.0.input", count);
+    embedding_.forward(pass, {embedded, embedded});
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
       blocks_[static_cast<std::size_t>(layer)].forward(pass, block_saved(layer, count));
     }
@@ -131,6 +139,7 @@ class DecoderOf final : public Decoder {
   }
 
   ModelShape model_;
+  std::unique_ptr<Group> alone_;
   Embedding embedding_;
   std::vector<Block<Mlp>> blocks_;
   Norm final_norm_;

@@ -13,7 +13,7 @@ void drop(const Embedding& layer, const Pass& pass, const Tensor& x) {
   if (!pass.training || layer.dropout == 0) return;
   dropout(*pass.ops,
           {.x = x,
-           .global_token = pass.batch.global_token,
+           .global_token = pass.stream.global_token,
            .first_feature = 0,
            .features = x.columns(),
            .key = {.state = pass.state, .site = embedding_site, .probability = layer.dropout}});
@@ -21,28 +21,43 @@ void drop(const Embedding& layer, const Pass& pass, const Tensor& x) {
 
 }  // namespace
 
-void Embedding::forward(const Pass& pass, const Tensor& y) const {
-  embedding_forward(*pass.ops, {.tokens = pass.batch.tokens,
+void Embedding::forward(const Pass& pass, const Saved& saved) const {
+  embedding_forward(*pass.ops, {.indices = split ? pass.batch.tokens : pass.stream.tokens,
                                 .table = token.value,
-                                .position = position.empty() ? Tensor{} : pass.batch.position,
-                                .position_table = position.value,
-                                .y = y});
-  drop(*this, pass, y);
+                                .first_row = first_row,
+                                .y = saved.all_y});
+  leave.forward(pass, saved.all_y, saved.y);
+  if (!position.empty()) {
+    embedding_forward(*pass.ops, {.indices = pass.stream.position,
+                                  .table = position.value,
+                                  .y = saved.y,
+                                  .accumulate = true});
+  }
+  drop(*this, pass, saved.y);
 }
 
-void Embedding::backward(const Pass& pass, const Tensor& dy) const {
+void Embedding::backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const {
   drop(*this, pass, dy);
-  embedding_backward(*pass.ops, {.tokens = pass.batch.tokens,
-                                 .position = position.empty() ? Tensor{} : pass.batch.position,
-                                 .dy = dy,
-                                 .dtable = token.gradient,
-                                 .dposition_table = position.gradient});
+  if (!position.empty()) {
+    embedding_backward(*pass.ops,
+                       {.indices = pass.stream.position, .dy = dy, .dtable = position.gradient});
+  }
+  leave.backward(pass, dy, all_dy);
+  embedding_backward(*pass.ops, {.indices = split ? pass.batch.tokens : pass.stream.tokens,
+                                 .first_row = first_row,
+                                 .dy = all_dy,
+                                 .dtable = token.gradient});
 }
 
-Embedding make_embedding(const WeightSource& weights, const ModelShape& model) {
+Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
+                         const TensorParallel& tp, bool split_vocabulary) {
   Embedding layer;
   layer.token = weights("embedding.token.weight");
   if (model.family == Family::gpt2) layer.position = weights("embedding.position.weight");
+  layer.first_row = split_vocabulary ? tp.group->rank() * layer.token.value.rows() : 0;
+  layer.split = split_vocabulary;
+  layer.leave = tp.leave();
+  if (!split_vocabulary) layer.leave.from = tp.stream;
   layer.dropout = static_cast<float>(model.embedding_dropout);
   return layer;
 }

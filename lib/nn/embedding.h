@@ -1,23 +1,36 @@
-// Token embedding plus, in GPT-2, position embedding; then dropout.
+// Token embedding, plus learned positions in gpt2, plus dropout. A table split over tensor-parallel
+// ranks gives partial rows that are summed; of a whole one each rank looks up the rows of its part
+// of the residual stream.
 #pragma once
 
-#include "nn/pass.h"
+#include "nn/reshard.h"
 #include "nn/weight.h"
 #include "plan/model.h"
 
 namespace trainctl {
 
 struct Embedding {
-  Weight token;     // [padded_vocab, hidden]
-  Weight position;  // [positions, hidden] or empty
+  Weight token;     // [rows, hidden]: the vocabulary, or this rank's part of it
+  Weight position;  // [positions, hidden]; empty with RoPE
+  std::int64_t first_row = 0;
+  bool split = false;  // the vocabulary is split
+  Reshard leave;       // from what the table gives to the residual stream
   float dropout = 0;
 
-  /// y [tokens, hidden], overwritten.
-  void forward(const Pass& pass, const Tensor& y) const;
-  /// Adds the tables' gradients; dy is used up.
-  void backward(const Pass& pass, const Tensor& dy) const;
+  /// S rows of the residual stream, T tokens.
+  struct Saved {
+    Tensor all_y;  // [T, hidden] temporary of a split vocabulary; y where nothing is gathered
+    Tensor y;      // [S, hidden]
+  };
+
+  /// y, overwritten.
+  void forward(const Pass& pass, const Saved& saved) const;
+  /// Adds to the tables' gradients; dy [S, hidden] is masked in place with dropout; all_dy [T,
+  /// hidden] is temporary, and dy where nothing is gathered.
+  void backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
 };
 
-Embedding make_embedding(const WeightSource& weights, const ModelShape& model);
+Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
+                         const TensorParallel& tp, bool split_vocabulary);
 
 }  // namespace trainctl

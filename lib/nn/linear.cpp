@@ -6,13 +6,20 @@
 namespace trainctl {
 
 void Linear::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
-  matmul(*pass.ops, {.a = x, .b = weight.value, .c = y, .bias = bias.value, .transpose_b = true});
+  matmul(*pass.ops, {.a = x,
+                     .b = weight.value,
+                     .c = y,
+                     .bias = adds_bias ? bias.value : Tensor{},
+                     .transpose_b = true});
 }
 
 void Linear::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
                             bool accumulate) const {
-  if (!bias.empty()) bias_gradient(*pass.ops, {.dy = dy, .db = bias.gradient});
   matmul(*pass.ops, {.a = dy, .b = weight.value, .c = dx, .accumulate = accumulate});
+}
+
+void Linear::backward_bias(const Pass& pass, const Tensor& dy) const {
+  if (!bias.empty()) bias_gradient(*pass.ops, {.dy = dy, .db = bias.gradient});
 }
 
 void Linear::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {
@@ -22,6 +29,13 @@ void Linear::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x
 
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias) {
   return {weights(name + ".weight"), with_bias ? weights(name + ".bias") : Weight{}};
+}
+
+Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,
+                       const TensorParallel& tp) {
+  Linear layer = make_linear(weights, name, with_bias);
+  layer.adds_bias = tp.group->rank() == 0;
+  return layer;
 }
 
 }  // namespace trainctl

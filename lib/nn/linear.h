@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nn/pass.h"
+#include "nn/reshard.h"
 #include "nn/weight.h"
 
 namespace trainctl {
@@ -10,17 +11,24 @@ namespace trainctl {
 struct Linear {
   Weight weight;  // [out, in]
   Weight bias;    // [out] or empty
+  // Of ranks whose outputs are summed one adds the bias.
+  bool adds_bias = true;
 
   /// x [tokens, in] -> y [tokens, out], overwritten.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  /// dy [tokens, out] -> dx [tokens, in], overwritten or accumulated; adds the bias gradient.
+  /// dy [tokens, out] -> dx [tokens, in], overwritten or accumulated.
   void backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
                       bool accumulate = false) const;
+  /// Adds the sum of dy's rows to the bias gradient.
+  void backward_bias(const Pass& pass, const Tensor& dy) const;
   /// Adds dy^T x to the weight gradient.
   void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
 };
 
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias);
+/// The same for a layer whose outputs are summed over the ranks of `tp`: the first adds the bias.
+Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,
+                       const TensorParallel& tp);
 
 }  // namespace trainctl

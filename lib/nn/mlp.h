@@ -2,28 +2,36 @@
 #pragma once
 
 #include "nn/linear.h"
+#include "nn/reshard.h"
 #include "plan/model.h"
 
 namespace trainctl {
 
-/// T tokens, F features; `gate` and `dgate` are used by SwigluMlp only.
+/// T tokens (S of them in this rank's part of the residual stream), F features of this rank; `gate`
+/// and `dgate` are used by SwigluMlp only. Where the stream is not split by token, S is T, `all_x`
+/// is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
 struct MlpSaved {
-  Tensor x;         // [T, hidden]
+  Tensor x;         // [S, hidden]
+  Tensor all_x;     // [T, hidden] temporary
   Tensor gate, up;  // [T, F] before the activation
   Tensor act;       // [T, F] after it
-  Tensor y;         // [T, hidden]
+  Tensor partial;   // [T, hidden] temporary
+  Tensor y;         // [S, hidden]
 };
 
 struct MlpGradients {
-  Tensor dy;          // [T, hidden]
+  Tensor dy;          // [S, hidden]
+  Tensor all_dy;      // [T, hidden]
   Tensor dgate, dup;  // [T, F]
-  Tensor dx;          // [T, hidden]
+  Tensor partial_dx;  // [T, hidden] temporary
+  Tensor dx;          // [S, hidden]
 };
 
 struct GeluMlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
   Linear up, down;
+  Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
@@ -34,6 +42,7 @@ struct SwigluMlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
   Linear gate, up, down;
+  Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
@@ -41,9 +50,9 @@ struct SwigluMlp {
 };
 
 /// `name` is "layers.N.mlp".
-GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model,
-                      const std::string& name);
+GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
+                      const TensorParallel& tp);
 SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name);
+                          const std::string& name, const TensorParallel& tp);
 
 }  // namespace trainctl

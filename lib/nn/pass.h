@@ -19,6 +19,8 @@ struct Pass {
   const OpContext* ops = nullptr;
   StepState* state = nullptr;  // device memory
   BatchTensors batch;
+  BatchTensors stream;   // the part for this rank's rows of the residual stream: all of it unless
+                         // the stream is split by token
   bool training = true;  // false: no dropout, no gradients
 };
 

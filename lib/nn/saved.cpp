@@ -1,20 +1,64 @@
 #include "nn/saved.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace trainctl {
 
 namespace {
 
-AttentionShape attention_shape(const ModelShape& model, std::int64_t sequences) {
-  return {.sequences = sequences,
+bool by_token(const StageInput& input) { return input.tp.stream == Layout::tokens; }
+
+/// The same at the vocabulary: only a split one needs all tokens.
+Tensor vocabulary_tokens(const StageInput& input, const char* name, const Tensor& own) {
+  return by_token(input) && input.split_vocabulary ? input.activations(0, name) : own;
+}
+
+/// A tensor of all tokens that is needed for a moment: `own` where the stream is not split.
+Tensor all_tokens(const StageInput& input, const char* name, const Tensor& own) {
+  return by_token(input) ? input.activations(0, name) : own;
+}
+
+std::int64_t local_heads(const StageInput& input) {
+  return input.model.heads / input.tp.group->size();
+}
+
+std::int64_t local_kv_heads(const StageInput& input) {
+  return std::max<std::int64_t>(1, input.model.kv_heads / input.tp.group->size());
+}
+
+AttentionShape attention_shape(const StageInput& input) {
+  const ModelShape& model = input.model;
+  return {.sequences = input.micro_batch_size,
           .query_length = model.seq_length,
           .key_length = model.seq_length,
-          .heads = model.heads,
-          .kv_heads = model.kv_heads,
+          .heads = local_heads(input),
+          .kv_heads = local_kv_heads(input),
           .head_dim = model.head_dim,
           .query_offset = 0,
           .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))};
+}
+
+int chunk_of(const StageInput& input, int unit) {
+  int chunk = 0;
+  while (unit >= input.units[static_cast<std::size_t>(chunk)].end) ++chunk;
+  return chunk;
+}
+
+bool ends_chunk(const StageInput& input, int unit) {
+  return unit + 1 == input.units[static_cast<std::size_t>(chunk_of(input, unit))].end;
+}
+
+/// Where `unit` leaves its output: the next unit's input, or what is sent to the next stage.
+Tensor output_of(const StageInput& input, int slot, int unit) {
+  const auto last = static_cast<int>(input.model.layers);
+  if (ends_chunk(input, unit)) {
+    const std::string chunk = std::to_string(chunk_of(input, unit));
+    return input.activations(slot, "chunk." + chunk + ".output");
+  }
+  return input.activations(
+      slot, unit == last ? "head.input" : "layers." + std::to_string(unit) + ".input");
 }
 
 }  // namespace
@@ -29,8 +73,9 @@ BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
   saved.norm1 = {saved.x, row("norm1"), layernorm ? row("norm1.mean") : Tensor{},
                  row("norm1.rstd")};
   Attention::Saved& attention = saved.attention;
-  attention.shape = attention_shape(model, input.micro_batch_size);
+  attention.shape = attention_shape(input);
   attention.x = saved.norm1.y;
+  attention.all_x = all_tokens(input, "stream.gathered", attention.x);
   attention.q = row("attention.q");
   attention.k = row("attention.k");
   attention.v = row("attention.v");
@@ -45,56 +90,81 @@ BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
   attention.context = row("attention.context");
   attention.logsumexp = row("attention.logsumexp");
   attention.y = input.activations(slot, "branch");
+  attention.partial = all_tokens(input, "stream.partial", attention.y);
   saved.norm2 = {row("middle"), row("norm2"), layernorm ? row("norm2.mean") : Tensor{},
                  row("norm2.rstd")};
+  const Tensor branch = input.activations(slot, "branch");
   saved.mlp = {.x = saved.norm2.y,
+               .all_x = all_tokens(input, "stream.gathered", saved.norm2.y),
                .gate = layernorm ? Tensor{} : row("mlp.gate"),
                .up = row("mlp.up"),
                .act = row("mlp.act"),
-               .y = input.activations(slot, "branch")};
-  const bool last = layer + 1 == model.layers;
-  saved.y = input.activations(
-      slot, last ? "head.input" : "layers." + std::to_string(layer + 1) + ".input");
+               .partial = all_tokens(input, "stream.partial", branch),
+               .y = branch};
+  saved.y = output_of(input, slot, static_cast<int>(layer) + 1);
   return saved;
 }
 
 SlotSaved place_slot(const StageInput& input, int slot) {
   const auto row = [&](const std::string& name) { return input.activations(slot, name); };
-  SlotSaved saved;
-  saved.embedded = row("layers.0.input");
-  for (std::int64_t layer = 0; layer < input.model.layers; ++layer) {
-    saved.blocks.push_back(place_block(input, slot, layer));
-  }
+  const auto head = static_cast<int>(input.model.layers) + 1;
   const bool layernorm = input.model.family == Family::gpt2;
-  saved.final_norm = {row("head.input"), row("head.norm"),
-                      layernorm ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
-  saved.head = {.x = saved.final_norm.y,
-                .d_x = row("head.d_norm"),
-                .logits = row("head.logits"),
-                .row_max = row("head.row_max"),
-                .row_sum = row("head.row_sum"),
-                .target = row("head.target")};
+  SlotSaved saved;
+  for (const UnitRange& range : input.units) {
+    for (int unit = range.begin; unit < range.end; ++unit) {
+      if (unit == 0) {
+        saved.embedding.y = output_of(input, slot, 0);
+        saved.embedding.all_y = vocabulary_tokens(input, "stream.partial", saved.embedding.y);
+      } else if (unit < head) {
+        saved.blocks.push_back(place_block(input, slot, unit - 1));
+      } else {
+        saved.final_norm = {row("head.input"), row("head.norm"),
+                            layernorm ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
+        saved.head = {.x = saved.final_norm.y,
+                      .all_x = vocabulary_tokens(input, "stream.gathered", saved.final_norm.y),
+                      .partial_dx = vocabulary_tokens(input, "stream.partial", row("head.d_norm")),
+                      .dx = row("head.d_norm"),
+                      .logits = row("head.logits"),
+                      .stats = row("head.stats"),
+                      .all_stats = row(input.split_vocabulary ? "head.all_stats" : "head.stats")};
+      }
+    }
+  }
   return saved;
 }
 
-BlockGradients place_gradients(const StageInput& input, int parity) {
+Tensor place_gradient_of_output(const StageInput& input, int unit) {
+  const std::string name = ends_chunk(input, unit)
+                               ? "chunk." + std::to_string(chunk_of(input, unit)) + ".d_output"
+                               : "d_stream." + std::to_string(1 - unit % 2);
+  return input.activations(0, name);
+}
+
+BlockGradients place_gradients(const StageInput& input, int unit) {
   const ModelShape& model = input.model;
   const auto row = [&](const std::string& name) { return input.activations(0, name); };
   const bool masked = model.hidden_dropout > 0;
   BlockGradients g;
-  g.dy = row("d_stream." + std::to_string(1 - parity));
-  g.dx = row("d_stream." + std::to_string(parity));
+  g.dy = place_gradient_of_output(input, unit);
+  g.dx = row("d_stream." + std::to_string(unit % 2));
   g.d_norm = row("d_norm");
   g.d_middle = row("d_middle");
-  g.attention = {.dy = masked ? row("d_branch.attention") : g.d_middle,
+  const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);
+  const Tensor attention_dy = masked ? row("d_branch.attention") : g.d_middle;
+  g.attention = {.dy = attention_dy,
+                 .all_dy = all_tokens(input, "stream.d_attention", attention_dy),
                  .d_context = row("d_context"),
                  .dq = row("d_q"),
                  .dk = row("d_k"),
                  .dv = row("d_v"),
+                 .partial_dx = partial,
                  .dx = g.d_norm};
-  g.mlp = {.dy = masked ? row("d_branch.mlp") : g.dy,
+  const Tensor mlp_dy = masked ? row("d_branch.mlp") : g.dy;
+  g.mlp = {.dy = mlp_dy,
+           .all_dy = all_tokens(input, "stream.d_mlp", mlp_dy),
            .dgate = model.family == Family::gpt2 ? Tensor{} : row("d_gate"),
            .dup = row("d_ffn"),
+           .partial_dx = partial,
            .dx = g.d_norm};
   return g;
 }

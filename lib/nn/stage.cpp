@@ -1,8 +1,8 @@
 #include "nn/stage.h"
 
-#include <cmath>
 #include <vector>
 
+#include "comm/self_group.h"
 #include "nn/block.h"
 #include "nn/embedding.h"
 #include "nn/saved.h"
@@ -16,17 +16,12 @@ template <class Mlp>
 class DecoderStage final : public Stage {
  public:
   explicit DecoderStage(const StageInput& input)
-      : embedding_(make_embedding(input.weights, input.model)),
-        final_norm_(make_norm(input.weights, "final_norm", input.model.family == Family::gpt2,
-                              input.model.norm_epsilon)),
-        head_(make_vocab_head(input.weights, input.model)),
-        last_unit_(static_cast<int>(input.model.layers) + 1) {
-    for (std::int64_t layer = 0; layer < input.model.layers; ++layer) {
-      blocks_.push_back(make_block<Mlp>(input.weights, input.model, layer, input.rope_table));
+      : alone_(self_group("vocabulary")), head_unit_(static_cast<int>(input.model.layers) + 1) {
+    for (const UnitRange& range : input.units) {
+      for (int unit = range.begin; unit < range.end; ++unit) add_unit(input, unit);
     }
     for (int slot = 0; slot < input.slots; ++slot) slots_.push_back(place_slot(input, slot));
     for (int parity = 0; parity < 2; ++parity) {
-      gradients_[parity] = place_gradients(input, parity);
       d_stream_[parity] = input.activations(0, "d_stream." + std::to_string(parity));
     }
   }
@@ -35,9 +30,9 @@ class DecoderStage final : public Stage {
     const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
     for (int unit = begin; unit < end; ++unit) {
       if (unit == 0) {
-        embedding_.forward(pass, saved.embedded);
-      } else if (unit < last_unit_) {
-        block(unit).forward(pass, saved.blocks[static_cast<std::size_t>(unit - 1)]);
+        embedding_.forward(pass, saved.embedding);
+      } else if (unit < head_unit_) {
+        blocks_[index(unit)].forward(pass, saved.blocks[index(unit)]);
       } else {
         final_norm_.forward(pass, saved.final_norm);
         head_.forward(pass, saved.head);
@@ -48,13 +43,13 @@ class DecoderStage final : public Stage {
   void backward_input(const Pass& pass, int slot, int begin, int end) override {
     const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
     for (int unit = end - 1; unit >= begin; --unit) {
-      if (unit == last_unit_) {
-        final_norm_.backward(pass, saved.final_norm, saved.head.d_x, Tensor{}, d_stream_[unit % 2]);
+      if (unit == head_unit_) {
+        final_norm_.backward(pass, saved.final_norm, saved.head.dx, Tensor{}, d_stream_[unit % 2]);
       } else if (unit > 0) {
-        block(unit).backward_input(pass, saved.blocks[static_cast<std::size_t>(unit - 1)],
-                                   gradients_[unit % 2]);
+        blocks_[index(unit)].backward_input(pass, saved.blocks[index(unit)],
+                                            gradients_[index(unit)]);
       } else {
-        embedding_.backward(pass, d_stream_[1]);
+        embedding_.backward(pass, d_embedded_, d_all_embedded_);
       }
     }
   }
@@ -62,23 +57,47 @@ class DecoderStage final : public Stage {
   void backward_weight(const Pass& pass, int slot, int begin, int end) override {
     const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
     for (int unit = end - 1; unit >= begin; --unit) {
-      if (unit == 0 || unit == last_unit_) continue;  // finished in F (head) and B (embedding)
-      block(unit).backward_weight(pass, saved.blocks[static_cast<std::size_t>(unit - 1)],
-                                  gradients_[unit % 2]);
+      if (unit == 0 || unit == head_unit_) continue;  // finished in F (head) and B (embedding)
+      blocks_[index(unit)].backward_weight(pass, saved.blocks[index(unit)],
+                                           gradients_[index(unit)]);
     }
   }
 
  private:
-  const Block<Mlp>& block(int unit) const { return blocks_[static_cast<std::size_t>(unit - 1)]; }
+  void add_unit(const StageInput& input, int unit) {
+    if (unit == 0) {
+      embedding_ = make_embedding(input.weights, input.model, input.tp, input.split_vocabulary);
+      d_embedded_ = place_gradient_of_output(input, 0);
+      const bool split = input.tp.stream == Layout::tokens && input.split_vocabulary;
+      d_all_embedded_ = split ? input.activations(0, "stream.gathered") : d_embedded_;
+    } else if (unit == head_unit_) {
+      final_norm_ = make_norm(input.weights, "final_norm", input.model.family == Family::gpt2,
+                              input.model.norm_epsilon);
+      head_ =
+          make_vocab_head(input.weights, input.model, input.tp, input.split_vocabulary, *alone_);
+    } else {
+      block_at_.resize(static_cast<std::size_t>(unit) + 1);
+      block_at_.back() = blocks_.size();
+      blocks_.push_back(
+          make_block<Mlp>(input.weights, input.model, unit - 1, input.rope_table, input.tp));
+      gradients_.push_back(place_gradients(input, unit));
+    }
+  }
 
+  /// Of a block's unit: its place among this stage's blocks.
+  std::size_t index(int unit) const { return block_at_[static_cast<std::size_t>(unit)]; }
+
+  std::unique_ptr<Group> alone_;
+  int head_unit_;
   Embedding embedding_;
   std::vector<Block<Mlp>> blocks_;
+  std::vector<BlockGradients> gradients_;
+  std::vector<std::size_t> block_at_;  // by unit
   Norm final_norm_;
   VocabHead head_;
-  int last_unit_;
   std::vector<SlotSaved> slots_;
-  Tensor d_stream_[2];           // unit u writes [u % 2] and reads the other
-  BlockGradients gradients_[2];  // of blocks on even and odd units
+  Tensor d_stream_[2];  // unit u writes [u % 2] and reads the other
+  Tensor d_embedded_, d_all_embedded_;
 };
 
 }  // namespace

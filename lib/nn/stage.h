@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "nn/pass.h"
+#include "nn/reshard.h"
 #include "nn/weight.h"
 #include "plan/model.h"
+#include "plan/params.h"
 
 namespace trainctl {
 
@@ -25,14 +28,17 @@ class Stage {
 
 struct StageInput {
   ModelShape model;
+  std::vector<UnitRange> units;  // per chunk; the units of one stage
   std::int64_t micro_batch_size = 1;
   int slots = 1;
+  TensorParallel tp;
+  bool split_vocabulary = false;
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty for gpt2
   WeightSource weights;
   ActivationSource activations;
 };
 
-/// A whole decoder: embedding, blocks, head.
+/// The units that `input` names: embedding, blocks, head, as far as the stage has them.
 std::unique_ptr<Stage> make_decoder_stage(const StageInput& input);
 
 }  // namespace trainctl

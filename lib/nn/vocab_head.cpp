@@ -7,48 +7,81 @@
 
 namespace trainctl {
 
+namespace {
+
+/// The first `rows` columns' worth of a [.., 3, chunk] buffer, packed.
+Tensor packed(const Tensor& buffer, Shape shape) {
+  return buffer.view({buffer.numel()}).slice(0, shape.numel()).view(shape);
+}
+
+Tensor row_of(const Tensor& stats, std::int64_t row) {
+  return stats.slice(row, row + 1).view({stats.columns()});
+}
+
+}  // namespace
+
 void VocabHead::logits(const Pass& pass, const Tensor& x, const Tensor& logits) const {
   matmul(*pass.ops, {.a = x, .b = weight.value, .c = logits, .transpose_b = true});
 }
 
 void VocabHead::forward(const Pass& pass, const Saved& saved) const {
-  const std::int64_t tokens = saved.x.rows();
+  enter.forward(pass, saved.x, saved.all_x);
+  const BatchTensors& batch = split ? pass.batch : pass.stream;
+  const std::int64_t tokens = saved.all_x.rows();
   const std::int64_t chunk = saved.logits.rows();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, tokens);
     const std::int64_t rows = end - begin;
-    const Tensor x = saved.x.slice(begin, end);
+    const Tensor x = saved.all_x.slice(begin, end);
     const Tensor chunk_logits = saved.logits.slice(0, rows);
-    const Tensor labels = pass.batch.labels.slice(begin, end);
-    const Tensor row_max = saved.row_max.slice(0, rows);
-    const Tensor row_sum = saved.row_sum.slice(0, rows);
-    const Tensor target = saved.target.slice(0, rows);
+    const Tensor labels = batch.labels.slice(begin, end);
+    const Tensor stats = packed(saved.stats, {3, rows});
+    const Tensor all_stats = packed(saved.all_stats, {group->size(), 3, rows});
     logits(pass, x, chunk_logits);
     cross_entropy_stats(*pass.ops, {.logits = chunk_logits,
                                     .labels = labels,
+                                    .first_column = first_row,
                                     .valid = vocab,
-                                    .row_max = row_max,
-                                    .row_sum = row_sum,
-                                    .target = target});
+                                    .row_max = row_of(stats, 0),
+                                    .row_sum = row_of(stats, 1),
+                                    .target = row_of(stats, 2)});
+    group->all_gather(stats, all_stats, *pass.ops->stream);
+    cross_entropy_combine(*pass.ops, {.shards = all_stats, .whole = stats});
     cross_entropy_gradient(*pass.ops, {.logits = chunk_logits,
                                        .labels = labels,
+                                       .first_column = first_row,
                                        .valid = vocab,
-                                       .row_max = row_max,
-                                       .row_sum = row_sum,
-                                       .target = target,
-                                       .weight = pass.batch.loss_weight.slice(begin, end),
+                                       .row_max = row_of(stats, 0),
+                                       .row_sum = row_of(stats, 1),
+                                       .target = row_of(stats, 2),
+                                       .weight = batch.loss_weight.slice(begin, end),
                                        .forward_only = !pass.training,
+                                       .owns_loss = owns_loss,
                                        .state = pass.state});
     if (!pass.training) continue;
-    matmul(*pass.ops, {.a = chunk_logits, .b = weight.value, .c = saved.d_x.slice(begin, end)});
+    matmul(*pass.ops,
+           {.a = chunk_logits, .b = weight.value, .c = saved.partial_dx.slice(begin, end)});
     matmul(
         *pass.ops,
         {.a = chunk_logits, .b = x, .c = weight.gradient, .transpose_a = true, .accumulate = true});
   }
+  if (pass.training) enter.backward(pass, saved.partial_dx, saved.dx);
 }
 
-VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model) {
-  return {weights(model.tied ? "embedding.token.weight" : "head.weight"), model.vocab};
+VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
+                          const TensorParallel& tp, bool split_vocabulary, Group& alone) {
+  VocabHead layer;
+  layer.weight = weights(model.tied ? "embedding.token.weight" : "head.weight");
+  const std::int64_t rows = layer.weight.value.rows();
+  layer.group = split_vocabulary ? tp.group : &alone;
+  layer.first_row = layer.group->rank() * rows;
+  layer.vocab = std::clamp<std::int64_t>(model.vocab - layer.first_row, 0, rows);
+  layer.split = split_vocabulary;
+  const bool own_tokens = !split_vocabulary && tp.stream == Layout::tokens;
+  layer.owns_loss = own_tokens || tp.group->rank() == 0;
+  layer.enter = tp.enter();
+  if (!split_vocabulary) layer.enter.to = tp.stream;
+  return layer;
 }
 
 }  // namespace trainctl

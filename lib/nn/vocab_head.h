@@ -1,32 +1,44 @@
 // The last linear layer and the cross-entropy as one fused op: logits exist for one chunk of tokens
-// at a time. In training the forward pass also computes the gradients, since each chunk's logits
-// are at hand only then; its backward_input has nothing left to do but pass d_x on. The loss
-// weights and scale are known before the forward.
+// at a time, and of a vocabulary split over tensor-parallel ranks only this rank's part, whose
+// maxima and sums are exchanged (the one layer besides Reshard that takes a Group). In training the
+// forward pass also computes the gradients, since each chunk's logits are at hand only then; its
+// backward has nothing left to do but pass dx on. Loss weights and scale are known before.
 #pragma once
 
-#include "nn/pass.h"
+#include "nn/reshard.h"
 #include "nn/weight.h"
 #include "plan/model.h"
 
 namespace trainctl {
 
 struct VocabHead {
-  Weight weight;           // [padded_vocab, hidden]: the embedding's when tied
-  std::int64_t vocab = 0;  // real tokens
+  Weight weight;  // [rows, hidden]: the embedding's when tied; the vocabulary or this rank's part
+  std::int64_t first_row = 0;
+  std::int64_t vocab = 0;  // real tokens among the rows
+  Group* group = nullptr;  // the ranks that share the vocabulary
+  bool split = false;      // the vocabulary is split: every rank needs all tokens
+  bool owns_loss = true;   // one of the ranks that compute the same loss
+  Reshard enter;
 
+  /// S rows of the residual stream, T tokens: all with a split vocabulary, else this rank's S.
+  /// Where nothing is gathered, all_x is x and partial_dx is dx.
   struct Saved {
-    Tensor x;                         // [T, hidden]
-    Tensor d_x;                       // [T, hidden], overwritten in training
-    Tensor logits;                    // [chunk, padded_vocab], temporary
-    Tensor row_max, row_sum, target;  // [chunk] fp32, temporary
+    Tensor x;           // [S, hidden]
+    Tensor all_x;       // [T, hidden] temporary
+    Tensor partial_dx;  // [T, hidden] temporary
+    Tensor dx;          // [S, hidden], overwritten in training
+    Tensor logits;      // [chunk, rows], temporary
+    Tensor stats;       // [3, chunk] fp32, temporary: row maximum, row sum, target
+    Tensor all_stats;   // [ranks, 3, chunk] fp32, temporary; stats' memory for one rank
   };
 
-  /// Adds to pass.state->loss_sum; in training writes d_x and adds the weight gradient.
+  /// Adds to pass.state->loss_sum; in training writes dx and adds the weight gradient.
   void forward(const Pass& pass, const Saved& saved) const;
-  /// logits [rows, padded_vocab] of x [rows, hidden], for generation.
+  /// logits [tokens, rows] of x [tokens, hidden], for generation.
   void logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;
 };
 
-VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model);
+VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
+                          const TensorParallel& tp, bool split_vocabulary, Group& alone);
 
 }  // namespace trainctl

@@ -37,6 +37,17 @@ void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args
   dispatch(context, &Kernels::cross_entropy_stats, args, "cross_entropy_stats");
 }
 
+void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& args) {
+  constexpr std::string_view op = "cross_entropy_combine";
+  const bool fits = !args.shards.empty() && args.shards.dtype == DType::f32 &&
+                    args.shards.shape.rank() == 3 && args.shards.shape[1] == 3 &&
+                    !args.whole.empty() && args.whole.dtype == DType::f32 &&
+                    args.whole.shape == Shape{3, args.shards.shape[2]};
+  check(fits, op, "shards must be fp32 [ranks, 3, rows] and whole fp32 [3, rows]",
+        {{"shards", args.shards}, {"whole", args.whole}});
+  dispatch(context, &Kernels::cross_entropy_combine, args, op);
+}
+
 void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args) {
   constexpr std::string_view op = "cross_entropy_gradient";
   check_rows(op, args);

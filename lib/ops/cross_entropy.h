@@ -1,6 +1,7 @@
 // Softmax cross-entropy in two passes over a chunk of logits; ranks that hold parts of the
 // vocabulary combine max and sum between the two. Columns from `valid` on are padding: -inf.
 //   stats:    row_max = max(logits), row_sum = sum exp(logits - row_max), target = logits[label]
+//   combine:  the stats of all shards become those of the whole row
 //   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_scale, in place;
 //             loss_sum += sum weight * (logsumexp - target)
 #pragma once
@@ -19,6 +20,11 @@ struct CrossEntropyStats {
   Tensor row_max, row_sum, target;  // [rows] fp32, overwritten
 };
 
+struct CrossEntropyCombine {
+  Tensor shards;  // [ranks, 3, rows] fp32: row_max, row_sum and target of each shard
+  Tensor whole;   // [3, rows] fp32, overwritten; may be the first shard's memory
+};
+
 struct CrossEntropyGradient {
   Tensor logits;  // in: logits; out: their gradient
   Tensor labels;
@@ -32,6 +38,8 @@ struct CrossEntropyGradient {
 };
 
 void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);
+/// In rank order, so that all ranks get the same bits.
+void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args);
 
 }  // namespace trainctl

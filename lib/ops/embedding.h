@@ -1,5 +1,6 @@
-// y[t] = table[tokens[t]] (+ position_table[position[t]]); tokens outside [first_row, first_row +
-// rows) give zeros (they belong to another rank's shard of the vocabulary).
+// y[t] = table[indices[t]], or added to y: the rows of tokens and of positions alike. Indices
+// outside [first_row, first_row + rows) give zeros (they belong to another rank's shard of the
+// table).
 #pragma once
 
 #include "device/tensor.h"
@@ -8,21 +9,18 @@
 namespace trainctl {
 
 struct EmbeddingForward {
-  Tensor tokens;  // [tokens] i32
-  Tensor table;   // [rows, hidden] fp32 or bf16
+  Tensor indices;  // [tokens] i32
+  Tensor table;    // [rows, hidden] fp32 or bf16
   std::int64_t first_row = 0;
-  Tensor position{};        // optional [tokens] i32
-  Tensor position_table{};  // optional [positions, hidden], as table
-  Tensor y;                 // [tokens, hidden], as table, overwritten
+  Tensor y;  // [tokens, hidden], as table
+  bool accumulate = false;
 };
 
 struct EmbeddingBackward {
-  Tensor tokens;
+  Tensor indices;
   std::int64_t first_row = 0;
-  Tensor position{};         // optional
-  Tensor dy;                 // [tokens, hidden] fp32 or bf16
-  Tensor dtable;             // [rows, hidden] fp32, accumulated in token order
-  Tensor dposition_table{};  // optional [positions, hidden] fp32, accumulated in token order
+  Tensor dy;      // [tokens, hidden] fp32 or bf16
+  Tensor dtable;  // [rows, hidden] fp32, accumulated in token order
 };
 
 void embedding_forward(const OpContext& context, const EmbeddingForward& args);

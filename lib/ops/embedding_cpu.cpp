@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cassert>
 
 #include "ops/elements.h"
 #include "ops/kernels_cpu.h"
@@ -16,25 +15,27 @@ T* find_row(T* table, std::int64_t index, std::int64_t first_row, const Shape& s
 }
 
 template <class T>
+void add_row(T* y, const T* row, std::int64_t hidden) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < hidden; ++i) {
+    y[i] = from_float<T>(to_float(y[i]) + to_float(row[i]));
+  }
+}
+
+template <class T>
 void forward(const EmbeddingForward& args) {
   const std::int64_t hidden = args.y.columns();
-  const std::int32_t* tokens = args.tokens.as<std::int32_t>();
+  const std::int32_t* indices = args.indices.as<std::int32_t>();
   parallel_for(args.y.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       T* y = args.y.as<T>() + t * hidden;
-      const T* row = find_row(args.table.as<T>(), tokens[t], args.first_row, args.table.shape);
-      if (row == nullptr) {
+      const T* row = find_row(args.table.as<T>(), indices[t], args.first_row, args.table.shape);
+      if (args.accumulate) {
+        if (row != nullptr) add_row(y, row, hidden);
+      } else if (row == nullptr) {
         std::fill(y, y + hidden, T{});
       } else {
         std::copy(row, row + hidden, y);
-      }
-      if (args.position.empty()) continue;
-      const std::int64_t position = args.position.as<std::int32_t>()[t];
-      assert(position >= 0 && position < args.position_table.rows());
-      const T* offset = args.position_table.as<T>() + position * hidden;
-#pragma omp simd
-      for (std::int64_t i = 0; i < hidden; ++i) {
-        y[i] = from_float<T>(to_float(y[i]) + to_float(offset[i]));
       }
     }
   });
@@ -52,16 +53,12 @@ template <class T>
 void backward(const EmbeddingBackward& args) {
   const std::int64_t hidden = args.dy.columns();
   const std::int64_t count = args.dy.rows();
-  const std::int32_t* tokens = args.tokens.as<std::int32_t>();
+  const std::int32_t* indices = args.indices.as<std::int32_t>();
   parallel_for(hidden, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = 0; t < count; ++t) {
       const T* dy = args.dy.as<T>() + t * hidden;
-      float* row = find_row(args.dtable.as<float>(), tokens[t], args.first_row, args.dtable.shape);
+      float* row = find_row(args.dtable.as<float>(), indices[t], args.first_row, args.dtable.shape);
       if (row != nullptr) add_part(row, dy, begin, end);
-      if (args.position.empty()) continue;
-      const std::int64_t position = args.position.as<std::int32_t>()[t];
-      assert(position >= 0 && position < args.dposition_table.rows());
-      add_part(args.dposition_table.as<float>() + position * hidden, dy, begin, end);
     }
   });
 }

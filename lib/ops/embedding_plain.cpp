@@ -1,5 +1,3 @@
-#include <cassert>
-
 #include "ops/elements.h"
 #include "ops/kernels_plain.h"
 
@@ -7,9 +5,9 @@ namespace trainctl {
 
 namespace {
 
-/// The row of a shard that holds `token`, or -1.
-std::int64_t row_of(std::int32_t token, std::int64_t first_row, std::int64_t rows) {
-  const std::int64_t row = token - first_row;
+/// The row of a shard that holds `index`, or -1.
+std::int64_t row_of(std::int32_t index, std::int64_t first_row, std::int64_t rows) {
+  const std::int64_t row = index - first_row;
   return row >= 0 && row < rows ? row : -1;
 }
 
@@ -18,14 +16,10 @@ void forward(const EmbeddingForward& args) {
   const std::int64_t hidden = args.y.columns();
   for (std::int64_t t = 0; t < args.y.rows(); ++t) {
     const std::int64_t row =
-        row_of(args.tokens.as<std::int32_t>()[t], args.first_row, args.table.rows());
+        row_of(args.indices.as<std::int32_t>()[t], args.first_row, args.table.rows());
     for (std::int64_t i = 0; i < hidden; ++i) {
       float value = row < 0 ? 0.0F : to_float(args.table.as<T>()[row * hidden + i]);
-      if (!args.position.empty()) {
-        const std::int64_t position = args.position.as<std::int32_t>()[t];
-        assert(position >= 0 && position < args.position_table.rows());
-        value += to_float(args.position_table.as<T>()[position * hidden + i]);
-      }
+      if (args.accumulate) value += to_float(args.y.as<T>()[t * hidden + i]);
       args.y.as<T>()[t * hidden + i] = from_float<T>(value);
     }
   }
@@ -36,15 +30,10 @@ void backward(const EmbeddingBackward& args) {
   const std::int64_t hidden = args.dy.columns();
   for (std::int64_t t = 0; t < args.dy.rows(); ++t) {
     const std::int64_t row =
-        row_of(args.tokens.as<std::int32_t>()[t], args.first_row, args.dtable.rows());
+        row_of(args.indices.as<std::int32_t>()[t], args.first_row, args.dtable.rows());
     for (std::int64_t i = 0; i < hidden; ++i) {
       const float dy = to_float(args.dy.as<T>()[t * hidden + i]);
       if (row >= 0) args.dtable.as<float>()[row * hidden + i] += dy;
-      if (!args.position.empty()) {
-        const std::int64_t position = args.position.as<std::int32_t>()[t];
-        assert(position >= 0 && position < args.dposition_table.rows());
-        args.dposition_table.as<float>()[position * hidden + i] += dy;
-      }
     }
   }
 }

@@ -32,6 +32,7 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.embedding_forward, "embedding_forward");
   note(kernels.embedding_backward, "embedding_backward");
   note(kernels.cross_entropy_stats, "cross_entropy_stats");
+  note(kernels.cross_entropy_combine, "cross_entropy_combine");
   note(kernels.cross_entropy_gradient, "cross_entropy_gradient");
   note(kernels.adamw, "adamw");
   note(kernels.sgd, "sgd");

@@ -50,6 +50,7 @@ struct Kernels {
   Kernel<EmbeddingForward> embedding_forward;
   Kernel<EmbeddingBackward> embedding_backward;
   Kernel<CrossEntropyStats> cross_entropy_stats;
+  Kernel<CrossEntropyCombine> cross_entropy_combine;
   Kernel<CrossEntropyGradient> cross_entropy_gradient;
   Kernel<AdamW> adamw;
   Kernel<Sgd> sgd;

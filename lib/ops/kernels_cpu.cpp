@@ -23,6 +23,7 @@ const Kernels cpu_kernels{
     .embedding_forward = embedding_forward_cpu,
     .embedding_backward = embedding_backward_cpu,
     .cross_entropy_stats = cross_entropy_stats_cpu,
+    .cross_entropy_combine = cross_entropy_combine_cpu,
     .cross_entropy_gradient = cross_entropy_gradient_cpu,
     .adamw = adamw_cpu,
     .sgd = sgd_cpu,

@@ -26,6 +26,7 @@ void attention_backward_plain(const OpContext& context, const AttentionBackward&
 void embedding_forward_plain(const OpContext& context, const EmbeddingForward& args);
 void embedding_backward_plain(const OpContext& context, const EmbeddingBackward& args);
 void cross_entropy_stats_plain(const OpContext& context, const CrossEntropyStats& args);
+void cross_entropy_combine_plain(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient_plain(const OpContext& context, const CrossEntropyGradient& args);
 void adamw_plain(const OpContext& context, const AdamW& args);
 void sgd_plain(const OpContext& context, const Sgd& args);
@@ -55,6 +56,7 @@ constexpr Kernels plain_table(std::string_view name) {
       .embedding_forward = embedding_forward_plain,
       .embedding_backward = embedding_backward_plain,
       .cross_entropy_stats = cross_entropy_stats_plain,
+      .cross_entropy_combine = cross_entropy_combine_plain,
       .cross_entropy_gradient = cross_entropy_gradient_plain,
       .adamw = adamw_plain,
       .sgd = sgd_plain,

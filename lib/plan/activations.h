@@ -10,6 +10,7 @@
 #include "base/shape.h"
 #include "plan/mesh.h"
 #include "plan/model.h"
+#include "plan/params.h"
 
 namespace trainctl {
 
@@ -46,9 +47,42 @@ struct ActivationSpec {
 ///         (gradient of the residual stream: unit u writes u % 2 and reads the other), d_middle,
 ///         d_norm [T,H], d_branch.attention d_branch.mlp [T,H] (only with hidden_dropout), d_q
 ///         [T,Q], d_k, d_v [T,K], d_context [T,Q], d_ffn [T,F], d_gate [T,F] (llama), head.logits
-///         [chunk, padded_vocab], head.row_max/.row_sum/.target [chunk] fp32
-std::vector<ActivationSpec> make_activations(const ModelShape& model, const Mesh& mesh,
-                                             std::int64_t micro_batch_size, DType compute);
+///         [chunk, padded_vocab], head.stats [3,chunk] fp32 (row maximum, row
+///         sum, target)
+/// A rank holds its share: T is divided by cp; with tensor parallelism Q, K, F, the heads and the
+/// vocabulary by tp (K by no more than there are key and value heads); with sequence parallelism
+/// the rows of the residual stream ([T,H], norms and their statistics, head.d_norm) have T / tp.
+/// What is kept is always the tensor before a gather.
+///  with sequence parallelism, transient: stream.gathered [T,H] (a column layer's input, a row
+///         layer's input again), stream.partial [T,H] (before a reduce-scatter), stream.d_attention
+///         stream.d_mlp [T,H] (gathered gradients of the two branches); with a split vocabulary
+///         head.all_stats [3 tp,chunk] fp32
+///  with context parallelism, transient: cp.k cp.v cp.d_k cp.d_v [T,K] (of the neighbour in the
+///  ring) stages: a chunk's input lies in its first unit's row; chunk.C.output (to the next stage)
+///  and
+///         chunk.C.d_output (from it) [T,H], transient. Labels and weights are on the head's stage
+///         only, tokens on the embedding's.
+///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
+///         kept layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched [L,R,H], .gate
+///         (llama) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the rows of mlp;
+///         transient moe.send [E,C,H], moe.d_dispatched [L,R,H], moe.d_ffn, moe.d_gate (llama)
+struct ActivationInput {
+  const ModelShape& model;
+  const Mesh& mesh;
+  std::int64_t micro_batch_size = 1;
+  DType compute = DType::f32;
+  bool sequence_parallel = false;
+  bool split_vocabulary = false;
+  // Gradients from the next stage wait for their B while more come in (peak_gradients() > 1): then
+  // chunk.C.d_output is kept.
+  bool early_gradients = false;
+};
+/// The rows of one stage, that of `units` (all its chunks).
+std::vector<ActivationSpec> make_activations(const ActivationInput& input,
+                                             const std::vector<UnitRange>& units);
+
+/// Slots of one expert for the tokens of one rank: ceil(tokens x topk x capacity_factor / experts).
+std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens);
 
 /// Tokens per chunk of the fused head: a quarter of the tokens (large chunks keep the products
 /// fast), but logits of at most 256 MiB; never fewer than 64 tokens.

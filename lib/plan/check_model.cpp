@@ -164,7 +164,8 @@ void check_magnitude(const ModelConfig& model, Check& check) {
   if (count <= most) return;
   check.error(
       "model-too-large", "model",
-      "the model has about " + number(count) + " parameters, above the limit of " + number(most));
+      "the model has about " + number(count) + " parameters, above the limit of " + number(most),
+      "num_layers, hidden_size or ffn_hidden_size could be smaller");
 }
 
 }  // namespace

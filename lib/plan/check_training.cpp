@@ -137,7 +137,9 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
   if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps) {
     check.warning("decay-beyond-steps", "lr_schedule.decay_steps",
                   "decay_steps " + std::to_string(decay) + " > steps " + std::to_string(steps) +
-                      ": the run ends before the rate reaches min_lr");
+                      ": the run ends before the rate reaches min_lr",
+                  "decay_steps could be " + std::to_string(steps) +
+                      " or left out, or train.steps " + std::to_string(decay));
   }
   remark_schedule(schedule, check);
 }
@@ -167,7 +169,8 @@ void check_data(const Config& config, Check& check) {
       (*data.eod_token < 0 || *data.eod_token >= config.model.vocab_size)) {
     check.error("eod-token-range", "data.eod_token",
                 "eod_token " + std::to_string(*data.eod_token) + " is not below vocab_size " +
-                    std::to_string(config.model.vocab_size) + " or negative");
+                    std::to_string(config.model.vocab_size) + " or negative",
+                "eod_token could be 0 to " + std::to_string(config.model.vocab_size - 1));
   }
   double weights = 0;
   for (const DataSource& source : data.train) weights += std::max(source.weight, 0.0);

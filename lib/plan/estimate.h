@@ -10,8 +10,8 @@
 
 namespace trainctl {
 
-/// Sums the tables of `plan` (all but its memory must be filled in).
-MemoryEstimate estimate_memory(const Plan& plan, const Config& config);
+/// Sums the tables of `stage`, one of plan.stages (all but its memory must be filled in).
+MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config);
 
 /// Bytes that a rank holds for `rows`, each padded to 64 bytes as device/slab.h places them:
 /// batch and kept rows once per slot, transient rows once.
@@ -19,9 +19,14 @@ std::int64_t activation_bytes(const std::vector<ActivationSpec>& rows, int slots
 
 /// `tokens`: of one step over all ranks. Forward and backward: three times the forward.
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);
+/// Of the units of one stage only, over all of its ranks.
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
+                             const std::vector<UnitRange>& units);
 
-/// Gradient traffic of one rank in one step.
-std::vector<CollectiveUse> estimate_communication(const Plan& plan);
+/// Traffic of one rank of stage number `stage` in one step: collectives of the layers by
+/// transition(from, to) of plan/layout.h, messages between stages, gradients, parameters.
+std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
+                                                  const Config& config);
 
 /// FNV-1a over everything that ranks must agree on: sizes, table rows, actions, and the settings
 /// that change results. Paths, logging and deadlines are not in it.

@@ -55,31 +55,45 @@ void add_model(Digest& digest, const ModelShape& m) {
   digest.add(m.rope_scaling.factor, m.rope_scaling.low_freq_factor, m.rope_scaling.high_freq_factor,
              m.rope_scaling.original_max_position_embeddings);
   digest.add(m.hidden_dropout, m.attention_dropout, m.embedding_dropout, m.init_std);
+  digest.add(m.experts, m.topk, m.expert_ffn, m.capacity_factor);
 }
 
-void add_tables(Digest& digest, const Plan& plan) {
+void add_sizes(Digest& digest, const Plan& plan) {
   const Mesh& mesh = plan.mesh;
   digest.add(mesh.tp, mesh.cp, mesh.dp, mesh.pp, mesh.etp, mesh.ep, mesh.edp);
+  for (const Axis axis : mesh.order) digest.add(axis);
   // Threads are among them: they decide the order of sums within a rank.
   digest.add(plan.compute, plan.micro_batch_size, plan.microbatches, plan.threads_per_rank);
-  for (const ParamSpec& row : plan.parameters) {
+  digest.add(plan.mode, plan.sequence_parallel, plan.split_vocabulary, plan.group_size);
+  digest.add(std::string_view(plan.schedule));
+}
+
+void add_parameters(Digest& digest, const StagePlan& stage) {
+  for (const ParamSpec& row : stage.parameters) {
     digest.add(std::string_view(row.name));
     digest.add(row.global_shape, row.shape, row.role, row.init, row.init_deviation);
-    digest.add(row.decay, row.unit);
-    for (int axis = 0; axis < axis_count; ++axis) {
-      digest.add(row.split[axis], row.gradient_sum[axis]);
+    digest.add(row.decay, row.unit, row.expert, row.tp_copies, row.two_homes, row.second_home);
+    for (std::size_t axis = 0; axis < axis_count; ++axis) {
+      digest.add(row.split_dim[axis], row.gradient_sum[axis]);
     }
   }
-  for (std::int64_t offset : plan.flat.offset) digest.add(offset);
-  for (const Bucket& bucket : plan.flat.buckets) {
-    digest.add(bucket.offset, bucket.length, bucket.ready_unit, bucket.parameters.size());
+  for (std::int64_t offset : stage.flat.offset) digest.add(offset);
+  for (const Bucket& bucket : stage.flat.buckets) {
+    digest.add(bucket.offset, bucket.length, bucket.ready_unit, bucket.parameters.size(),
+               bucket.expert);
   }
-  for (const ActivationSpec& row : plan.activations) {
+}
+
+void add_stage(Digest& digest, const StagePlan& stage) {
+  digest.add(stage.units.size());
+  for (const UnitRange& range : stage.units) digest.add(range.begin, range.end);
+  add_parameters(digest, stage);
+  for (const ActivationSpec& row : stage.activations) {
     digest.add(std::string_view(row.name));
     digest.add(row.shape, row.dtype, row.lifetime);
   }
-  digest.add(plan.slots);
-  for (const Action& row : plan.actions) {
+  digest.add(stage.slots);
+  for (const Action& row : stage.actions) {
     digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket);
   }
 }
@@ -103,16 +117,24 @@ void add_settings(Digest& digest, const Config& config) {
              data.validation.max_sequences);
   digest.add(data.shuffle, data.reset_attention_mask, data.reset_position_ids, data.eod_mask_loss);
   digest.add(data.eod_token);
-  digest.add(std::string_view(config.parallel.device));
+  const ParallelConfig& parallel = config.parallel;
+  digest.add(std::string_view(parallel.device));
+  digest.add(parallel.parallel_optimizer.enable, parallel.parallel_optimizer.threshold,
+             parallel.parallel_optimizer.weight_shard_size, parallel.gradients_mean,
+             parallel.gradient_fp32_sync);
+  digest.add(parallel.cp_comm_type, parallel.pipeline.dtype);
+  digest.add(config.moe.aux_loss_factor, config.recompute.enable, config.offload.enable);
 }
 
 }  // namespace
 
 std::uint64_t plan_hash(const Plan& plan, const Config& config) {
   Digest digest;
-  digest.add(std::string_view("trainctl plan 1"));
+  digest.add(std::string_view("trainctl plan 2"));
   add_model(digest, plan.model);
-  add_tables(digest, plan);
+  add_sizes(digest, plan);
+  digest.add(plan.stages.size());
+  for (const StagePlan& stage : plan.stages) add_stage(digest, stage);
   add_settings(digest, config);
   return digest.state();
 }

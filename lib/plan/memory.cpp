@@ -1,12 +1,16 @@
+#include <algorithm>
+#include <map>
+
 #include "base/scratch.h"
 #include "base/staging.h"
+#include "plan/activation_memory.h"
 #include "plan/estimate.h"
+#include "plan/optimizer_shard.h"
+#include "plan/resolve.h"
 
 namespace trainctl {
 
 namespace {
-
-constexpr std::int64_t row_alignment = 64;  // bytes, as device/slab.h
 
 // The program, its libraries and their own buffers, as measured: in one process, and what the wire
 // adds to each of several.
@@ -16,14 +20,59 @@ constexpr std::int64_t wire_allowance = std::int64_t{10} << 20;
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
 
-std::int64_t padded_bytes(const ActivationSpec& row) {
-  const std::int64_t bytes = row.shape.numel() * size_of(row.dtype);
-  return (bytes + row_alignment - 1) / row_alignment * row_alignment;
-}
-
 std::int64_t optimizer_values(const OptimizerConfig& optimizer) {
   if (optimizer.type == OptimizerType::adamw) return 2;
   return optimizer.momentum > 0 ? 1 : 0;
+}
+
+/// Elements of optimizer state on the rank that holds most.
+std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
+  std::int64_t sliced = 0;
+  std::int64_t held = 0;
+  std::map<std::int64_t, std::int64_t> dealt;  // by owner
+  bool any = false;
+  for (const OptimizerShard& shard : shards) {
+    any = any || shard.kind != ShardKind::whole;
+    if (shard.kind == ShardKind::dealt) {
+      dealt[shard.owner] += shard.elements;
+    } else if (shard.kind != ShardKind::bucket) {
+      held += shard.elements;
+    }
+  }
+  if (!any) return stage.flat.length;
+  for (const Bucket& bucket : stage.flat.buckets) {
+    const OptimizerShard& first = shards[static_cast<std::size_t>(bucket.parameters.front())];
+    if (first.kind == ShardKind::bucket) sliced += bucket.length / first.ranks;
+  }
+  std::int64_t most = 0;
+  for (const auto& [owner, elements] : dealt) most = std::max(most, elements);
+  return held + sliced + most;
+}
+
+/// Elements of gradients: sharded accumulators beside one whole bucket where they are asked for.
+std::int64_t gradient_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards,
+                               const ParallelOptimizerConfig& optimizer) {
+  std::int64_t kept = 0;
+  bool rows = false;
+  for (const OptimizerShard& shard : shards) {
+    kept += shard.elements;
+    rows = rows || shard.kind == ShardKind::rows;
+  }
+  if (!rows || !optimizer.gradient_accumulation_shard) return stage.flat.length;
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
+  return std::min(stage.flat.length, kept + largest);
+}
+
+/// Staging of every group that this rank sums with.
+std::int64_t staging_of(const Plan& plan) {
+  const Mesh& mesh = plan.mesh;
+  std::int64_t bytes = 0;
+  for (const std::int64_t ranks : {mesh.dp * mesh.cp, mesh.tp}) {
+    if (ranks > 1) bytes += staging_bytes(ranks);
+  }
+  if (plan.model.experts > 1 && mesh.edp > 1) bytes += staging_bytes(mesh.edp);
+  return bytes;
 }
 
 }  // namespace
@@ -32,31 +81,28 @@ std::int64_t MemoryEstimate::total() const {
   return parameters + gradients + optimizer + activations + communication + data + runtime;
 }
 
-std::int64_t activation_bytes(const std::vector<ActivationSpec>& rows, int slots) {
-  std::int64_t per_slot = 0;
-  std::int64_t shared = 0;
-  for (const ActivationSpec& row : rows) {
-    (row.lifetime == Lifetime::transient ? shared : per_slot) += padded_bytes(row);
-  }
-  return per_slot * slots + shared;
-}
-
-MemoryEstimate estimate_memory(const Plan& plan, const Config& config) {
+MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
   constexpr std::int64_t fp32 = 4;
   const std::int64_t copy = plan.compute == DType::f32 ? 0 : size_of(plan.compute);
+  const ParallelOptimizerConfig& parallel = config.parallel.parallel_optimizer;
+  const std::vector<OptimizerShard> shards = shard_optimizer(
+      {plan.mode, parallel, resolve_bucket_rule(config.parallel), plan.mesh}, stage.parameters);
+  const std::int64_t state = state_elements(stage, shards);
+  const std::int64_t length = stage.flat.length;
+  const int number = static_cast<int>(&stage - plan.stages.data());
   MemoryEstimate memory;
-  memory.parameters = plan.flat.length * (fp32 + copy);
-  memory.gradients = plan.flat.length * fp32;
-  memory.optimizer = plan.flat.length * fp32 * optimizer_values(config.optimizer);
-  memory.activations = activation_bytes(plan.activations, plan.slots) +
-                       plan.threads_per_rank * scratch_bytes_per_thread;
+  // Layers need whole weights; masters beside them are state, and are sharded as it is.
+  memory.parameters = copy == 0 ? length * fp32 : length * copy + state * fp32;
+  memory.gradients = gradient_elements(stage, shards, parallel) * fp32;
+  memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
+  memory.activations =
+      stage_activation_bytes(stage, plan.model.layers, activation_savings(plan, number, config)) +
+      plan.threads_per_rank * scratch_bytes_per_thread;
   if (plan.model.family == Family::llama) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  if (plan.mesh.dp > 1) {
-    memory.communication = staging_bytes(plan.mesh.dp);
-  }
-  const std::int64_t local_tokens = plan.tokens_per_step() / plan.mesh.dp;
+  memory.communication = staging_of(plan);
+  const std::int64_t local_tokens = plan.tokens_per_step() / plan.mesh.dp / plan.mesh.cp;
   // The step at hand and those ahead of it.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
   memory.runtime = program_allowance + (plan.mesh.world_size() > 1 ? wire_allowance : 0);

@@ -2,8 +2,31 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cctype>
 
 namespace trainctl {
+
+namespace {
+
+bool is_expert(Axis axis) { return axis == Axis::etp || axis == Axis::ep || axis == Axis::edp; }
+
+/// What an order's word means in one factorisation: its size there.
+std::int64_t size_in(const Mesh& mesh, Axis word, bool expert) {
+  switch (word) {
+    case Axis::tp: return expert ? mesh.etp : mesh.tp;
+    case Axis::dp: return expert ? mesh.edp : mesh.dp;
+    case Axis::cp: return expert ? 1 : mesh.cp;
+    case Axis::ep: return expert ? mesh.ep : 1;
+    default: return mesh.pp;
+  }
+}
+
+Axis word_of_axis(Axis axis) {
+  if (axis == Axis::etp) return Axis::tp;
+  return axis == Axis::edp ? Axis::dp : axis;
+}
+
+}  // namespace
 
 std::string_view name_of(Axis axis) {
   static constexpr std::array<std::string_view, axis_count> names{"tp",  "cp", "dp", "pp",
@@ -25,16 +48,12 @@ std::int64_t Mesh::size(Axis axis) const {
 }
 
 std::int64_t Mesh::stride(Axis axis) const {
-  switch (axis) {
-    case Axis::tp: return 1;
-    case Axis::cp: return tp;
-    case Axis::dp: return tp * cp;
-    case Axis::pp: return tp * cp * dp;
-    case Axis::etp: return 1;
-    case Axis::ep: return etp;
-    case Axis::edp: return etp * ep;
+  std::int64_t stride = 1;
+  for (const Axis word : order) {
+    if (word == word_of_axis(axis)) return stride;
+    stride *= size_in(*this, word, is_expert(axis));
   }
-  return 1;
+  return stride;
 }
 
 std::int64_t Mesh::coordinate(std::int64_t rank, Axis axis) const {
@@ -59,6 +78,33 @@ std::vector<int> Mesh::group(std::int64_t rank, const std::vector<Axis>& axes) c
   }
   std::sort(ranks.begin(), ranks.end());
   return ranks;
+}
+
+std::optional<RankOrder> parse_order(std::string_view text, std::vector<Axis>& appended) {
+  constexpr std::array words{Axis::tp, Axis::pp, Axis::dp, Axis::ep, Axis::cp};
+  std::vector<Axis> found;
+  while (!text.empty()) {
+    const std::size_t dash = std::min(text.find('-'), text.size());
+    std::string word;
+    for (char c : text.substr(0, dash)) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    const auto axis =
+        std::find_if(words.begin(), words.end(), [&](Axis one) { return name_of(one) == word; });
+    if (axis == words.end()) return std::nullopt;
+    if (std::find(found.begin(), found.end(), *axis) != found.end()) return std::nullopt;
+    found.push_back(*axis);
+    if (dash + 1 == text.size()) return std::nullopt;  // a dash at the end
+    text.remove_prefix(std::min(dash + 1, text.size()));
+  }
+  for (const Axis axis : words) {
+    if (std::find(found.begin(), found.end(), axis) != found.end()) continue;
+    found.push_back(axis);
+    appended.push_back(axis);
+  }
+  RankOrder order{};
+  std::copy(found.begin(), found.end(), order.begin());
+  return order;
 }
 
 }  // namespace trainctl

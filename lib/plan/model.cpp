@@ -10,7 +10,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 }  // namespace
 
-ModelShape model_shape(const ModelConfig& config) {
+ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   const bool gpt2 = config.family == Family::gpt2;
   ModelShape model;
   model.family = config.family;
@@ -37,6 +37,10 @@ ModelShape model_shape(const ModelConfig& config) {
   model.attention_dropout = config.attention_dropout;
   model.embedding_dropout = config.embedding_dropout;
   model.init_std = config.init_method_std;
+  model.experts = moe.num_experts;
+  model.topk = moe.router_topk;
+  model.expert_ffn = moe.ffn_hidden_size.value_or(model.ffn);
+  model.capacity_factor = moe.capacity_factor;
   return model;
 }
 

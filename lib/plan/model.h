@@ -29,12 +29,16 @@ struct ModelShape {
   RopeScalingConfig rope_scaling;
   double hidden_dropout = 0, attention_dropout = 0, embedding_dropout = 0;
   double init_std = 0.02;
+  std::int64_t experts = 1;      // 1: a plain MLP in every block
+  std::int64_t topk = 1;         // experts of each token
+  std::int64_t expert_ffn = 0;   // width inside one expert
+  double capacity_factor = 1.0;  // slots of the experts per token and choice
 
   std::int64_t q_features() const { return heads * head_dim; }
   std::int64_t kv_features() const { return kv_heads * head_dim; }
 };
 
 /// Fills defaults; checks nothing (check_model in plan/check.h does, with positions).
-ModelShape model_shape(const ModelConfig& config);
+ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe = {});
 
 }  // namespace trainctl

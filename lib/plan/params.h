@@ -10,11 +10,18 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "config/parallel_config.h"
 #include "plan/layout.h"
 #include "plan/mesh.h"
 #include "plan/model.h"
 
 namespace trainctl {
+
+/// Units [begin, end) of one model chunk, numbered over the whole model (plan/stage_map.h).
+struct UnitRange {
+  int begin = 0;
+  int end = 0;
+};
 
 /// Which numbers a kernel sees: matrices (and embeddings) are in the compute dtype, vectors always
 /// fp32.
@@ -29,10 +36,20 @@ struct ParamSpec {
   InitKind init = InitKind::normal;
   double init_deviation = 0;
   bool decay = false;
-  int unit =
-      0;  // 0 embedding, 1..layers blocks, layers + 1 head: where its gradient is finished last
-  bool split[axis_count] = {};         // sharded over the axis (on the dim its layout says)
-  bool gradient_sum[axis_count] = {};  // gradient summed over the axis
+  // Where its gradient is finished last: 0 embedding, 1..layers blocks, layers + 1 head.
+  int unit = 0;
+  std::array<std::int8_t, axis_count> split_dim = whole;  // the dim cut over the axis; -1: none
+  std::array<bool, axis_count> gradient_sum{};            // gradient summed over the axis
+  bool expert = false;  // its replicas are along edp, all others' along dp and cp
+  // Neighbouring tp ranks that hold the same shard (fewer key and value heads than tp): its
+  // gradient is summed over them. 1: every tp rank has its own.
+  std::int64_t tp_copies = 1;
+  // A tied embedding that the first and the last stage both hold. Its gradient is summed over the
+  // embedding group, and it counts once in norms and checkpoints.
+  bool two_homes = false;
+  bool second_home = false;  // the last stage's copy
+
+  static constexpr std::array<std::int8_t, axis_count> whole{-1, -1, -1, -1, -1, -1, -1};
 };
 
 /// Parameter names, all families (a tied head has no row of its own):
@@ -40,8 +57,22 @@ struct ParamSpec {
 ///   (gpt2) layers.N.norm1.weight/.bias   layers.N.attention.{q,k,v,out}.weight/.bias
 ///   layers.N.attention.{q,k}_norm.weight layers.N.norm2.weight/.bias
 ///   layers.N.mlp.{up,down}.weight/.bias (gpt2)   layers.N.mlp.{gate,up,down}.weight
+///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.experts.{gate,up}.weight [experts,
+///   expert_ffn, hidden] (gate: llama)   layers.N.moe.experts.down.weight [experts, hidden,
+///   expert_ffn]
 ///   final_norm.weight/.bias       head.weight [padded_vocab, hidden] (untied)
 /// Every matrix is [out, in]. Norm biases exist in gpt2 only.
+struct ParameterInput {
+  const ModelShape& model;
+  const Mesh& mesh;
+  bool sequence_parallel = false;
+  bool split_vocabulary = false;  // over tp: not vocab_emb_dp
+};
+/// The parameters of the units in `units` (every chunk of one stage), in model order. A tied head
+/// on another stage than the embedding has its own row embedding.token.weight with second_home.
+std::vector<ParamSpec> make_parameters(const ParameterInput& input,
+                                       const std::vector<UnitRange>& units);
+/// Of all units.
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh);
 
 /// A contiguous piece of one parameter.
@@ -52,23 +83,46 @@ struct ParamRange {
 };
 
 /// Gradients that are reduced together. Buckets partition the flat gradient buffer, which holds the
-/// parameters in reverse model order, each start padded to 64 elements; a bucket's length is a
-/// multiple of 64 x dp.
+/// parameters in reverse model order (rule layers: group by group), those of experts behind all
+/// others. A parameter with two homes is a bucket of its own.
 struct Bucket {
   std::int64_t offset = 0;  // elements into the flat buffer
   std::int64_t length = 0;
   std::vector<int> parameters;  // in flat order
   int ready_unit = 0;           // the bucket is complete once this unit's backward has run
+  bool expert = false;          // reduced over edp, all others over dp and cp
 };
 
 struct FlatLayout {
   std::vector<std::int64_t> offset;  // per parameter, elements
-  std::vector<Bucket> buckets;       // in flat order = order of readiness
+  std::vector<Bucket> buckets;       // in flat order: order of readiness, dense and experts each
   std::int64_t length = 0;           // elements
 };
 
-FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, std::int64_t bucket_size,
-                            std::int64_t data_parallel);
+/// What decides the buckets of one stage.
+struct BucketInput {
+  BucketRule rule = BucketRule::size;
+  std::int64_t bucket_size = 0;         // elements; 0: the rule's default
+  std::int64_t replicas = 1;            // dp x cp
+  std::int64_t expert_replicas = 1;     // edp
+  bool parallel_optimizer = false;      // megatron: pads
+  int stage = 0;                        // megatron: later stages and chunks have one bucket
+  bool overlap = true;                  // megatron: overlap_grad_reduce
+  CommFusionConfig fusion;              // comm_fusion
+  std::int64_t aggregation_groups = 1;  // layers: gradient_aggregation_group
+  std::int64_t layers = 0;              // of the whole model
+  std::vector<UnitRange> units;         // per chunk; no bucket spans two chunks
+};
+
+/// size: closes a bucket at bucket_size elements, default 4,000,000.
+/// megatron: megatron.core param_and_grad_buffer, in elements; padded only with the parallel
+/// optimizer, then starts to 64 and lengths to lcm(replicas, 128).
+/// comm_fusion: MindSpore's auto, size and index blocks (elements of fp32: MB x 1048576 / 4) of the
+/// kind that the run uses: reducescatter with the parallel optimizer, else allreduce; a kind that
+/// is not given is auto. openstate false: a bucket for each parameter. layers:
+/// gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts are padded to 64
+/// and lengths to 64 x replicas but for megatron. Details: flat_layout.h.
+FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
 
 /// The parts of each parameter that one optimizer shard updates; shard i of n (n = 1: everything).
 std::vector<ParamRange> owned_ranges(const std::vector<ParamSpec>& parameters,

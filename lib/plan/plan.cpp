@@ -6,35 +6,59 @@
 #include "plan/check.h"
 #include "plan/estimate.h"
 #include "plan/learning_rate.h"
+#include "plan/resolve.h"
 #include "plan/simulate.h"
 
 namespace trainctl {
 
 namespace {
 
-void check_all(const Config& config, const Site& site, const SourceMap& sources,
-               Diagnostics& diagnostics) {
-  Check check(sources, diagnostics);
-  check_built(config, check);
-  check_model(config.model, check);
-  check_sizes(config, site, check);
-  check_optimizer(config.optimizer, check);
-  check_schedule(config.lr_schedule, config.train.steps, check);
-  check_data(config, check);
+ScheduleInput schedule_input(const Plan& plan, int stage) {
+  ScheduleInput input;
+  input.stages = plan.map.stages;
+  input.stage = stage;
+  input.microbatches = static_cast<int>(plan.microbatches);
+  input.group_size = plan.group_size;
+  input.units = plan.stages[static_cast<std::size_t>(stage)].units;
+  return input;
 }
 
-/// Proves the rows for all ranks. Replicas run the same rows, so two of them stand for all.
-void prove(const Plan& plan, const ScheduleInput& input) {
-  SimulationInput simulation;
-  const int replicas = plan.mesh.dp > 1 ? 2 : 1;
-  for (int replica = 0; replica < replicas; ++replica) {
-    simulation.ranks.push_back(RankRows{input, replica, plan.actions});
+/// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the
+/// bubble of the papers, (stages - 1) / (chunks x micro-batches + stages - 1).
+double layer_cost(const Action& action, std::int64_t layers) {
+  switch (action.kind) {
+    case ActionKind::forward:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight: {
+      const std::int64_t first = std::max<std::int64_t>(action.begin, 1);
+      const std::int64_t end = std::min<std::int64_t>(action.end, layers + 1);
+      return static_cast<double>(std::max<std::int64_t>(0, end - first));
+    }
+    default: return 0;
   }
-  if (plan.mesh.dp > 1) {
-    std::vector<int>& ready = simulation.buckets.emplace_back();
-    for (const Bucket& bucket : plan.flat.buckets) ready.push_back(bucket.ready_unit);
+}
+
+/// Proves the rows of all stages against each other, which also gives the bubble. Replicas run the
+/// same rows, and so do the ranks that share layers, so two of each stand for all.
+void prove(Plan& plan) {
+  SimulationInput simulation;
+  simulation.cost = [layers = plan.model.layers](const RankRows&, const Action& action) {
+    return layer_cost(action, layers);
+  };
+  const Mesh& mesh = plan.mesh;
+  const bool experts = plan.model.experts > 1 && mesh.ep * mesh.etp > 1;
+  const int inner = mesh.tp * mesh.cp > 1 || experts ? 2 : 1;
+  const int replicas = mesh.dp > 1 ? 2 : 1;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    for (int rank = 0; rank < inner * replicas; ++rank) {
+      simulation.ranks.push_back(
+          RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
+    }
+    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters));
   }
   const Simulation result = simulate(simulation);
+  plan.bubble_fraction = result.bubble_fraction;
   if (result.violations.empty()) return;
   throw Error(ExitCode::internal,
               "the schedule breaks its own rules: " + result.violations.front() + " (" +
@@ -65,42 +89,108 @@ int threads_of(const ParallelConfig& parallel, const Site& site) {
   return static_cast<int>(parallel.threads_per_rank.value_or(std::max<std::int64_t>(1, share)));
 }
 
+Plan sizes_of(const Config& config, const Site& site) {
+  const ParallelConfig& parallel = config.parallel;
+  Plan plan;
+  plan.mode = resolve_mode(parallel, site.world_size);
+  plan.mesh = resolve_mesh(parallel, site.world_size);
+  plan.model = model_shape(config.model, config.moe);
+  plan.compute = config.precision.compute == ComputeType::fp32   ? DType::f32
+                 : config.precision.compute == ComputeType::bf16 ? DType::bf16
+                                                                 : DType::f16;
+  plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
+  plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  const BatchSizes batch = resolve_batch(config.train, plan.mesh);
+  plan.micro_batch_size = batch.micro_batch_size;
+  plan.microbatches = batch.microbatches;
+  plan.threads_per_rank = threads_of(parallel, site);
+  const int stages = static_cast<int>(plan.mesh.pp);
+  plan.schedule = schedule_name(parallel.pipeline.scheduler, stages,
+                                static_cast<int>(resolve_chunks(parallel, plan.mode)));
+  plan.group_size =
+      static_cast<int>(parallel.pipeline.microbatch_group_size_per_vp_stage.value_or(stages));
+  return plan;
+}
+
+BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  BucketInput input;
+  input.rule = resolve_bucket_rule(parallel);
+  input.bucket_size = parallel.bucket_size.value_or(0);
+  input.replicas = plan.mesh.dp * plan.mesh.cp;
+  input.expert_replicas = plan.mesh.edp;
+  input.parallel_optimizer = parallel.parallel_optimizer.enable;
+  input.stage = stage;
+  input.overlap = config.hooks.grad_sync == GradSyncStart::overlap;
+  input.fusion = parallel.comm_fusion;
+  input.aggregation_groups = parallel.gradient_aggregation_group.value_or(1);
+  input.layers = plan.model.layers;
+  input.units = plan.stages[static_cast<std::size_t>(stage)].units;
+  return input;
+}
+
+void add_stage(Plan& plan, int stage, const Config& config) {
+  StagePlan& rows = plan.stages.emplace_back();
+  for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
+    const ChunkLayers& held = plan.map.at(stage, chunk);
+    rows.units.push_back({held.first_unit, held.end_unit});
+  }
+  rows.parameters = make_parameters(
+      {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
+  rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
+  const ScheduleInput input = schedule_input(plan, stage);
+  rows.schedule = make_schedule(config.parallel.pipeline.scheduler, input);
+  rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
+  rows.actions = refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters));
+  rows.slots = peak_microbatches(rows.schedule);
+  rows.activations = make_activations(
+      {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
+       plan.split_vocabulary, peak_gradients(rows.schedule) > 1},
+      rows.units);
+}
+
 }  // namespace
 
 std::int64_t Plan::tokens_per_step() const {
   return micro_batch_size * microbatches * mesh.dp * model.seq_length;
 }
 
+std::int64_t Plan::parameter_count() const {
+  std::int64_t count = 0;
+  for (const StagePlan& stage : stages) {
+    for (const ParamSpec& row : stage.parameters) {
+      if (!row.second_home) count += row.global_shape.numel();
+    }
+  }
+  return count;
+}
+
+const MemoryEstimate& Plan::most_memory() const {
+  const auto most = std::max_element(
+      stages.begin(), stages.end(),
+      [](const auto& a, const auto& b) { return a.memory.total() < b.memory.total(); });
+  return most->memory;
+}
+
 Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
                Diagnostics& diagnostics) {
   require(site.world_size >= 1 && site.world_size <= (std::int64_t{1} << 24), ExitCode::usage,
           "a world of " + std::to_string(site.world_size) + " ranks is not from 1 to 16777216");
-  check_all(config, site, sources, diagnostics);
+  Check check(sources, diagnostics);
+  check_rules(config, site, check);
   if (diagnostics.has_errors()) return {};
 
-  Plan plan;
-  plan.mesh.dp = site.world_size;
-  plan.mesh.edp = site.world_size;
-  plan.model = model_shape(config.model);
-  plan.compute = config.precision.compute == ComputeType::bf16 ? DType::bf16 : DType::f32;
-  const std::int64_t local = config.train.global_batch_size / plan.mesh.dp;
-  plan.micro_batch_size = config.train.micro_batch_size.value_or(local);
-  plan.microbatches = local / plan.micro_batch_size;
-  plan.threads_per_rank = threads_of(config.parallel, site);
-  plan.parameters = make_parameters(plan.model, plan.mesh);
-  plan.flat = make_flat_layout(plan.parameters, config.parallel.bucket_size, plan.mesh.dp);
-  plan.activations = make_activations(plan.model, plan.mesh, plan.micro_batch_size, plan.compute);
-
-  ScheduleInput input;
-  input.microbatches = static_cast<int>(plan.microbatches);
-  input.units = plan.units();
-  plan.actions = refine(schedule_no_pipelining(input), input, plan.flat, plan.mesh.dp);
-  prove(plan, input);
-  plan.slots = peak_microbatches(plan.actions);
-
-  plan.memory = estimate_memory(plan, config);
+  Plan plan = sizes_of(config, site);
+  plan.map = make_stage_map(config, check);
+  if (diagnostics.has_errors()) return {};
+  for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
+  prove(plan);
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    rows.memory = estimate_memory(plan, rows, config);
+    rows.communication = estimate_communication(plan, stage, config);
+  }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
-  plan.communication = estimate_communication(plan);
   plan.steps = config.train.steps;
   plan.rates = preview_rates(config);
   plan.hash = plan_hash(plan, config);

@@ -14,6 +14,7 @@
 #include "plan/model.h"
 #include "plan/params.h"
 #include "plan/schedule.h"
+#include "plan/stage_map.h"
 
 namespace trainctl {
 
@@ -45,7 +46,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
 
 struct CollectiveUse {  // of one rank in one step
   std::string name;     // "all_reduce gradients"
-  Axis axis = Axis::dp;
+  std::string group;    // a kind of plan/groups.h
   std::int64_t count = 0;
   std::int64_t bytes = 0;  // payload of all of them
 };
@@ -56,27 +57,47 @@ struct RatePoint {  // of the preview: the update that follows `step` completed 
   double weight_decay = 0;
 };
 
-struct Plan {
-  Mesh mesh;
-  ModelShape model;
-  DType compute = DType::f32;
-  std::int64_t micro_batch_size = 0;
-  std::int64_t microbatches = 0;  // per rank and step
-  int threads_per_rank = 1;
+/// What the ranks of one pipeline stage hold and do.
+struct StagePlan {
+  std::vector<UnitRange> units;  // per chunk
   std::vector<ParamSpec> parameters;
   FlatLayout flat;
   std::vector<ActivationSpec> activations;
-  int slots = 1;                // micro-batches in flight
-  std::vector<Action> actions;  // refined, the same on every rank of a stage
+  std::vector<Action> schedule;  // rows of whole chunks
+  std::vector<Action> actions;   // refined: what the executor runs
+  int warmup = 0;                // forwards before the first backward
+  int slots = 1;                 // micro-batches in flight
   MemoryEstimate memory;
-  FlopsEstimate flops;
   std::vector<CollectiveUse> communication;
+};
+
+struct Plan {
+  Mesh mesh;
+  ParallelMode mode = ParallelMode::stand_alone;
+  ModelShape model;
+  DType compute = DType::f32;
+  bool sequence_parallel = false;
+  bool split_vocabulary = false;
+  std::int64_t micro_batch_size = 0;
+  std::int64_t microbatches = 0;  // per rank and step
+  int threads_per_rank = 1;
+  std::string schedule;  // see schedule_name
+  int group_size = 1;    // microbatch_group_size_per_vp_stage
+  StageMap map;
+  std::vector<StagePlan> stages;
+  double bubble_fraction = 0;  // idle share of the step, F : B : W = 1 : 1 : 1 per layer, no wire
+  FlopsEstimate flops;
   std::int64_t steps = 0;
   std::vector<RatePoint> rates;  // at the corners of the schedule and between them
   std::uint64_t hash = 0;
 
   std::int64_t tokens_per_step() const;
+  std::int64_t parameter_count() const;  // of the whole model, each once
+  const MemoryEstimate& most_memory() const;  // of the stage that needs most
   int units() const { return static_cast<int>(model.layers) + 2; }
+  const StagePlan& stage_of(std::int64_t rank) const {
+    return stages[static_cast<std::size_t>(mesh.coordinate(rank, Axis::pp))];
+  }
 };
 
 /// Checks every rule across fields, adding to `diagnostics` with positions from `sources`. The plan
@@ -84,11 +105,5 @@ struct Plan {
 /// Error{internal} if the schedule breaks its own rules.
 Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
                Diagnostics& diagnostics);
-
-/// Readable at a terminal; `rank` < 0 shows all ranks folded. Both throw Error{usage} when the
-/// world has no such rank.
-std::string print_table(const Plan& plan, std::int64_t rank);
-/// A versioned JSON document ("format_version": 1), documented in docs/plan-json.md.
-std::string print_json(const Plan& plan, std::int64_t rank);
 
 }  // namespace trainctl

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "plan/simulate.h"
 
@@ -14,31 +15,54 @@ struct Progress {
   bool received_backward = false;
   bool sent_forward = false;
   bool sent_backward = false;
-  int forward = 0;                // units [0, forward) have run F
-  int backward = 0;               // units [backward, units) have run B
-  std::vector<bool> weight_done;  // per unit
+  bool forward_ran = false;  // some F and some B: a chunk without units has one row of each
+  bool backward_ran = false;
+  int forward = 0;       // units below this have run F
+  int backward = 0;      // units from here up have run B
+  int weights_left = 0;  // units that have not run W
 };
 
 class Proof {
  public:
-  Proof(const RankRows& rank, const std::vector<int>& bucket_ready, std::string who,
+  Proof(const RankRows& rank, const std::vector<BucketSum>& buckets, std::string who,
         std::vector<std::string>& violations)
       : in_(rank.input),
-        bucket_ready_(bucket_ready),
+        rows_(rank.rows),
+        buckets_(buckets),
         who_(std::move(who)),
         violations_(violations),
-        progress_(static_cast<std::size_t>(in_.chunks * in_.microbatches)),
-        weights_left_(static_cast<std::size_t>(in_.units), in_.chunks * in_.microbatches),
-        reduced_(bucket_ready.size(), 0),
-        waited_(bucket_ready.size(), 0) {
-    for (Progress& one : progress_) {
-      one.backward = in_.units;
-      one.weight_done.resize(static_cast<std::size_t>(in_.units), false);
+        reduced_(buckets.size(), 0),
+        shared_(buckets.size(), 0),
+        waited_(buckets.size(), 0) {
+    const auto microbatches = static_cast<std::size_t>(in_.microbatches);
+    for (const UnitRange& range : in_.units) {
+      Progress fresh;
+      fresh.forward = range.begin;
+      fresh.backward = range.end;
+      fresh.weights_left = range.end - range.begin;
+      progress_.insert(progress_.end(), microbatches, fresh);
+      shift_.push_back(units_ - range.begin);
+      units_ += range.end - range.begin;
     }
+    weights_left_.assign(static_cast<std::size_t>(units_), in_.microbatches);
+    weight_done_.assign(static_cast<std::size_t>(units_) * microbatches, 0);
   }
 
-  void row(std::size_t index, const Action& action) {
-    where_ = who_ + " row " + std::to_string(index) + ", " + to_string(action) + ": ";
+  void run() {
+    for (row_ = 0; row_ < rows_.size(); ++row_) check(rows_[row_]);
+    if (!stepped_) fail("has no step");
+  }
+
+ private:
+  void fail(const std::string& what) {
+    std::string where = who_;
+    if (row_ < rows_.size()) {
+      where += " row " + std::to_string(row_) + ", " + to_string(rows_[row_]);
+    }
+    violations_.push_back(where + ": " + what);
+  }
+
+  void check(const Action& action) {
     if (stepped_) fail("comes after the step");
     if (!in_range(action)) return fail("is out of range");
     switch (action.kind) {
@@ -47,36 +71,57 @@ class Proof {
       case ActionKind::backward_input: return backward(action);
       case ActionKind::backward_weight: return weight(action);
       case ActionKind::reduce: return reduce(action);
+      case ActionKind::reduce_embedding: return reduce_embedding(action);
       case ActionKind::wait_reduce: return wait_reduce(action);
       case ActionKind::step: return step();
       default: return message(action);
     }
   }
 
-  void finish() {
-    where_ = who_ + ": ";
-    if (!stepped_) fail("has no step");
-  }
-
- private:
-  void fail(const std::string& what) { violations_.push_back(where_ + what); }
-
   bool in_range(const Action& action) const {
     if (action.kind == ActionKind::step) return true;
-    if (action.kind == ActionKind::reduce || action.kind == ActionKind::wait_reduce) {
-      return action.bucket >= 0 && action.bucket < static_cast<int>(bucket_ready_.size());
+    if (action.kind == ActionKind::reduce || action.kind == ActionKind::reduce_embedding ||
+        action.kind == ActionKind::wait_reduce) {
+      return has_bucket(action);
     }
-    const bool place = action.chunk >= 0 && action.chunk < in_.chunks && action.microbatch >= 0 &&
+    const bool place = action.chunk >= 0 && action.chunk < in_.chunks() && action.microbatch >= 0 &&
                        action.microbatch < in_.microbatches;
-    return place && action.begin >= 0 && action.begin <= action.end && action.end <= in_.units;
+    if (!place || action.begin > action.end) return false;
+    const bool computes = action.kind == ActionKind::forward ||
+                          action.kind == ActionKind::backward_input ||
+                          action.kind == ActionKind::backward_weight;
+    return !computes || (action.begin >= units(action).begin && action.end <= units(action).end);
   }
 
-  Progress& at(const Action& action) {
-    return progress_[static_cast<std::size_t>(action.chunk * in_.microbatches + action.microbatch)];
+  bool has_bucket(const Action& action) const {
+    if (action.bucket < 0 || action.bucket >= static_cast<int>(buckets_.size())) return false;
+    const BucketSum& sum = buckets_[static_cast<std::size_t>(action.bucket)];
+    return action.kind == ActionKind::reduce             ? sum.reduced
+           : action.kind == ActionKind::reduce_embedding ? sum.embedding
+                                                         : sum.has_rows();
+  }
+
+  const UnitRange& units(const Action& action) const {
+    return in_.units[static_cast<std::size_t>(action.chunk)];
+  }
+  Progress& at(int chunk, int microbatch) {
+    return progress_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(in_.microbatches) +
+                     static_cast<std::size_t>(microbatch)];
+  }
+  Progress& at(const Action& action) { return at(action.chunk, action.microbatch); }
+  /// The place of a unit among this rank's.
+  std::size_t index(int chunk, int unit) const {
+    return static_cast<std::size_t>(shift_[static_cast<std::size_t>(chunk)] + unit);
   }
   bool is_first(const Action& action) const { return in_.stage == 0 && action.chunk == 0; }
   bool is_last(const Action& action) const {
-    return in_.stage == in_.stages - 1 && action.chunk == in_.chunks - 1;
+    return in_.stage == in_.stages - 1 && action.chunk == in_.chunks() - 1;
+  }
+  bool forward_done(const Progress& now, const UnitRange& range) const {
+    return now.forward_ran && now.forward == range.end;
+  }
+  bool backward_done(const Progress& now, const UnitRange& range) const {
+    return now.backward_ran && now.backward == range.begin;
   }
 
   void fetch(const Action& action) {
@@ -88,49 +133,76 @@ class Proof {
     Progress& now = at(action);
     if ((is_first(action) || is_last(action)) && !now.fetched) fail("its data is not fetched");
     if (!is_first(action) && !now.received_forward) fail("its input is not received");
-    if (action.begin != now.forward) {
+    if (action.begin != now.forward || forward_done(now, units(action))) {
       fail("F must go on at unit " + std::to_string(now.forward));
     }
     now.forward = std::max(now.forward, action.end);
+    now.forward_ran = true;
   }
 
   void backward(const Action& action) {
     Progress& now = at(action);
-    if (now.forward < in_.units) fail("B before F of all units");
+    if (!forward_done(now, units(action))) fail("B before F of all units");
     if (!is_last(action) && !now.received_backward) fail("its gradient is not received");
-    if (action.end != now.backward) {
+    if (action.end != now.backward || backward_done(now, units(action))) {
       fail("B must go on below unit " + std::to_string(now.backward));
     }
     now.backward = std::min(now.backward, action.begin);
+    now.backward_ran = true;
   }
 
   void weight(const Action& action) {
     Progress& now = at(action);
+    if (!now.backward_ran) fail("W before B");
     for (int unit = action.begin; unit < action.end; ++unit) {
-      const auto i = static_cast<std::size_t>(unit);
       if (unit < now.backward) fail("W before B of unit " + std::to_string(unit));
-      if (now.weight_done[i]) {
+      const std::size_t here = index(action.chunk, unit);
+      char& done = weight_done_[static_cast<std::size_t>(action.microbatch) *
+                                    static_cast<std::size_t>(units_) +
+                                here];
+      if (done != 0) {
         fail("W of unit " + std::to_string(unit) + " has run before");
         continue;
       }
-      now.weight_done[i] = true;
-      --weights_left_[i];
+      done = 1;
+      --now.weights_left;
+      --weights_left_[here];
     }
   }
 
+  /// No bucket spans two chunks: its gradients are those of its chunk from its ready unit up.
   void reduce(const Action& action) {
     const auto bucket = static_cast<std::size_t>(action.bucket);
     if (reduced_[bucket]++ > 0) fail("has been reduced before");
-    for (int unit = in_.units - 1; unit >= bucket_ready_[bucket]; --unit) {
-      if (weights_left_[static_cast<std::size_t>(unit)] == 0) continue;
-      fail("gradients of unit " + std::to_string(unit) + " are not final");
-      return;
+    check_final(buckets_[bucket]);
+  }
+
+  void check_final(const BucketSum& sum) {
+    for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
+      if (sum.ready_unit < range.begin || sum.ready_unit >= range.end) continue;
+      for (int unit = range.end - 1; unit >= sum.ready_unit; --unit) {
+        if (weights_left_[index(chunk, unit)] == 0) continue;
+        fail("gradients of unit " + std::to_string(unit) + " are not final");
+        return;
+      }
     }
+  }
+
+  /// The stage's own sum first, then that over both stages.
+  void reduce_embedding(const Action& action) {
+    const auto bucket = static_cast<std::size_t>(action.bucket);
+    if (shared_[bucket]++ > 0) fail("has been reduced before");
+    if (!buckets_[bucket].reduced) return check_final(buckets_[bucket]);
+    if (reduced_[bucket] == 0) fail("is not being reduced on its stage");
   }
 
   void wait_reduce(const Action& action) {
     const auto bucket = static_cast<std::size_t>(action.bucket);
-    if (reduced_[bucket] == 0) fail("is not being reduced");
+    if (buckets_[bucket].reduced && reduced_[bucket] == 0) fail("is not being reduced");
+    if (buckets_[bucket].embedding && shared_[bucket] == 0) {
+      fail("is not being summed over the embedding group");
+    }
     waited_[bucket] = 1;
   }
 
@@ -147,12 +219,12 @@ class Proof {
         break;
       case ActionKind::send_forward:
         if (is_last(action)) fail("there is nothing after the last stage");
-        if (now.forward < in_.units) fail("is sent before F has made it");
+        if (!forward_done(now, units(action))) fail("is sent before F has made it");
         once(now.sent_forward);
         break;
       default:
         if (is_first(action)) fail("there is nothing before the first stage");
-        if (now.backward > 0) fail("is sent before B has made it");
+        if (!backward_done(now, units(action))) fail("is sent before B has made it");
         once(now.sent_backward);
         break;
     }
@@ -165,43 +237,52 @@ class Proof {
 
   void step() {
     stepped_ = true;
-    for (int chunk = 0; chunk < in_.chunks; ++chunk) {
+    for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
       for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
-        const Progress& now =
-            progress_[static_cast<std::size_t>(chunk * in_.microbatches + microbatch)];
-        const auto weights = std::count(now.weight_done.begin(), now.weight_done.end(), true);
-        if (now.forward == in_.units && now.backward == 0 && weights == in_.units) continue;
-        fail("F, B and W of all units of " + std::to_string(chunk) + "." +
-             std::to_string(microbatch) + " have not run");
+        const Progress& now = at(chunk, microbatch);
+        if (forward_done(now, range) && backward_done(now, range) && now.weights_left == 0) {
+          continue;
+        }
+        fail("F, B and W of all units of " + std::to_string(microbatch) + "." +
+             std::to_string(chunk) + " have not run");
       }
     }
     for (std::size_t bucket = 0; bucket < reduced_.size(); ++bucket) {
-      if (reduced_[bucket] == 0) fail("bucket " + std::to_string(bucket) + " is never reduced");
-      if (reduced_[bucket] > 0 && waited_[bucket] == 0) {
-        fail("nobody waited for reduce " + std::to_string(bucket));
+      const BucketSum& sum = buckets_[bucket];
+      const std::string name = std::to_string(bucket);
+      if (sum.reduced && reduced_[bucket] == 0) fail("bucket " + name + " is never reduced");
+      if (sum.embedding && shared_[bucket] == 0) {
+        fail("bucket " + name + " is never summed over the embedding group");
+      }
+      if (reduced_[bucket] + shared_[bucket] > 0 && waited_[bucket] == 0) {
+        fail("nobody waited for reduce " + name);
       }
     }
   }
 
   const ScheduleInput& in_;
-  const std::vector<int>& bucket_ready_;
+  std::span<const Action> rows_;
+  const std::vector<BucketSum>& buckets_;
   std::string who_;
-  std::string where_;
   std::vector<std::string>& violations_;
-  std::vector<Progress> progress_;
-  std::vector<int> weights_left_;  // per unit, over chunks and micro-batches
-  std::vector<int> reduced_;
+  std::vector<Progress> progress_;  // [chunk][micro-batch]
+  int units_ = 0;                   // of all chunks
+  std::vector<int> shift_;          // per chunk, see index()
+  std::vector<int> weights_left_;   // per unit, over micro-batches
+  std::vector<char> weight_done_;   // [micro-batch][unit]
+  std::vector<int> reduced_;        // per bucket: how many rows of each kind
+  std::vector<int> shared_;
   std::vector<int> waited_;
+  std::size_t row_ = 0;
   bool stepped_ = false;
 };
 
 }  // namespace
 
-void prove_rows(const RankRows& rank, const std::vector<int>& bucket_ready, const std::string& who,
+void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets, const std::string& who,
                 std::vector<std::string>& violations) {
-  Proof proof(rank, bucket_ready, who, violations);
-  for (std::size_t i = 0; i < rank.rows.size(); ++i) proof.row(i, rank.rows[i]);
-  proof.finish();
+  Proof(rank, buckets, who, violations).run();
 }
 
 }  // namespace trainctl

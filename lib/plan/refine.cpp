@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <map>
-#include <string>
 #include <utility>
 
 #include "plan/schedule.h"
@@ -10,14 +8,33 @@ namespace trainctl {
 namespace {
 
 /// Emits refined rows and knows when a bucket's gradients are final: all weight gradients of its
-/// units, over all chunks and micro-batches, have been emitted.
+/// units, over all micro-batches, have been emitted. A unit belongs to one chunk.
 class Refinement {
  public:
-  Refinement(const ScheduleInput& input, const FlatLayout& layout, bool reduces)
-      : layout_(layout),
-        reduces_(reduces),
-        weights_left_(static_cast<std::size_t>(input.units), input.chunks * input.microbatches),
-        units_left_(input.units) {}
+  Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets, std::size_t rows)
+      : buckets_(buckets) {
+    int end = 0;
+    std::size_t parts = rows;
+    for (const UnitRange& range : input.units) {
+      Chunk& chunk = chunks_.emplace_back();
+      chunk.begin = range.begin;
+      chunk.final_from = range.end;
+      for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+        const int ready = buckets_[bucket].ready_unit;
+        if (buckets_[bucket].reduced && ready >= range.begin && ready < range.end) {
+          chunk.buckets.push_back(static_cast<int>(bucket));
+        }
+      }
+      // Those of experts come last in the layout, but are ready between the others.
+      std::stable_sort(chunk.buckets.begin(), chunk.buckets.end(),
+                       [&](int a, int b) { return ready_at(a) > ready_at(b); });
+      end = std::max(end, range.end);
+      parts += static_cast<std::size_t>(input.microbatches) *
+               static_cast<std::size_t>(2 * (range.end - range.begin));
+    }
+    weights_left_.assign(static_cast<std::size_t>(end), input.microbatches);
+    rows_.reserve(parts + 2 * buckets_.size() + 1);
+  }
 
   void copy(const Action& row) { rows_.push_back(row); }
 
@@ -27,38 +44,52 @@ class Refinement {
     part.begin = unit;
     part.end = unit + 1;
     rows_.push_back(part);
-    if (row.kind == ActionKind::backward_weight) finish_weight(unit);
+    if (row.kind == ActionKind::backward_weight) finish_weight(row.chunk, unit);
   }
 
+  /// By now every reduce has been started.
   void wait_for_all() {
-    if (!reduces_) return;
-    for (std::size_t bucket = 0; bucket < layout_.buckets.size(); ++bucket) {
-      rows_.push_back(Action{.kind = ActionKind::wait_reduce, .bucket = static_cast<int>(bucket)});
-    }
+    add_rows(ActionKind::reduce_embedding, [](const BucketSum& sum) { return sum.embedding; });
+    add_rows(ActionKind::wait_reduce, [](const BucketSum& sum) { return sum.has_rows(); });
   }
 
   std::vector<Action> take() { return std::move(rows_); }
 
  private:
-  void finish_weight(int unit) {
-    --weights_left_[static_cast<std::size_t>(unit)];
-    // Units finish from the top: `units_left_` is the lowest unit above which all are final.
-    while (units_left_ > 0 && weights_left_[static_cast<std::size_t>(units_left_ - 1)] == 0) {
-      --units_left_;
-    }
-    if (!reduces_) return;
-    while (next_bucket_ < layout_.buckets.size() &&
-           layout_.buckets[next_bucket_].ready_unit >= units_left_) {
-      rows_.push_back(Action{.kind = ActionKind::reduce, .bucket = static_cast<int>(next_bucket_)});
-      ++next_bucket_;
+  struct Chunk {
+    int begin = 0;
+    int final_from = 0;        // units from here up are final
+    std::vector<int> buckets;  // in order of readiness
+    std::size_t next = 0;      // into `buckets`
+  };
+
+  int ready_at(int bucket) const { return buckets_[static_cast<std::size_t>(bucket)].ready_unit; }
+
+  /// A row for each bucket of which `has_one` is true.
+  template <class Predicate>
+  void add_rows(ActionKind kind, Predicate has_one) {
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (!has_one(buckets_[bucket])) continue;
+      rows_.push_back(Action{.kind = kind, .bucket = static_cast<int>(bucket)});
     }
   }
 
-  const FlatLayout& layout_;
-  bool reduces_;
+  void finish_weight(int chunk_index, int unit) {
+    if (--weights_left_[static_cast<std::size_t>(unit)] > 0) return;
+    Chunk& chunk = chunks_[static_cast<std::size_t>(chunk_index)];
+    while (chunk.final_from > chunk.begin &&
+           weights_left_[static_cast<std::size_t>(chunk.final_from - 1)] == 0) {
+      --chunk.final_from;
+    }
+    while (chunk.next < chunk.buckets.size() &&
+           ready_at(chunk.buckets[chunk.next]) >= chunk.final_from) {
+      rows_.push_back(Action{.kind = ActionKind::reduce, .bucket = chunk.buckets[chunk.next++]});
+    }
+  }
+
+  const std::vector<BucketSum>& buckets_;
   std::vector<int> weights_left_;  // per unit
-  int units_left_;
-  std::size_t next_bucket_ = 0;
+  std::vector<Chunk> chunks_;
   std::vector<Action> rows_;
 };
 
@@ -71,14 +102,33 @@ bool is_pair(const Action& backward, const Action& weight) {
 
 }  // namespace
 
+std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
+                                   const std::vector<ParamSpec>& parameters) {
+  std::vector<BucketSum> sums;
+  for (const Bucket& bucket : layout.buckets) {
+    BucketSum& sum = sums.emplace_back();
+    sum.ready_unit = bucket.ready_unit;
+    for (const int index : bucket.parameters) {
+      const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
+      const auto& axes = row.gradient_sum;
+      sum.reduced = sum.reduced || row.tp_copies > 1 ||
+                    std::find(axes.begin(), axes.end(), true) != axes.end();
+      sum.embedding = sum.embedding || row.two_homes;
+    }
+  }
+  return sums;
+}
+
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
-                           const FlatLayout& layout, std::int64_t data_parallel) {
-  Refinement refined(input, layout, data_parallel > 1);
+                           const std::vector<BucketSum>& buckets) {
+  Refinement refined(input, buckets, rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Action& row = rows[i];
     const bool backward =
         row.kind == ActionKind::backward_input || row.kind == ActionKind::backward_weight;
-    if (backward) {
+    // A chunk without units hands its gradient on: its B stays, it has no W.
+    if (row.kind == ActionKind::backward_weight && row.begin == row.end) continue;
+    if (backward && row.begin < row.end) {
       const bool paired = i + 1 < rows.size() && is_pair(row, rows[i + 1]);
       for (int unit = row.end - 1; unit >= row.begin; --unit) {
         refined.unit(row, unit);
@@ -91,50 +141,6 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
     refined.copy(row);
   }
   return refined.take();
-}
-
-int peak_microbatches(const std::vector<Action>& rows) {
-  // A micro-batch is alive from its fetch (or F) to its last row on this rank.
-  using Key = std::pair<int, int>;
-  std::map<Key, std::pair<std::size_t, std::size_t>> lives;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const ActionKind kind = rows[i].kind;
-    const bool uses = kind == ActionKind::fetch || kind == ActionKind::forward ||
-                      kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
-    if (!uses) continue;
-    const auto [life, is_new] =
-        lives.try_emplace(Key{rows[i].chunk, rows[i].microbatch}, std::pair{i, i});
-    if (!is_new) life->second.second = i;
-  }
-  std::vector<int> change(rows.size() + 1, 0);
-  for (const auto& [key, life] : lives) {
-    ++change[life.first];
-    --change[life.second + 1];
-  }
-  int alive = 0;
-  int peak = 0;
-  for (int delta : change) peak = std::max(peak, alive += delta);
-  return peak;
-}
-
-std::string to_string(const Action& action) {
-  const std::string place = std::to_string(action.chunk) + "." + std::to_string(action.microbatch);
-  const std::string units =
-      "[" + std::to_string(action.begin) + "," + std::to_string(action.end) + ")";
-  switch (action.kind) {
-    case ActionKind::fetch: return "fetch " + place;
-    case ActionKind::forward: return "F" + place + units;
-    case ActionKind::backward_input: return "B" + place + units;
-    case ActionKind::backward_weight: return "W" + place + units;
-    case ActionKind::reduce: return "reduce " + std::to_string(action.bucket);
-    case ActionKind::wait_reduce: return "wait_reduce " + std::to_string(action.bucket);
-    case ActionKind::step: return "step";
-    case ActionKind::send_forward: return "send_forward " + place;
-    case ActionKind::receive_forward: return "receive_forward " + place;
-    case ActionKind::send_backward: return "send_backward " + place;
-    case ActionKind::receive_backward: return "receive_backward " + place;
-  }
-  return "?";
 }
 
 }  // namespace trainctl

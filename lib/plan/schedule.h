@@ -4,21 +4,25 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "config/choices.h"
 #include "plan/params.h"
 
 namespace trainctl {
 
 enum class ActionKind : std::uint8_t {
-  fetch,            // the micro-batch's data is copied to its slot
-  forward,          // F of units [begin, end)
-  backward_input,   // B
-  backward_weight,  // W
-  reduce,           // start summing a gradient bucket over its axes, on the communication queue
-  wait_reduce,      // the compute queue waits for a bucket
-  step,             // norm, clip and optimizer
+  fetch,             // the micro-batch's data is copied to its slot
+  forward,           // F of units [begin, end)
+  backward_input,    // B
+  backward_weight,   // W
+  reduce,            // start summing a gradient bucket over its axes, on the communication queue
+  reduce_embedding,  // start summing a tied embedding's bucket over the first and the last stage
+  wait_reduce,       // the compute queue waits for a bucket's sums
+  step,              // norm, clip and optimizer
   send_forward,
   receive_forward,
   send_backward,
@@ -29,33 +33,80 @@ struct Action {
   ActionKind kind = ActionKind::forward;
   int chunk = 0;  // model chunk on this rank
   int microbatch = 0;
-  int begin = 0;  // units [begin, end) of the stage
+  int begin = 0;  // units [begin, end), numbered over the whole model
   int end = 0;
-  int bucket = -1;  // reduce, wait_reduce
+  int bucket = -1;  // reduce, reduce_embedding, wait_reduce
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// "F0.0[1,2)", "reduce 3"
+/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "reduce 3".
 std::string to_string(const Action& action);
+/// "F0.1": without the units.
+std::string short_name(const Action& action);
 
-struct ScheduleInput {
+struct ScheduleInput {  // of one stage
   int stages = 1;
   int stage = 0;
-  int chunks = 1;
   int microbatches = 1;
-  int units = 0;  // of the stage: embedding, blocks, head
+  int group_size = 1;            // microbatch_group_size_per_vp_stage
+  std::vector<UnitRange> units;  // per chunk
+  int chunks() const { return static_cast<int>(units.size()); }
 };
 
-/// One stage: fetch, F, B, W for each micro-batch in turn (gradient accumulation), then step.
+/// The orders of work. Each emits fetch, F, B, W and message rows for whole chunks, then step.
+/// Neighbouring message rows are one batch. The number of micro-batches is any positive number
+/// unless said.
+///
+/// One stage: F, B, W for each micro-batch in turn (gradient accumulation).
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input);
+/// All forwards, then all backwards (Huang et al. 2019); with chunks, ordered by (chunk,
+/// micro-batch).
+std::vector<Action> schedule_gpipe(const ScheduleInput& input);
+/// One forward, one backward (Narayanan et al. 2021, 2.2): warm-up of min(stages - stage - 1, M).
+std::vector<Action> schedule_1f1b(const ScheduleInput& input);
+/// The same over several chunks per stage (ibid., 2.2): warm-up of min(M V, 2 (stages - stage - 1)
+/// + (V - 1) group_size). group_size from `stages` to M; M % group_size is 0 or at least `stages`.
+std::vector<Action> schedule_interleaved(const ScheduleInput& input);
+/// ZB-H1 (Qi et al. 2024, 3.1): W apart from B, filling the bubbles; kept activations as in 1F1B.
+std::vector<Action> schedule_zb_h1(const ScheduleInput& input);
 
-/// Splits B and W per unit, interleaved (B of a unit, its W, the next unit below), starts each
-/// bucket's reduce in the last micro-batch as soon as its last unit is done, and waits for all of
-/// them before the step. One rank needs no reduce rows: with data_parallel = 1 there are none.
+/// The k-th forward of every stage of the interleaved schedule; the k-th backward has the chunk
+/// V - 1 - chunk (megatron.core get_schedule_table).
+struct ScheduleEntry {
+  int microbatch = 0;
+  int chunk = 0;
+};
+std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size);
+/// Forwards before the first backward of stage `input.stage` under `scheduler`.
+int warmup_forwards(PipelineScheduler scheduler, const ScheduleInput& input);
+
+/// "none" with one stage, "gpipe", "1f1b", "interleaved_1f1b" or "zb_h1".
+std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chunks);
+/// The rows of the schedule of that name.
+std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
+
+/// What becomes of one gradient bucket between its last W and the step.
+struct BucketSum {
+  int ready_unit = 0;      // its gradients are final once W of this unit has run
+  bool reduced = false;    // summed over ranks of its stage
+  bool embedding = false;  // a tied embedding with two homes: then summed over both
+  bool has_rows() const { return reduced || embedding; }
+};
+/// Of each bucket in flat order. It is reduced if the gradient of a parameter in it is summed over
+/// an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
+std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
+                                   const std::vector<ParamSpec>& parameters);
+
+/// Splits B and W per unit, interleaved (B of a unit, its W, the next unit below) where they stand
+/// together, starts each bucket's reduce in the last micro-batch as soon as its last unit is done,
+/// and before the step sums the tied embedding over its two stages and waits for all.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
-                           const FlatLayout& layout, std::int64_t data_parallel);
+                           const std::vector<BucketSum>& buckets);
 
-/// Most micro-batches whose kept activations are alive at once.
-int peak_microbatches(const std::vector<Action>& rows);
+/// Most micro-batches of one chunk each that occupy a slot at once: from the first row that fills
+/// it (data fetched, input received, F) to the last B or W.
+int peak_microbatches(std::span<const Action> rows);
+/// Most received gradients of one chunk that wait for their B at once; at least 1.
+int peak_gradients(std::span<const Action> rows);
 
 }  // namespace trainctl

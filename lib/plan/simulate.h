@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,21 +13,33 @@
 
 namespace trainctl {
 
-/// One rank. Ranks with the same stage reduce together; messages go between equal replicas of
-/// neighbouring stages (from the last stage to the first one's next chunk, and back).
+/// One rank. Ranks with the same stage reduce together. Messages go between ranks of neighbouring
+/// stages with equal `replica` and `inner` (from the last stage to the first one's next chunk, and
+/// back), the tied embedding's sum between such of the first and the last stage. Ranks of one stage
+/// and replica meet in every F, B and W, which contain collectives.
 struct RankRows {
-  ScheduleInput input;  // `units` counts the units of each chunk
+  ScheduleInput input;
   int replica = 0;
-  std::vector<Action> rows;
+  int inner = 0;                 // its place among the ranks that share layers: tp, cp and ep
+  std::span<const Action> rows;  // the caller's; replicas may share them
 };
 
 struct SimulationInput {
   std::vector<RankRows> ranks;
-  /// Per stage the ready_unit of each of its buckets; empty (or no entry) where nothing is reduced.
-  std::vector<std::vector<int>> buckets;
+  /// Per stage; no entry is as good as no bucket.
+  std::vector<std::vector<BucketSum>> buckets;
   /// Seconds of one row: compute, the transfer of a reduce, or that of a message (asked of the
   /// receive). wait_reduce and send rows cost nothing themselves.
   std::function<double(const RankRows&, const Action&)> cost;
+  bool keep_times = false;  // fill Simulation::times
+};
+
+/// When a row of the compute queue ran.
+struct RowTime {
+  int rank = 0;  // index into SimulationInput::ranks
+  int row = 0;
+  double start = 0;
+  double finish = 0;
 };
 
 struct Simulation {
@@ -36,19 +49,22 @@ struct Simulation {
   int peak_microbatches = 0;         // most micro-batches with kept activations on any rank
   /// Why the schedule is illegal, one sentence each; empty: proven.
   std::vector<std::string> violations;
+  std::vector<RowTime> times;  // in the order of ranks and rows
 };
 
 /// Rules proven per rank: F before B before W, each exactly once for every (chunk, micro-batch,
 /// unit), F from the lowest unit up and B from the highest down; data fetched before it is used;
 /// what comes from another stage received before it is used, what goes there sent after it is made;
-/// each bucket reduced once, after its gradients are final, and waited for; one step, last.
+/// each bucket reduced once, after its gradients are final, a tied embedding's then summed over its
+/// stages, and waited for; one step, last.
 /// Over all ranks: every message and collective meets its partners, and no cycle of waits (the
-/// cycle is named). Neighbouring message rows form one batch that is posted together; the batches
-/// of a rank run in order.
+/// shortest cycle is named). Neighbouring message rows form one batch that is posted together; the
+/// batches of a rank run in order. What is sent lies in one buffer per chunk (outputs) or rank
+/// (gradients), so F waits until its chunk's last output is sent, and B until the last gradient is.
 Simulation simulate(const SimulationInput& input);
 
 /// The per-rank part of the proof; appends to `violations`.
-void prove_rows(const RankRows& rank, const std::vector<int>& bucket_ready, const std::string& who,
+void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets, const std::string& who,
                 std::vector<std::string>& violations);
 
 }  // namespace trainctl

@@ -19,8 +19,9 @@ const std::map<std::string, std::set<std::string>> allowed_folders = {
     {"ops", {"base", "device"}},
     {"comm", {"base", "device"}},
     {"data", {"base"}},
+    {"formats", {"base", "config", "plan"}},
     {"nn", {"base", "plan", "device", "ops", "comm"}},
-    {"engine", {"base", "config", "plan", "device", "ops", "comm", "data", "nn"}},
+    {"engine", {"base", "config", "plan", "formats", "device", "ops", "comm", "data", "nn"}},
 };
 
 /// Third-party headers and the only files that may include them.

@@ -1,9 +1,12 @@
 #include "any_text.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "config/explain_value.h"
+#include "config/migrate.h"
 #include "config/read.h"
 
 namespace trainctl::test {
@@ -36,6 +39,55 @@ std::string check_messages(const ReadResult& result) {
   return control ? "a control character reaches the terminal" : "";
 }
 
+/// A few variables, and the files that the input brings.
+Surroundings surroundings(const std::map<std::string, std::string>& files) {
+  Surroundings around;
+  around.load = [files](const std::string& path) -> Surroundings::Loaded {
+    const auto found = files.find(path);
+    if (found == files.end()) return {std::nullopt, "no such file"};
+    return {found->second, ""};
+  };
+  around.variable = [](const std::string& name) -> std::optional<std::string> {
+    static const std::map<std::string, std::string> known{
+        {"A", "5"}, {"EMPTY", ""}, {"TEXT", "x: [\"y"}, {"BYTES", "\xff\n"}};
+    const auto found = known.find(name);
+    return found == known.end() ? std::nullopt : std::optional<std::string>(found->second);
+  };
+  return around;
+}
+
+std::string check_explanations(const ReadResult& result) {
+  for (const char* path : {"model", "parallel", "train.steps", "log.every", "data.train"}) {
+    const auto text = explain_value(result, path);
+    if (!text || text->empty()) return std::string("no explanation of ") + path;
+  }
+  const std::string lines = render_github(result.diagnostics);
+  const auto count = static_cast<std::size_t>(std::count(lines.begin(), lines.end(), '\n'));
+  return count == result.diagnostics.list().size() ? "" : "an annotation of several lines";
+}
+
+bool has(const Diagnostics& diagnostics, const std::string& code) {
+  return std::any_of(diagnostics.list().begin(), diagnostics.list().end(),
+                     [&](const Diagnostic& d) { return d.code == code; });
+}
+
+/// `alone` was read without --set options.
+std::string check_migration(const std::string& text, const ReadResult& alone,
+                            const Surroundings& around) {
+  const Migrated migrated = migrate_config(text, "fuzz.yaml");
+  const bool valid = !alone.diagnostics.has_errors() && !has(alone.diagnostics, "not-carried");
+  if (!valid) return "";
+  if (!migrated.ok) return "a valid configuration is not migrated";
+  const ReadResult again = read_config_text(migrated.text, "fuzz.yaml", {}, around);
+  if (again.diagnostics.has_errors()) {
+    return "the migrated text has mistakes: " + render_text(again.diagnostics, false) +
+           migrated.text;
+  }
+  return again.config == alone.config
+             ? ""
+             : "the migrated text reads to another configuration:\n" + migrated.text;
+}
+
 std::string check_dump(const ReadResult& result) {
   const std::string dumped = dump_config(result.config, &result.sources);
   const ReadResult again = read_config_text(dumped, "dump.yaml", {});
@@ -54,9 +106,24 @@ std::string broken_promise(std::string_view input) {
     parts.emplace_back(input.substr(start, end - start));
     start = end + 1;
   }
-  const std::vector<std::string> set_options(parts.begin() + 1, parts.end());
-  const ReadResult result = read_config_text(parts[0], "fuzz.yaml", set_options);
-  const std::string wrong = check_messages(result);
+  std::vector<std::string> set_options;
+  std::map<std::string, std::string> files;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::size_t name = parts[i].starts_with('@') ? parts[i].find('\n') : std::string::npos;
+    if (name == std::string::npos) {
+      set_options.push_back(parts[i]);
+    } else {
+      files[parts[i].substr(1, name - 1)] = parts[i].substr(name + 1);
+    }
+  }
+  const Surroundings around = surroundings(files);
+  const ReadResult result = read_config_text(parts[0], "fuzz.yaml", set_options, around);
+  std::string wrong = check_messages(result);
+  if (wrong.empty()) wrong = check_explanations(result);
+  if (wrong.empty()) {
+    const ReadResult alone = read_config_text(parts[0], "fuzz.yaml", {}, around);
+    wrong = check_migration(parts[0], alone, around);
+  }
   if (!wrong.empty() || result.diagnostics.has_errors()) return wrong;
   return check_dump(result);
 }

@@ -7,7 +7,8 @@
 
 namespace trainctl::test {
 
-/// Reads `input` (a YAML text; what follows a zero byte is a --set argument, and so on) and returns
+/// Reads `input` (a YAML text; what follows a zero byte is a --set argument, or, as "@NAME\nTEXT",
+/// a file that may be included, and so on) and returns
 /// what is wrong with the answer, "" if nothing.
 std::string broken_promise(std::string_view input);
 

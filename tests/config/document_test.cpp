@@ -144,6 +144,25 @@ TEST_CASE("merge keys are applied: own keys first, then the earlier source") {
         std::vector<std::string>{"unknown-key log.<< 5:7"});
 }
 
+TEST_CASE("merged values keep their own position, through merges of merges") {
+  const ReadResult result = read(good_model + good_data + good_lr +
+                                 "train: {<<: [&a {<<: &b {steps: 7, seed: 3}, seed: 4}, "
+                                 "{global_batch_size: 8, steps: 9}], <<x: 1}\n"
+                                 "log: {every: 2}\n");
+  CHECK(found(result) == std::vector<std::string>{"unknown-key train.<<x 4:91"});
+  CHECK(result.config.train.steps == 7);
+  CHECK(result.config.train.seed == 4);
+  CHECK(result.sources.find("train.steps").to_string() == "t.yaml:4:33");
+  CHECK(result.sources.find("train.global_batch_size").to_string() == "t.yaml:4:76");
+  CHECK(result.replaced.at("train.steps").front().place.to_string() == "t.yaml:4:86");
+  CHECK(result.replaced.at("train.seed").front().text == "3");
+  const ReadResult aliased = read(good_model + good_data + good_lr +
+                                  "train:\n  &t\n  <<: {steps: 5}\n  global_batch_size: 4\n"
+                                  "log: {every: 2}\n");
+  CHECK(found(aliased).empty());
+  CHECK(aliased.config.train.steps == 5);
+}
+
 TEST_CASE("aliases stand for their value, with its position") {
   const ReadResult result = read(good_model + good_data + good_lr +
                                  "train: {steps: &n 10, global_batch_size: *n}\n"

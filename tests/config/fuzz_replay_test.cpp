@@ -25,15 +25,77 @@ std::vector<std::string> seeds() {
     texts.emplace_back(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
   }
   texts.push_back(texts.front() + std::string("\0train.steps=5\0data.train=[a, {path: b}]", 40));
+  const std::string parts[] = {
+      "include: [a, b]\ntrain: {steps: !override ${A}}\n",
+      "@a\nmodel: {preset: gpt2-124m}\ntrain:\n  steps: 3\n  global_batch_size: ${B:-4}\n",
+      "@b\ninclude: c\ndata: {train: \"${TEXT}\"}\n",
+      "@c\nlr_schedule: {max_lr: 1.0e-3}\nparallel_config: {model_parallel: 2}\n",
+      "parallel.model_parallel=4"};
+  std::string composed;
+  for (const std::string& part : parts) {
+    composed += (composed.empty() ? std::string() : std::string(1, '\0')) + part;
+  }
+  texts.push_back(composed);
   return texts;
 }
 
-constexpr std::array words{"<<: ",     "*a",        "&a ",  "~",        "\"",    "'",     "[",
-                           "]",        "{",         "}",    ": ",       ":",     "\n",    "\n  ",
-                           "- ",       "? ",        "# ",   "\t",       "---\n", "...\n", "!!str ",
-                           "| \n",     "> \n",      "\\",   "1e999",    "-0",    "010",   "true",
-                           "null",     "0x1F",      "\xff", "\xc3\xa9", "steps", "train", "model",
-                           "preset: ", "gpt2-124m", "moe",  "\r\n",     ","};
+constexpr std::array words{"<<: ",
+                           "*a",
+                           "&a ",
+                           "~",
+                           "\"",
+                           "'",
+                           "[",
+                           "]",
+                           "{",
+                           "}",
+                           ": ",
+                           ":",
+                           "\n",
+                           "\n  ",
+                           "- ",
+                           "? ",
+                           "# ",
+                           "\t",
+                           "---\n",
+                           "...\n",
+                           "!!str ",
+                           "| \n",
+                           "> \n",
+                           "\\",
+                           "1e999",
+                           "-0",
+                           "010",
+                           "true",
+                           "null",
+                           "0x1F",
+                           "\xff",
+                           "\xc3\xa9",
+                           "steps",
+                           "train",
+                           "model",
+                           "preset: ",
+                           "gpt2-124m",
+                           "moe",
+                           "\r\n",
+                           ",",
+                           "parallel_config:",
+                           "recompute: ",
+                           "((1, 2),)",
+                           "[3, 1]",
+                           "model_parallel: 2",
+                           "full_batch: ",
+                           "seed: 1\n",
+                           "include: b\n",
+                           "!override ",
+                           "${A}",
+                           "${A:-",
+                           "${EMPTY}",
+                           "${NONE}",
+                           "${TEXT}",
+                           "$$",
+                           " # note\n",
+                           "steps: ${A}\n"};
 
 /// One small change, as a pure function of the generator's state.
 std::string mutate(std::string text, const std::vector<std::string>& others, std::mt19937& random) {

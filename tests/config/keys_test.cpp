@@ -1,6 +1,5 @@
-// Unknown, missing and not yet built keys.
+// Unknown and missing keys.
 #include "catch.h"
-#include "config/upcoming.h"
 #include "config_text.h"
 
 namespace trainctl::test {
@@ -43,62 +42,25 @@ TEST_CASE("a section that is no map does not miss its keys") {
         std::vector<std::string>{"wrong-type train 4:8"});
 }
 
-TEST_CASE("parallel modes: two are built") {
-  const auto mode = [](const std::string& word) {
-    return read(good_text + "parallel: {parallel_mode: " + word + "}\n");
-  };
-  CHECK(mode("stand_alone").config.parallel.parallel_mode == ParallelMode::stand_alone);
-  CHECK(mode("data_parallel").config.parallel.parallel_mode == ParallelMode::data_parallel);
-  for (const char* word : {"semi_auto_parallel", "auto_parallel", "hybrid_parallel"}) {
+TEST_CASE("every parallel mode is a word") {
+  for (const char* word :
+       {"stand_alone", "data_parallel", "semi_auto_parallel", "auto_parallel", "hybrid_parallel"}) {
     CAPTURE(word);
-    CHECK(found(mode(word)) == std::vector<std::string>{"not-built parallel.parallel_mode 5:27"});
-    CHECK(only(mode(word)).message == "not built yet: " + std::string(word));
+    CHECK(found(read(good_text + "parallel: {parallel_mode: " + word + "}\n")).empty());
   }
-  CHECK(only(mode("auto_paralel")).code == "bad-word");
+  CHECK(only(read(good_text + "parallel: {parallel_mode: auto_paralel}\n")).code == "bad-word");
 }
 
-TEST_CASE("keys of later features and of other frameworks are not built, rather than unknown") {
-  for (const std::string& name : upcoming_names()) {
-    CAPTURE(name);
-    CHECK(only(read(good_text + "parallel: {" + name + ": 17}\n")).code == "not-built");
-    CHECK(only(read(good_text + name + ": {a: 1}\n")).code == "not-built");
-  }
-  for (const char* name : {"tensor_parallel",
-                           "pipeline_stages",
-                           "context_parallel",
-                           "expert_parallel",
-                           "expert_tensor_parallel",
-                           "virtual_pipeline_stages",
-                           "sequence_parallel",
-                           "comm_fusion",
-                           "enable_parallel_optimizer",
-                           "parallel_optimizer_config",
-                           "strategy_ckpt_config",
-                           "moe",
-                           "recompute",
-                           "checkpoint",
-                           "parallel_config",
-                           "recompute_config",
-                           "moe_config",
-                           "tensor_model_parallel_size",
-                           "expert_num",
-                           "model_parallel",
-                           "dataset_strategy"}) {
-    CAPTURE(name);
-    CHECK(find_upcoming(name) != nullptr);
-  }
-}
-
-TEST_CASE("a degree of one asks for nothing") {
-  CHECK(found(read(good_text + "parallel: {tensor_parallel: 1, sequence_parallel: false}\n"))
-            .empty());
-  CHECK(only(read(good_text + "parallel: {tensor_parallel: 2}\n")).help ==
-        "remove it, or set it to 1");
-  CHECK(only(read(good_text + "parallel: {tensor_parallel: \"1\"}\n")).code == "not-built");
-  CHECK(only(read(good_text + "parallel: {sequence_parallel: true}\n")).code == "not-built");
-  CHECK(only(read(good_text + "tensor_parallel: 1\n")).code == "not-built");
+TEST_CASE("an upstream key outside its section is sent there") {
+  CHECK(only(read(good_text + "tensor_model_parallel_size: 2\n")).help ==
+        "write tensor_model_parallel_size inside parallel");
+  CHECK(only(read(good_text + "log: {expert_num: 2}\n")).help == "write expert_num inside moe");
+  CHECK(only(read(good_text + "tensor_parallel: 1\n")).help ==
+        "did you mean parallel.tensor_parallel?");
   CHECK(only(read(good_text + "parallel: {tensor_paralel: 2}\n")).help ==
-        "did you mean tensor_parallel (not built yet)?");
+        "did you mean tensor_parallel?");
+  CHECK(only(read(good_text + "parallel: {tensor_model_paralel_size: 2}\n")).help ==
+        "did you mean tensor_model_parallel_size?");
 }
 
 TEST_CASE("all mistakes of a file come in one run, in its order") {
@@ -106,13 +68,13 @@ TEST_CASE("all mistakes of a file come in one run, in its order") {
       "model: {num_layers: x, hidden_size: 64, num_attention_heads: 4, seq_length: 32}\n"
       "data: {train: a.txt, tokenizer: word}\n"
       "train: {steps: 0, steps: 1, global_batch_size: 4}\n"
-      "moe: {}\n"
+      "checkpoint: {every: 5}\n"
       "lr_schedule: {max_lr: 1.0e-3, styl: cosine}\n");
   CHECK(found(result) ==
         std::vector<std::string>{"missing-key model.vocab_size 1:1",
                                  "wrong-type model.num_layers 1:21", "bad-word data.tokenizer 2:33",
                                  "out-of-range train.steps 3:16", "duplicate-key train.steps 3:19",
-                                 "not-built moe 4:1", "unknown-key lr_schedule.styl 5:31"});
+                                 "not-built checkpoint 4:1", "unknown-key lr_schedule.styl 5:31"});
 }
 
 }  // namespace trainctl::test

@@ -53,12 +53,23 @@ struct Changer {
   static void change(std::vector<DataSource>& value, const Field&) {
     value = {{"yes", 0.1}, {"a: b", 1e-12}, {"plain", 3.0}};
   }
+  static void change(IntList& value, const Field& field) {
+    const auto least = static_cast<std::int64_t>(field.range.least);
+    value = {least, least + 2};
+  }
+  static void change(DatasetSplit& value, const Field&) {
+    value = {.word = "", .splits = {{1, 2}, {2, 1, 1}}};
+  }
+  static void change(FusionValue& value, const Field&) {
+    value = {.size = std::nullopt, .index = IntList{0, 5}};
+  }
   template <class Choice>
   static void change(Choice& value, const Field&) {
     value = static_cast<Choice>(1);
   }
   template <class Value>
   static void change(std::optional<Value>& value, const Field& field) {
+    if (field.is_internal) return;
     if (field.key == "preset") {
       value = Value{};
       if constexpr (std::is_same_v<Value, std::string>) value = "gpt2-124m";
@@ -122,7 +133,6 @@ TEST_CASE("the reference page lists every key") {
   }
   CHECK(contains(page, "| `steps` | whole number | **required** | 1 to 1000000000000 |"));
   CHECK(contains(page, "| `eps` | number | `1.0e-08` | above 0 |"));
-  CHECK(contains(page, "`auto_parallel` (not built yet)"));
   CHECK(contains(page, "\n## lr_schedule\n"));
   CHECK(contains(page, "\n### model.rope_scaling\n"));
 }
@@ -139,12 +149,63 @@ TEST_CASE("the JSON Schema describes every section") {
   const Json& optimizer = schema["properties"]["optimizer"]["properties"];
   CHECK(optimizer["eps"]["exclusiveMinimum"] == 0);
   CHECK(optimizer["eps"]["default"] == 1e-8);
-  CHECK(optimizer["type"]["enum"] == Json({"adamw", "sgd"}));
+  CHECK(optimizer["type"]["enum"] == Json({"adamw", "AdamW", "sgd"}));
   CHECK(schema["properties"]["data"]["properties"]["tokenizer"]["pattern"] ==
         "^(byte|sentencepiece:.+)$");
   CHECK(schema["properties"]["model"]["anyOf"][0]["required"] == Json({"preset"}));
   CHECK(schema["properties"]["parallel"]["properties"]["parallel_mode"]["enum"] ==
-        Json({"stand_alone", "data_parallel"}));
+        Json({"stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel",
+              "auto_parallel", "STAND_ALONE", "DATA_PARALLEL", "HYBRID_PARALLEL",
+              "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL", 0, 1, 2, 3}));
+}
+
+TEST_CASE("the JSON Schema takes upstream spellings") {
+  const Json sections = Json::parse(json_schema())["properties"];
+  const Json& parallel = sections["parallel"]["properties"];
+  CHECK(parallel["model_parallel"]["description"] ==
+        "upstream spelling of parallel.tensor_parallel");
+  CHECK(parallel["full_batch"]["description"] ==
+        "upstream spelling of parallel.dataset_strategy; deprecated: write dataset_strategy");
+  CHECK(parallel["tensor_parallel"]["type"] == "integer");
+  CHECK(parallel["hierarchical_context_parallel_sizes"]["type"] == Json({"array", "null"}));
+  CHECK(parallel["tp_comm_overlap"]["anyOf"][0]["type"] == "boolean");
+  CHECK(parallel["seq_split_num"]["description"] == "not built yet");
+  CHECK(sections["moe"]["properties"].contains("expert_num"));
+  CHECK(sections["recompute"]["properties"].contains("recompute_slice_activation"));
+  CHECK(sections["parallel_config"]["properties"].contains("pipeline_stage"));
+  CHECK(sections.contains("runner_config"));
+  CHECK_FALSE(sections["log"]["properties"].contains("model_parallel"));
+}
+
+TEST_CASE("the mapping of an upstream list") {
+  for (const auto& [list, count] :
+       {std::pair{Upstream::mindspore, 42}, std::pair{Upstream::mindformers, 21},
+        std::pair{Upstream::megatron, 63}}) {
+    const Json rows = Json::parse(upstream_json(list));
+    CHECK(rows.size() == static_cast<std::size_t>(count));
+    for (const Json& row : rows) CHECK(row.size() == 6);
+  }
+  const Json megatron = Json::parse(upstream_json(Upstream::megatron));
+  CHECK(megatron[0] == Json({{"upstream_key", "tensor_model_parallel_size"},
+                             {"canonical_path", "parallel.tensor_parallel"},
+                             {"default", 1},
+                             {"status", "not built yet"},
+                             {"note", ""},
+                             {"deprecated", false}}));
+  CHECK(megatron[12]["upstream_key"] == "fp16");
+  CHECK(megatron[12]["status"] == "not built yet");
+  CHECK(megatron[13]["status"] == "supported");
+  CHECK(megatron[14]["status"] == "partly built");
+  CHECK(contains(megatron[14]["note"], "Built: fp32 or bf16."));
+  const Json old = Json::parse(upstream_json(Upstream::mindspore))[7];
+  CHECK(old["upstream_key"] == "auto_parallel_search_mode");
+  CHECK(old["default"] == "recursive_programming");
+  CHECK(old["deprecated"] == true);
+  CHECK(old["note"] == "Deprecated: write search_mode.");
+  const std::string table = upstream_table(Upstream::mindformers);
+  CHECK(table.starts_with("UPSTREAM KEY "));
+  CHECK(contains(table, "\nmodel_parallel  "));
+  CHECK(std::count(table.begin(), table.end(), '\n') == 22);
 }
 
 TEST_CASE("messages as JSON") {

@@ -42,7 +42,7 @@ TEST_CASE("--set meets the same checks, at its own place") {
   CHECK(one("train.steps=\"5\"").help == "write 5");
   CHECK(one("train.steps.x=5").code == "wrong-type");
   CHECK(one("train=5").code == "wrong-type");
-  CHECK(one("parallel.tensor_parallel=2").code == "not-built");
+  CHECK(one("parallel.seq_split_num=2").code == "not-built");
   CHECK(one("lr_schedule.style=cosin").code == "bad-word");
   CHECK(one("log={every: 7, every: 8}").code == "duplicate-key");
   CHECK(one("data.train=[a, ").code != "");

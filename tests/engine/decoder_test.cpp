@@ -18,12 +18,14 @@ struct Small {
       : read(read_config_text(sample_yaml(), "sample.yaml", options)),
         plan(make_plan(read.config, {}, read.sources, read.diagnostics)),
         stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers(DeviceKind::cpu, plan),
-        store(DeviceKind::cpu, plan, 0, false) {
+        buffers(DeviceKind::cpu, plan, plan.stages.front()),
+        store(DeviceKind::cpu, plan.stages.front(),
+              {.compute = plan.compute, .states = 0, .training = false}) {
     REQUIRE(!read.diagnostics.has_errors());
     ops = buffers.context(stream);
-    store.initialise(ops, 3);
-    for (int i = 0; i < static_cast<int>(plan.parameters.size()); ++i) {  // far from uniform logits
+    store.initialise(ops, 3, plan.mesh, 0);
+    for (int i = 0; i < static_cast<int>(plan.stages.front().parameters.size());
+         ++i) {  // far from uniform logits
       const Tensor values = store.master(i);
       for (std::int64_t at = 0; at < values.numel(); ++at) values.as<float>()[at] *= 8.0F;
     }

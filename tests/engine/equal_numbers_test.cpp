@@ -39,6 +39,27 @@ TEST_CASE("data parallel ranks give the losses of one rank") {
   }
 }
 
+TEST_CASE("tensor parallel ranks give the losses of one rank") {
+  const std::vector<std::vector<std::string>> layouts{
+      {"parallel.tensor_parallel=2"},
+      {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true"},
+      {"parallel.tensor_parallel=4", "parallel.sequence_parallel=true"},
+      {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+       "parallel.vocab_emb_dp=true"},
+      {"parallel.tensor_parallel=2", "parallel.vocab_emb_dp=true"},
+  };
+  for (const auto& options : models) {
+    const auto alone = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});
+    for (const auto& layout : layouts) {
+      auto both = options;
+      both.insert(both.end(), layout.begin(), layout.end());
+      INFO(layout.back() << ", " << (options.empty() ? "" : options[0]));
+      check_close(train_sample({.set_options = both, .ranks = 4, .steps = 8, .world = {}}), alone,
+                  1e-5);
+    }
+  }
+}
+
 TEST_CASE("gradient accumulation gives the losses of one micro-batch") {
   for (const auto& options : models) {
     const auto whole = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});

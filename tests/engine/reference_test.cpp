@@ -95,8 +95,9 @@ struct Case {
                                                   .count_loss_weights = true},
                                       *world);
     ParamStore& store = engine->parameters();
-    for (int i = 0; i < static_cast<int>(plan.parameters.size()); ++i) {
-      const Tensor from = file.at("param." + plan.parameters[static_cast<std::size_t>(i)].name);
+    for (int i = 0; i < static_cast<int>(plan.stages.front().parameters.size()); ++i) {
+      const Tensor from =
+          file.at("param." + plan.stages.front().parameters[static_cast<std::size_t>(i)].name);
       const Tensor to = store.master(i);
       REQUIRE(from.shape == to.shape);
       std::memcpy(to.data, from.data, static_cast<std::size_t>(to.bytes()));
@@ -123,10 +124,10 @@ TEST_CASE("loss and every gradient agree with PyTorch") {
       CHECK(report.loss == Approx(test.file.at("loss").as<double>()[0]).epsilon(1e-5));
       ParamStore& store = test.engine->parameters();
       double model_largest = 0;
-      for (const ParamSpec& spec : test.plan.parameters) {
+      for (const ParamSpec& spec : test.plan.stages.front().parameters) {
         model_largest = std::max(model_largest, largest(test.file.at("grad." + spec.name)));
       }
-      for (const ParamSpec& spec : test.plan.parameters) {
+      for (const ParamSpec& spec : test.plan.stages.front().parameters) {
         INFO(spec.name);
         const Tensor expected = test.file.at("grad." + spec.name);
         const Tensor found = store.gradient(store.index_of(spec.name));

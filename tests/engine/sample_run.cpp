@@ -57,7 +57,8 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
                  .lr_schedule = read.config.lr_schedule,
                  .deadline_seconds = 30,
                  .separate_documents = read.config.data.reset_attention_mask,
-                 .count_loss_weights = true},
+                 .count_loss_weights = true,
+                 .hooks = run.hooks},
                 world);
   engine.initialise();
   std::vector<StepReport> reports;
@@ -66,7 +67,8 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
     for (std::int64_t m = 0; m < plan.microbatches; ++m) {
       batches.push_back(
           make_batch(plan, step * read.config.train.global_batch_size +
-                               (m * world.size() + world.rank()) * plan.micro_batch_size));
+                               (m * plan.mesh.dp + plan.mesh.coordinate(world.rank(), Axis::dp)) *
+                                   plan.micro_batch_size));
     }
     reports.push_back(engine.train_step(batches));
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "engine/hooks.h"
 #include "engine/report.h"
 
 namespace trainctl {
@@ -14,6 +15,7 @@ struct SampleRun {
   int ranks = 1;
   int steps = 5;
   WorldOptions world;
+  Hooks hooks{};  // of every rank
 };
 
 /// The reports of rank 0.

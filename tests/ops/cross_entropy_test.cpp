@@ -206,3 +206,43 @@ TEST_CASE("cross_entropy names what does not fit") {
   CHECK(failure_of([&] { cross_entropy_gradient(host.context(), args); }) ==
         "[cross_entropy_gradient] state must be given");
 }
+
+TEST_CASE("cross_entropy of a vocabulary in shards is that of the whole") {
+  const std::int64_t rows = 9;
+  const std::int64_t columns = 24;
+  Values whole = Values::random(Shape{rows, columns}, DType::f32, 1);
+  std::vector<std::int32_t> picked;
+  for (std::int32_t i = 0; i < rows; ++i) picked.push_back(i * 5 % 21);
+  Values labels = Values::of(picked);
+  const auto stats_of = [&](const Kernels& kernels, Values& logits, std::int64_t first,
+                            std::int64_t valid, const Tensor& stats) {
+    const auto row = [&](std::int64_t i) { return stats.slice(i, i + 1).view({rows}); };
+    cross_entropy_stats(Host(kernels).context(), {.logits = logits.tensor(),
+                                                  .labels = labels.tensor(),
+                                                  .first_column = first,
+                                                  .valid = valid,
+                                                  .row_max = row(0),
+                                                  .row_sum = row(1),
+                                                  .target = row(2)});
+  };
+  for (const Kernels* kernels : {&cpu_kernels, &plain_kernels}) {
+    Values expected(Shape{3, rows}, DType::f32);
+    stats_of(*kernels, whole, 0, 21, expected.tensor());
+    // Three shards of eight columns; the last has five real ones.
+    Values shards(Shape{3, 3, rows}, DType::f32);
+    for (std::int64_t shard = 0; shard < 3; ++shard) {
+      Values part(Shape{rows, 8}, DType::f32);
+      for (std::int64_t i = 0; i < rows * 8; ++i) {
+        part.set(i, whole.at(i / 8 * columns + shard * 8 + i % 8));
+      }
+      const Tensor stats = shards.tensor().slice(shard, shard + 1).view({3, rows});
+      stats_of(*kernels, part, shard * 8, shard == 2 ? 5 : 8, stats);
+    }
+    Values found(Shape{3, rows}, DType::f32);
+    cross_entropy_combine(Host(*kernels).context(),
+                          {.shards = shards.tensor(), .whole = found.tensor()});
+    for (std::int64_t i = 0; i < 3 * rows; ++i) {
+      CHECK(found.at(i) == Approx(expected.at(i)).epsilon(1e-5));
+    }
+  }
+}

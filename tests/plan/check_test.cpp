@@ -24,7 +24,7 @@ std::vector<Diagnostic> found(Change change, std::int64_t ranks = 1,
   }
   Diagnostics diagnostics;
   const Plan plan = make_plan(config, site_of(ranks), sources, diagnostics);
-  CHECK(diagnostics.has_errors() == plan.parameters.empty());
+  CHECK(diagnostics.has_errors() == plan.stages.empty());
   return diagnostics.list();
 }
 
@@ -201,15 +201,86 @@ TEST_CASE("data", "[check]") {
   }
 }
 
-TEST_CASE("what is not built is refused by name", "[check]") {
-  only_error("not-built", "precision.compute",
-             [](Config& c) { c.precision.compute = ComputeType::fp16; });
-  const Diagnostic cuda =
-      only_error("not-built", "parallel.device", [](Config& c) { c.parallel.device = "cuda"; });
-  CHECK(cuda.message == "device: cuda is not built yet");
-  only_error("device", "parallel.device", [](Config& c) { c.parallel.device = "tpu"; });
-  only_error("not-built", "parallel.parallel_mode",
-             [](Config& c) { c.parallel.parallel_mode = ParallelMode::auto_parallel; });
+TEST_CASE("what a run cannot do yet is legal in a plan", "[check]") {
+  CHECK(found([](Config& c) { c.precision.compute = ComputeType::fp16; }).empty());
+  CHECK(found([](Config& c) { c.parallel.device = "cuda"; }).empty());
+  CHECK(found([](Config& c) { c.parallel.parallel_mode = ParallelMode::auto_parallel; }).empty());
+}
+
+TEST_CASE("kv heads fewer than tensor-parallel ranks are copied", "[check]") {
+  const auto groups = [](std::int64_t kv, std::int64_t tp) {
+    return found(
+        [&](Config& c) {
+          c.model.num_attention_heads = 8;
+          c.model.num_query_groups = kv;
+          c.parallel.tensor_parallel = tp;
+        },
+        tp);
+  };
+  CHECK(groups(2, 4).empty());
+  CHECK(groups(8, 4).empty());
+  CHECK(groups(1, 8).empty());
+}
+
+TEST_CASE("every legal way to cut the ranks is accepted", "[check]") {
+  const auto cut = [](auto change, std::int64_t ranks) {
+    return found(
+        [&](Config& c) {
+          c.model.num_layers = 16;
+          c.model.num_attention_heads = 8;
+          c.model.add_bias_linear = false;
+          c.train.global_batch_size = 64;
+          change(c.parallel, c);
+        },
+        ranks);
+  };
+  CHECK(cut([](ParallelConfig& p, Config&) { p.tensor_parallel = 2, p.pipeline_stages = 4; }, 8)
+            .empty());
+  CHECK(
+      cut([](ParallelConfig& p, Config&) { p.tensor_parallel = 8, p.sequence_parallel = true; }, 16)
+          .empty());
+  CHECK(cut([](ParallelConfig& p, Config&) { p.context_parallel = 4, p.data_parallel = 2; }, 8)
+            .empty());
+  CHECK(cut(
+            [](ParallelConfig& p, Config& c) {
+              p.expert_parallel = 4;
+              c.moe.num_experts = 8;
+            },
+            8)
+            .empty());
+  CHECK(cut(
+            [](ParallelConfig& p, Config&) {
+              p.pipeline_stages = 4;
+              p.virtual_pipeline_stages = 2;
+              p.pipeline.overlap_p2p_comm = true;
+            },
+            8)
+            .empty());
+  CHECK(cut(
+            [](ParallelConfig& p, Config&) {
+              p.pipeline_stages = 4;
+              p.pipeline.scheduler = PipelineScheduler::gpipe;  // upstream only with interleave
+            },
+            4)
+            .empty());
+  CHECK(cut([](ParallelConfig& p, Config&) { p.rank_order = "TP-PP-EP-DP-CP"; }, 8).empty());
+}
+
+TEST_CASE("Megatron's schedules take fewer micro-batches than stages", "[check]") {
+  const auto batches = [](std::optional<ParallelMode> mode, std::optional<std::int64_t> number) {
+    return found(
+        [&](Config& c) {
+          c.parallel.parallel_mode = mode;
+          c.parallel.pipeline_stages = 4;
+          c.train.micro_batch_num = number;
+          if (!number) c.train.micro_batch_size = 6;
+        },
+        4);
+  };
+  CHECK(batches(std::nullopt, std::nullopt).empty());
+  CHECK(batches(ParallelMode::hybrid_parallel, 2).empty());
+  CHECK(batches(std::nullopt, 2).size() == 1);
+  CHECK(batches(ParallelMode::semi_auto_parallel, std::nullopt).size() == 1);
 }
 
 TEST_CASE("options without effect are remarked where the user gave them", "[check]") {
@@ -253,7 +324,7 @@ TEST_CASE("all mistakes are reported at once, each once", "[check]") {
     c.model.num_query_groups = 3;
     c.train.micro_batch_size = 5;
     c.lr_schedule.min_lr = 1;
-    c.precision.compute = ComputeType::fp16;
+    c.moe.router_topk = 2;
   });
   CHECK(list.size() == 4);
 }

@@ -1,13 +1,27 @@
 #include "plan/estimate.h"
 
+#include <algorithm>
+#include <set>
+
+#include "base/staging.h"
 #include "catch.h"
+#include "plan/activation_memory.h"
+#include "plan/optimizer_shard.h"
 #include "sample.h"
 
 using namespace trainctl;
 
+namespace {
+
+MemoryEstimate memory_of(const Config& config, std::int64_t ranks = 1, std::size_t stage = 0) {
+  return plan_of(config, ranks).stages.at(stage).memory;
+}
+
+}  // namespace
+
 TEST_CASE("memory of gpt2-124m, 4 x 1024 tokens, fp32, by hand", "[memory]") {
   const Plan plan = plan_of(gpt2_124m());
-  const MemoryEstimate& memory = plan.memory;
+  const MemoryEstimate& memory = plan.stages[0].memory;
   CHECK(memory.parameters == 497'903'616);  // 124,475,904 x 4
   CHECK(memory.gradients == 497'903'616);
   CHECK(memory.optimizer == 995'807'232);
@@ -28,28 +42,29 @@ TEST_CASE("memory of gpt2-124m, 4 x 1024 tokens, fp32, by hand", "[memory]") {
 
 TEST_CASE("what changes the estimate", "[memory]") {
   Config config = gpt2_124m();
-  const MemoryEstimate fp32 = plan_of(config).memory;
+  const MemoryEstimate fp32 = memory_of(config);
   config.precision.compute = ComputeType::bf16;
-  const MemoryEstimate bf16 = plan_of(config).memory;
+  const MemoryEstimate bf16 = memory_of(config);
   CHECK(bf16.parameters == 124'475'904 * 6);
   CHECK(bf16.gradients == fp32.gradients);
   CHECK(bf16.activations < fp32.activations * 6 / 10);
 
   config.optimizer.type = OptimizerType::sgd;
-  CHECK(plan_of(config).memory.optimizer == 497'903'616);
+  CHECK(memory_of(config).optimizer == 497'903'616);
   config.optimizer.momentum = 0;
-  CHECK(plan_of(config).memory.optimizer == 0);
+  CHECK(memory_of(config).optimizer == 0);
 
   config.train.micro_batch_size = 1;
   config.precision.compute = ComputeType::fp32;
-  const MemoryEstimate small = plan_of(config).memory;
+  const MemoryEstimate small = memory_of(config);
   CHECK(small.activations < fp32.activations / 3);
   CHECK(small.data == fp32.data);
 
   const Plan four = plan_of(config, 4);
-  CHECK(four.memory.communication == 2 * 3 * 699'008);  // pieces of 2 MiB / 3, whole lines
-  CHECK(four.memory.runtime > fp32.runtime);
-  CHECK(four.memory.data == fp32.data / 4);
+  CHECK(four.stages[0].memory.communication ==
+        2 * 3 * 699'008);  // pieces of 2 MiB / 3, whole lines
+  CHECK(four.stages[0].memory.runtime > fp32.runtime);
+  CHECK(four.stages[0].memory.data == fp32.data / 4);
 }
 
 TEST_CASE("rows are padded to 64 bytes and counted by their lifetime", "[memory]") {
@@ -64,9 +79,9 @@ TEST_CASE("rows are padded to 64 bytes and counted by their lifetime", "[memory]
 TEST_CASE("llama keeps a rope table", "[memory]") {
   Config config = small_config();
   config.model.family = Family::llama;
-  const std::int64_t usual = plan_of(config).memory.activations;
+  const std::int64_t usual = memory_of(config).activations;
   config.model.max_position_embeddings = 1064;
-  CHECK(plan_of(config).memory.activations == usual + 1000 * 32 * 4);
+  CHECK(memory_of(config).activations == usual + 1000 * 32 * 4);
 }
 
 TEST_CASE("operations of gpt2-124m by hand", "[flops]") {
@@ -92,11 +107,184 @@ TEST_CASE("operations follow the sizes", "[flops]") {
   CHECK(estimate_flops(one, 10).attention_full == estimate_flops(one, 10).attention_causal);
 }
 
-TEST_CASE("traffic of data parallelism", "[flops]") {
-  CHECK(plan_of(small_config()).communication.empty());
-  const Plan plan = plan_of(small_config(), 4);
-  REQUIRE(plan.communication.size() == 1);
-  CHECK(plan.communication[0].axis == Axis::dp);
-  CHECK(plan.communication[0].bytes == plan.flat.length * 4);
-  CHECK(plan.communication[0].count == static_cast<std::int64_t>(plan.flat.buckets.size()));
+TEST_CASE("operations of the stages make those of the model", "[flops]") {
+  const ModelShape model = model_shape(small_config().model);
+  const FlopsEstimate whole = estimate_flops(model, 100);
+  const FlopsEstimate first = estimate_flops(model, 100, {{0, 2}, {3, 4}});
+  const FlopsEstimate last = estimate_flops(model, 100, {{2, 3}, {4, 6}});
+  CHECK(first.matmul + last.matmul == whole.matmul);
+  CHECK(first.attention_full == last.attention_full);
+  CHECK(first.attention_causal + last.attention_causal == whole.attention_causal);
+  CHECK(last.matmul - first.matmul == 6 * 128.0 * 256 * 100);
+  CHECK(estimate_flops(model, 100, {{0, 1}}).total() == 0);
+}
+
+TEST_CASE("operations of experts", "[flops]") {
+  Config config = llama3_8b();
+  const double dense = estimate_flops(model_shape(config.model), 1).matmul;
+  config.moe.num_experts = 8;
+  config.moe.router_topk = 2;
+  const double moe = estimate_flops(model_shape(config.model, config.moe), 1).matmul;
+  CHECK(moe - dense == Approx(6 * 32.0 * (3 * 4096.0 * 14336 + 8 * 4096.0)));
+}
+
+TEST_CASE("megatron's optimizer slices divide state and masters", "[memory]") {
+  Config config = small_config();
+  config.parallel.bucket_rule = BucketRule::megatron;
+  config.precision.compute = ComputeType::bf16;
+  const MemoryEstimate whole = memory_of(config, 4);
+  config.parallel.parallel_optimizer.enable = true;
+  const Plan plan = plan_of(config, 4);
+  REQUIRE(plan.stages.size() == 1);
+  const std::int64_t length = plan.stages[0].flat.length;
+  const MemoryEstimate& memory = plan.stages[0].memory;
+  CHECK(memory.optimizer == length / 4 * 8);
+  CHECK(memory.parameters == length * 2 + length / 4 * 4);
+  CHECK(memory.gradients == length * 4);
+  CHECK(whole.parameters > memory.parameters);
+}
+
+TEST_CASE("rows of parameters divide state and accumulated gradients", "[memory]") {
+  Config config = small_config();
+  config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+  config.parallel.parallel_optimizer.enable = true;
+  config.parallel.parallel_optimizer.threshold = 0;
+  config.parallel.bucket_size = 50'000;
+  const Plan plan = plan_of(config, 2);
+  REQUIRE(plan.stages.size() == 1);
+  const StagePlan& stage = plan.stages[0];
+  std::int64_t held = 0;
+  std::int64_t biases = 0;
+  for (const ParamSpec& row : stage.parameters) {
+    const bool bias = row.name.ends_with(".bias");
+    held += bias ? row.shape.numel() : row.shape.numel() / 2;
+    biases += bias ? row.shape.numel() : 0;
+  }
+  CHECK(biases > 0);
+  CHECK(stage.memory.optimizer == held * 8);
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
+  CHECK(stage.memory.gradients == (held + largest) * 4);
+  config.parallel.parallel_optimizer.gradient_accumulation_shard = false;
+  CHECK(memory_of(config, 2).gradients == stage.flat.length * 4);
+}
+
+TEST_CASE("dealt parameters: the rank that holds most", "[memory]") {
+  Config config = small_config();
+  config.parallel.parallel_mode = ParallelMode::data_parallel;
+  config.parallel.parallel_optimizer.enable = true;
+  const Plan plan = plan_of(config, 3);
+  REQUIRE(plan.stages.size() == 1);
+  std::int64_t held[3] = {0, 0, 0};
+  for (std::size_t i = 0; i < plan.stages[0].parameters.size(); ++i) {
+    held[i % 3] += plan.stages[0].parameters[i].shape.numel();
+  }
+  CHECK(plan.stages[0].memory.optimizer == 8 * std::max({held[0], held[1], held[2]}));
+}
+
+TEST_CASE("recomputed layers keep their input only", "[memory]") {
+  Config config = gpt2_124m();
+  const std::int64_t usual = memory_of(config).activations;
+  const std::int64_t width = 4096 * 768 * 4;
+  const std::int64_t layer = 8 * width + 2 * 4 * width + 4 * 4096 * 4 + 4096 * 12 * 4;
+  config.recompute.enable = true;
+  CHECK(memory_of(config).activations == usual - 11 * (layer - width));
+  config.recompute.layers_per_stage = IntList{4};
+  CHECK(memory_of(config).activations == usual - 3 * (layer - width));
+  config.recompute.layers_per_stage = IntList{0};
+  CHECK(memory_of(config).activations == usual);
+}
+
+TEST_CASE("offloaded layers are on the device one at a time", "[memory]") {
+  Config config = gpt2_124m();
+  const std::int64_t usual = memory_of(config).activations;
+  const std::int64_t width = 4096 * 768 * 4;
+  const std::int64_t layer = 8 * width + 2 * 4 * width + 4 * 4096 * 4 + 4096 * 12 * 4;
+  config.offload.enable = true;
+  config.offload.num_layers = 11;
+  CHECK(memory_of(config).activations == usual - 10 * layer);
+  config.offload.double_buffering = true;
+  CHECK(memory_of(config).activations == usual - 9 * layer);
+}
+
+TEST_CASE("chunks are counted at the fullest moment of the schedule", "[memory]") {
+  StagePlan stage;
+  stage.units = {{0, 2}, {3, 5}};  // layers 0 and 2, 3 of a model of four
+  const auto kept = [&](const std::string& name, std::int64_t bytes) {
+    stage.activations.push_back({name, Shape{bytes / 4}, DType::f32, Lifetime::kept});
+  };
+  kept("layers.0.input", 640);
+  kept("layers.2.input", 64);
+  kept("layers.2.norm1", 128);
+  kept("layers.3.norm1", 128);
+  stage.activations.push_back({"branch", Shape{16}, DType::f32, Lifetime::transient});
+  const auto row = [&](ActionKind kind, int chunk, int microbatch) {
+    stage.schedule.push_back({.kind = kind, .chunk = chunk, .microbatch = microbatch});
+  };
+  row(ActionKind::forward, 0, 0);
+  row(ActionKind::forward, 1, 0);
+  row(ActionKind::backward_input, 1, 0);
+  row(ActionKind::backward_weight, 1, 0);
+  row(ActionKind::forward, 0, 1);
+  row(ActionKind::forward, 1, 1);
+  CHECK(stage_activation_bytes(stage, 4, {}) == 2 * 640 + 320 + 64);
+  // The first two of the stage's layers: 0 and 2. The larger of their other rows is there once.
+  ActivationSavings savings;
+  savings.recomputed_layers = 2;
+  CHECK(stage_activation_bytes(stage, 4, savings) == 2 * 640 + 64 + 128 + 64 + 128);
+  savings.input_parts = 2;  // 64 / 2 is still a line of 64
+  CHECK(stage_activation_bytes(stage, 4, savings) == 2 * 320 + 64 + 128 + 64 + 128);
+  // An input that is received early takes its place from then on.
+  stage.schedule.insert(stage.schedule.begin() + 1,
+                        {.kind = ActionKind::receive_forward, .chunk = 1, .microbatch = 1});
+  CHECK(stage_activation_bytes(stage, 4, {}) == 2 * 640 + 320 + 64);
+  stage.schedule.insert(stage.schedule.begin() + 1,
+                        {.kind = ActionKind::receive_forward, .chunk = 1, .microbatch = 2});
+  CHECK(stage_activation_bytes(stage, 4, {}) == 2 * 640 + 2 * 320 + 64);
+}
+
+TEST_CASE("staging of every group that a rank sums with", "[memory]") {
+  Config config = small_config();
+  config.parallel.tensor_parallel = 2;
+  CHECK(memory_of(config, 2).communication == staging_bytes(2));
+  CHECK(memory_of(config, 8).communication == staging_bytes(2) + staging_bytes(4));
+  config.parallel.context_parallel = 2;
+  CHECK(memory_of(config, 8).communication == staging_bytes(2) + staging_bytes(4));
+  CHECK(memory_of(config, 8).data == memory_of(config, 4).data / 2);
+}
+
+TEST_CASE("the hash sees every stage and layout", "[hash]") {
+  std::set<std::uint64_t> seen;
+  const auto fresh = [&](const Config& config, std::int64_t ranks) {
+    return seen.insert(plan_of(config, ranks).hash).second;
+  };
+  Config config = small_config();
+  CHECK(fresh(config, 4));
+  CHECK_FALSE(fresh(config, 4));
+  config.parallel.tensor_parallel = 2;
+  CHECK(fresh(config, 4));
+  config.parallel.sequence_parallel = true;
+  CHECK(fresh(config, 4));
+  config.parallel.rank_order = "cp-tp-ep-dp-pp";
+  CHECK(fresh(config, 4));
+  config.parallel.rank_order = "dp-tp-cp-ep-pp";
+  CHECK(fresh(config, 4));
+  config.parallel.bucket_size = 50'000;
+  CHECK(fresh(config, 4));
+  config.parallel.vocab_emb_dp = true;
+  CHECK(fresh(config, 4));
+  config.parallel.pipeline_stages = 2;
+  CHECK(fresh(config, 4));
+  config.parallel.pipeline.last_stage_layers = 1;
+  CHECK(fresh(config, 4));
+  config.parallel.pipeline.scheduler = PipelineScheduler::gpipe;
+  CHECK(fresh(config, 4));
+  config.model.add_bias_linear = false;
+  CHECK(fresh(config, 4));
+  config.moe.num_experts = 4;
+  CHECK(fresh(config, 4));
+  config.moe.router_topk = 2;
+  CHECK(fresh(config, 4));
+  config.output.dir = "elsewhere";
+  CHECK_FALSE(fresh(config, 4));
 }

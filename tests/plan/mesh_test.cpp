@@ -75,3 +75,29 @@ TEST_CASE("axes have their names", "[mesh]") {
   CHECK(name_of(Axis::tp) == "tp");
   CHECK(name_of(Axis::edp) == "edp");
 }
+
+TEST_CASE("rank orders", "[mesh]") {
+  std::vector<Axis> appended;
+  CHECK(parse_order("tp-cp-ep-dp-pp", appended) == usual_order);
+  CHECK(appended.empty());
+  const auto megatron = parse_order("TP-PP-dp", appended);
+  REQUIRE(megatron.has_value());
+  CHECK(*megatron == RankOrder{Axis::tp, Axis::pp, Axis::dp, Axis::ep, Axis::cp});
+  CHECK(appended == std::vector<Axis>{Axis::ep, Axis::cp});
+  for (const char* wrong : {"tp-tp", "tp-xp", "tp-", "-tp", "tp--dp", "tp dp", "etp"}) {
+    INFO(wrong);
+    CHECK_FALSE(parse_order(wrong, appended).has_value());
+  }
+}
+
+TEST_CASE("the leftmost axis of the order has the smallest stride", "[mesh]") {
+  std::vector<Axis> appended;
+  Mesh mesh{.tp = 2, .cp = 1, .dp = 3, .pp = 4, .etp = 1, .ep = 2, .edp = 3};
+  mesh.order = parse_order("tp-pp-dp-ep-cp", appended).value();
+  CHECK(mesh.stride(Axis::pp) == 2);
+  CHECK(mesh.stride(Axis::dp) == 8);
+  CHECK(mesh.stride(Axis::edp) == 4);
+  CHECK(mesh.stride(Axis::ep) == 12);
+  CHECK(mesh.group(3, Axis::pp) == ranks({1, 3, 5, 7}));
+  CHECK(mesh.group(3, Axis::dp) == ranks({3, 11, 19}));
+}

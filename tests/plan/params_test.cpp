@@ -34,6 +34,19 @@ std::vector<std::string> names(const std::vector<ParamSpec>& rows) {
   return list;
 }
 
+bool sums(const ParamSpec& row, Axis axis) {
+  return row.gradient_sum[static_cast<std::size_t>(axis)];
+}
+
+int cut(const ParamSpec& row, Axis axis) { return row.split_dim[static_cast<std::size_t>(axis)]; }
+
+/// All parameters of a rank, the vocabulary cut over tp.
+std::vector<ParamSpec> split(const Config& config, const Mesh& mesh, bool sequence_parallel) {
+  const ModelShape model = model_shape(config.model, config.moe);
+  return make_parameters({model, mesh, sequence_parallel, true},
+                         {{0, static_cast<int>(model.layers) + 2}});
+}
+
 }  // namespace
 
 TEST_CASE("defaults of the model's sizes", "[model]") {
@@ -169,104 +182,150 @@ TEST_CASE("initialisation, decay, role and unit of each row", "[params]") {
 
 TEST_CASE("gradients are summed over the axes whose size is above one", "[params]") {
   for (const ParamSpec& row : parameters_of(small_config(), 4)) {
-    CHECK(row.gradient_sum[static_cast<int>(Axis::dp)]);
-    CHECK_FALSE(row.gradient_sum[static_cast<int>(Axis::tp)]);
-    CHECK_FALSE(row.gradient_sum[static_cast<int>(Axis::cp)]);
-    CHECK_FALSE(row.split[static_cast<int>(Axis::dp)]);
+    CHECK(sums(row, Axis::dp));
+    CHECK_FALSE(sums(row, Axis::tp));
+    CHECK_FALSE(sums(row, Axis::cp));
+    CHECK(row.split_dim == ParamSpec::whole);
   }
-  CHECK_FALSE(parameters_of(small_config(), 1)[0].gradient_sum[static_cast<int>(Axis::dp)]);
+  CHECK_FALSE(sums(parameters_of(small_config(), 1)[0], Axis::dp));
 }
 
-TEST_CASE("the flat layout is a padded reverse order cut into buckets", "[params]") {
-  for (const bool tied : {true, false}) {
-    for (const std::int64_t dp : {1, 2, 3, 8, 48}) {
-      for (const std::int64_t bucket_size : {1, 100, 20'000, 100'000, 4'000'000}) {
-        Config config = small_config();
-        config.model.tie_word_embeddings = tied;
-        config.model.hidden_size = 100;
-        const auto rows = parameters_of(config, dp);
-        const FlatLayout flat = make_flat_layout(rows, bucket_size, dp);
-        std::int64_t end = 0;
-        int expected = static_cast<int>(rows.size());
-        int last_unit = 1 << 30;
-        for (const Bucket& bucket : flat.buckets) {
-          REQUIRE(bucket.offset == end);
-          REQUIRE(bucket.length % (64 * dp) == 0);
-          REQUIRE_FALSE(bucket.parameters.empty());
-          std::int64_t at = bucket.offset;
-          int lowest = 1 << 30;
-          for (int index : bucket.parameters) {
-            REQUIRE(index == --expected);
-            const auto i = static_cast<std::size_t>(index);
-            REQUIRE(flat.offset[i] % 64 == 0);
-            REQUIRE(flat.offset[i] >= at);
-            REQUIRE(flat.offset[i] < at + 64);
-            at = flat.offset[i] + rows[i].shape.numel();
-            lowest = std::min(lowest, rows[i].unit);
+TEST_CASE("columns, rows and the vocabulary are cut over tp", "[params]") {
+  const auto rows = split(small_config(), Mesh{.tp = 4, .edp = 4}, true);
+  CHECK(find(rows, "embedding.token.weight").shape == Shape{64, 128});
+  CHECK(find(rows, "embedding.position.weight").shape == Shape{64, 128});
+  CHECK(find(rows, "layers.1.attention.q.weight").shape == Shape{32, 128});
+  CHECK(find(rows, "layers.1.attention.q.bias").shape == Shape{32});
+  CHECK(find(rows, "layers.1.attention.out.weight").shape == Shape{128, 32});
+  CHECK(find(rows, "layers.1.attention.out.bias").shape == Shape{128});
+  CHECK(find(rows, "layers.1.mlp.up.weight").shape == Shape{128, 128});
+  CHECK(find(rows, "layers.1.mlp.up.bias").shape == Shape{128});
+  CHECK(find(rows, "layers.1.mlp.down.weight").shape == Shape{128, 128});
+  CHECK(find(rows, "layers.1.mlp.down.bias").shape == Shape{128});
+  CHECK(find(rows, "layers.1.norm1.weight").shape == Shape{128});
+  CHECK(cut(find(rows, "layers.1.attention.q.weight"), Axis::tp) == 0);
+  CHECK(cut(find(rows, "layers.1.mlp.down.weight"), Axis::tp) == 1);
+  CHECK(cut(find(rows, "layers.1.mlp.down.bias"), Axis::tp) == -1);
+  const auto whole = make_parameters(
+      {model_shape(small_config().model), Mesh{.tp = 4, .edp = 4}, false, false}, {{0, 6}});
+  CHECK(find(whole, "embedding.token.weight").shape == Shape{256, 128});
+  CHECK(find(whole, "layers.1.mlp.up.weight").shape == Shape{128, 128});
+}
+
+TEST_CASE("the shards of every parameter make the whole", "[params]") {
+  MoeConfig moe;
+  moe.num_experts = 8;
+  for (const Config& config : {small_config(), llama3_8b()}) {
+    for (const std::int64_t experts : {1, 8}) {
+      moe.num_experts = experts;
+      for (const std::int64_t tp : {1, 2, 4}) {
+        const Mesh mesh{.tp = tp, .cp = 2, .dp = 4, .etp = 2, .ep = 4, .edp = tp};
+        const ModelShape model = model_shape(config.model, moe);
+        for (const ParamSpec& row : make_parameters({model, mesh, tp > 1, tp > 1},
+                                                    {{0, static_cast<int>(model.layers) + 2}})) {
+          INFO(row.name);
+          std::int64_t parts = 1;
+          for (const Axis axis : all_axes) {
+            if (cut(row, axis) < 0) continue;
+            parts *= mesh.size(axis);
+            CHECK_FALSE(sums(row, axis));
           }
-          REQUIRE(bucket.ready_unit == lowest);
-          REQUIRE(lowest <= last_unit);
-          last_unit = lowest;
-          end = bucket.offset + bucket.length;
-          REQUIRE(at <= end);
-          REQUIRE(end - at < 64 * dp);
+          REQUIRE(row.shape.numel() * parts == row.global_shape.numel() * row.tp_copies);
+          CHECK(row.tp_copies == 1);
+          CHECK(row.expert == (row.name.find(".experts.") != std::string::npos));
+          CHECK(sums(row, Axis::dp) != row.expert);
+          CHECK(sums(row, Axis::cp) != row.expert);
+          CHECK(sums(row, Axis::edp) == (row.expert && mesh.edp > 1));
         }
-        CHECK(expected == 0);
-        CHECK(flat.length == end);
       }
     }
   }
 }
 
-TEST_CASE("buckets close when full, and before a late parameter that fills one alone", "[params]") {
-  std::vector<ParamSpec> rows(4);
-  rows[0].shape = Shape{1000};  // reverse order: 3, 2, 1, 0
-  rows[0].unit = 0;
-  rows[1].shape = Shape{64};
-  rows[1].unit = 1;
-  rows[2].shape = Shape{200};
-  rows[2].unit = 2;
-  rows[3].shape = Shape{64};
-  rows[3].unit = 3;
-  const FlatLayout flat = make_flat_layout(rows, 256, 1);
-  REQUIRE(flat.buckets.size() == 3);
-  CHECK(flat.buckets[0].parameters == std::vector<int>{3, 2});
-  CHECK(flat.buckets[0].length == 320);
-  CHECK(flat.buckets[0].ready_unit == 2);
-  CHECK(flat.buckets[1].parameters == std::vector<int>{1});
-  CHECK(flat.buckets[2].parameters == std::vector<int>{0});
-  CHECK(flat.buckets[2].offset == 384);
-  CHECK(flat.length == 384 + 1024);
-  // A few elements before it are not worth a reduction of their own.
-  const FlatLayout large = make_flat_layout(rows, 1000, 1);
-  REQUIRE(large.buckets.size() == 2);
-  CHECK(large.buckets[0].parameters == std::vector<int>{3, 2, 1});
-  rows[2].shape = Shape{64};
-  CHECK(make_flat_layout(rows, 1000, 1).buckets.size() == 1);
+TEST_CASE("fewer key and value heads than tp: neighbours share a shard", "[params]") {
+  const Config config = llama3_8b();  // 8 of them
+  const auto sixteen = split(config, Mesh{.tp = 16, .edp = 16}, false);
+  const ParamSpec& key = find(sixteen, "layers.0.attention.k.weight");
+  CHECK(key.shape == Shape{128, 4096});
+  CHECK(key.tp_copies == 2);
+  CHECK_FALSE(sums(key, Axis::tp));  // over its copies only
+  CHECK(find(sixteen, "layers.0.attention.q.weight").shape == Shape{256, 4096});
+  CHECK(find(sixteen, "layers.0.attention.q.weight").tp_copies == 1);
+  const auto four = split(config, Mesh{.tp = 4, .edp = 4}, false);
+  CHECK(find(four, "layers.0.attention.v.weight").shape == Shape{256, 4096});
+  CHECK(find(four, "layers.0.attention.v.weight").tp_copies == 1);
+  Config one_group = llama3_8b();
+  one_group.model.num_query_groups = 1;
+  const auto shared = split(one_group, Mesh{.tp = 4, .edp = 4}, false);
+  CHECK(find(shared, "layers.0.attention.k.weight").shape == Shape{128, 4096});
+  CHECK(find(shared, "layers.0.attention.k.weight").tp_copies == 4);
 }
 
-TEST_CASE("shards own every element exactly once", "[params]") {
-  for (const std::int64_t shards : {1, 2, 4, 8}) {
-    const auto rows = parameters_of(small_config(), 8);
-    const FlatLayout flat = make_flat_layout(rows, 50'000, 8);
-    std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> pieces(rows.size());
-    for (std::int64_t shard = 0; shard < shards; ++shard) {
-      std::int64_t owned = 0;
-      for (const ParamRange& range : owned_ranges(rows, flat, shard, shards)) {
-        REQUIRE(range.begin < range.end);
-        pieces[static_cast<std::size_t>(range.parameter)].emplace_back(range.begin, range.end);
-        owned += range.end - range.begin;
-      }
-      CHECK(owned <= flat.length / shards);
+TEST_CASE("whole parameters are summed over tp where their outputs differ", "[params]") {
+  Config config = llama3_8b();
+  config.model.qk_layernorm = true;
+  config.model.add_bias_linear = true;
+  config.moe.num_experts = 4;
+  const Mesh mesh{.tp = 2, .etp = 1, .ep = 2, .edp = 1};
+  for (const bool sequence : {false, true}) {
+    const auto rows = split(config, mesh, sequence);
+    for (const char* name : {"layers.0.norm1.weight", "layers.0.norm2.weight", "final_norm.weight",
+                             "layers.0.attention.out.bias", "layers.0.moe.router.weight"}) {
+      INFO(name);
+      CHECK(sums(find(rows, name), Axis::tp) == sequence);
     }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::sort(pieces[i].begin(), pieces[i].end());
-      std::int64_t at = 0;
-      for (const auto& [begin, end] : pieces[i]) {
-        REQUIRE(begin == at);
-        at = end;
+    CHECK(sums(find(rows, "layers.0.attention.q_norm.weight"), Axis::tp));
+    CHECK(sums(find(rows, "layers.0.attention.k_norm.weight"), Axis::tp));
+    CHECK_FALSE(sums(find(rows, "layers.0.attention.q.weight"), Axis::tp));
+    CHECK_FALSE(sums(find(rows, "embedding.token.weight"), Axis::tp));
+  }
+}
+
+TEST_CASE("experts take the place of the MLP", "[params]") {
+  Config config = small_config();
+  config.moe.num_experts = 8;
+  config.moe.ffn_hidden_size = 96;
+  const Mesh mesh{.tp = 2, .dp = 4, .etp = 2, .ep = 2, .edp = 2};
+  const auto gpt2 = split(config, mesh, true);
+  const std::string moe = "layers.2.moe.";
+  CHECK(find(gpt2, moe + "router.weight").shape == Shape{8, 128});
+  CHECK(find(gpt2, moe + "experts.up.weight").global_shape == Shape{8, 96, 128});
+  CHECK(find(gpt2, moe + "experts.up.weight").shape == Shape{4, 48, 128});
+  CHECK(find(gpt2, moe + "experts.down.weight").shape == Shape{4, 128, 48});
+  CHECK(find(gpt2, moe + "experts.down.weight").init_deviation == Approx(0.02 / std::sqrt(8.0)));
+  for (const std::string& name : names(gpt2)) {
+    CHECK(name.find("mlp") == std::string::npos);
+    CHECK(name.find("gate") == std::string::npos);
+  }
+  config.model.family = Family::llama;
+  CHECK(find(split(config, mesh, true), moe + "experts.gate.weight").shape == Shape{4, 48, 128});
+}
+
+TEST_CASE("stages hold every parameter once, a tied embedding twice", "[params]") {
+  for (const bool tied : {true, false}) {
+    Config config = small_config();
+    config.model.tie_word_embeddings = tied;
+    const ModelShape model = model_shape(config.model);
+    const Mesh mesh{.pp = 2};
+    const std::vector<std::vector<UnitRange>> stages{{{0, 2}, {3, 4}}, {{2, 3}, {4, 6}}};
+    std::vector<std::string> held;
+    int second = 0;
+    for (const auto& units : stages) {
+      int unit = 0;
+      for (const ParamSpec& row : make_parameters({model, mesh, false, false}, units)) {
+        CHECK(row.unit >= unit);
+        unit = row.unit;
+        second += row.second_home ? 1 : 0;
+        CHECK(row.two_homes == (tied && row.name == "embedding.token.weight"));
+        if (row.second_home) CHECK(row.unit == 5);
+        if (!row.second_home) held.push_back(row.name);
       }
-      REQUIRE(at == rows[i].shape.numel());
     }
+    CHECK(second == (tied ? 1 : 0));
+    auto expected = names(parameters_of(config));
+    std::sort(expected.begin(), expected.end());
+    std::sort(held.begin(), held.end());
+    CHECK(held == expected);
+    for (const ParamSpec& row : parameters_of(config)) CHECK_FALSE(row.two_homes);
   }
 }

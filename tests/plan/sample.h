@@ -1,6 +1,8 @@
 // Configurations in memory for the tests of this folder.
 #pragma once
 
+#include <stdexcept>
+
 #include "config/config.h"
 #include "plan/plan.h"
 
@@ -50,10 +52,12 @@ inline Site site_of(std::int64_t ranks) {
   return Site{.world_size = ranks, .ranks_per_host = ranks, .cores_per_host = 2};
 }
 
-/// The plan of a configuration without mistakes.
+/// The plan of a configuration without mistakes; throws std::logic_error with them where it has.
 inline Plan plan_of(const Config& config, std::int64_t ranks = 1) {
   Diagnostics diagnostics;
-  return make_plan(config, site_of(ranks), SourceMap{}, diagnostics);
+  Plan plan = make_plan(config, site_of(ranks), SourceMap{}, diagnostics);
+  if (diagnostics.has_errors()) throw std::logic_error(render_text(diagnostics, false));
+  return plan;
 }
 
 }  // namespace trainctl

@@ -1,107 +1,21 @@
 #include "plan/simulate.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "catch.h"
+#include "ranks.h"
 
 using namespace trainctl;
 
 namespace {
 
-using Kind = ActionKind;
-
-bool mentions(const Simulation& result, const std::string& text) {
-  return std::any_of(result.violations.begin(), result.violations.end(),
-                     [&](const std::string& one) { return one.find(text) != std::string::npos; });
-}
-
-FlatLayout layout_of(const std::vector<int>& ready) {
-  FlatLayout layout;
-  for (int unit : ready) {
-    layout.buckets.push_back(
-        Bucket{.offset = 0, .length = 64, .parameters = {}, .ready_unit = unit});
-  }
-  return layout;
-}
-
-/// Data parallelism: every rank has the refined rows of one stage.
-SimulationInput data_parallel(int ranks, int microbatches, int units,
-                              const std::vector<int>& ready) {
-  const ScheduleInput input{.microbatches = microbatches, .units = units};
-  SimulationInput simulation;
-  const auto rows = refine(schedule_no_pipelining(input), input, layout_of(ready), ranks);
-  for (int rank = 0; rank < ranks; ++rank) simulation.ranks.push_back({input, rank, rows});
-  if (ranks > 1) simulation.buckets = {ready};
-  return simulation;
-}
-
-Action unit_row(Kind kind, int microbatch) { return Action{kind, 0, microbatch, 0, 1}; }
-
-/// One row list per stage of a pipeline with one unit per stage.
-SimulationInput pipeline(const std::vector<std::vector<Action>>& stages, int microbatches) {
-  SimulationInput simulation;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    ScheduleInput input{.stages = static_cast<int>(stages.size()),
-                        .stage = static_cast<int>(stage),
-                        .chunks = 1,
-                        .microbatches = microbatches,
-                        .units = 1};
-    simulation.ranks.push_back({input, 0, stages[stage]});
-  }
-  return simulation;
-}
-
-/// All F, then all B, with messages where the stage has a neighbour.
-std::vector<Action> gpipe(int stage, int stages, int microbatches) {
-  std::vector<Action> rows;
-  const bool first = stage == 0;
-  const bool last = stage == stages - 1;
-  for (int m = 0; m < microbatches; ++m) {
-    if (first || last) rows.push_back(unit_row(Kind::fetch, m));
-    if (!first) rows.push_back(unit_row(Kind::receive_forward, m));
-    rows.push_back(unit_row(Kind::forward, m));
-    if (!last) rows.push_back(unit_row(Kind::send_forward, m));
-  }
-  for (int m = 0; m < microbatches; ++m) {
-    if (!last) rows.push_back(unit_row(Kind::receive_backward, m));
-    rows.push_back(unit_row(Kind::backward_input, m));
-    rows.push_back(unit_row(Kind::backward_weight, m));
-    if (!first) rows.push_back(unit_row(Kind::send_backward, m));
-  }
-  rows.push_back(Action{.kind = Kind::step});
-  return rows;
-}
-
-double compute_only(const RankRows&, const Action& action) {
-  switch (action.kind) {
-    case Kind::forward:
-    case Kind::backward_input:
-    case Kind::backward_weight: return action.end - action.begin;
-    default: return 0;
-  }
-}
-
-std::size_t index_of(const std::vector<Action>& rows, const std::string& text) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (to_string(rows[i]) == text) return i;
-  }
-  FAIL("no row " << text);
-  return 0;
-}
-
 /// The violations of two data-parallel ranks after `change` was done to the rows of both.
 template <class Change>
 Simulation broken(Change change) {
-  SimulationInput input = data_parallel(2, 2, 3, {1, 0});
-  for (RankRows& rank : input.ranks) change(rank.rows);
-  return simulate(input);
-}
-
-void drop(std::vector<Action>& rows, const std::string& text) {
-  rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(index_of(rows, text)));
-}
-void exchange(std::vector<Action>& rows, const std::string& a, const std::string& b) {
-  std::swap(rows[index_of(rows, a)], rows[index_of(rows, b)]);
+  Ranks input = data_parallel(2, 2, 3, {1, 0});
+  for (std::vector<Action>& rows : input.rows) change(rows);
+  return input.play();
 }
 
 }  // namespace
@@ -112,7 +26,7 @@ TEST_CASE("generated schedules are legal for many sizes", "[simulate]") {
       for (int units : {3, 6, 14}) {
         for (const std::vector<int>& ready :
              {std::vector<int>{0}, std::vector<int>{2, 0}, std::vector<int>{2, 2, 1, 0, 0}}) {
-          const Simulation result = simulate(data_parallel(ranks, microbatches, units, ready));
+          const Simulation result = data_parallel(ranks, microbatches, units, ready).play();
           INFO((result.violations.empty() ? "" : result.violations.front()));
           CHECK(result.violations.empty());
           CHECK(result.peak_microbatches == 1);
@@ -124,31 +38,50 @@ TEST_CASE("generated schedules are legal for many sizes", "[simulate]") {
 
 TEST_CASE("time and exposed communication of one backward", "[simulate]") {
   // F takes 3, each B and W 1; bucket 0 is ready after 4 of the 6 backward rows, bucket 1 after 6.
-  SimulationInput input = data_parallel(2, 1, 3, {1, 0});
+  Ranks input = data_parallel(2, 1, 3, {1, 0});
   double reduce = 1;
   input.cost = [&](const RankRows& rank, const Action& action) {
-    return action.kind == Kind::reduce ? reduce : compute_only(rank, action);
+    return action.kind == Kind::reduce ? reduce : unit_cost(rank, action);
   };
-  Simulation result = simulate(input);
+  Simulation result = input.play();
   CHECK(result.violations.empty());
   CHECK(result.seconds == Approx(3 + 6 + 1));
   CHECK(result.exposed_communication == Approx(1));
   CHECK(result.bubble_fraction == Approx(0).margin(1e-12));
   reduce = 5;  // the second waits in the queue behind the first: 7..12, 12..17
-  result = simulate(input);
+  result = input.play();
   CHECK(result.seconds == Approx(17));
   CHECK(result.exposed_communication == Approx(8));
 }
 
 TEST_CASE("a collective starts when the slowest member has come", "[simulate]") {
-  SimulationInput input = data_parallel(2, 1, 3, {0});
+  Ranks input = data_parallel(2, 1, 3, {0});
   input.cost = [](const RankRows& rank, const Action& action) {
     if (action.kind == Kind::reduce) return 2.0;
-    return compute_only(rank, action) * (rank.replica == 1 ? 2 : 1);
+    return unit_cost(rank, action) * (rank.replica == 1 ? 2 : 1);
   };
-  const Simulation result = simulate(input);
+  const Simulation result = input.play();
   CHECK(result.seconds == Approx(18 + 2));
   CHECK(result.exposed_communication == Approx(11));  // the fast rank waits from 9 to 20
+}
+
+TEST_CASE("times of the compute queue's rows", "[simulate]") {
+  Ranks input = data_parallel(2, 1, 2, {0});
+  input.cost = [&](const RankRows& rank, const Action& action) {
+    return action.kind == Kind::reduce ? 5.0 : unit_cost(rank, action);
+  };
+  CHECK(input.play().times.empty());
+  const Simulation result = input.play(true);
+  std::vector<std::string> shown;
+  for (const RowTime& time : result.times) {
+    if (time.rank == 0) continue;
+    const auto& row = input.rows[1][static_cast<std::size_t>(time.row)];
+    shown.push_back(short_name(row) + " " + std::to_string(static_cast<int>(time.start)) + "-" +
+                    std::to_string(static_cast<int>(time.finish)));
+  }
+  CHECK(shown == std::vector<std::string>{"fetch 0.0 0-0", "F0.0 0-2", "B0.0 2-3", "W0.0 3-4",
+                                          "B0.0 4-5", "W0.0 5-6", "wait_reduce 0 11-11",
+                                          "step 11-11"});
 }
 
 TEST_CASE("rows out of order are found", "[simulate]") {
@@ -156,12 +89,12 @@ TEST_CASE("rows out of order are found", "[simulate]") {
   CHECK(mentions(broken([](Rows& r) { exchange(r, "F0.0[0,3)", "B0.0[2,3)"); }), "B before F"));
   CHECK(mentions(broken([](Rows& r) { exchange(r, "B0.0[1,2)", "W0.0[1,2)"); }),
                  "W before B of unit 1"));
-  CHECK(mentions(broken([](Rows& r) { exchange(r, "B0.1[2,3)", "B0.1[0,1)"); }), "B must go on"));
-  CHECK(mentions(broken([](Rows& r) { exchange(r, "fetch 0.1", "F0.1[0,3)"); }), "not fetched"));
-  CHECK(mentions(broken([](Rows& r) { exchange(r, "reduce 0", "B0.1[1,2)"); }),
+  CHECK(mentions(broken([](Rows& r) { exchange(r, "B1.0[2,3)", "B1.0[0,1)"); }), "B must go on"));
+  CHECK(mentions(broken([](Rows& r) { exchange(r, "fetch 1.0", "F1.0[0,3)"); }), "not fetched"));
+  CHECK(mentions(broken([](Rows& r) { exchange(r, "reduce 0", "B1.0[1,2)"); }),
                  "gradients of unit 1 are not final"));
   CHECK(mentions(broken([](Rows& r) { exchange(r, "step", "wait_reduce 1"); }), "after the step"));
-  CHECK(mentions(broken([](Rows& r) { exchange(r, "step", "W0.1[0,1)"); }), "have not run"));
+  CHECK(mentions(broken([](Rows& r) { exchange(r, "step", "W1.0[0,1)"); }), "have not run"));
 }
 
 TEST_CASE("missing and repeated rows are found", "[simulate]") {
@@ -177,13 +110,13 @@ TEST_CASE("missing and repeated rows are found", "[simulate]") {
   CHECK(mentions(
       broken([](Rows& r) { r.insert(r.begin(), Action{.kind = Kind::reduce, .bucket = 7}); }),
       "out of range"));
-  CHECK(mentions(broken([](Rows& r) { r[index_of(r, "F0.1[0,3)")].end = 9; }), "out of range"));
+  CHECK(mentions(broken([](Rows& r) { r[index_of(r, "F1.0[0,3)")].end = 9; }), "out of range"));
 }
 
 TEST_CASE("ranks that reduce in different orders hang, and the cycle is named", "[simulate]") {
-  SimulationInput input = data_parallel(2, 1, 3, {0, 0});
-  exchange(input.ranks[1].rows, "reduce 0", "reduce 1");
-  const Simulation result = simulate(input);
+  Ranks input = data_parallel(2, 1, 3, {0, 0});
+  exchange(input.rows[1], "reduce 0", "reduce 1");
+  const Simulation result = input.play();
   REQUIRE(result.violations.size() == 1);
   const std::string& text = result.violations[0];
   CHECK(text.find("deadlock: ") == 0);
@@ -192,9 +125,9 @@ TEST_CASE("ranks that reduce in different orders hang, and the cycle is named", 
 }
 
 TEST_CASE("a rank that never joins is named", "[simulate]") {
-  SimulationInput input = data_parallel(3, 1, 3, {0, 0});
-  drop(input.ranks[2].rows, "reduce 1");
-  CHECK(mentions(simulate(input), "rank 2 never joins reduce 1"));
+  Ranks input = data_parallel(3, 1, 3, {0, 0});
+  drop(input.rows[2], "reduce 1");
+  CHECK(mentions(input.play(), "rank 2 never joins reduce 1"));
 }
 
 TEST_CASE("GPipe's bubble is (p-1)/(m+p-1)", "[simulate]") {
@@ -204,9 +137,9 @@ TEST_CASE("GPipe's bubble is (p-1)/(m+p-1)", "[simulate]") {
       for (int stage = 0; stage < stages; ++stage) {
         rows.push_back(gpipe(stage, stages, microbatches));
       }
-      SimulationInput input = pipeline(rows, microbatches);
-      input.cost = compute_only;
-      const Simulation result = simulate(input);
+      Ranks input = pipeline(rows, microbatches);
+      input.cost = unit_cost;
+      const Simulation result = input.play();
       INFO((result.violations.empty() ? "" : result.violations.front()));
       CHECK(result.violations.empty());
       CHECK(result.peak_microbatches == microbatches);
@@ -239,7 +172,7 @@ TEST_CASE("messages that cross must be one batch", "[simulate]") {
                              unit_row(Kind::forward, 1),         unit_row(Kind::backward_input, 1),
                              unit_row(Kind::send_backward, 1),   unit_row(Kind::backward_weight, 1),
                              Action{.kind = Kind::step}};
-  const Simulation batched = simulate(pipeline({first, second}, 2));
+  const Simulation batched = pipeline({first, second}, 2).play();
   INFO((batched.violations.empty() ? "" : batched.violations.front()));
   CHECK(batched.violations.empty());
   CHECK(batched.peak_microbatches == 2);
@@ -247,30 +180,30 @@ TEST_CASE("messages that cross must be one batch", "[simulate]") {
   // With work between them the two are apart: each side's send waits for a receive behind it.
   std::vector<Action> apart = first;
   std::swap(apart[3], apart[5]);  // send m1 ... now before its F: illegal and found as such
-  CHECK(mentions(simulate(pipeline({apart, second}, 2)), "is sent before F has made it"));
+  CHECK(mentions(pipeline({apart, second}, 2).play(), "is sent before F has made it"));
   std::swap(second[6], second[7]);  // send_backward 0, W, receive_forward 1
   std::vector<Action> split = first;
   split.insert(split.begin() + 6, unit_row(Kind::fetch, 1));
-  CHECK(mentions(simulate(pipeline({split, second}, 2)), "deadlock: "));
+  CHECK(mentions(pipeline({split, second}, 2).play(), "deadlock: "));
 }
 
 TEST_CASE("messages without a partner, and data used before it comes, are found", "[simulate]") {
   auto first = gpipe(0, 2, 2);
   auto second = gpipe(1, 2, 2);
   auto no_receive = second;
-  drop(no_receive, "receive_forward 0.1");
-  CHECK(mentions(simulate(pipeline({first, no_receive}, 2)), "send_forward 0.1 is never received"));
-  CHECK(mentions(simulate(pipeline({first, no_receive}, 2)), "its input is not received"));
+  drop(no_receive, "receive_forward 1.0");
+  CHECK(mentions(pipeline({first, no_receive}, 2).play(), "send_forward 1.0 is never received"));
+  CHECK(mentions(pipeline({first, no_receive}, 2).play(), "its input is not received"));
   auto no_send = first;
   drop(no_send, "send_forward 0.0");
-  CHECK(mentions(simulate(pipeline({no_send, second}, 2)), "receive_forward 0.0 is never sent"));
+  CHECK(mentions(pipeline({no_send, second}, 2).play(), "receive_forward 0.0 is never sent"));
   auto early = first;
   drop(early, "receive_backward 0.0");
-  CHECK(mentions(simulate(pipeline({early, second}, 2)), "its gradient is not received"));
+  CHECK(mentions(pipeline({early, second}, 2).play(), "its gradient is not received"));
   auto twice = second;
   twice.insert(twice.begin(), unit_row(Kind::receive_forward, 0));
-  CHECK(mentions(simulate(pipeline({first, twice}, 2)), "has happened before"));
-  CHECK(mentions(simulate(pipeline({second, first}, 2)), "nothing comes from before"));
+  CHECK(mentions(pipeline({first, twice}, 2).play(), "has happened before"));
+  CHECK(mentions(pipeline({second, first}, 2).play(), "nothing comes from before"));
 }
 
 TEST_CASE("two stages that wait for each other's first message hang", "[simulate]") {
@@ -279,14 +212,14 @@ TEST_CASE("two stages that wait for each other's first message hang", "[simulate
   // The first stage wants the gradient before it has sent what the gradient is of.
   exchange(first, "send_forward 0.0", "F0.0[0,1)");
   exchange(first, "send_forward 0.0", "receive_backward 0.0");
-  const Simulation result = simulate(pipeline({first, second}, 1));
+  const Simulation result = pipeline({first, second}, 1).play();
   CHECK(mentions(result, "deadlock: "));
   CHECK(mentions(result, "receive_backward 0.0"));
 }
 
 TEST_CASE("interleaved chunks wrap from the last stage to the first", "[simulate]") {
   // Two stages, two chunks: virtual stages 0.0, 1.0, 0.1, 1.1 in turn.
-  const auto row = [](Kind kind, int chunk) { return Action{kind, chunk, 0, 0, 1}; };
+  const auto row = [](Kind kind, int chunk) { return Action{kind, chunk, 0, chunk, chunk + 1}; };
   const std::vector<Action> first{row(Kind::fetch, 0),
                                   row(Kind::forward, 0),
                                   row(Kind::send_forward, 0),
@@ -308,9 +241,9 @@ TEST_CASE("interleaved chunks wrap from the last stage to the first", "[simulate
                                    row(Kind::backward_weight, 1), row(Kind::receive_backward, 0),
                                    row(Kind::backward_input, 0),  row(Kind::send_backward, 0),
                                    row(Kind::backward_weight, 0), Action{.kind = Kind::step}};
-  SimulationInput input = pipeline({first, second}, 1);
-  for (RankRows& rank : input.ranks) rank.input.chunks = 2;
-  const Simulation result = simulate(input);
+  Ranks input = pipeline({first, second}, 1);
+  for (RankRows& rank : input.ranks) rank.input.units = {{0, 1}, {1, 2}};
+  const Simulation result = input.play();
   INFO((result.violations.empty() ? "" : result.violations.front()));
   CHECK(result.violations.empty());
   CHECK(result.peak_microbatches == 2);

@@ -1,0 +1,92 @@
+// trainctl migrate: a file with upstream spellings, or a whole MindFormers file, in canonical form.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "commands.h"
+#include "config/migrate.h"
+#include "config/read.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  trainctl migrate finetune_llama.yaml -o llama.yaml\n"
+    "  trainctl migrate --in-place old.yaml\n"
+    "  trainctl migrate old.yaml | diff old.yaml -\n";
+
+struct MigrateRequest {
+  std::string file;
+  std::string output;
+  bool in_place = false;
+};
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(a, b, ignored);
+}
+
+[[noreturn]] void write_failed(const std::string& path) {
+  throw Error(ExitCode::io, "cannot write " + path + ": " + std::strerror(errno));
+}
+
+/// The whole text under another name first, so that nobody finds half a file.
+void write_file(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part." + std::to_string(getpid());
+  const int file = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) write_failed(path);
+  std::size_t done = 0;
+  bool good = true;
+  while (good && done < text.size()) {
+    const ssize_t count = write(file, text.data() + done, text.size() - done);
+    good = count >= 0 || errno == EINTR;
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+  good = close(file) == 0 && good;
+  if (good && rename(part.c_str(), path.c_str()) == 0) return;
+  const int reason = errno;
+  unlink(part.c_str());
+  errno = reason;
+  write_failed(path);
+}
+
+}  // namespace
+
+int run_migrate(const Arguments& arguments) {
+  CLI::App app("Rewrites a YAML file with canonical keys; what it could not carry is listed.",
+               "trainctl migrate");
+  MigrateRequest request;
+  app.add_option("FILE", request.file, "The file to rewrite")->required()->type_name("");
+  app.add_option("-o,--output", request.output, "Where to write; default: standard output")
+      ->type_name("OUT");
+  app.add_flag("--in-place", request.in_place, "Replace FILE itself");
+  if (!parse_arguments(app, arguments, examples)) return 0;
+  if (request.in_place && !request.output.empty()) {
+    refuse("trainctl migrate", "--in-place and --output exclude each other");
+  }
+  if (!request.output.empty() && same_file(request.file, request.output)) {
+    refuse("trainctl migrate", "--output is FILE itself; --in-place would replace it");
+  }
+  const Surroundings::Loaded loaded = load_text(request.file);
+  if (!loaded.text) throw Error(ExitCode::missing_input, request.file + ": " + loaded.why);
+
+  const Migrated migrated = migrate_config(*loaded.text, request.file);
+  print_message(render_text(migrated.diagnostics, color_on_stderr()));
+  if (!migrated.ok) return static_cast<int>(ExitCode::config);
+  if (request.in_place) {
+    write_file(request.file, migrated.text);
+  } else if (!request.output.empty()) {
+    write_file(request.output, migrated.text);
+  } else {
+    print(migrated.text);
+  }
+  return 0;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,23 @@
+// What a program that embeds the engine may run inside a step: C++ counterparts of functions that
+// Megatron-Core's ModelParallelConfig takes. Each is called on every rank, in the same order, on
+// the thread that runs the step. YAML has named behaviours beside them: section hooks.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+namespace trainctl {
+
+class ParamStore;
+
+struct Hooks {
+  /// When every gradient is summed and before the norm is taken (finalize_model_grads_func). It may
+  /// change gradients, equally on all replicas.
+  std::function<void(ParamStore&)> finalize_model_grads{};
+  /// Before the sum of a gradient bucket starts (grad_sync_func).
+  std::function<void(int bucket)> grad_sync{};
+  /// Seconds of each phase of a step: "forward-backward", then "optimizer" (timers).
+  std::function<void(std::string_view phase, double seconds)> timers{};
+};
+
+}  // namespace trainctl

@@ -1,0 +1,41 @@
+// The step as blocks of time, one row per pipeline stage, for the drawings of a schedule. Times are
+// the simulator's, with F : B : W = 1 : 1 : 1 per layer and all else free, as in the plan's bubble.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace trainctl {
+
+enum class BlockKind : std::uint8_t { forward, backward, input_gradient, weight_gradient };
+
+/// Rows of one stage that follow each other for the same micro-batch and chunk. `backward` is B and
+/// W of each unit in turn.
+struct TimeBlock {
+  int stage = 0;
+  BlockKind kind = BlockKind::forward;
+  int microbatch = 0;
+  int chunk = 0;
+  double start = 0;
+  double finish = 0;
+  double length() const { return finish - start; }
+};
+
+struct Timeline {
+  std::vector<TimeBlock> blocks;      // by stage and start, none empty
+  std::vector<double> idle_fraction;  // per stage
+  double length = 0;
+};
+
+Timeline make_timeline(const Plan& plan);
+
+/// "3 F, 5 x (F B), 3 B": the kinds of a stage's compute rows with what repeats folded. W is left
+/// out where it always follows its B at once.
+std::string folded_order(const StagePlan& stage);
+
+/// Whether some W of the stage does not follow its B at once.
+bool splits_backward(const StagePlan& stage);
+
+}  // namespace trainctl

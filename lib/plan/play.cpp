@@ -1,0 +1,237 @@
+#include "plan/play.h"
+
+#include <algorithm>
+#include <span>
+
+namespace trainctl {
+
+namespace {
+
+bool is_message(ActionKind kind) {
+  return kind == ActionKind::send_forward || kind == ActionKind::receive_forward ||
+         kind == ActionKind::send_backward || kind == ActionKind::receive_backward;
+}
+bool is_receive(ActionKind kind) {
+  return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
+}
+bool is_computed(ActionKind kind) {
+  return !is_message(kind) && kind != ActionKind::reduce && kind != ActionKind::reduce_embedding &&
+         kind != ActionKind::wait_reduce;
+}
+/// F, B or W of some unit.
+bool has_collectives(const Action& action) {
+  const bool layers = action.kind == ActionKind::forward ||
+                      action.kind == ActionKind::backward_input ||
+                      action.kind == ActionKind::backward_weight;
+  return layers && action.begin < action.end;
+}
+
+}  // namespace
+
+std::size_t SharedRowHash::operator()(const SharedRow& row) const {
+  const Action& action = row.action;
+  std::size_t hash = static_cast<std::size_t>(action.kind);
+  for (const int part : {row.group, action.chunk, action.microbatch, action.begin, action.end}) {
+    hash = (hash ^ static_cast<std::size_t>(part)) * std::size_t{0x9E3779B97F4A7C15};
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+Play::Play(const SimulationInput& input) : input_(input) {
+  measure_tables();
+  find_apart();
+  for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) add_rank(static_cast<int>(rank));
+}
+
+void Play::measure_tables() {
+  for (const RankRows& rank : input_.ranks) {
+    replicas_ = std::max(replicas_, rank.replica + 1);
+    inner_ = std::max(inner_, rank.inner + 1);
+    stages_ = std::max(stages_, rank.input.stage + 1);
+    places_ = std::max(places_, rank.input.stages * rank.input.chunks() + 2);
+    microbatches_ = std::max(microbatches_, rank.input.microbatches);
+  }
+  messages_.resize(2 * static_cast<std::size_t>(replicas_ * inner_) *
+                   static_cast<std::size_t>(places_) * static_cast<std::size_t>(microbatches_));
+}
+
+void Play::find_apart() {
+  const auto groups = static_cast<std::size_t>(stages_ * replicas_);
+  std::vector<const RankRows*> first(groups, nullptr);
+  apart_.assign(groups, false);
+  group_sizes_.assign(groups, 0);
+  for (const RankRows& rank : input_.ranks) {
+    const auto group = static_cast<std::size_t>(group_of(rank));
+    ++group_sizes_[group];
+    if (first[group] == nullptr) first[group] = &rank;
+    const auto one = first[group]->rows;
+    const bool same = one.data() == rank.rows.data() && one.size() == rank.rows.size();
+    if (same || std::equal(one.begin(), one.end(), rank.rows.begin(), rank.rows.end())) continue;
+    apart_[group] = true;
+  }
+}
+
+int Play::add_point(int rank, std::size_t begin, std::size_t end, double cost, bool computes) {
+  points_.push_back(Point{rank, static_cast<int>(begin), static_cast<int>(end - begin), computes});
+  return graph_.add(cost);
+}
+
+void Play::add_rank(int rank) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const std::span<const Action> rows = mine.rows;
+  const bool apart = apart_[static_cast<std::size_t>(group_of(mine))];
+  Queues queues;
+  queues.outputs.assign(mine.input.units.size(), none);
+  for (std::size_t row = 0; row < rows.size();) {
+    const ActionKind kind = rows[row].kind;
+    const std::size_t begin = row++;
+    if (kind == ActionKind::reduce) {
+      join_reduce(rank, begin, queues);
+    } else if (kind == ActionKind::reduce_embedding) {
+      join_embedding(rank, begin, queues);
+    } else if (kind == ActionKind::wait_reduce) {
+      await_reduce(rank, begin, queues);
+    } else if (is_message(kind)) {
+      while (row < rows.size() && is_message(rows[row].kind)) ++row;
+      add_batch(rank, begin, row, queues);
+    } else {
+      while (!apart && row < rows.size() && is_computed(rows[row].kind) &&
+             overwritten(rows[row], queues) == nullptr) {
+        ++row;
+      }
+      add_run(rank, begin, row, queues);
+    }
+  }
+}
+
+void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const Action* shared = nullptr;
+  double cost = 0;
+  for (std::size_t row = begin; row < end; ++row) {
+    cost += cost_of(mine, mine.rows[row]);
+    if (shared == nullptr && has_collectives(mine.rows[row])) shared = &mine.rows[row];
+  }
+  const int point = add_point(rank, begin, end, cost, true);
+  int arrives = point;
+  if (inner_ > 1 && shared != nullptr) {
+    RowMeeting& meeting = shared_rows_[{group_of(mine), *shared}];
+    if (meeting.point == none) meeting.point = add_point(rank, begin, begin + 1, 0.0);
+    ++meeting.joined;
+    arrives = meeting.point;
+    graph_.wait(point, arrives);
+  }
+  graph_.wait(arrives, queues.compute);
+  if (int* sent = overwritten(mine.rows[begin], queues)) {
+    graph_.wait(arrives, std::exchange(*sent, none));
+  }
+  queues.compute = point;
+}
+
+/// The send whose buffer F or B writes into; null where none is under way.
+int* Play::overwritten(const Action& action, Queues& queues) {
+  int* sent = action.kind == ActionKind::backward_input ? &queues.gradient : nullptr;
+  if (action.kind == ActionKind::forward) sent = output_of(action, queues);
+  return sent != nullptr && *sent != none ? sent : nullptr;
+}
+
+int* Play::output_of(const Action& action, Queues& queues) {
+  const auto chunk = static_cast<std::size_t>(action.chunk);
+  return chunk < queues.outputs.size() ? &queues.outputs[chunk] : nullptr;
+}
+
+void Play::join_reduce(int rank, std::size_t row, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  Reduce& meeting = reduces_[{mine.input.stage, mine.rows[row].bucket}];
+  if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
+  graph_.raise_cost(meeting.point, cost_of(mine, mine.rows[row]));
+  meeting.members.push_back(rank);
+  graph_.wait(meeting.point, queues.compute);
+  if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
+  queues.axis = meeting.point;
+}
+
+/// After the stage's own sum of the bucket.
+void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  EmbeddingSum& meeting = embeddings_[{mine.replica, mine.inner}];
+  if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
+  graph_.raise_cost(meeting.point, cost_of(mine, mine.rows[row]));
+  meeting.first = meeting.first || mine.input.stage == 0;
+  meeting.last = meeting.last || mine.input.stage == mine.input.stages - 1;
+  graph_.wait(meeting.point, queues.compute);
+  queues.embedding = meeting.point;
+  queues.embedding_bucket = mine.rows[row].bucket;
+  const auto found = reduces_.find({mine.input.stage, queues.embedding_bucket});
+  if (found != reduces_.end()) graph_.wait(meeting.point, found->second.point);
+}
+
+void Play::await_reduce(int rank, std::size_t row, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const int point = add_point(rank, row, row + 1, 0.0, true);
+  graph_.wait(point, queues.compute);
+  const auto found = reduces_.find({mine.input.stage, mine.rows[row].bucket});
+  if (found != reduces_.end()) graph_.wait(point, found->second.point);
+  if (queues.embedding_bucket == mine.rows[row].bucket) graph_.wait(point, queues.embedding);
+  if (queues.compute != none && !points_[static_cast<std::size_t>(queues.compute)].computes) {
+    after_batch_[point] = queues.compute;
+  }
+  queues.compute = point;
+}
+
+void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const int posted = add_point(rank, begin, end, 0.0);
+  graph_.wait(posted, queues.compute);
+  graph_.wait(posted, queues.wire);
+  const bool single = end - begin == 1;
+  int done = single ? none : add_point(rank, begin, end, 0.0);
+  bool receives = false;
+  for (std::size_t row = begin; row < end; ++row) {
+    const Action& action = mine.rows[row];
+    Message* message = find_message(mine, action);
+    if (message == nullptr) continue;  // out of range: prove_rows says so
+    const bool receive = is_receive(action.kind);
+    receives = receives || receive;
+    if (message->point == none) message->point = add_point(rank, row, row + 1, 0.0);
+    (receive ? message->received : message->sent) = true;
+    if (receive) graph_.raise_cost(message->point, cost_of(mine, action));
+    graph_.wait(message->point, posted);
+    if (single) {
+      done = message->point;
+    } else {
+      graph_.wait(done, message->point);
+    }
+  }
+  queues.wire = done == none ? posted : done;
+  if (receives) {
+    queues.compute = queues.wire;
+    return;  // and with it for the sends
+  }
+  for (std::size_t row = begin; row < end; ++row) {
+    const Action& action = mine.rows[row];
+    int* sent =
+        action.kind == ActionKind::send_forward ? output_of(action, queues) : &queues.gradient;
+    if (sent != nullptr) *sent = queues.wire;
+  }
+}
+
+Play::Message* Play::find_message(const RankRows& rank, const Action& action) {
+  int place = action.chunk * rank.input.stages + rank.input.stage;
+  if (action.kind == ActionKind::send_forward) ++place;
+  if (action.kind == ActionKind::send_backward) --place;
+  const bool known = place >= -1 && place + 1 < places_ && action.microbatch >= 0 &&
+                     action.microbatch < microbatches_;
+  if (!known) return nullptr;
+  const bool forward =
+      action.kind == ActionKind::send_forward || action.kind == ActionKind::receive_forward;
+  const int line = ((forward ? replicas_ : 0) + rank.replica) * inner_ + rank.inner;
+  const std::size_t index = (static_cast<std::size_t>(line) * static_cast<std::size_t>(places_) +
+                             static_cast<std::size_t>(place + 1)) *
+                                static_cast<std::size_t>(microbatches_) +
+                            static_cast<std::size_t>(action.microbatch);
+  return &messages_[index];
+}
+
+}  // namespace trainctl

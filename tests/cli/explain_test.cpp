@@ -1,0 +1,63 @@
+// trainctl explain, and where the messages point to it.
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "process.h"
+
+TEST_CASE("a code is explained with its rule and examples") {
+  const Outcome outcome = trainctl({"explain", "world-size"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "world-size: The sizes do not multiply to the number of ranks\n\n"));
+  CHECK(contains(outcome.out, "Megatron"));
+  CHECK(contains(outcome.out, "\nFails:  8 ranks: parallel: {tensor_parallel: 2"));
+  CHECK(contains(outcome.out, "\nPasses: "));
+  const auto json =
+      nlohmann::json::parse(trainctl({"explain", "world-size", "--format", "json"}).out);
+  CHECK(json["code"] == "world-size");
+  for (const char* key : {"summary", "rule", "fails", "passes"}) CHECK(json[key].is_string());
+}
+
+TEST_CASE("all codes are listed, in order, as text and JSON") {
+  const Outcome text = trainctl({"explain", "--list"});
+  CHECK(text.exit_code == 0);
+  CHECK(contains(text.out, "heads-divide"));
+  const auto list = nlohmann::json::parse(trainctl({"explain", "--list", "--format", "json"}).out);
+  REQUIRE(list.is_array());
+  CHECK(list.size() > 100);
+  for (std::size_t i = 1; i < list.size(); ++i) {
+    CHECK(list[i - 1]["code"].get<std::string>() < list[i]["code"].get<std::string>());
+  }
+}
+
+TEST_CASE("an unknown code is a usage error with the nearest one") {
+  const Outcome outcome = trainctl({"explain", "word-size"});
+  CHECK(outcome.exit_code == 2);
+  CHECK(contains(outcome.err, "unknown code 'word-size'; did you mean world-size?"));
+  CHECK(outcome.out.empty());
+  const Outcome far = trainctl({"explain", "xyzzy-plugh-frotz"});
+  CHECK(far.exit_code == 2);
+  CHECK(contains(far.err, "trainctl explain --list"));
+  CHECK(trainctl({"explain"}).exit_code == 2);
+  CHECK(trainctl({"explain", "--list", "world-size"}).exit_code == 2);
+}
+
+TEST_CASE("validate says how to learn more, once") {
+  const TempDir dir;
+  const std::string file = dir.write("a.yaml", small_config() + "parallel: {tensor_parallel: 3}\n");
+  const Outcome outcome = trainctl({"validate", "--config", file, "--world-size", "8"});
+  CHECK(outcome.exit_code == 78);
+  const std::string pointer = "`trainctl explain world-size` says more";
+  const std::size_t place = outcome.err.find(pointer);
+  REQUIRE(place != std::string::npos);
+  CHECK(outcome.err.find("trainctl explain", place + pointer.size()) == std::string::npos);
+}
+
+TEST_CASE("a file that cannot be read has a code in JSON") {
+  const TempDir dir;
+  const Outcome outcome =
+      trainctl({"validate", "--config", dir / "absent.yaml", "--format", "json"});
+  CHECK(outcome.exit_code == 66);
+  const auto found = nlohmann::json::parse(outcome.out)["diagnostics"][0];
+  CHECK(found["code"] == "unreadable");
+  CHECK(contains(found["summary"].get<std::string>(), "absent.yaml"));
+}

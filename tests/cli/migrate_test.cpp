@@ -1,0 +1,113 @@
+// trainctl migrate, validate --explain and the annotations, as a user sees them.
+#include <filesystem>
+
+#include "catch.h"
+#include "process.h"
+
+namespace {
+
+constexpr int usage = 2;
+constexpr int missing_input = 66;
+constexpr int io = 74;
+constexpr int invalid = 78;
+
+const std::string old_names = "# a run\n\nparallel_config: {model_parallel: 1}  # one\n";
+
+}  // namespace
+
+TEST_CASE("migrate writes to standard output, to a file, or in place") {
+  const TempDir dir;
+  const std::string file = dir.write("old.yaml", old_names + small_config());
+  const Outcome printed = trainctl({"migrate", file});
+  INFO(printed.err);
+  CHECK(printed.exit_code == 0);
+  CHECK(printed.out.rfind("# a run\n\nmodel:\n", 0) == 0);
+  CHECK(contains(printed.out, "parallel:  # one\n  tensor_parallel: 1\n"));
+  CHECK(read_file(file) == old_names + small_config());
+
+  const Outcome written = trainctl({"migrate", file, "-o", dir / "new.yaml"});
+  CHECK(written.exit_code == 0);
+  CHECK(written.out.empty());
+  CHECK(read_file(dir / "new.yaml") == printed.out);
+
+  CHECK(trainctl({"migrate", "--in-place", file}).exit_code == 0);
+  CHECK(read_file(file) == printed.out);
+  CHECK(trainctl({"validate", "--config", file}).exit_code == 0);
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
+    files += entry.is_regular_file() ? 1 : 0;
+  }
+  CHECK(files == 2);
+}
+
+TEST_CASE("migrate does not replace its own input unasked, nor write what it cannot read") {
+  const TempDir dir;
+  const std::string file = dir.write("old.yaml", small_config());
+  const Outcome same = trainctl({"migrate", file, "-o", file});
+  CHECK(same.exit_code == usage);
+  CHECK(contains(same.err, "--output is FILE itself; --in-place would replace it"));
+  CHECK(read_file(file) == small_config());
+  CHECK(trainctl({"migrate", file, "--in-place", "-o", dir / "x"}).exit_code == usage);
+  CHECK(trainctl({"migrate"}).exit_code == usage);
+  CHECK(trainctl({"migrate", dir / "absent.yaml"}).exit_code == missing_input);
+  CHECK(trainctl({"migrate", file, "-o", dir / "no/folder/x"}).exit_code == io);
+  const Outcome broken = trainctl({"migrate", dir.write("b.yaml", "a: \"x\n"), "-o", dir / "x"});
+  CHECK(broken.exit_code == invalid);
+  CHECK(contains(broken.err, "b.yaml:1:4: error[unterminated-quote]"));
+  CHECK_FALSE(std::filesystem::exists(dir / "x"));
+}
+
+TEST_CASE("migrate lists what it could not carry") {
+  const TempDir dir;
+  const std::string file =
+      dir.write("m.yaml", small_config() + "runner_config:\n  epochs: 2\ncallbacks: []\n");
+  const Outcome outcome = trainctl({"migrate", file});
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.err,
+                 "m.yaml:7:3: warning[not-carried]: runner_config.epochs: is not carried over: "
+                 "the length of a run is train.steps\n"));
+  CHECK(contains(outcome.err, "m.yaml:8:1: warning[not-carried]: callbacks: "));
+  CHECK(contains(outcome.err, "2 warnings\n"));
+  CHECK_FALSE(contains(outcome.out, "epochs"));
+}
+
+TEST_CASE("validate --explain shows one value, whatever else is wrong") {
+  const TempDir dir;
+  dir.write("base.yaml", small_config());
+  const std::string file =
+      dir.write("t.yaml", "include: base.yaml\nlog: {every: ${TRAINCTL_EVERY:-7}, levl: info}\n");
+  const auto explain = [&](const std::string& path) {
+    return trainctl({"validate", "--config", file, "--explain", path}, {"TRAINCTL_EVERY=9"});
+  };
+  const Outcome every = explain("log.every");
+  INFO(every.err);
+  CHECK(every.exit_code == 0);
+  CHECK(contains(every.out,
+                 "log.every = 9\n  from        " + file + ":2:14, from ${TRAINCTL_EVERY}\n"));
+  CHECK(contains(explain("model.hidden_size").out, "base.yaml:1:"));
+  CHECK(contains(explain("model.hidden_size").out, ", included by " + file + ":1:10\n"));
+  CHECK(contains(explain("log").out, "log: Messages for people\n"));
+  const Outcome unknown = explain("model.hiden_size");
+  CHECK(unknown.exit_code == usage);
+  CHECK(contains(unknown.err,
+                 "--explain model.hiden_size: there is no such key; did you mean "
+                 "model.hidden_size?"));
+  const Outcome broken =
+      trainctl({"validate", "--config", dir.write("b.yaml", "a: \"x\n"), "--explain", "log"});
+  CHECK(broken.exit_code == invalid);
+  CHECK(contains(broken.err, "unterminated-quote"));
+}
+
+TEST_CASE("validate and plan annotate for GitHub") {
+  const TempDir dir;
+  const std::string file = dir.write("t.yaml", small_config() + "log: {evry: 5}\n");
+  for (const char* command : {"validate", "plan"}) {
+    CAPTURE(command);
+    const Outcome outcome = trainctl({command, "--config", file, "--format", "github"});
+    CHECK(outcome.exit_code == invalid);
+    CHECK(outcome.out == "::error file=" + file +
+                             ",line=6,col=7,endColumn=11,title=unknown-key::log.evry: log has no "
+                             "key \"evry\"%0Ahelp: did you mean every?\n");
+    CHECK(outcome.err.empty());
+  }
+}

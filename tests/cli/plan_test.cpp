@@ -1,0 +1,153 @@
+// trainctl plan on the command line: forms, one rank, one kind of groups, files, differences.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "process.h"
+
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr int usage = 2;
+constexpr int invalid = 78;
+
+std::string staged_config() {
+  return small_config() + "parallel: {tensor_parallel: 2, pipeline_stages: 2, data_parallel: 2}\n";
+}
+
+}  // namespace
+
+TEST_CASE("the world size is what the sizes multiply to") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", staged_config());
+  const Outcome outcome = trainctl({"plan", "--config", config, "--format", "json"});
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const Json json = Json::parse(outcome.out);
+  CHECK(json["format_version"] == 2);
+  CHECK(json["world_size"] == 8);
+  CHECK(json["groups"]["pp"] == Json::parse("[[0,4],[1,5],[2,6],[3,7]]"));
+  CHECK_FALSE(json.contains("rank"));
+}
+
+TEST_CASE("validate names every axis") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", staged_config());
+  const Outcome outcome = trainctl({"validate", "--config", config});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "8 ranks (tp 2 x dp 2 x pp 2)"));
+  CHECK(contains(outcome.out, "on the fullest rank"));
+}
+
+TEST_CASE("one rank, by option or by the file") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", staged_config());
+  const std::vector<std::string> words = {"plan", "--config", config, "--format", "json"};
+  const auto with = [&words](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = trainctl(all);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return Json::parse(outcome.out);
+  };
+  CHECK(with({"--rank", "5"})["rank"]["stage"] == 1);
+  CHECK(with({"--set", "parallel.global_rank=3"})["rank"]["rank"] == 3);
+  CHECK(with({"--set", "parallel.global_rank=3", "--rank", "0"})["rank"]["rank"] == 0);
+  const Outcome none = trainctl({"plan", "--config", config, "--rank", "8"});
+  CHECK(none.exit_code == usage);
+  CHECK(contains(none.err, "--rank 8 does not exist: ranks are 0 to 7"));
+}
+
+TEST_CASE("one kind of groups") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", staged_config());
+  CHECK(trainctl({"plan", "--config", config, "--groups", "tp"}).out == "0,1\n2,3\n4,5\n6,7\n");
+  const Outcome json =
+      trainctl({"plan", "--config", config, "--groups", "tp", "--rank", "5", "--format", "json"});
+  CHECK(Json::parse(json.out)["groups"] == Json::parse(R"({"tp": [[4,5]]})"));
+  const Outcome wrong = trainctl({"plan", "--config", config, "--groups", "ddp"});
+  CHECK(wrong.exit_code == usage);
+  CHECK(contains(wrong.err, "no groups of kind 'ddp'"));
+}
+
+TEST_CASE("rates at given steps") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome outcome =
+      trainctl({"plan", "--config", config, "--format", "json", "--lr-at", "0,3"});
+  REQUIRE(outcome.exit_code == 0);
+  const Json lr = Json::parse(outcome.out)["lr"];
+  REQUIRE(lr.size() == 2);
+  CHECK(lr[1]["step"] == 3);
+  CHECK(lr[1]["learning_rate"] == 1e-3);
+}
+
+TEST_CASE("a file instead of standard output, whole or not there") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  for (const char* format : {"table", "json", "html"}) {
+    const Outcome outcome =
+        trainctl({"plan", "--config", config, "--format", format, "-o", dir / "plan.out"});
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    CHECK(outcome.out.empty());
+    CHECK(read_file(dir / "plan.out").size() > 1000);
+    CHECK_FALSE(std::filesystem::exists(dir / "plan.out.part"));
+  }
+  const Outcome lost =
+      trainctl({"plan", "--config", config, "-o", dir / "missing" + std::string("/plan.out")});
+  CHECK(lost.exit_code == 74);
+  CHECK(contains(lost.err, "cannot write"));
+}
+
+TEST_CASE("what changes between two files") {
+  const TempDir dir;
+  const std::string one = dir.write("a.yaml", staged_config());
+  const std::string two =
+      dir.write("b.yaml", small_config() + "parallel: {tensor_parallel: 4, pipeline_stages: 2}\n");
+  const Outcome text = trainctl({"plan", "--diff", one, two, "--world-size", "8"});
+  INFO(text.err);
+  CHECK(text.exit_code == 0);
+  CHECK(contains(text.out, "parallel.tensor_parallel  2 -> 4\n"));
+  CHECK(contains(text.out, "mesh\n"));
+  const Outcome json =
+      trainctl({"plan", "--diff", one, two, "--world-size", "8", "--format", "json"});
+  CHECK(Json::parse(json.out)["equal"] == false);
+  CHECK(trainctl({"plan", "--diff", one, one}).out == "no difference\n");
+  const std::string bad = dir.write("c.yaml", small_config() + "parallel: {tensor_parallel: 3}\n");
+  const Outcome refused = trainctl({"plan", "--diff", one, bad});
+  CHECK(refused.exit_code == invalid);
+  CHECK(contains(refused.err, "c.yaml"));
+  CHECK(refused.out.empty());
+}
+
+TEST_CASE("options that do not go together are named") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  struct Row {
+    std::vector<std::string> words;
+    std::string message;
+  };
+  const std::vector<Row> rows = {
+      {{"plan"}, "--config is required"},
+      {{"plan", "--diff", config}, "--diff"},
+      {{"plan", "--config", config, "--diff", config, config}, "--config has nothing to add"},
+      {{"plan", "--diff", config, config, "--format", "html"}, "--format table|json, not html"},
+      {{"plan", "--diff", config, config, "--groups", "tp"}, "exclude each other"},
+      {{"plan", "--config", config, "--groups", "tp", "--format", "html"}, "not html"},
+      {{"plan", "--config", config, "--memory-model", "mine"}, "--memory-model mine: must be own|"},
+      {{"plan", "--config", config, "--lr-at", "1,x"}, "--lr-at 1,x: must be whole numbers"},
+      {{"plan", "--config", config, "--lr-at", "-1"}, "--lr-at -1: must be whole numbers"},
+      {{"plan", "--config", config, "--format", "xml"}, "must be table|json|html|github"},
+  };
+  for (const Row& row : rows) {
+    const Outcome outcome = trainctl(row.words);
+    INFO(row.message << " | " << outcome.err);
+    CHECK(outcome.exit_code == usage);
+    CHECK(contains(outcome.err, row.message));
+    CHECK(outcome.out.empty());
+  }
+}

@@ -1,0 +1,118 @@
+// What the engine does with each key: the table, and the findings made from it.
+#include "config/standing.h"
+
+#include "catch.h"
+#include "config_text.h"
+
+namespace trainctl::test {
+namespace {
+
+std::vector<std::string> findings(const std::string& text) {
+  const ReadResult result = read(good_text + text);
+  REQUIRE_FALSE(result.diagnostics.has_errors());
+  Diagnostics diagnostics;
+  check_standing(result.config, result.sources, Severity::error, diagnostics);
+  std::vector<std::string> list;
+  for (const Diagnostic& diagnostic : diagnostics.list()) {
+    list.push_back(std::string(diagnostic.severity == Severity::error ? "error " : "warning ") +
+                   diagnostic.path + " " + diagnostic.message);
+  }
+  return list;
+}
+
+using List = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
+
+TEST_CASE("a value that is not built is refused with its place") {
+  CHECK(findings("parallel: {tensor_parallel: 2}\n") ==
+        List{"error parallel.tensor_parallel not built yet: tensor_parallel: 2"});
+  const ReadResult result = read(good_text + "parallel: {model_parallel: 2}\n");
+  Diagnostics diagnostics;
+  check_standing(result.config, result.sources, Severity::warning, diagnostics);
+  REQUIRE(diagnostics.list().size() == 1);
+  CHECK(diagnostics.list()[0].code == "not-built");
+  CHECK(diagnostics.list()[0].severity == Severity::warning);
+  CHECK(diagnostics.list()[0].help == "today: tensor_parallel: 1");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:28");
+}
+
+TEST_CASE("each feature that is not built is refused once") {
+  for (const char* line :
+       {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
+        "parallel: {pipeline_stages: 2}", "parallel: {sequence_parallel: true}",
+        "parallel: {parallel_mode: auto_parallel}", "parallel: {bucket_rule: megatron}",
+        "parallel: {gradients_mean: false}", "parallel: {dataset_strategy: full_batch}",
+        "parallel: {parallel_optimizer: {enable: true}}", "parallel: {device: cuda}",
+        "parallel: {pipeline: {scheduler: gpipe}}", "precision: {compute: fp16}",
+        "parallel: {comm_fusion: {allreduce: {mode: size, config: 32}}}", "moe: {num_experts: 4}",
+        "recompute: {enable: true}", "offload: {enable: true}",
+        "precision: {enable_autocast: true}"}) {
+    CAPTURE(line);
+    CHECK(findings(std::string(line) + "\n").size() == 1);
+  }
+}
+
+TEST_CASE("a value without effect is a warning that says why") {
+  CHECK(findings("parallel: {use_te_rng_tracker: true}\n") ==
+        List{"warning model.use_te_rng_tracker use_te_rng_tracker: true has no effect: random "
+             "numbers depend on global indices either way"});
+  CHECK(findings("parallel: {use_te_rng_tracker: false}\n") == List{});
+  CHECK(findings("parallel: {cross_entropy_loss_fusion: false}\n") ==
+        List{"warning model.cross_entropy_loss_fusion cross_entropy_loss_fusion: false has no "
+             "effect: the loss is always fused"});
+}
+
+TEST_CASE("keys of a feature that is off") {
+  CHECK(findings("recompute: {slice_activation: true}\n") ==
+        List{"warning recompute.slice_activation slice_activation: true has no effect: "
+             "recompute.enable is false"});
+  CHECK(findings("recompute: {slice_activation: false}\n") == List{});
+  CHECK(findings("offload: {num_layers: 3}\n").size() == 1);
+  CHECK(findings("moe: {router_topk: 2}\n").size() == 1);
+  CHECK(findings("parallel: {tp_comm_overlap: {ag: false}}\n").size() == 1);
+  CHECK(findings("parallel: {deterministic_mode: false}\n") ==
+        List{"warning train.deterministic_mode deterministic_mode: false has no effect: every run "
+             "on the CPU is deterministic"});
+}
+
+TEST_CASE("what has no effect need not be built") {
+  const ReadResult result = read(good_text + "parallel: {tensor_parallel: 2}\n");
+  Diagnostics diagnostics;
+  diagnostics.add({Severity::warning, "no-effect", "parallel.tensor_parallel", "mode", "", {}});
+  check_built(result.config, result.sources, Severity::error, diagnostics);
+  CHECK_FALSE(diagnostics.has_errors());
+}
+
+TEST_CASE("a warning of a rule is not repeated") {
+  const ReadResult result = read(good_text + "recompute: {slice_activation: true}\n");
+  for (const char* path : {"recompute", "recompute.slice_activation"}) {
+    Diagnostics diagnostics;
+    diagnostics.add({Severity::warning, "no-effect", path, "because", "", {}});
+    check_effect(result.config, result.sources, diagnostics);
+    CHECK(diagnostics.list().size() == 1);
+  }
+}
+
+TEST_CASE("the status of a key") {
+  CHECK(status_of("train.steps") == "supported");
+  CHECK(status_of("parallel.tensor_parallel") == "not built yet");
+  CHECK(status_of("parallel.pipeline.offset") == "not built yet");
+  CHECK(status_of("moe.capacity_factor") == "not built yet");
+  CHECK(status_of("precision.compute") == "partly built");
+  CHECK(status_of("model.use_te_rng_tracker") == "no effect");
+  CHECK(find_standing("parallel.pipelines") == nullptr);
+}
+
+TEST_CASE("every row of the table is a key or a section") {
+  for (const Standing& row : standings()) {
+    CAPTURE(row.path);
+    const std::string text = dump_config(read(good_text).config, nullptr);
+    const std::string path(row.path);
+    CHECK(contains(text, path.substr(path.rfind('.') + 1) + ":"));
+  }
+}
+
+}  // namespace trainctl::test

@@ -1,0 +1,78 @@
+// What becomes different from one plan to another.
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "formats/print.h"
+#include "formats/print_config_values.h"
+#include "plan/sample.h"
+
+using namespace trainctl;
+using Json = nlohmann::json;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("equal configurations make no difference", "[print]") {
+  const Config config = small_config();
+  const Plan plan = plan_of(config, 4);
+  const PrintInput input{.plan = plan, .config = &config};
+  CHECK(print_diff_table(input, input) == "no difference\n");
+  const Json json = Json::parse(print_diff_json(input, input));
+  CHECK(json["equal"] == true);
+  CHECK(json["config"].empty());
+  CHECK(json["hash"].empty());
+}
+
+TEST_CASE("two stages instead of one", "[print]") {
+  Config before = small_config();
+  before.train.global_batch_size = 8;
+  before.train.micro_batch_size = 1;
+  Config after = before;
+  after.parallel.pipeline_stages = 2;
+  const Plan one = plan_of(before, 4);
+  const Plan two = plan_of(after, 4);
+  REQUIRE(two.stages.size() == 2);
+  const PrintInput left{.plan = one, .config = &before};
+  const PrintInput right{.plan = two, .config = &after};
+  const std::string text = print_diff_table(left, right);
+  INFO(text);
+  CHECK(text.starts_with("config\n  parallel.pipeline_stages  1 -> 2\n\nmesh\n"));
+  CHECK(has(text, "mode       data_parallel -> hybrid_parallel\n"));
+  CHECK(has(text, "dp         4 -> 2\n"));
+  CHECK(has(text, "stage 0  embedding, layers 0..3, head -> embedding, layers 0..1\n"));
+  CHECK(has(text, "stage 1  none -> layers 2..3, head\n"));
+  CHECK(has(text, "none -> 1f1b\n"));
+  CHECK(has(text, "\nhash\n  plan  "));
+  const Json json = Json::parse(print_diff_json(left, right));
+  CHECK(json["equal"] == false);
+  CHECK(json["config"] == Json::parse(R"([{"name": "parallel.pipeline_stages", "before": "1",
+      "after": "2"}])"));
+  CHECK(json["memory"].size() > 2);
+}
+
+TEST_CASE("a value that changes no plan is still a difference", "[print]") {
+  const Config before = small_config();
+  Config after = before;
+  after.log.every = 99;
+  const Plan plan = plan_of(before);
+  const PrintInput left{.plan = plan, .config = &before};
+  const PrintInput right{.plan = plan, .config = &after};
+  CHECK(print_diff_table(left, right) == "config\n  log.every  10 -> 99\n");
+  CHECK(Json::parse(print_diff_json(left, right))["equal"] == false);
+}
+
+TEST_CASE("a configuration as paths and values", "[print]") {
+  const Config config = small_config();
+  std::string text;
+  for (const auto& [path, value] : config_values(config)) text += path + "=" + value + "\n";
+  CHECK(has(text, "train.steps=2000\n"));
+  CHECK(has(text, "model.family=gpt2\n"));
+  CHECK(has(text, "train.micro_batch_size=not given\n"));
+  CHECK(has(text, "data.train.0.path=text\n"));
+  CHECK(has(text, "parallel.pipeline.scheduler="));
+}

@@ -1,0 +1,184 @@
+#include <algorithm>
+
+#include "catch.h"
+#include "plan/estimate.h"
+#include "sample.h"
+
+using namespace trainctl;
+
+namespace {
+
+CollectiveUse use_of(const StagePlan& stage, const std::string& name) {
+  INFO(name);
+  const auto at = std::find_if(stage.communication.begin(), stage.communication.end(),
+                               [&](const CollectiveUse& use) { return use.name == name; });
+  REQUIRE(at != stage.communication.end());
+  return *at;
+}
+
+bool uses(const StagePlan& stage, const std::string& name) {
+  return std::any_of(stage.communication.begin(), stage.communication.end(),
+                     [&](const CollectiveUse& use) { return use.name == name; });
+}
+
+void check_use(const StagePlan& stage, const std::string& name, const std::string& group,
+               std::int64_t count, std::int64_t bytes_each) {
+  const CollectiveUse use = use_of(stage, name);
+  CHECK(use.group == group);
+  CHECK(use.count == count);
+  CHECK(use.bytes == count * bytes_each);
+}
+
+}  // namespace
+
+TEST_CASE("traffic of data parallelism", "[communication]") {
+  CHECK(plan_of(small_config()).stages[0].communication.empty());
+  Config config = small_config();
+  const Plan plan = plan_of(config, 4);
+  const StagePlan& stage = plan.stages[0];
+  REQUIRE(stage.communication.size() == 2);
+  const CollectiveUse gradients = use_of(stage, "all_reduce gradients");
+  CHECK(gradients.group == "dp");
+  CHECK(gradients.bytes == stage.flat.length * 4);
+  CHECK(gradients.count == static_cast<std::int64_t>(stage.flat.buckets.size()));
+  check_use(stage, "all_reduce loss", "dp", 1, 16);
+  config.train.micro_batch_size = 1;
+  config.hooks.no_sync = NoSync::never;
+  const Plan often = plan_of(config, 4);
+  CHECK(use_of(often.stages[0], "all_reduce gradients").count == 3 * gradients.count);
+}
+
+TEST_CASE("traffic of tensor parallelism", "[communication]") {
+  Config config = small_config();
+  config.parallel.tensor_parallel = 2;
+  const Plan plan = plan_of(config, 2);
+  REQUIRE(plan.stages.size() == 1);
+  const StagePlan& stage = plan.stages[0];
+  const std::int64_t stream = 12 * 64 * 128 * 4;
+  check_use(stage, "all_reduce attention", "tp", 8, stream);  // leave and, backward, enter
+  check_use(stage, "all_reduce mlp", "tp", 8, stream);
+  check_use(stage, "all_reduce embedding", "tp", 1, stream);
+  check_use(stage, "all_reduce head", "tp", 1, stream);
+  check_use(stage, "all_gather head statistics", "tp", 4, 3 * 2 * 12 * 64);  // fp32, a quarter each
+  check_use(stage, "all_reduce gradient norm", "tp-pp", 1, 8);
+  CHECK(stage.communication.size() == 6);
+}
+
+TEST_CASE("traffic of sequence parallelism", "[communication]") {
+  Config config = small_config();
+  config.parallel.tensor_parallel = 2;
+  config.parallel.sequence_parallel = true;
+  const Plan plan = plan_of(config, 2);
+  REQUIRE(plan.stages.size() == 1);
+  const StagePlan& stage = plan.stages[0];
+  const std::int64_t stream = 12 * 64 * 128 * 4;
+  for (const std::string part : {"attention", "mlp"}) {
+    check_use(stage, "all_gather " + part, "tp", 12, stream);  // one more for the weight gradient
+    check_use(stage, "reduce_scatter " + part, "tp", 8, stream);
+    CHECK_FALSE(uses(stage, "all_reduce " + part));
+  }
+  check_use(stage, "reduce_scatter embedding", "tp", 1, stream);
+  check_use(stage, "all_gather embedding", "tp", 1, stream);
+  check_use(stage, "all_gather head", "tp", 1, stream);
+  check_use(stage, "reduce_scatter head", "tp", 1, stream);
+  // Per layer two norms with biases and two row biases; positions; the last norm.
+  check_use(stage, "all_reduce replicated gradients", "tp", 1,
+            (4 * (4 + 2) * 128 + 64 * 128 + 2 * 128) * 4);
+  config.recompute.enable = true;  // the forward's once more
+  CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 16);
+  CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter mlp").count == 12);
+  config.recompute.mp_comm_recompute = false;
+  CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 12);
+}
+
+TEST_CASE("traffic between stages", "[communication]") {
+  Config config = small_config();
+  config.parallel.pipeline_stages = 2;
+  config.precision.compute = ComputeType::bf16;
+  const Plan plan = plan_of(config, 2);
+  REQUIRE(plan.stages.size() == 2);
+  const std::int64_t message = 64 * 128 * 2;
+  check_use(plan.stages[0], "send activations", "pp", 12, message);
+  check_use(plan.stages[0], "receive gradients", "pp", 12, message);
+  check_use(plan.stages[1], "receive activations", "pp", 12, message);
+  check_use(plan.stages[1], "send gradients", "pp", 12, message);
+  CHECK_FALSE(uses(plan.stages[0], "receive activations"));
+  for (const StagePlan& stage : plan.stages) {
+    check_use(stage, "all_reduce tied embedding", "embedding", 1, 256 * 128 * 4);
+  }
+  config.parallel.pipeline.dtype = ComputeType::fp32;
+  const Plan wide = plan_of(config, 2);
+  check_use(wide.stages[0], "send activations", "pp", 12, 2 * message);
+}
+
+TEST_CASE("traffic of context and expert parallelism", "[communication]") {
+  Config config = small_config();
+  config.parallel.context_parallel = 2;
+  const Plan ring = plan_of(config, 2);
+  REQUIRE(ring.stages.size() == 1);
+  const std::int64_t pair = 2 * (12 * 32) * 128 * 4;  // keys and values of half of each sequence
+  const CollectiveUse passed = use_of(ring.stages[0], "send_receive keys and values");
+  CHECK(passed.count == 4 + 4);
+  CHECK(passed.bytes == 4 * pair + 4 * 2 * pair);
+  CHECK(use_of(ring.stages[0], "all_reduce gradients").group == "dp-cp");
+
+  Config moe = small_config();
+  moe.moe.num_experts = 4;
+  moe.parallel.expert_parallel = 2;
+  moe.parallel.enable_alltoall = true;
+  const Plan plan = plan_of(moe, 4);
+  REQUIRE(plan.stages.size() == 1);
+  const StagePlan& stage = plan.stages[0];
+  const std::int64_t slots = 4 * moe_capacity(plan.model, 3 * 64);
+  check_use(stage, "all_to_all experts", "expert:ep", 4 * 4, slots * 128 * 4);
+  std::int64_t dense = 0;
+  std::int64_t experts = 0;
+  for (const CollectiveUse& use : stage.communication) {
+    if (use.name != "all_reduce gradients") continue;
+    (use.group == "expert:dp" ? experts : dense) += use.bytes;
+  }
+  CHECK(dense + experts == stage.flat.length * 4);
+  CHECK(experts >= 4 * 2 * 2 * 512 * 128 * 4);  // four layers, two experts of two matrices
+}
+
+TEST_CASE("traffic of a sharded optimizer", "[communication]") {
+  Config config = small_config();
+  config.parallel.bucket_rule = BucketRule::megatron;
+  config.parallel.parallel_optimizer.enable = true;
+  const Plan plan = plan_of(config, 4);
+  REQUIRE(plan.stages.size() == 1);
+  const StagePlan& stage = plan.stages[0];
+  CHECK(use_of(stage, "reduce_scatter gradients").bytes == stage.flat.length * 4);
+  CHECK(use_of(stage, "all_gather parameters").bytes == stage.flat.length * 4);
+  CHECK_FALSE(uses(stage, "all_reduce gradients"));
+  check_use(stage, "all_reduce gradient norm", "tp-dp-cp", 1, 8);
+  config.parallel.bucket_rule = BucketRule::size;
+  const Plan dealt = plan_of(config, 4);
+  REQUIRE(dealt.stages.size() == 1);
+  CHECK(uses(dealt.stages[0], "all_reduce gradients"));
+  CHECK(use_of(dealt.stages[0], "broadcast parameters").bytes >= 4 * 800'000);
+}
+
+TEST_CASE("weights are gathered in comm_fusion's blocks", "[communication]") {
+  Config config = small_config();
+  config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+  config.parallel.bucket_rule = BucketRule::comm_fusion;
+  config.parallel.parallel_optimizer.enable = true;
+  config.parallel.parallel_optimizer.threshold = 0;
+  const Plan plan = plan_of(config, 2);
+  std::int64_t bytes = 0;
+  for (const ParamSpec& row : plan.stages[0].parameters) {
+    if (!row.name.ends_with(".bias")) bytes += row.shape.numel() * 4;
+  }
+  const auto gathers = [&] {
+    return use_of(plan_of(config, 2).stages[0], "all_gather parameters");
+  };
+  CHECK(gathers().count == 1);  // auto: 64 MB
+  CHECK(gathers().bytes == bytes);
+  config.parallel.comm_fusion.allgather.mode = FusionMode::size;
+  config.parallel.comm_fusion.allgather.config.size = 1;  // 262,144 elements
+  CHECK(gathers().count == 4);
+  CHECK(gathers().bytes == bytes);
+  config.parallel.comm_fusion.openstate = false;
+  CHECK(gathers().count == 2 + 4 * 8 + 1);
+}
