@@ -6,14 +6,13 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "config/read.h"
+#include "plan/resolve.h"
 
 namespace trainctl {
 
 BenchSetup read_bench_setup(const BenchRequest& request) {
   ReadResult read = read_config(request.config, request.set_options);
-  read.config.parallel.data_parallel.reset();
-  read.config.parallel.device_num.reset();
-  read.config.parallel.parallel_mode.reset();
+  read.config.parallel = for_one_rank(read.config.parallel);
   BenchSetup setup;
   if (!read.diagnostics.has_errors()) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));

@@ -19,6 +19,7 @@
 #include "engine/optimizer.h"
 #include "engine/param_store.h"
 #include "engine/report.h"
+#include "engine/whole_params.h"
 #include "ops/kernels.h"
 #include "plan/plan.h"
 
@@ -59,6 +60,10 @@ class Engine {
   void check_replicas();
 
   ParamStore& parameters() { return store_; }
+  /// See gather_parameters in whole_params.h. Collective.
+  Slab gather_parameters() {
+    return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
+  }
   const OpContext& ops() const { return ops_; }
   std::int64_t completed_steps() const { return completed_; }
 

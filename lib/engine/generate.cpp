@@ -34,6 +34,7 @@ Run read_run(const std::filesystem::path& directory) {
   config.parallel = {};
   config.train.global_batch_size = 1;
   config.train.micro_batch_size = 1;
+  config.train.micro_batch_num.reset();
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Plan plan = make_plan(config, {.world_size = 1, .ranks_per_host = 1, .cores_per_host = cores},
                         read.sources, read.diagnostics);

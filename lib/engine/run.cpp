@@ -123,7 +123,7 @@ class Run {
       if (metrics) metrics->write(report);
       if (progress) progress->show(report, step == config_.train.steps || stopped);
     }
-    if (first() && config_.output.save_weights) save();
+    if (config_.output.save_weights) save();
     if (first()) tell_memory();
     return static_cast<int>(stopped ? ExitCode::interrupted : ExitCode::ok);
   }
@@ -181,10 +181,17 @@ class Run {
 
   void save() {
     ParamStore& store = engine_.parameters();
+    // One rank that holds the whole model needs no copy of it.
+    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1;
+    const Slab whole = sharded ? engine_.gather_parameters() : Slab();
+    if (!first()) return;
     const Tensor gradients = store.gradients();  // no longer needed
     export_model(
         directory_, plan_.model,
-        [&](const std::string& name) { return store.master(store.index_of(name)); }, DType::f32,
+        [&](const std::string& name) {
+          return sharded ? whole.at(name) : store.master(store.index_of(name));
+        },
+        DType::f32,
         {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
     log_info("weights: " + (directory_ / "model.safetensors").string());
   }

@@ -63,6 +63,26 @@ std::int64_t world_size_of(const ParallelConfig& parallel) {
   return std::min(too_many_ranks, std::lcm(dense, expert));
 }
 
+ParallelConfig for_one_rank(ParallelConfig parallel) {
+  const ParallelConfig usual;
+  parallel.parallel_mode.reset();
+  parallel.device_num.reset();
+  parallel.global_rank = usual.global_rank;
+  parallel.data_parallel.reset();
+  parallel.tensor_parallel = usual.tensor_parallel;
+  parallel.sequence_parallel = usual.sequence_parallel;
+  parallel.context_parallel = usual.context_parallel;
+  parallel.hierarchical_context_parallel_sizes.reset();
+  parallel.expert_parallel = usual.expert_parallel;
+  parallel.expert_tensor_parallel.reset();
+  parallel.pipeline_stages = usual.pipeline_stages;
+  parallel.virtual_pipeline_stages = usual.virtual_pipeline_stages;
+  parallel.pipeline = usual.pipeline;
+  parallel.parallel_optimizer = usual.parallel_optimizer;
+  parallel.vocab_emb_dp.reset();
+  return parallel;
+}
+
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
   BatchSizes sizes;

@@ -22,6 +22,9 @@ Mesh resolve_mesh(const ParallelConfig& parallel, std::int64_t world_size);
 /// without that the smallest that dense and expert sizes divide. At most 2^24 + 1.
 std::int64_t world_size_of(const ParallelConfig& parallel);
 
+/// The same for a single rank: sizes and placement at their defaults, all else as given.
+ParallelConfig for_one_rank(ParallelConfig parallel);
+
 struct BatchSizes {
   std::int64_t micro_batch_size = 0;  // sequences
   std::int64_t microbatches = 0;      // per rank and step

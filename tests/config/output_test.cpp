@@ -189,7 +189,7 @@ TEST_CASE("the mapping of an upstream list") {
   CHECK(megatron[0] == Json({{"upstream_key", "tensor_model_parallel_size"},
                              {"canonical_path", "parallel.tensor_parallel"},
                              {"default", 1},
-                             {"status", "not built yet"},
+                             {"status", "supported"},
                              {"note", ""},
                              {"deprecated", false}}));
   CHECK(megatron[12]["upstream_key"] == "fp16");

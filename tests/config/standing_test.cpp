@@ -27,22 +27,22 @@ using List = std::vector<std::string>;
 TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
 
 TEST_CASE("a value that is not built is refused with its place") {
-  CHECK(findings("parallel: {tensor_parallel: 2}\n") ==
-        List{"error parallel.tensor_parallel not built yet: tensor_parallel: 2"});
-  const ReadResult result = read(good_text + "parallel: {model_parallel: 2}\n");
+  CHECK(findings("parallel: {context_parallel: 2}\n") ==
+        List{"error parallel.context_parallel not built yet: context_parallel: 2"});
+  const ReadResult result = read(good_text + "parallel: {context_parallel_size: 2}\n");
   Diagnostics diagnostics;
   check_standing(result.config, result.sources, Severity::warning, diagnostics);
   REQUIRE(diagnostics.list().size() == 1);
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
-  CHECK(diagnostics.list()[0].help == "today: tensor_parallel: 1");
-  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:28");
+  CHECK(diagnostics.list()[0].help == "today: context_parallel: 1");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:35");
 }
 
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {pipeline_stages: 2}", "parallel: {sequence_parallel: true}",
+        "parallel: {pipeline_stages: 2}", "parallel: {virtual_pipeline_stages: 2}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {bucket_rule: megatron}",
         "parallel: {gradients_mean: false}", "parallel: {dataset_strategy: full_batch}",
         "parallel: {parallel_optimizer: {enable: true}}", "parallel: {device: cuda}",
@@ -98,7 +98,7 @@ TEST_CASE("a warning of a rule is not repeated") {
 
 TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
-  CHECK(status_of("parallel.tensor_parallel") == "not built yet");
+  CHECK(status_of("parallel.context_parallel") == "not built yet");
   CHECK(status_of("parallel.pipeline.offset") == "not built yet");
   CHECK(status_of("moe.capacity_factor") == "not built yet");
   CHECK(status_of("precision.compute") == "partly built");
