@@ -108,6 +108,7 @@ Engine::Engine(const EngineInput& input, World& world)
       tp_(world.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
       model_(world.group("model", plan_.mesh.group(world.rank(), {Axis::tp, Axis::pp}))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
+      pipeline_(plan_, buffers_, world, compute_, input_.deadline_seconds),
       counted_(counted_gradients(plan_, store_, world.rank())) {
   state_->seed = input_.train.seed;
   stage_ = make_decoder_stage(
@@ -124,9 +125,10 @@ Engine::Engine(const EngineInput& input, World& world)
   for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
   shared_.resize(static_cast<std::size_t>(world.size()));
   squares_.resize(static_cast<std::size_t>(model_->size()));
-  owns_batch_ = tp_->rank() == 0;
+  owns_batch_ = model_->rank() == 0;
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
+            .pipeline = &pipeline_,
             .compute = &compute_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = passes_,
@@ -295,13 +297,27 @@ double Engine::evaluate(const Dataset& data, const BatchRule& rule, std::int64_t
     drop_sequences(batch, windows - first, plan_.model.seq_length);
     load_batch(batch, 0);
     state_->loss_sum = 0;
-    stage_->forward(pass, 0, 0, plan_.units());
+    evaluate_one(pass);
     mine[0] += state_->loss_sum;
     mine[1] += owns_batch_ ? batch.weight_sum : 0;
   }
   Pair all{};
   for (const Pair& other : share(mine)) all = {all[0] + other[0], all[1] + other[1]};
   return all[0] / all[1];
+}
+
+/// F of every chunk in turn, with the messages around it.
+void Engine::evaluate_one(const Pass& pass) {
+  const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
+  for (int chunk = 0; chunk < plan_.map.chunks; ++chunk) {
+    const UnitRange& units = rows_.units[static_cast<std::size_t>(chunk)];
+    Action message{.kind = ActionKind::receive_forward, .chunk = chunk};
+    if (stage + chunk > 0) pipeline_.exchange({&message, 1}, rows_.slots);
+    pipeline_.await_output(chunk);
+    stage_->forward(pass, 0, units.begin, units.end);
+    message.kind = ActionKind::send_forward;
+    if (units.end < plan_.units()) pipeline_.exchange({&message, 1}, rows_.slots);
+  }
 }
 
 void Engine::check_replicas() { trainctl::check_replicas(store_, *dp_, completed_); }

@@ -72,6 +72,7 @@ class Engine {
 
   Pass make_pass(int slot) const;
   void load_batch(const Batch& batch, int slot);
+  void evaluate_one(const Pass& pass);
   /// Every rank's pair, in rank order, until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
@@ -94,6 +95,7 @@ class Engine {
   std::unique_ptr<Group> tp_;     // of the layers, on the compute stream
   std::unique_ptr<Group> model_;  // the ranks that hold one copy of the model: tp and pp
   GradSync grad_sync_;
+  Pipeline pipeline_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
   std::vector<Pass> passes_;     // by slot

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/grad_sync.h"
+#include "engine/pipeline.h"
 #include "nn/stage.h"
 #include "plan/schedule.h"
 
@@ -17,6 +18,7 @@ namespace trainctl {
 struct ExecutorParts {
   Stage* stage = nullptr;
   GradSync* grad_sync = nullptr;
+  Pipeline* pipeline = nullptr;
   Stream* compute = nullptr;
   double deadline_seconds = 0;
   std::span<const Pass> passes;

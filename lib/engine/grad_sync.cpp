@@ -26,6 +26,14 @@ bool is_partial(const ParamSpec& row, bool copies) {
   return copies ? row.tp_copies > 1 : row.gradient_sum[static_cast<std::size_t>(Axis::tp)];
 }
 
+std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
+  const std::vector<int> stages = plan.mesh.group(world.rank(), Axis::pp);
+  if (world.rank() != stages.front() && world.rank() != stages.back()) return nullptr;
+  std::vector<int> ends{stages.front()};
+  if (stages.size() > 1) ends.push_back(stages.back());
+  return world.group("gradients embedding", ends);
+}
+
 std::int64_t partial_elements(const StagePlan& stage, const Bucket& bucket, bool copies) {
   std::int64_t count = 0;
   for (const int index : bucket.parameters) {
@@ -52,6 +60,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
     : replicas_(world.group("gradients dp", plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
+      embedding_(embedding_group(plan, world)),
       packed_(device, packed_rows(plan.stage_of(world.rank()))),
       stream_(device, "gradients", Stream::Mode::queued) {
   const StagePlan& stage = plan.stage_of(world.rank());
@@ -59,6 +68,11 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
     const Bucket& bucket = stage.flat.buckets[i];
     Pending& pending = buckets_.emplace_back();
     pending.gradients = store.bucket(static_cast<int>(i));
+    for (const int index : bucket.parameters) {
+      if (stage.parameters[static_cast<std::size_t>(index)].two_homes) {
+        pending.shared = store.gradient(index);
+      }
+    }
     for (const bool copies : {false, true}) {
       if (partial_elements(stage, bucket, copies) == 0) continue;
       Group* group = copies ? copies_.get() : tp_.get();
@@ -97,6 +111,13 @@ void GradSync::reduce(int bucket, Stream& compute) {
     }
   }
   replicas_->all_reduce(pending.gradients, stream_);
+  pending.done = stream_.record();
+}
+
+void GradSync::reduce_embedding(int bucket, Stream& compute) {
+  Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
+  stream_.wait(compute.record());
+  embedding_->all_reduce(pending.shared, stream_);
   pending.done = stream_.record();
 }
 

@@ -20,7 +20,10 @@ class GradSync {
 
   /// Starts the sum of one bucket after everything that `compute` holds so far.
   void reduce(int bucket, Stream& compute);
-  /// `compute` continues after the bucket's sum.
+  /// Starts the sum of the tied embedding in this bucket over the first and the last stage, after
+  /// the bucket's own sum.
+  void reduce_embedding(int bucket, Stream& compute);
+  /// `compute` continues after the bucket's sums.
   void wait(int bucket, Stream& compute, double deadline_seconds);
 
  private:
@@ -34,6 +37,7 @@ class GradSync {
   struct Pending {
     Tensor gradients;
     std::vector<Packed> partial;
+    Tensor shared;  // the tied embedding's gradient, on the stages that hold one
     Event done;
   };
   Packed pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
@@ -41,7 +45,8 @@ class GradSync {
 
   std::unique_ptr<Group> replicas_;
   std::unique_ptr<Group> tp_;
-  std::unique_ptr<Group> copies_;  // tensor-parallel ranks that hold the same k and v
+  std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
+  std::unique_ptr<Group> embedding_;  // the first and the last stage; null on those between
   Slab packed_;
   Stream stream_;
   std::vector<Pending> buckets_;

@@ -22,6 +22,7 @@
 #include "engine/peak_memory.h"
 #include "engine/progress.h"
 #include "engine/run_dir.h"
+#include "engine/runnable.h"
 #include "engine/signals.h"
 #include "formats/print.h"
 
@@ -47,6 +48,9 @@ Prepared prepare(const TrainRequest& request, World& world) {
       .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
   prepared.plan = make_plan(prepared.read.config, site, prepared.read.sources, diagnostics);
   check_standing(prepared.read.config, prepared.read.sources, Severity::error, diagnostics);
+  if (!diagnostics.has_errors()) {
+    check_runnable(prepared.plan, prepared.read.sources, diagnostics);
+  }
   prepared.valid = !diagnostics.has_errors();
   return prepared;
 }

@@ -125,31 +125,6 @@ void cross_entropy_stats_cpu(const OpContext&, const CrossEntropyStats& args) {
   with_element_type(args.logits.dtype, [&](auto element) { stats<decltype(element)>(args); });
 }
 
-void cross_entropy_combine_cpu(const OpContext&, const CrossEntropyCombine& args) {
-  const std::int64_t ranks = args.shards.shape[0];
-  const std::int64_t rows = args.shards.shape[2];
-  const float* shards = args.shards.as<float>();
-  float* whole = args.whole.as<float>();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float highest = -std::numeric_limits<float>::infinity();
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      highest = std::fmax(highest, shards[rank * 3 * rows + row]);
-    }
-    double sum = 0;
-    float target = 0;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      const float* shard = shards + rank * 3 * rows + row;
-      // A shard without a finite logit adds nothing, even where none has one.
-      if (shard[rows] != 0)
-        sum += static_cast<double>(shard[rows]) * std::exp(static_cast<double>(shard[0] - highest));
-      target += shard[2 * rows];
-    }
-    whole[row] = highest;
-    whole[rows + row] = static_cast<float>(sum);
-    whole[2 * rows + row] = target;
-  }
-}
-
 void cross_entropy_gradient_cpu(const OpContext&, const CrossEntropyGradient& args) {
   if (args.owns_loss) std::atomic_ref(args.state->loss_sum).fetch_add(loss_of(args));
   if (args.forward_only) return;

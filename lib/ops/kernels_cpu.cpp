@@ -1,4 +1,5 @@
 #include "ops/kernels_cpu.h"
+#include "ops/kernels_plain.h"
 
 namespace trainctl {
 
@@ -23,7 +24,7 @@ const Kernels cpu_kernels{
     .embedding_forward = embedding_forward_cpu,
     .embedding_backward = embedding_backward_cpu,
     .cross_entropy_stats = cross_entropy_stats_cpu,
-    .cross_entropy_combine = cross_entropy_combine_cpu,
+    .cross_entropy_combine = cross_entropy_combine_plain,  // a few rows: nothing to gain
     .cross_entropy_gradient = cross_entropy_gradient_cpu,
     .adamw = adamw_cpu,
     .sgd = sgd_cpu,

@@ -25,7 +25,6 @@ void attention_backward_cpu(const OpContext& context, const AttentionBackward& a
 void embedding_forward_cpu(const OpContext& context, const EmbeddingForward& args);
 void embedding_backward_cpu(const OpContext& context, const EmbeddingBackward& args);
 void cross_entropy_stats_cpu(const OpContext& context, const CrossEntropyStats& args);
-void cross_entropy_combine_cpu(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient_cpu(const OpContext& context, const CrossEntropyGradient& args);
 void adamw_cpu(const OpContext& context, const AdamW& args);
 void sgd_cpu(const OpContext& context, const Sgd& args);

@@ -131,7 +131,7 @@ class Proof {
 
   void forward(const Action& action) {
     Progress& now = at(action);
-    if ((is_first(action) || is_last(action)) && !now.fetched) fail("its data is not fetched");
+    if (!now.fetched) fail("its data is not fetched");
     if (!is_first(action) && !now.received_forward) fail("its input is not received");
     if (action.begin != now.forward || forward_done(now, units(action))) {
       fail("F must go on at unit " + std::to_string(now.forward));

@@ -19,9 +19,9 @@ class StageRows {
     return input_.stage == input_.stages - 1 && chunk == input_.chunks() - 1;
   }
 
-  /// The first chunk needs tokens, the last one labels.
+  /// Every chunk needs the positions of its tokens, the first their ids, the last their labels.
   void fetch(int microbatch, int chunk) {
-    if (is_first(chunk) || is_last(chunk)) add(ActionKind::fetch, microbatch, chunk);
+    add(ActionKind::fetch, microbatch, chunk);
   }
   void forward(int microbatch, int chunk) { compute(ActionKind::forward, microbatch, chunk); }
   void backward_input(int microbatch, int chunk) {

@@ -45,32 +45,38 @@ std::pair<std::string, std::vector<float>> weights_of(const std::string& run) {
 
 }  // namespace
 
-TEST_CASE("tensor-parallel ranks train and export the weights of one rank") {
+TEST_CASE("ranks that split the model train and export the weights of one rank") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   REQUIRE(trainctl(train_words(config, dir / "alone", with_validation)).exit_code == 0);
   const auto [header, alone] = weights_of(dir / "alone");
-  std::vector<std::string> split = with_validation;
-  for (const char* option : {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
-                             "parallel.threads_per_rank=1"}) {
-    split.insert(split.end(), {"--set", option});
+  const std::vector<std::string> tensor{"parallel.tensor_parallel=2",
+                                        "parallel.sequence_parallel=true"};
+  const std::vector<std::string> pipeline{"parallel.tensor_parallel=2",
+                                          "parallel.pipeline_stages=2"};
+  for (const auto& layout : {tensor, pipeline}) {
+    INFO(layout.back());
+    std::vector<std::string> split = with_validation;
+    split.insert(split.end(), {"--set", "parallel.threads_per_rank=1"});
+    for (const std::string& option : layout) split.insert(split.end(), {"--set", option});
+    const Outcome processes = train_over_mpi(4, train_words(config, dir / "mpi", split));
+    INFO(processes.err);
+    REQUIRE(processes.exit_code == 0);
+    split.insert(split.end(), {"--local-ranks", "4"});
+    REQUIRE(trainctl(train_words(config, dir / "threads", split)).exit_code == 0);
+    CHECK(repeatable_metrics(dir / "threads") == repeatable_metrics(dir / "mpi"));
+    CHECK(bytes_of(dir / "threads/model.safetensors") == bytes_of(dir / "mpi/model.safetensors"));
+    CHECK(largest_difference(dir / "alone", dir / "threads") < 1e-6);
+    const auto [same_header, values] = weights_of(dir / "threads");
+    CHECK(same_header == header);
+    REQUIRE(values.size() == alone.size());
+    double most = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      most =
+          std::max(most, std::abs(static_cast<double>(values[i]) - static_cast<double>(alone[i])));
+    }
+    CHECK(most < 2e-3);  // four steps of Adam, which turns rounding into small steps
   }
-  const Outcome processes = train_over_mpi(4, train_words(config, dir / "mpi", split));
-  INFO(processes.err);
-  REQUIRE(processes.exit_code == 0);
-  split.insert(split.end(), {"--local-ranks", "4"});
-  REQUIRE(trainctl(train_words(config, dir / "threads", split)).exit_code == 0);
-  CHECK(repeatable_metrics(dir / "threads") == repeatable_metrics(dir / "mpi"));
-  CHECK(bytes_of(dir / "threads/model.safetensors") == bytes_of(dir / "mpi/model.safetensors"));
-  CHECK(largest_difference(dir / "alone", dir / "threads") < 1e-6);
-  const auto [same_header, values] = weights_of(dir / "threads");
-  CHECK(same_header == header);
-  REQUIRE(values.size() == alone.size());
-  double most = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    most = std::max(most, std::abs(static_cast<double>(values[i]) - static_cast<double>(alone[i])));
-  }
-  CHECK(most < 2e-3);  // four steps of Adam, which turns rounding into small steps
 }
 
 TEST_CASE("a run leaves its configuration, plan, metrics, log and weights") {

@@ -42,11 +42,11 @@ TEST_CASE("a value that is not built is refused with its place") {
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {pipeline_stages: 2}", "parallel: {virtual_pipeline_stages: 2}",
+        "parallel: {pipeline: {overlap_p2p_comm: true}}", "parallel: {virtual_pipeline_stages: 2}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {bucket_rule: megatron}",
         "parallel: {gradients_mean: false}", "parallel: {dataset_strategy: full_batch}",
         "parallel: {parallel_optimizer: {enable: true}}", "parallel: {device: cuda}",
-        "parallel: {pipeline: {scheduler: gpipe}}", "precision: {compute: fp16}",
+        "parallel: {pipeline: {scheduler: zb-h1}}", "precision: {compute: fp16}",
         "parallel: {comm_fusion: {allreduce: {mode: size, config: 32}}}", "moe: {num_experts: 4}",
         "recompute: {enable: true}", "offload: {enable: true}",
         "precision: {enable_autocast: true}"}) {
@@ -99,7 +99,7 @@ TEST_CASE("a warning of a rule is not repeated") {
 TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
   CHECK(status_of("parallel.context_parallel") == "not built yet");
-  CHECK(status_of("parallel.pipeline.offset") == "not built yet");
+  CHECK(status_of("parallel.pipeline.dtype") == "not built yet");
   CHECK(status_of("moe.capacity_factor") == "not built yet");
   CHECK(status_of("precision.compute") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");

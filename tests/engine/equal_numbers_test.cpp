@@ -60,6 +60,34 @@ TEST_CASE("tensor parallel ranks give the losses of one rank") {
   }
 }
 
+TEST_CASE("pipeline stages give the losses of one rank") {
+  const std::vector<std::vector<std::string>> layouts{
+      {"parallel.pipeline_stages=2"},
+      {"parallel.pipeline_stages=4", "train.micro_batch_size=2"},
+      {"parallel.pipeline_stages=2", "parallel.pipeline.scheduler=gpipe"},
+      {"parallel.pipeline_stages=2", "parallel.tensor_parallel=2",
+       "parallel.sequence_parallel=true"},
+      {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|ttL"},
+      {"parallel.pipeline_stages=4", "parallel.pipeline.layout=E|tt|tt|L"},
+  };
+  for (auto options : models) {
+    options.push_back("model.num_layers=4");
+    for (const char* tied : {"true", "false"}) {
+      auto model = options;
+      model.push_back(std::string("model.tie_word_embeddings=") + tied);
+      const auto alone = train_sample({.set_options = model, .ranks = 1, .steps = 6, .world = {}});
+      for (const auto& layout : layouts) {
+        auto both = model;
+        both.insert(both.end(), layout.begin(), layout.end());
+        INFO(layout.front() << " " << layout.back() << ", " << options.front() << ", tied "
+                            << tied);
+        check_close(train_sample({.set_options = both, .ranks = 4, .steps = 6, .world = {}}), alone,
+                    1e-5);
+      }
+    }
+  }
+}
+
 TEST_CASE("gradient accumulation gives the losses of one micro-batch") {
   for (const auto& options : models) {
     const auto whole = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});

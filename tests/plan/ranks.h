@@ -69,7 +69,7 @@ inline std::vector<Action> gpipe(int stage, int stages, int microbatches) {
   const bool first = stage == 0;
   const bool last = stage == stages - 1;
   for (int m = 0; m < microbatches; ++m) {
-    if (first || last) rows.push_back(unit_row(Kind::fetch, m));
+    rows.push_back(unit_row(Kind::fetch, m));
     if (!first) rows.push_back(unit_row(Kind::receive_forward, m));
     rows.push_back(unit_row(Kind::forward, m));
     if (!last) rows.push_back(unit_row(Kind::send_forward, m));

@@ -220,27 +220,27 @@ TEST_CASE("two stages that wait for each other's first message hang", "[simulate
 TEST_CASE("interleaved chunks wrap from the last stage to the first", "[simulate]") {
   // Two stages, two chunks: virtual stages 0.0, 1.0, 0.1, 1.1 in turn.
   const auto row = [](Kind kind, int chunk) { return Action{kind, chunk, 0, chunk, chunk + 1}; };
-  const std::vector<Action> first{row(Kind::fetch, 0),
-                                  row(Kind::forward, 0),
-                                  row(Kind::send_forward, 0),
-                                  row(Kind::receive_forward, 1),
-                                  row(Kind::forward, 1),
-                                  row(Kind::send_forward, 1),
-                                  row(Kind::receive_backward, 1),
-                                  row(Kind::backward_input, 1),
-                                  row(Kind::send_backward, 1),
-                                  row(Kind::backward_weight, 1),
-                                  row(Kind::receive_backward, 0),
-                                  row(Kind::backward_input, 0),
-                                  row(Kind::backward_weight, 0),
-                                  Action{.kind = Kind::step}};
-  const std::vector<Action> second{row(Kind::fetch, 1),           row(Kind::receive_forward, 0),
-                                   row(Kind::forward, 0),         row(Kind::send_forward, 0),
-                                   row(Kind::receive_forward, 1), row(Kind::forward, 1),
-                                   row(Kind::backward_input, 1),  row(Kind::send_backward, 1),
-                                   row(Kind::backward_weight, 1), row(Kind::receive_backward, 0),
-                                   row(Kind::backward_input, 0),  row(Kind::send_backward, 0),
-                                   row(Kind::backward_weight, 0), Action{.kind = Kind::step}};
+  const std::vector<Action> first{
+      row(Kind::fetch, 0),          row(Kind::forward, 0),          row(Kind::send_forward, 0),
+      row(Kind::fetch, 1),          row(Kind::receive_forward, 1),  row(Kind::forward, 1),
+      row(Kind::send_forward, 1),   row(Kind::receive_backward, 1), row(Kind::backward_input, 1),
+      row(Kind::send_backward, 1),  row(Kind::backward_weight, 1),  row(Kind::receive_backward, 0),
+      row(Kind::backward_input, 0), row(Kind::backward_weight, 0),  Action{.kind = Kind::step}};
+  const std::vector<Action> second{row(Kind::fetch, 0),
+                                   row(Kind::fetch, 1),
+                                   row(Kind::receive_forward, 0),
+                                   row(Kind::forward, 0),
+                                   row(Kind::send_forward, 0),
+                                   row(Kind::receive_forward, 1),
+                                   row(Kind::forward, 1),
+                                   row(Kind::backward_input, 1),
+                                   row(Kind::send_backward, 1),
+                                   row(Kind::backward_weight, 1),
+                                   row(Kind::receive_backward, 0),
+                                   row(Kind::backward_input, 0),
+                                   row(Kind::send_backward, 0),
+                                   row(Kind::backward_weight, 0),
+                                   Action{.kind = Kind::step}};
   Ranks input = pipeline({first, second}, 1);
   for (RankRows& rank : input.ranks) rank.input.units = {{0, 1}, {1, 2}};
   const Simulation result = input.play();
