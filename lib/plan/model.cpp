@@ -1,11 +1,19 @@
 #include "plan/model.h"
 
+#include <algorithm>
+
 namespace trainctl {
 
 namespace {
 
+/// Checks find what is out of range; here it must only not overflow.
+std::int64_t bounded(std::int64_t value) {
+  return std::clamp<std::int64_t>(value, 0, std::int64_t{1} << 40);
+}
+
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return multiple < 1 ? value : (value + multiple - 1) / multiple * multiple;
+  if (multiple < 1) return value;
+  return (bounded(value) + bounded(multiple) - 1) / bounded(multiple) * bounded(multiple);
 }
 
 }  // namespace
@@ -17,8 +25,8 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.layers = config.num_layers;
   model.hidden = config.hidden_size;
   // 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x MLP.
-  model.ffn = config.ffn_hidden_size.value_or(gpt2 ? 4 * model.hidden
-                                                   : round_up(8 * model.hidden, 3 * 256) / 3);
+  model.ffn = config.ffn_hidden_size.value_or(
+      gpt2 ? 4 * bounded(model.hidden) : round_up(8 * bounded(model.hidden), 3 * 256) / 3);
   model.heads = config.num_attention_heads;
   model.kv_heads = config.num_query_groups.value_or(model.heads);
   model.head_dim = config.kv_channels.value_or(model.heads > 0 ? model.hidden / model.heads : 0);
