@@ -16,5 +16,6 @@ int run_bench(const Arguments& arguments);
 int run_migrate(const Arguments& arguments);
 int run_schema(const Arguments& arguments);
 int run_explain(const Arguments& arguments);
+int run_verify(const Arguments& arguments);
 
 }  // namespace trainctl

@@ -37,6 +37,7 @@ int dispatch(Arguments arguments) {
        {"launch", "Start train over MPI with the right mpirun line", run_launch},
        {"validate", "Check a YAML file without starting anything", run_validate},
        {"plan", "Show what a run would do: memory, communication, steps", run_plan},
+       {"verify", "Prove layouts equal to a single rank, number by number", run_verify},
        {"migrate", "Rewrite a YAML file with canonical keys", run_migrate},
        {"data", "Build and inspect token files", run_data},
        {"generate", "Continue a text with a trained model", run_generate},

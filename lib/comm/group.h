@@ -27,7 +27,7 @@ class Group {
   /// the result is the same on every rank and on every run.
   virtual void all_reduce(const Tensor& data, Stream& stream) = 0;
   /// shard (numel n) = this rank's part of the sum of `data` (numel n * size). Same order as
-  /// all_reduce.
+  /// all_reduce. shard may lie in data at its place; what else data holds is then undefined.
   virtual void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) = 0;
   /// data (numel n * size) = the ranks' shards (numel n) one after the other; shard may lie in data
   /// at its place.

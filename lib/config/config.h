@@ -66,6 +66,8 @@ struct LogConfig {
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
   bool color = true;
   bool barrier_with_timers = true;  // all ranks meet before a phase is timed
+  std::string trace;                // file that the executed rows are written to; empty: none
+  std::int64_t trace_steps = 1;     // the last ones of the run
   bool operator==(const LogConfig&) const = default;
 };
 

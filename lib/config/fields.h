@@ -94,6 +94,9 @@ void fields(Visitor& visit, Is<LogConfig> auto& log) {
   visit(log.color, field("color", "Colours on a terminal"));
   visit(log.barrier_with_timers,
         field("barrier_with_timers", "With hooks.timers: all ranks meet before a phase is timed"));
+  visit(log.trace, field("trace", "File for a Chrome/Perfetto trace of all ranks; empty: none"));
+  visit(log.trace_steps,
+        field("trace_steps", "Steps in the trace: the last ones of the run").from(1).to(1000));
 }
 
 template <class Visitor>

@@ -50,8 +50,9 @@ constexpr Standing table[] = {
     {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault of another library"},
-    {"parallel.parallel_optimizer", not_built, "*", ""},
-    {"parallel.parallel_optimizer.enable", not_built, "false", "false"},
+    // These two count only where a parameter is cut: the engine looks at the plan.
+    {"parallel.parallel_optimizer.weight_shard_size", not_built, "*", "-1"},
+    {"parallel.parallel_optimizer.gradient_accumulation_shard", not_built, "true|false", "false"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},
     {"parallel.tp_comm_overlap.enable", not_built, "false", "false"},
     {"parallel.tp_comm_overlap.split_ag", no_effect, "true", "deprecated: ag takes its place"},

@@ -62,10 +62,51 @@ std::vector<int> every_rank(const World& world) {
   return ranks;
 }
 
+/// Per parameter, where a parallel optimizer is on for this stage; else empty.
+std::vector<Slice> owned_slices(const Plan& plan, std::int64_t rank) {
+  const StagePlan& stage = plan.stage_of(rank);
+  if (std::all_of(stage.shards.begin(), stage.shards.end(),
+                  [](const OptimizerShard& shard) { return shard.kind == ShardKind::whole; })) {
+    return {};
+  }
+  std::vector<Slice> slices;
+  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
+    slices.push_back(owned_slice(stage.parameters[i], stage.shards[i], plan.mesh, rank));
+  }
+  return slices;
+}
+
+/// Whether no rank has all of its summed gradients, on any stage: all ranks must agree.
+bool scatters_gradients(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+    return std::any_of(stage.shards.begin(), stage.shards.end(),
+                       [](const OptimizerShard& shard) { return shard.kind == ShardKind::rows; });
+  });
+}
+
+/// What `rank` adds to the norm where gradients are scattered: of all ranks with the same elements
+/// of a gradient one counts them.
+std::vector<Tensor> counted_slices(const Plan& plan, const ParamStore& store, std::int64_t rank) {
+  const StagePlan& stage = plan.stage_of(rank);
+  std::vector<Tensor> slices;
+  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
+    const ParamSpec& row = stage.parameters[i];
+    const OptimizerShard& shard = stage.shards[i];
+    const bool first = replica_place(row, plan.mesh, rank).outer == 0;
+    if (!counts_over_tensor_ranks(row, plan.mesh, rank)) continue;
+    if (shard.kind != ShardKind::rows && !first) continue;
+    const Slice part = summed_slice(row, shard, plan.mesh, rank);
+    const Tensor gradient = store.gradient(static_cast<int>(i));
+    slices.push_back(gradient.view({gradient.numel()}).slice(part.begin, part.end));
+  }
+  return slices;
+}
+
 /// The stretches of the gradient buffer that `rank` adds to the norm: of all ranks with the same
-/// shard of a parameter one counts it. Replicas do so each for themselves.
+/// shard of a parameter one counts it. Replicas do so each for themselves, unless each has a part.
 std::vector<Tensor> counted_gradients(const Plan& plan, const ParamStore& store,
                                       std::int64_t rank) {
+  if (scatters_gradients(plan)) return counted_slices(plan, store, rank);
   const StagePlan& stage = plan.stage_of(rank);
   std::vector<int> order(stage.parameters.size());
   std::iota(order.begin(), order.end(), 0);
@@ -100,7 +141,9 @@ Engine::Engine(const EngineInput& input, World& world)
       buffers_(DeviceKind::cpu, plan_, rows_),
       ops_(context_of(plan_, compute_, buffers_)),
       store_(DeviceKind::cpu, rows_,
-             {.compute = plan_.compute, .states = optimizer_states(input.optimizer)}),
+             {.compute = plan_.compute,
+              .states = optimizer_states(input.optimizer),
+              .owned = owned_slices(plan_, world.rank())}),
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
       everyone_(world.group("everyone", every_rank(world))),
@@ -108,6 +151,7 @@ Engine::Engine(const EngineInput& input, World& world)
       tp_(world.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
       model_(world.group("model", plan_.mesh.group(world.rank(), {Axis::tp, Axis::pp}))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
+      param_sync_(plan_, store_, world),
       pipeline_(plan_, buffers_, world, compute_, input_.deadline_seconds),
       counted_(counted_gradients(plan_, store_, world.rank())) {
   state_->seed = input_.train.seed;
@@ -124,7 +168,8 @@ Engine::Engine(const EngineInput& input, World& world)
                              const std::string& name) { return buffers_.at(slot, name); }});
   for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
   shared_.resize(static_cast<std::size_t>(world.size()));
-  squares_.resize(static_cast<std::size_t>(model_->size()));
+  norm_ = scatters_gradients(plan_) ? everyone_.get() : model_.get();
+  squares_.resize(static_cast<std::size_t>(norm_->size()));
   owns_batch_ = model_->rank() == 0;
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
@@ -137,7 +182,8 @@ Engine::Engine(const EngineInput& input, World& world)
                   load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
                 },
             .step = [this] { optimizer_step(); },
-            .before_reduce = input_.hooks.grad_sync};
+            .before_reduce = input_.hooks.grad_sync,
+            .trace = input_.trace};
 }
 
 Engine::~Engine() = default;
@@ -227,13 +273,16 @@ void Engine::optimizer_step() {
   if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
   state_->square_sum = 0;
   for (const Tensor& x : counted_) square_sum(ops_, {.x = x, .result = &state_->square_sum});
-  gather_values(*model_, {&state_->square_sum, 1}, squares_, compute_);
+  gather_values(*norm_, {&state_->square_sum, 1}, squares_, compute_);
   grad_norm_ = std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
   const double limit = input_.optimizer.clip_grad_norm;
   const double coefficient = limit > 0 ? limit / (grad_norm_ + 1e-6) : 1.0;
   state_->clip_coefficient = coefficient < 1.0 ? static_cast<float>(coefficient) : 1.0F;
   skipped_ = !std::isfinite(grad_norm_);  // the same on every rank: gradients are summed by now
-  if (!skipped_) optimizer_.step(ops_);
+  if (!skipped_) {
+    optimizer_.step(ops_);
+    param_sync_.run(ops_);
+  }
   if (input_.hooks.timers) input_.hooks.timers("optimizer", seconds_since(start));
 }
 

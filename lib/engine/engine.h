@@ -18,6 +18,7 @@
 #include "engine/hooks.h"
 #include "engine/optimizer.h"
 #include "engine/param_store.h"
+#include "engine/param_sync.h"
 #include "engine/report.h"
 #include "engine/whole_params.h"
 #include "ops/kernels.h"
@@ -35,6 +36,7 @@ struct EngineInput {
   bool count_loss_weights = false;     // sum the weights over the ranks; else every token counts 1
   std::function<bool()> wants_stop{};  // asked on each rank as a step ends; one is enough for all
   Hooks hooks{};
+  Trace* trace = nullptr;  // records the rows of each training step; may be null
 };
 
 class Engine {
@@ -95,13 +97,15 @@ class Engine {
   std::unique_ptr<Group> tp_;     // of the layers, on the compute stream
   std::unique_ptr<Group> model_;  // the ranks that hold one copy of the model: tp and pp
   GradSync grad_sync_;
+  ParamSync param_sync_;
   Pipeline pipeline_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
   std::vector<Pass> passes_;     // by slot
   std::vector<Pair> shared_;     // by rank
   std::vector<Tensor> counted_;  // gradients that this rank adds to the norm
-  std::vector<double> squares_;  // by rank of model_
+  Group* norm_ = nullptr;        // that sums the norm: model_, or everyone_ where each has a slice
+  std::vector<double> squares_;  // by rank of norm_
   bool owns_batch_ = false;      // of the ranks with the same data, the one that counts it
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;

@@ -17,9 +17,11 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
     case ActionKind::fetch: return parts.fetch(action.microbatch, slot);
     case ActionKind::forward:
       parts.pipeline->await_output(action.chunk);
+      if (parts.trace != nullptr) parts.trace->note_wait();
       return parts.stage->forward(pass(), slot, action.begin, action.end);
     case ActionKind::backward_input:
       parts.pipeline->await_gradient();
+      if (parts.trace != nullptr) parts.trace->note_wait();
       return parts.stage->backward_input(pass(), slot, action.begin, action.end);
     case ActionKind::backward_weight:
       return parts.stage->backward_weight(pass(), slot, action.begin, action.end);
@@ -29,7 +31,9 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
     case ActionKind::reduce_embedding:
       return parts.grad_sync->reduce_embedding(action.bucket, *parts.compute);
     case ActionKind::wait_reduce:
-      return parts.grad_sync->wait(action.bucket, *parts.compute, parts.deadline_seconds);
+      parts.grad_sync->wait(action.bucket, *parts.compute, parts.deadline_seconds);
+      if (parts.trace != nullptr) parts.trace->note_wait();
+      return;
     case ActionKind::step: return parts.step();
     default: break;
   }
@@ -39,14 +43,17 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
 }  // namespace
 
 void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts) {
+  if (parts.trace != nullptr) parts.trace->begin_step();
   for (std::size_t row = 0; row < actions.size();) {
     std::size_t end = row;
     while (end < actions.size() && is_message(actions[end])) ++end;
     if (end > row) {
       parts.pipeline->exchange({&actions[row], end - row}, slots);
+      if (parts.trace != nullptr) parts.trace->finish_messages(end - row);
       row = end;
     } else {
       execute_one(actions[row], actions[row].microbatch % slots, parts);
+      if (parts.trace != nullptr) parts.trace->finish_row();
       ++row;
     }
   }

@@ -8,6 +8,7 @@
 
 #include "engine/grad_sync.h"
 #include "engine/pipeline.h"
+#include "engine/trace.h"
 #include "nn/stage.h"
 #include "plan/schedule.h"
 
@@ -25,6 +26,7 @@ struct ExecutorParts {
   std::function<void(int microbatch, int slot)> fetch;
   std::function<void()> step;
   std::function<void(int bucket)> before_reduce;  // may be empty
+  Trace* trace = nullptr;                         // records the rows; may be null
 };
 
 /// `slots`: micro-batch m lives in slot m % slots.

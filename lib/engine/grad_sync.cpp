@@ -1,6 +1,7 @@
 #include "engine/grad_sync.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/error.h"
 
@@ -68,6 +69,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
     const Bucket& bucket = stage.flat.buckets[i];
     Pending& pending = buckets_.emplace_back();
     pending.gradients = store.bucket(static_cast<int>(i));
+    pending.scatters = scatters(stage, store, bucket);
     for (const int index : bucket.parameters) {
       if (stage.parameters[static_cast<std::size_t>(index)].two_homes) {
         pending.shared = store.gradient(index);
@@ -79,6 +81,21 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
       pending.partial.push_back(pack(stage, store, bucket, group, copies));
     }
   }
+}
+
+std::vector<GradSync::Scatter> GradSync::scatters(const StagePlan& stage, const ParamStore& store,
+                                                  const Bucket& bucket) const {
+  std::vector<Scatter> made;
+  for (const int index : bucket.parameters) {
+    if (stage.shards[static_cast<std::size_t>(index)].kind != ShardKind::rows) continue;
+    const Tensor gradient = store.gradient(index);
+    const std::int64_t part = gradient.numel() / replicas_->size();
+    const Tensor flat = gradient.view({gradient.numel()});
+    const std::int64_t begin = replicas_->rank() * part;
+    made.push_back({flat, flat.slice(begin, begin + part)});
+  }
+  assert(made.empty() || made.size() == bucket.parameters.size());
+  return made;
 }
 
 GradSync::Packed GradSync::pack(const StagePlan& stage, const ParamStore& store,
@@ -110,7 +127,10 @@ void GradSync::reduce(int bucket, Stream& compute) {
       stream_.copy(part.gradients[i], part.places[i]);
     }
   }
-  replicas_->all_reduce(pending.gradients, stream_);
+  for (const Scatter& scatter : pending.scatters) {
+    replicas_->reduce_scatter(scatter.gradient, scatter.slice, stream_);
+  }
+  if (pending.scatters.empty()) replicas_->all_reduce(pending.gradients, stream_);
   pending.done = stream_.record();
 }
 

@@ -1,6 +1,8 @@
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
 // while the backward still runs: first, packed, those parameters whose gradient is partial over
-// tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas.
+// tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas. A bucket
+// of parameters whose optimizer state is cut by rows is reduce-scattered, each in place: a rank
+// then has the sum of its slice only, and anything elsewhere.
 #pragma once
 
 #include <memory>
@@ -34,12 +36,18 @@ class GradSync {
     std::vector<Tensor> places;  // in the packed buffer
     Tensor all;
   };
+  struct Scatter {
+    Tensor gradient, slice;
+  };
   struct Pending {
     Tensor gradients;
+    std::vector<Scatter> scatters;  // of these, and not the bucket as a whole, if there are any
     std::vector<Packed> partial;
     Tensor shared;  // the tied embedding's gradient, on the stages that hold one
     Event done;
   };
+  std::vector<Scatter> scatters(const StagePlan& stage, const ParamStore& store,
+                                const Bucket& bucket) const;
   Packed pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
               bool copies) const;
 

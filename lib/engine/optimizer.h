@@ -1,4 +1,4 @@
-// One optimizer step over every parameter this rank owns, through the AdamW or SGD op.
+// One optimizer step over what this rank owns of every parameter, through the AdamW or SGD op.
 #pragma once
 
 #include <vector>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "device/slab.h"
 #include "nn/weight.h"
@@ -19,6 +20,8 @@ class ParamStore {
     DType compute = DType::f32;
     int states = 0;        // fp32 optimizer values per parameter (0 to 2)
     bool training = true;  // false: no gradients
+    // Per parameter, the elements that this rank updates and has optimizer values of; empty: all.
+    std::vector<Slice> owned{};
   };
   /// What the ranks of `stage` hold; it must outlive the store.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
@@ -36,7 +39,9 @@ class ParamStore {
   Tensor gradient(int parameter) const { return piece("gradients", parameter); }
   /// The bf16 copy, or an empty tensor where the kernels read the master.
   Tensor compute(int parameter) const;
-  /// Optimizer value `state` of a parameter.
+  /// What this rank updates of a parameter, and optimizer value `state` of that, flat; empty where
+  /// it updates nothing.
+  Slice owned(int parameter) const;
   Tensor state(int parameter, int state) const;
   Tensor gradients() const { return slab_.at("gradients"); }
   Tensor bucket(int index) const;
@@ -47,6 +52,7 @@ class ParamStore {
 
   const StagePlan& stage_;
   Contents contents_;
+  std::vector<std::int64_t> state_begin_;  // per parameter and one more: into a state buffer
   Slab slab_;
   std::unordered_map<std::string, int> index_;
 };

@@ -24,6 +24,7 @@
 #include "engine/run_dir.h"
 #include "engine/runnable.h"
 #include "engine/signals.h"
+#include "engine/trace.h"
 #include "formats/print.h"
 
 namespace trainctl {
@@ -85,10 +86,14 @@ class Run {
         config_(prepared.read.config),
         plan_(prepared.plan),
         world_(world),
+        everyone_(everyone),
         directory_(config_.output.dir),
         corpus_(
             (prepare_directory(everyone), open_corpus(config_.data, plan_.model, config_.train.seed,
                                                       everyone, world.local_rank() == 0))),
+        // Without a file the last step is measured all the same: that costs a clock per row.
+        trace_(plan_.stage_of(world.rank()).actions,
+               config_.log.trace.empty() ? 1 : config_.log.trace_steps),
         engine_({.plan = plan_,
                  .train = config_.train,
                  .optimizer = config_.optimizer,
@@ -96,7 +101,8 @@ class Run {
                  .deadline_seconds = config_.parallel.deadline_seconds,
                  .separate_documents = config_.data.reset_attention_mask,
                  .count_loss_weights = config_.data.eod_mask_loss,
-                 .wants_stop = [] { return stop_signal() != 0; }},
+                 .wants_stop = [] { return stop_signal() != 0; },
+                 .trace = &trace_},
                 world) {
     corpus_.rule.sequences = plan_.micro_batch_size;
     color_ = request.color && config_.log.color;
@@ -127,9 +133,11 @@ class Run {
       if (metrics) metrics->write(report);
       if (progress) progress->show(report, step == config_.train.steps || stopped);
     }
+    const bool traced = tell_step();  // together; the others need not wait for the weights
     if (config_.output.save_weights) save();
     if (first()) tell_memory();
-    return static_cast<int>(stopped ? ExitCode::interrupted : ExitCode::ok);
+    if (stopped) return static_cast<int>(ExitCode::interrupted);
+    return static_cast<int>(traced ? ExitCode::ok : ExitCode::io);
   }
 
  private:
@@ -200,6 +208,27 @@ class Run {
     log_info("weights: " + (directory_ / "model.safetensors").string());
   }
 
+  /// Collective. False when the trace could not be written, which must not cost the weights.
+  bool tell_step() {
+    const TraceSource source{.trace = trace_,
+                             .plan = plan_,
+                             .world = world_,
+                             .everyone = everyone_,
+                             .deadline_seconds = config_.parallel.deadline_seconds};
+    const MeasuredStep measured = measure_last_step(source);
+    if (first()) log_info(to_string(measured, plan_.bubble_fraction));
+    if (config_.log.trace.empty()) return true;
+    try {
+      write_trace(config_.log.trace, source);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::io) throw;
+      log_error(error.what());
+      return false;
+    }
+    if (first()) log_info("trace: " + config_.log.trace);
+    return true;
+  }
+
   void tell_memory() const {
     const std::int64_t peak = peak_resident_bytes();
     if (peak == 0) return;
@@ -214,8 +243,10 @@ class Run {
   const Config& config_;
   const Plan& plan_;
   World& world_;
+  Group& everyone_;
   std::filesystem::path directory_;
   Corpus corpus_;
+  Trace trace_;
   Engine engine_;
   bool color_ = true;
 };

@@ -4,7 +4,6 @@
 #include "plan/activation_memory.h"
 #include "plan/estimate.h"
 #include "plan/flat_layout.h"
-#include "plan/optimizer_shard.h"
 #include "plan/resolve.h"
 
 namespace trainctl {
@@ -218,72 +217,92 @@ struct BucketUse {
   std::int64_t scattered = 0;  // reduced to the ranks that own them, and gathered as parameters
   std::int64_t mirrored = 0;   // slices that several groups hold
   std::int64_t dealt = 0;      // parameters that their owners send to all
-  bool rows = false;
+  std::int64_t dealt_count = 0;
+  std::int64_t rows = 0;  // parameters cut by rows
 };
 
-BucketUse use_of(const Bucket& bucket, const std::vector<ParamSpec>& parameters,
-                 const std::vector<OptimizerShard>& shards) {
+/// `one_by_one`: rows are scattered parameter by parameter, without the bucket's padding.
+BucketUse use_of(const Bucket& bucket, const StagePlan& stage, bool one_by_one) {
   BucketUse use;
   std::int64_t whole = 0;
   for (const int index : bucket.parameters) {
     const auto at = static_cast<std::size_t>(index);
-    const std::int64_t numel = parameters[at].shape.numel();
-    const OptimizerShard& shard = shards[at];
+    const std::int64_t numel = stage.parameters[at].shape.numel();
+    const OptimizerShard& shard = stage.shards[at];
     const bool cut = shard.kind == ShardKind::rows || shard.kind == ShardKind::bucket;
     (cut ? use.scattered : whole) += numel;
-    use.rows = use.rows || shard.kind == ShardKind::rows;
+    use.rows += shard.kind == ShardKind::rows ? 1 : 0;
     if (shard.kind == ShardKind::rows && shard.mirrors > 1) use.mirrored += shard.elements;
-    if (shard.kind == ShardKind::dealt) use.dealt += numel;
+    if (shard.kind == ShardKind::dealt) {
+      use.dealt += numel;
+      ++use.dealt_count;
+    }
   }
+  if (one_by_one && use.rows > 0) return use;
   if (whole == 0) use.scattered = bucket.length;
   use.summed = bucket.length - use.scattered;
   return use;
 }
 
-/// Sharded parameters by comm_fusion.allgather, which fuses them in the order of the forward. False
-/// where that rule does not apply: then they are gathered bucket by bucket.
-bool add_fused_gathers(Traffic& traffic, const std::vector<OptimizerShard>& shards, bool expert,
-                       const std::string& group) {
-  const ParallelConfig& parallel = traffic.config().parallel;
-  if (resolve_bucket_rule(parallel) != BucketRule::comm_fusion) return false;
+/// Sharded parameters by comm_fusion.allgather, which fuses them in the order of the forward.
+void add_fused_gathers(Traffic& traffic, bool expert, const std::string& group) {
   std::vector<std::int64_t> elements;
   std::int64_t total = 0;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
+  for (std::size_t i = 0; i < traffic.stage().shards.size(); ++i) {
     const ParamSpec& row = traffic.stage().parameters[i];
-    if (shards[i].kind != ShardKind::rows || row.expert != expert) continue;
+    if (traffic.stage().shards[i].kind != ShardKind::rows || row.expert != expert) continue;
     elements.push_back(row.shape.numel());
     total += row.shape.numel();
   }
-  if (elements.empty()) return true;
-  const CommFusionConfig& fusion = parallel.comm_fusion;
+  if (elements.empty()) return;
+  const CommFusionConfig& fusion = traffic.config().parallel.comm_fusion;
   const std::vector<int> blocks = fusion_blocks(elements, fusion_threshold(fusion.allgather));
   const std::int64_t count =
       fusion.openstate ? blocks.back() + 1 : static_cast<std::int64_t>(elements.size());
-  traffic.add_total("all_gather parameters", group, count, total * size_of(traffic.plan().compute));
-  return true;
+  traffic.add_total("all_gather parameters", group, count, total * fp32);
+}
+
+/// Rows of the masters, parameter by parameter, over all ranks that hold the same values.
+void add_row_gathers(Traffic& traffic, bool expert) {
+  const Mesh& mesh = traffic.plan().mesh;
+  for (std::size_t i = 0; i < traffic.stage().shards.size(); ++i) {
+    const ParamSpec& row = traffic.stage().parameters[i];
+    const OptimizerShard& shard = traffic.stage().shards[i];
+    if (shard.kind != ShardKind::rows || row.expert != expert) continue;
+    std::string group = mesh.cp == 1 ? "dp" : "dp-cp";
+    if (!expert && replicas_of(row, mesh) > mesh.dp * mesh.cp) {
+      group = mesh.dp * mesh.cp == 1 ? "tp" : "tp-" + group;
+    }
+    traffic.add("all_gather parameters", expert ? "expert:dp" : group, 1, row.shape.numel() * fp32);
+  }
 }
 
 /// What the ranks with the same parameters exchange, of dense ones or of experts.
-void add_replicas(Traffic& traffic, const std::vector<OptimizerShard>& shards, bool expert) {
+void add_replicas(Traffic& traffic, bool expert) {
   const Plan& plan = traffic.plan();
+  const StagePlan& stage = traffic.stage();
   const std::int64_t ranks = expert ? plan.mesh.edp : plan.mesh.dp * plan.mesh.cp;
-  if (ranks == 1) return;
   const std::string group = expert ? "expert:dp" : plan.mesh.cp == 1 ? "dp" : "dp-cp";
-  const bool accumulates_slices =
-      traffic.config().parallel.parallel_optimizer.gradient_accumulation_shard;
+  const BucketRule rule = resolve_bucket_rule(traffic.config().parallel);
+  if (rule == BucketRule::size) add_row_gathers(traffic, expert);
+  if (ranks == 1) return;
+  if (rule == BucketRule::comm_fusion) add_fused_gathers(traffic, expert, group);
   const bool each = traffic.config().hooks.no_sync == NoSync::never;
-  const std::int64_t weights = size_of(plan.compute);
-  const bool fused = add_fused_gathers(traffic, shards, expert, group);
-  for (const Bucket& bucket : traffic.stage().flat.buckets) {
+  for (const Bucket& bucket : stage.flat.buckets) {
     if (bucket.expert != expert) continue;
-    const BucketUse use = use_of(bucket, traffic.stage().parameters, shards);
+    const BucketUse use = use_of(bucket, stage, rule == BucketRule::size);
     const std::int64_t sums = each ? plan.microbatches : 1;
-    const std::int64_t scatters = use.rows && accumulates_slices ? plan.microbatches : sums;
+    const std::int64_t scatters =
+        use.rows > 0 && plan.accumulates_slices ? plan.microbatches : sums;
     traffic.add("all_reduce gradients", group, sums, use.summed * fp32);
-    traffic.add("reduce_scatter gradients", group, scatters, use.scattered * fp32);
+    const std::int64_t calls = rule == BucketRule::size && use.rows > 0 ? use.rows : 1;
+    traffic.add_total("reduce_scatter gradients", group, scatters * calls,
+                      scatters * use.scattered * fp32);
     traffic.add("all_reduce gradient slices", group, 1, use.mirrored * fp32);
-    if (!fused) traffic.add("all_gather parameters", group, 1, use.scattered * weights);
-    traffic.add("broadcast parameters", group, 1, use.dealt * weights);
+    const bool by_bucket = use.rows == 0 || rule == BucketRule::layers;
+    const std::int64_t weights = use.rows > 0 ? fp32 : size_of(plan.compute);
+    if (by_bucket) traffic.add("all_gather parameters", group, 1, use.scattered * weights);
+    traffic.add_total("broadcast parameters", group, use.dealt_count, use.dealt * fp32);
   }
 }
 
@@ -337,15 +356,13 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
   add_context(traffic, passes);
   add_experts(traffic, passes);
   add_messages(traffic);
-  const std::vector<OptimizerShard> shards =
-      shard_optimizer({plan.mode, config.parallel.parallel_optimizer,
-                       resolve_bucket_rule(config.parallel), plan.mesh},
-                      rows.parameters);
-  const bool sharded = std::any_of(shards.begin(), shards.end(), [](const OptimizerShard& shard) {
-    return shard.kind != ShardKind::whole;
-  });
-  add_replicas(traffic, shards, false);
-  add_replicas(traffic, shards, true);
+  // Dealt parameters do not count: every rank has their gradients whole.
+  const bool sharded =
+      std::any_of(rows.shards.begin(), rows.shards.end(), [](const OptimizerShard& shard) {
+        return shard.kind == ShardKind::rows || shard.kind == ShardKind::bucket;
+      });
+  add_replicas(traffic, false);
+  add_replicas(traffic, true);
   add_shared_gradients(traffic);
   add_scalars(traffic, sharded);
   return traffic.take();

@@ -84,16 +84,24 @@ std::size_t chunk_of(int unit, const std::vector<UnitRange>& units) {
   return 0;
 }
 
-/// Dense before experts, the last chunk first, each in reverse model order.
+/// Whether the gradient of a parameter is reduce-scattered, in a bucket apart.
+bool is_scattered(const BucketInput& input, std::size_t parameter) {
+  return input.rule == BucketRule::size && parameter < input.scattered.size() &&
+         input.scattered[parameter];
+}
+
+/// Dense before experts, the last chunk first, scattered before whole, each in reverse model order.
 std::vector<Buffer> buffers_of(const std::vector<ParamSpec>& parameters, const BucketInput& input) {
   std::vector<Buffer> buffers;
   const std::size_t chunks = std::max<std::size_t>(1, input.units.size());
   for (const bool expert : {false, true}) {
-    for (std::size_t left = chunks; left > 0; --left) {
-      Buffer buffer{.parameters = {}, .expert = expert, .chunk = left - 1};
+    for (std::size_t left = 2 * chunks; left > 0; --left) {
+      const bool scattered = left % 2 == 0;
+      Buffer buffer{.parameters = {}, .expert = expert, .chunk = (left - 1) / 2};
       for (std::size_t i = parameters.size(); i > 0; --i) {
         const ParamSpec& row = parameters[i - 1];
         if (row.expert != expert || chunk_of(row.unit, input.units) != buffer.chunk) continue;
+        if (is_scattered(input, i - 1) != scattered) continue;
         buffer.parameters.push_back(static_cast<int>(i - 1));
       }
       if (!buffer.parameters.empty()) buffers.push_back(buffer);

@@ -5,8 +5,6 @@
 #include "base/staging.h"
 #include "plan/activation_memory.h"
 #include "plan/estimate.h"
-#include "plan/optimizer_shard.h"
-#include "plan/resolve.h"
 
 namespace trainctl {
 
@@ -51,17 +49,22 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
 
 /// Elements of gradients: sharded accumulators beside one whole bucket where they are asked for.
 std::int64_t gradient_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards,
-                               const ParallelOptimizerConfig& optimizer) {
+                               bool accumulates_slices) {
   std::int64_t kept = 0;
   bool rows = false;
   for (const OptimizerShard& shard : shards) {
     kept += shard.elements;
     rows = rows || shard.kind == ShardKind::rows;
   }
-  if (!rows || !optimizer.gradient_accumulation_shard) return stage.flat.length;
+  if (!rows || !accumulates_slices) return stage.flat.length;
   std::int64_t largest = 0;
   for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
   return std::min(stage.flat.length, kept + largest);
+}
+
+bool has_slices(const StagePlan& stage) {
+  return std::any_of(stage.shards.begin(), stage.shards.end(),
+                     [](const OptimizerShard& shard) { return shard.kind == ShardKind::bucket; });
 }
 
 /// Staging of every group that this rank sums with.
@@ -84,16 +87,15 @@ std::int64_t MemoryEstimate::total() const {
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
   constexpr std::int64_t fp32 = 4;
   const std::int64_t copy = plan.compute == DType::f32 ? 0 : size_of(plan.compute);
-  const ParallelOptimizerConfig& parallel = config.parallel.parallel_optimizer;
-  const std::vector<OptimizerShard> shards = shard_optimizer(
-      {plan.mode, parallel, resolve_bucket_rule(config.parallel), plan.mesh}, stage.parameters);
-  const std::int64_t state = state_elements(stage, shards);
+  const std::int64_t state = state_elements(stage, stage.shards);
   const std::int64_t length = stage.flat.length;
   const int number = static_cast<int>(&stage - plan.stages.data());
   MemoryEstimate memory;
-  // Layers need whole weights; masters beside them are state, and are sharded as it is.
-  memory.parameters = copy == 0 ? length * fp32 : length * copy + state * fp32;
-  memory.gradients = gradient_elements(stage, shards, parallel) * fp32;
+  // Layers need whole weights. Megatron's masters are state, and are sharded as it is; rows and
+  // dealt parameters are exchanged as masters, so every rank has these whole.
+  const std::int64_t masters = has_slices(stage) ? state : length;
+  memory.parameters = copy == 0 ? length * fp32 : length * copy + masters * fp32;
+  memory.gradients = gradient_elements(stage, stage.shards, plan.accumulates_slices) * fp32;
   memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
   memory.activations =
       stage_activation_bytes(stage, plan.model.layers, activation_savings(plan, number, config)) +

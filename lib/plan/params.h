@@ -84,7 +84,8 @@ struct ParamRange {
 
 /// Gradients that are reduced together. Buckets partition the flat gradient buffer, which holds the
 /// parameters in reverse model order (rule layers: group by group), those of experts behind all
-/// others. A parameter with two homes is a bucket of its own.
+/// others, and in each kind those that a parallel optimizer keeps whole behind the others. A
+/// parameter with two homes is a bucket of its own.
 struct Bucket {
   std::int64_t offset = 0;  // elements into the flat buffer
   std::int64_t length = 0;
@@ -112,9 +113,11 @@ struct BucketInput {
   std::int64_t aggregation_groups = 1;  // layers: gradient_aggregation_group
   std::int64_t layers = 0;              // of the whole model
   std::vector<UnitRange> units;         // per chunk; no bucket spans two chunks
+  std::vector<bool> scattered;          // size: per parameter; no bucket holds both kinds
 };
 
-/// size: closes a bucket at bucket_size elements, default 4,000,000.
+/// size: closes a bucket at bucket_size elements, default 4,000,000. With the parallel optimizer,
+/// parameters whose gradient is reduce-scattered are in other buckets than those kept whole.
 /// megatron: megatron.core param_and_grad_buffer, in elements; padded only with the parallel
 /// optimizer, then starts to 64 and lengths to lcm(replicas, 128).
 /// comm_fusion: MindSpore's auto, size and index blocks (elements of fp32: MB x 1048576 / 4) of the

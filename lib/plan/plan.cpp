@@ -104,6 +104,9 @@ Plan sizes_of(const Config& config, const Site& site) {
   plan.micro_batch_size = batch.micro_batch_size;
   plan.microbatches = batch.microbatches;
   plan.threads_per_rank = threads_of(parallel, site);
+  plan.accumulates_slices = parallel.parallel_optimizer.enable &&
+                            parallel.parallel_optimizer.gradient_accumulation_shard &&
+                            (plan.mesh.pp > 1 || plan.microbatches > 1);
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule = schedule_name(parallel.pipeline.scheduler, stages,
                                 static_cast<int>(resolve_chunks(parallel, plan.mode)));
@@ -125,7 +128,11 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   input.fusion = parallel.comm_fusion;
   input.aggregation_groups = parallel.gradient_aggregation_group.value_or(1);
   input.layers = plan.model.layers;
-  input.units = plan.stages[static_cast<std::size_t>(stage)].units;
+  const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+  input.units = rows.units;
+  for (const OptimizerShard& shard : rows.shards) {
+    input.scattered.push_back(shard.kind == ShardKind::rows);
+  }
   return input;
 }
 
@@ -137,6 +144,9 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   }
   rows.parameters = make_parameters(
       {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
+  rows.shards = shard_optimizer({plan.mode, config.parallel.parallel_optimizer,
+                                 resolve_bucket_rule(config.parallel), plan.mesh},
+                                rows.parameters);
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = make_schedule(config.parallel.pipeline.scheduler, input);

@@ -12,6 +12,7 @@
 #include "plan/activations.h"
 #include "plan/mesh.h"
 #include "plan/model.h"
+#include "plan/optimizer_shard.h"
 #include "plan/params.h"
 #include "plan/schedule.h"
 #include "plan/stage_map.h"
@@ -61,6 +62,7 @@ struct RatePoint {  // of the preview: the update that follows `step` completed 
 struct StagePlan {
   std::vector<UnitRange> units;  // per chunk
   std::vector<ParamSpec> parameters;
+  std::vector<OptimizerShard> shards;  // per parameter
   FlatLayout flat;
   std::vector<ActivationSpec> activations;
   std::vector<Action> schedule;  // rows of whole chunks
@@ -78,6 +80,7 @@ struct Plan {
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
+  bool accumulates_slices = false;  // parallel optimizer: gradients accumulate in its slices
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step
   int threads_per_rank = 1;
@@ -92,7 +95,7 @@ struct Plan {
   std::uint64_t hash = 0;
 
   std::int64_t tokens_per_step() const;
-  std::int64_t parameter_count() const;  // of the whole model, each once
+  std::int64_t parameter_count() const;       // of the whole model, each once
   const MemoryEstimate& most_memory() const;  // of the stage that needs most
   int units() const { return static_cast<int>(model.layers) + 2; }
   const StagePlan& stage_of(std::int64_t rank) const {

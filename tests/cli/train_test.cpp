@@ -143,6 +143,47 @@ TEST_CASE("the number of ranks does not change the losses") {
   CHECK(largest_difference(dir / "1", dir / "mpi") < 1e-5);
 }
 
+TEST_CASE("log.trace writes one file with the last steps of all ranks, over threads and over MPI") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string file = dir / "new/trace.json";
+  std::vector<std::string> more;
+  for (const char* option : {"parallel.threads_per_rank=1", "log.trace_steps=2"}) {
+    more.insert(more.end(), {"--set", option});
+  }
+  more.insert(more.end(), {"--set", "log.trace=" + file});
+  const auto check = [&](const Outcome& outcome) {
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(contains(outcome.err, "step 4: forward and backward "));
+    const auto trace = nlohmann::json::parse(read_file(file));
+    int optimizers[2] = {0, 0};
+    for (const nlohmann::json& event : trace["traceEvents"]) {
+      if (event["name"] == "step") ++optimizers[event["pid"].get<int>()];
+    }
+    CHECK(optimizers[0] == 2);
+    CHECK(optimizers[1] == 2);
+    std::filesystem::remove_all(dir / "new");
+  };
+  check(train_over_mpi(2, train_words(config, dir / "mpi", more)));
+  more.insert(more.end(), {"--local-ranks", "2"});
+  check(trainctl(train_words(config, dir / "threads", more)));
+  const Outcome plain = trainctl(train_words(config, dir / "plain"));
+  CHECK(contains(plain.err, "step 4: forward and backward "));
+  CHECK(!std::filesystem::exists(dir / "new"));
+}
+
+TEST_CASE("a trace that cannot be written fails the run but costs no weights") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string file = config + "/trace.json";
+  const Outcome outcome =
+      trainctl(train_words(config, dir / "run", {"--set", "log.trace=" + file}));
+  CHECK(outcome.exit_code == 74);
+  CHECK(contains(outcome.err, "cannot create the folder of " + file));
+  CHECK(std::filesystem::exists(dir / "run/model.safetensors"));
+}
+
 TEST_CASE("launch starts a run over MPI") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());

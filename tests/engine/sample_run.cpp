@@ -58,7 +58,8 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
                  .deadline_seconds = 30,
                  .separate_documents = read.config.data.reset_attention_mask,
                  .count_loss_weights = true,
-                 .hooks = run.hooks},
+                 .hooks = run.hooks,
+                 .trace = run.make_trace ? run.make_trace(world, plan) : nullptr},
                 world);
   engine.initialise();
   std::vector<StepReport> reports;
@@ -73,6 +74,8 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
     reports.push_back(engine.train_step(batches));
   }
   engine.check_replicas();
+  if (run.inspect) run.inspect(engine, plan, world);
+  if (run.after_training) run.after_training(world, plan);
   return reports;
 }
 
@@ -81,7 +84,8 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
 std::vector<StepReport> train_sample(const SampleRun& run) {
   std::vector<StepReport> reports;
   run_thread_world(run.ranks, run.world, [&](World& world) {
-    auto mine = train_rank(run, world);
+    const std::unique_ptr<World> wrapped = run.wrap ? run.wrap(world) : nullptr;
+    auto mine = train_rank(run, wrapped ? *wrapped : world);
     if (world.rank() == 0) reports = std::move(mine);
   });
   return reports;

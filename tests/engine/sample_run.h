@@ -1,12 +1,16 @@
 // A small model trained on made-up tokens, for tests that compare runs with one another.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/world.h"
+#include "engine/engine.h"
 #include "engine/hooks.h"
 #include "engine/report.h"
+#include "engine/trace.h"
 
 namespace trainctl {
 
@@ -15,7 +19,11 @@ struct SampleRun {
   int ranks = 1;
   int steps = 5;
   WorldOptions world;
-  Hooks hooks{};  // of every rank
+  Hooks hooks{};                                                  // of every rank
+  std::function<Trace*(const World&, const Plan&)> make_trace{};  // of each rank
+  std::function<void(World&, const Plan&)> after_training{};      // on each rank
+  std::function<std::unique_ptr<World>(World&)> wrap{};         // the world that each rank is given
+  std::function<void(Engine&, const Plan&, World&)> inspect{};  // as the run ends, on each rank
 };
 
 /// The reports of rank 0.

@@ -66,13 +66,15 @@ class Watched {
     Corpus corpus =
         open_corpus(config.data, plan.model, config.train.seed, *group, world.rank() == 0);
     corpus.rule.sequences = plan.micro_batch_size;
+    Trace trace(plan.stage_of(world.rank()).actions, 2);
     Engine engine({.plan = plan,
                    .train = config.train,
                    .optimizer = config.optimizer,
                    .lr_schedule = config.lr_schedule,
                    .deadline_seconds = 60,
                    .count_loss_weights = true,
-                   .wants_stop = [] { return false; }},
+                   .wants_stop = [] { return false; },
+                   .trace = &trace},
                   world);
     engine.initialise();
     MetricsFile metrics(folder_ / ("metrics" + std::to_string(world.rank())).c_str());

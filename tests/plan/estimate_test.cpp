@@ -150,6 +150,7 @@ TEST_CASE("rows of parameters divide state and accumulated gradients", "[memory]
   config.parallel.parallel_optimizer.enable = true;
   config.parallel.parallel_optimizer.threshold = 0;
   config.parallel.bucket_size = 50'000;
+  config.train.micro_batch_size = 1;
   const Plan plan = plan_of(config, 2);
   REQUIRE(plan.stages.size() == 1);
   const StagePlan& stage = plan.stages[0];
@@ -166,6 +167,9 @@ TEST_CASE("rows of parameters divide state and accumulated gradients", "[memory]
   for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
   CHECK(stage.memory.gradients == (held + largest) * 4);
   config.parallel.parallel_optimizer.gradient_accumulation_shard = false;
+  CHECK(memory_of(config, 2).gradients == stage.flat.length * 4);
+  config.parallel.parallel_optimizer.gradient_accumulation_shard = true;
+  config.train.micro_batch_size.reset();  // one micro-batch: nothing accumulates
   CHECK(memory_of(config, 2).gradients == stage.flat.length * 4);
 }
 

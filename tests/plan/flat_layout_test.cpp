@@ -119,6 +119,32 @@ TEST_CASE("buckets close when full, and before a late parameter that fills one a
   CHECK(size_layout(rows, 1000, 1).buckets.size() == 1);
 }
 
+TEST_CASE("scattered gradients are in buckets of their own", "[params]") {
+  const auto rows = parameters_of(small_config(), 4);
+  BucketInput input;
+  input.bucket_size = 20'000;
+  input.replicas = 4;
+  for (const ParamSpec& row : rows) input.scattered.push_back(!row.name.ends_with(".bias"));
+  const FlatLayout flat = make_flat_layout(rows, input);
+  std::set<int> placed;
+  std::int64_t end = 0;
+  bool whole = false;
+  for (const Bucket& bucket : flat.buckets) {
+    CHECK(bucket.offset == end);
+    end += bucket.length;
+    const bool scattered = input.scattered[static_cast<std::size_t>(bucket.parameters.front())];
+    CHECK_FALSE((whole && scattered));  // scattered first
+    whole = !scattered;
+    for (const int index : bucket.parameters) {
+      CHECK(input.scattered[static_cast<std::size_t>(index)] == scattered);
+      CHECK(placed.insert(index).second);
+    }
+  }
+  CHECK(whole);
+  CHECK(placed.size() == rows.size());
+  CHECK(flat.length == end);
+}
+
 TEST_CASE("shards own every element exactly once", "[params]") {
   for (const std::int64_t shards : {1, 2, 4, 8}) {
     const auto rows = parameters_of(small_config(), 8);

@@ -149,3 +149,28 @@ TEST_CASE("megatron slices buckets, whatever the mode", "[optimizer_shard]") {
   input.mesh = Mesh{};
   CHECK(one(input, matrix(3, 1)).kind == ShardKind::whole);
 }
+
+TEST_CASE("slices of rows cover a parameter once over its replicas", "[optimizer_shard]") {
+  const Mesh mesh{.tp = 2, .dp = 3, .edp = 6};
+  ParamSpec parameter = matrix(512 * 6, 128);
+  for (const bool cut : {false, true}) {
+    parameter.split_dim[static_cast<std::size_t>(Axis::tp)] = cut ? 1 : -1;
+    OptimizerShard shard;
+    shard.kind = ShardKind::rows;
+    shard.ranks = replicas_of(parameter, mesh);
+    CHECK(shard.ranks == (cut ? 3 : 6));
+    std::vector<std::int64_t> begins;
+    for (std::int64_t rank = 0; rank < 6; ++rank) {
+      const Slice owned = owned_slice(parameter, shard, mesh, rank);
+      const Slice summed = summed_slice(parameter, shard, mesh, rank);
+      CHECK(owned.end - owned.begin == parameter.shape.numel() / shard.ranks);
+      CHECK(summed.end - summed.begin == parameter.shape.numel() / 3);
+      CHECK(summed.begin <= owned.begin);
+      CHECK(owned.end <= summed.end);
+      if (!cut || rank % 2 == 0) begins.push_back(owned.begin);
+    }
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      CHECK(begins[i] == static_cast<std::int64_t>(i) * parameter.shape.numel() / shard.ranks);
+    }
+  }
+}

@@ -1,0 +1,91 @@
+// What a single rank computed, step by step, and the comparison of a rank's shards with it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/param_store.h"
+#include "engine/verify.h"
+
+namespace trainctl {
+
+/// Whole tensors of one kind, in fp32, by parameter name.
+using WholeTensors = std::map<std::string, std::vector<float>>;
+
+/// The training state between two steps: masters, then the optimizer's values.
+struct RecordedState {
+  std::vector<WholeTensors> kinds;
+};
+
+struct RecordedStep {
+  double loss = 0;
+  double grad_norm = 0;
+  double largest_gradient = 0;
+  WholeTensors gradients;
+};
+
+struct Record {
+  std::vector<RecordedState> states;  // before each step, and after the last
+  std::vector<RecordedStep> steps;
+  int optimizer_states = 0;
+};
+
+/// Elements [part.begin, part.end) of a rank's shard of a parameter.
+struct HeldPart {
+  Tensor values;
+  Slice part;
+};
+
+/// All of a shard; what a rank holds of the values of kind `kind`: 0 the master, then the
+/// optimizer's values.
+HeldPart whole_part(const Tensor& shard);
+HeldPart held_part(const ParamStore& store, int parameter, int kind);
+RecordedState record_state(const ParamStore& store, int optimizer_states);
+WholeTensors record_gradients(const ParamStore& store);
+double largest_of(const WholeTensors& tensors);
+
+/// Fills a rank's part from the whole tensor.
+void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
+               const std::vector<float>& whole, const HeldPart& held);
+
+/// The kinds of numbers, in the order in which a step makes them.
+enum class Phase : std::uint8_t { initial, loss, gradient, grad_norm, parameter, state1, state2 };
+
+/// The comparisons of one rank, or of all when merged.
+class Findings {
+ public:
+  Findings(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
+
+  struct Subject {
+    Phase phase = Phase::loss;
+    std::int64_t step = 0;   // 1 for the first
+    double least_scale = 0;  // where the tensor's own largest value is smaller
+    double bound = 0;
+  };
+  /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
+  void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
+               const HeldPart& held);
+  void compare(const Subject& subject, double found, double expected);
+  /// Takes in those of another rank; of the first departures the one that a step makes first stays.
+  void merge(const Findings& other);
+
+  const std::optional<Departure>& first() const { return first_; }
+  const Departure& largest() const { return largest_; }
+
+ private:
+  using Order = std::array<std::int64_t, 4>;  // step, phase, place in the phase, rank
+  void take(const Departure& found, const Order& order);
+  void keep_larger(const Departure& found);
+
+  const Mesh& mesh_;
+  int rank_;
+  Order first_order_{};
+  std::optional<Departure> first_;
+  Departure largest_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,66 @@
+// trainctl verify on the command line: rows, JSON, refusals. Needs no data.
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "process.h"
+
+using Json = nlohmann::json;
+
+namespace {
+
+std::vector<std::string> words_of(const std::string& config, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"verify", "--config", config, "--set", "data.train=none"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("verify prints a row for each layout") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome own = trainctl(words_of(config, {"--world-size", "2"}));
+  INFO(own.err << own.out);
+  CHECK(own.exit_code == 0);
+  CHECK(own.err.empty());
+  CHECK(contains(own.out, "layout"));
+  CHECK(contains(own.out, "dp2 "));
+  CHECK(contains(own.out, "equal"));
+  CHECK(contains(own.out, "1 layout equal to a single rank over 3 steps"));
+  const Outcome list = trainctl(words_of(config, {"--layouts", "tp2sp,pp2,tp2+pp2"}));
+  INFO(list.err << list.out);
+  CHECK(list.exit_code == 0);
+  CHECK(contains(list.out, "3 layouts equal"));
+}
+
+TEST_CASE("verify of all layouts as JSON counts what rules forbid") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome outcome = trainctl(words_of(
+      config, {"--world-size", "4", "--layouts", "all", "--steps", "1", "--format", "json"}));
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const Json json = Json::parse(outcome.out);
+  CHECK(json["equal"] == true);
+  CHECK(json["steps"] == 1);
+  CHECK(json["layouts"].size() > 10);
+  CHECK(json["layouts"][0]["largest"]["error"] < 2e-5);
+  CHECK(json["skipped"][0]["code"] == "stage-layers");
+}
+
+TEST_CASE("verify refuses what it cannot run") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome word = trainctl(words_of(config, {"--layouts", "tp2+gpip"}));
+  CHECK(word.exit_code == 2);
+  CHECK(contains(word.err, "did you mean 'gpipe'?"));
+  const Outcome axis = trainctl(words_of(config, {"--layouts", "cp2"}));
+  CHECK(axis.exit_code == 69);
+  CHECK(contains(axis.err, "not built yet: cp2"));
+  const Outcome rule = trainctl(words_of(config, {"--layouts", "tp3"}));
+  CHECK(rule.exit_code == 78);
+  CHECK(contains(rule.err, "layout tp3 is not legal"));
+  CHECK(rule.out.empty());
+  const Outcome alone = trainctl(words_of(config, {"--exhaustive"}));
+  CHECK(alone.exit_code == 2);
+}

@@ -1,0 +1,347 @@
+// The parallel optimizer against the plain one: the same numbers, from smaller state, with what the
+// plan says is sent.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "catch.h"
+#include "config/read.h"
+#include "engine/runnable.h"
+#include "sample_run.h"
+
+using namespace trainctl;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+struct Case {
+  int ranks = 2;
+  Options layout;
+};
+
+const Options rows{"parallel.parallel_mode=hybrid_parallel"};
+const Options on{"parallel.parallel_optimizer.enable=true",
+                 "parallel.parallel_optimizer.threshold=0",
+                 "parallel.parallel_optimizer.gradient_accumulation_shard=false"};
+
+const std::vector<Case> cases{
+    {2, rows},
+    {4, rows},
+    {2, {"parallel.parallel_mode=data_parallel"}},
+    {4, {"parallel.parallel_mode=data_parallel"}},
+    {2, {"parallel.tensor_parallel=2", "parallel.vocab_emb_dp=true"}},
+    {4, {"parallel.tensor_parallel=2"}},
+    {4, {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true"}},
+    {4,
+     {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+      "parallel.vocab_emb_dp=true"}},
+    {8,
+     {"parallel.tensor_parallel=4", "parallel.sequence_parallel=true", "model.family=llama",
+      "model.num_query_groups=2"}},
+    {4, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"}},
+    {4, {"parallel.pipeline_stages=2", "model.tie_word_embeddings=false"}},
+    {8, {"parallel.pipeline_stages=2", "parallel.tensor_parallel=2", "train.micro_batch_size=1"}},
+};
+
+Options operator+(Options left, const Options& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+std::string text_of(const Case& layout) {
+  std::string text = std::to_string(layout.ranks) + " ranks";
+  for (const std::string& option : layout.layout) text += " " + option;
+  return text;
+}
+
+void check_same(const std::vector<StepReport>& found, const std::vector<StepReport>& expected,
+                double tolerance) {
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i].loss == Approx(expected[i].loss).epsilon(tolerance));
+    CHECK(found[i].grad_norm == Approx(expected[i].grad_norm).epsilon(10 * tolerance));
+  }
+}
+
+struct Use {
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;
+};
+using Uses = std::map<std::string, Use>;  // "all_gather parameters"
+
+/// Counts what goes through a group whose name begins with "gradients" or "parameters".
+class CountingGroup : public Group {
+ public:
+  CountingGroup(std::unique_ptr<Group> group, Uses& uses)
+      : group_(std::move(group)),
+        what_(group_->name().substr(0, group_->name().find(' '))),
+        uses_(uses) {}
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  const std::string& name() const override { return group_->name(); }
+  void all_reduce(const Tensor& data, Stream& stream) override {
+    add("all_reduce", data);
+    group_->all_reduce(data, stream);
+  }
+  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override {
+    add("reduce_scatter", data);
+    group_->reduce_scatter(data, shard, stream);
+  }
+  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) override {
+    add("all_gather", data);
+    group_->all_gather(shard, data, stream);
+  }
+  void broadcast(const Tensor& data, int root, Stream& stream) override {
+    add("broadcast", data);
+    group_->broadcast(data, root, stream);
+  }
+  void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                  const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                  Stream& stream) override {
+    group_->all_to_all(send, send_counts, receive, receive_counts, stream);
+  }
+  Event send(const Tensor& data, int to, int tag, Stream& stream) override {
+    return group_->send(data, to, tag, stream);
+  }
+  Event receive(const Tensor& data, int from, int tag, Stream& stream) override {
+    return group_->receive(data, from, tag, stream);
+  }
+  void barrier(Stream& stream) override { group_->barrier(stream); }
+
+ private:
+  void add(const std::string& operation, const Tensor& data) {
+    if (size() == 1 || name() == "gradients tp" || name() == "gradients kv" ||
+        name() == "gradients embedding") {
+      return;
+    }
+    Use& use = uses_[operation + " " + what_];
+    ++use.count;
+    use.bytes += data.bytes();
+  }
+  std::unique_ptr<Group> group_;
+  std::string what_;
+  Uses& uses_;
+};
+
+class CountingWorld : public World {
+ public:
+  CountingWorld(World& world, Uses& uses) : world_(world), uses_(uses) {}
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  int local_rank() const override { return world_.local_rank(); }
+  int local_size() const override { return world_.local_size(); }
+  const std::string& host() const override { return world_.host(); }
+  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
+    auto made = world_.group(name, ranks);
+    if (!name.starts_with("gradients") && !name.starts_with("parameters")) return made;
+    return std::make_unique<CountingGroup>(std::move(made), uses_);
+  }
+  void abort(int exit_code) noexcept override { world_.abort(exit_code); }
+
+ private:
+  World& world_;
+  Uses& uses_;
+};
+
+Use planned(const StagePlan& stage, const std::string& name) {
+  Use use;
+  for (const CollectiveUse& row : stage.communication) {
+    if (row.name != name) continue;
+    use.count += row.count;
+    use.bytes += row.bytes;
+  }
+  return use;
+}
+
+/// Bytes of optimizer state that a store holds.
+std::int64_t state_bytes(const ParamStore& store, int states) {
+  std::int64_t bytes = 0;
+  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+    for (int state = 0; state < states; ++state) {
+      const Tensor values = store.state(i, state);
+      if (!values.empty()) bytes += values.bytes();
+    }
+  }
+  return bytes;
+}
+
+/// Every parameter of the model, whole, as the run left it.
+std::map<std::string, std::vector<float>> exported(const SampleRun& given) {
+  std::map<std::string, std::vector<float>> values;
+  SampleRun run = given;
+  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    const Slab whole = engine.gather_parameters();
+    if (world.rank() != 0) return;
+    for (const StagePlan& stage : plan.stages) {
+      for (const ParamSpec& row : stage.parameters) {
+        const Tensor x = whole.at(row.name);
+        values[row.name].assign(x.as<float>(), x.as<float>() + x.numel());
+      }
+    }
+  };
+  train_sample(run);
+  return values;
+}
+
+std::vector<std::string> refusals(const Options& options, int ranks) {
+  ReadResult read = read_config_text(sample_yaml(), "sample.yaml", options);
+  const Plan plan = make_plan(read.config, {.world_size = ranks, .ranks_per_host = ranks},
+                              read.sources, read.diagnostics);
+  REQUIRE_FALSE(read.diagnostics.has_errors());
+  Diagnostics found;
+  check_runnable(plan, read.sources, found);
+  std::vector<std::string> paths;
+  for (const Diagnostic& diagnostic : found.list()) paths.push_back(diagnostic.path);
+  return paths;
+}
+
+}  // namespace
+
+TEST_CASE("the parallel optimizer gives the losses of the plain one") {
+  const std::vector<Options> models{
+      {},
+      {"optimizer.type=sgd", "optimizer.momentum=0.9", "lr_schedule.max_lr=0.1"},
+      {"precision.compute=bf16"},
+  };
+  for (const Options& model : models) {
+    for (const Case& layout : cases) {
+      INFO(text_of(layout) << (model.empty() ? "" : " " + model.front()));
+      const auto plain = train_sample(
+          {.set_options = layout.layout + model, .ranks = layout.ranks, .steps = 6, .world = {}});
+      const auto sharded = train_sample({.set_options = layout.layout + model + on,
+                                         .ranks = layout.ranks,
+                                         .steps = 6,
+                                         .world = {}});
+      CHECK(plain.back().loss < plain.front().loss);
+      check_same(sharded, plain, model == models.back() ? 1e-3 : 1e-5);
+    }
+  }
+}
+
+TEST_CASE("small parameters stay whole, and their buckets are summed") {
+  for (const char* threshold : {"4", "64"}) {
+    const Options some{"parallel.parallel_optimizer.enable=true",
+                       "parallel.parallel_optimizer.threshold=" + std::string(threshold)};
+    const auto plain = train_sample({.set_options = rows, .ranks = 4, .steps = 6, .world = {}});
+    check_same(train_sample({.set_options = rows + some, .ranks = 4, .steps = 6, .world = {}}),
+               plain, 1e-5);
+  }
+}
+
+TEST_CASE("every rank has the whole parameters after the step") {
+  for (const Case& layout : cases) {
+    INFO(text_of(layout));
+    SampleRun run{.set_options = layout.layout, .ranks = layout.ranks, .steps = 3, .world = {}};
+    const auto plain = exported(run);
+    run.set_options = run.set_options + on;
+    const auto sharded = exported(run);
+    REQUIRE(plain.size() == sharded.size());
+    for (const auto& [name, values] : plain) {
+      INFO(name);
+      const auto& others = sharded.at(name);
+      REQUIRE(values.size() == others.size());
+      double most = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        most = std::max(most, static_cast<double>(std::abs(values[i] - others[i])));
+      }
+      CHECK(most < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("the plan's state and traffic are those of the run") {
+  for (const char* threshold : {"0", "4"}) {
+    for (const Case& layout : cases) {
+      INFO(text_of(layout) << " threshold " << threshold);
+      std::mutex mutex;
+      std::map<int, Uses> uses;
+      std::int64_t most_state = 0;
+      std::int64_t planned_state = 0;
+      bool dealt = false;
+      SampleRun run{
+          .set_options = layout.layout + on, .ranks = layout.ranks, .steps = 3, .world = {}};
+      run.set_options.push_back("parallel.parallel_optimizer.threshold=" + std::string(threshold));
+      run.wrap = [&](World& world) {
+        const std::lock_guard lock(mutex);
+        return std::make_unique<CountingWorld>(world, uses[world.rank()]);
+      };
+      run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+        const std::lock_guard lock(mutex);
+        const StagePlan& stage = plan.stage_of(world.rank());
+        const std::int64_t state = state_bytes(engine.parameters(), 2);
+        dealt = stage.shards.front().kind == ShardKind::dealt;
+        if (!dealt) CHECK(state == stage.memory.optimizer);
+        most_state = std::max(most_state, state);
+        planned_state = stage.memory.optimizer;
+        const char* exchange = dealt ? "broadcast parameters" : "all_gather parameters";
+        CHECK(planned(stage, exchange).bytes > 0);
+        for (const char* name : {"all_reduce gradients", "reduce_scatter gradients",
+                                 "all_gather parameters", "broadcast parameters"}) {
+          INFO("rank " << world.rank() << " " << name);
+          const Use use = planned(stage, name);
+          CHECK(uses[world.rank()][name].count == 3 * use.count);
+          CHECK(uses[world.rank()][name].bytes == 3 * use.bytes);
+        }
+      };
+      train_sample(run);
+      if (dealt) CHECK(most_state == planned_state);
+    }
+  }
+}
+
+TEST_CASE("the state of rows is divided by the replicas") {
+  std::int64_t held = 0;
+  SampleRun run{.set_options = rows + on, .ranks = 4, .steps = 1, .world = {}};
+  std::int64_t expected = 0;
+  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    if (world.rank() != 0) return;
+    held = state_bytes(engine.parameters(), 2);
+    for (const ParamSpec& row : plan.stages[0].parameters) {
+      expected += row.shape.numel() * 8 / (row.name.ends_with(".bias") ? 1 : 4);
+    }
+  };
+  train_sample(run);
+  CHECK(held == expected);
+}
+
+TEST_CASE("a bad update is left out on every rank") {
+  for (const Case& layout : {cases[1], cases[3], cases[6]}) {
+    INFO(text_of(layout));
+    Hooks hooks;
+    hooks.finalize_model_grads = [calls = std::make_shared<std::map<ParamStore*, int>>(),
+                                  mutex = std::make_shared<std::mutex>()](ParamStore& store) {
+      const std::lock_guard lock(*mutex);
+      if (++(*calls)[&store] != 2) return;
+      const Tensor gradients = store.gradients();
+      for (std::int64_t i = 0; i < gradients.numel(); ++i) gradients.as<float>()[i] = NAN;
+    };
+    const auto reports =
+        train_sample({.set_options = layout.layout + on + Options{"train.on_bad_loss=skip"},
+                      .ranks = layout.ranks,
+                      .steps = 4,
+                      .world = {},
+                      .hooks = hooks});
+    CHECK_FALSE(reports[0].skipped);
+    CHECK(reports[1].skipped);
+    CHECK_FALSE(reports[2].skipped);
+    CHECK(std::isfinite(reports[3].loss));
+  }
+}
+
+TEST_CASE("what the parallel optimizer cannot do yet is refused by name") {
+  const Options gather{"parallel.parallel_optimizer.enable=true",
+                       "parallel.parallel_optimizer.threshold=0"};
+  const Options split{"train.micro_batch_size=1"};
+  CHECK(refusals(rows + gather, 4).empty());  // one micro-batch: nothing accumulates
+  CHECK(refusals(rows + gather + split, 4) ==
+        Options{"parallel.parallel_optimizer.gradient_accumulation_shard"});
+  CHECK(refusals(rows + on + split, 4).empty());
+  CHECK(refusals(rows + on + Options{"parallel.parallel_optimizer.weight_shard_size=2"}, 4) ==
+        Options{"parallel.parallel_optimizer.weight_shard_size"});
+  CHECK(refusals(gather + split + Options{"parallel.parallel_mode=data_parallel"}, 4).empty());
+  const Options reordered{"parallel.tensor_parallel=2", "parallel.rank_order=dp-tp-cp-ep-pp"};
+  CHECK(refusals(reordered + on, 4) == Options{"parallel.parallel_optimizer.enable"});
+}
