@@ -197,8 +197,9 @@ Pass Engine::make_pass(int slot) const {
   };
   const std::int64_t parts = plan_.sequence_parallel ? tp_->size() : 1;
   const auto own = [&](const Tensor& x) {  // this rank's rows of the residual stream
+    if (parts == 1 || x.empty()) return x;
     const std::int64_t rows = x.numel() / parts;
-    return parts == 1 ? x : x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
+    return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
   };
   const BatchTensors all{.tokens = row("tokens"),
                          .labels = row("labels"),
