@@ -6,11 +6,6 @@ namespace trainctl {
 
 namespace {
 
-bool is_message(const Action& action) {
-  return action.kind == ActionKind::send_forward || action.kind == ActionKind::receive_forward ||
-         action.kind == ActionKind::send_backward || action.kind == ActionKind::receive_backward;
-}
-
 void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
   const auto pass = [&]() -> const Pass& { return parts.passes[static_cast<std::size_t>(slot)]; };
   switch (action.kind) {
@@ -46,7 +41,7 @@ void execute(const std::vector<Action>& actions, int slots, const ExecutorParts&
   if (parts.trace != nullptr) parts.trace->begin_step();
   for (std::size_t row = 0; row < actions.size();) {
     std::size_t end = row;
-    while (end < actions.size() && is_message(actions[end])) ++end;
+    while (end < actions.size() && is_message(actions[end].kind)) ++end;
     if (end > row) {
       parts.pipeline->exchange({&actions[row], end - row}, slots);
       if (parts.trace != nullptr) parts.trace->finish_messages(end - row);

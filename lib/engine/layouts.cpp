@@ -241,12 +241,6 @@ std::vector<LayoutChoice> cover_pairs(const std::vector<LayoutChoice>& all) {
   return chosen;
 }
 
-/// Without what only some sizes can have.
-LayoutChoice sizes_alone(LayoutChoice choice) {
-  choice.zero1 = false;
-  return choice;
-}
-
 /// The first rule that refuses the layout.
 std::optional<Diagnostic> refusal(const Config& config, const SourceMap& sources,
                                   const LayoutChoice& choice) {
@@ -325,23 +319,22 @@ LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive) {
   LayoutSelection selection;
   std::vector<LayoutChoice> legal;
-  const auto judge = [&](const LayoutChoice& choice) {
+  const auto is_legal = [&](const LayoutChoice& choice, const LayoutChoice& named) {
     const auto refused = refusal(config, sources, choice);
     if (!refused) return true;
-    selection.skipped[refused->code].push_back(choice.name());
+    selection.skipped[refused->code].push_back(named.name());
     selection.rules.emplace(refused->code, refused->message);
     return false;
   };
   for (const LayoutChoice& sizes : sizes_of(world_size)) {
-    // A micro-batch count of its own frees the layout from that of the config.
     const auto all = switched(config, sizes);
-    if (const auto refused = refusal(config, sources, sizes_alone(all.back()))) {
-      selection.skipped[refused->code].push_back(sizes.name());
-      selection.rules.emplace(refused->code, refused->message);
-      continue;
-    }
+    // Sizes that cannot be are one finding, not one for each setting of the switches; a micro-batch
+    // count of its own frees the layout from that of the config.
+    LayoutChoice plain = all.back();
+    plain.zero1 = false;
+    if (!is_legal(plain, sizes)) continue;
     for (const LayoutChoice& choice : all) {
-      if (judge(choice)) legal.push_back(choice);
+      if (is_legal(choice, choice)) legal.push_back(choice);
     }
   }
   selection.layouts = exhaustive ? legal : cover_pairs(legal);

@@ -6,10 +6,6 @@ namespace trainctl {
 
 namespace {
 
-bool is_receive(const Action& row) {
-  return row.kind == ActionKind::receive_forward || row.kind == ActionKind::receive_backward;
-}
-
 /// Messages of one direction to one chunk share a tag; they match in order.
 int tag_of(int receiving_chunk, bool backward) { return 2 * receiving_chunk + (backward ? 1 : 0); }
 
@@ -17,30 +13,25 @@ int tag_of(int receiving_chunk, bool backward) { return 2 * receiving_chunk + (b
 
 Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, Stream& compute,
                    double deadline_seconds)
-    : stage_(plan.stage_of(world.rank())),
-      buffers_(buffers),
-      compute_(compute),
+    : compute_(compute),
       deadline_seconds_(deadline_seconds),
-      group_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))),
-      layers_(plan.model.layers) {
-  for (std::size_t chunk = 0; chunk < stage_.units.size(); ++chunk) {
-    Output& output = outputs_.emplace_back();
-    if (stage_.units[chunk].end == layers_ + 2) continue;
-    const std::string name = "chunk." + std::to_string(chunk);
-    output.activation = buffers.at(0, name + ".output");
-    output.gradient = buffers.at(0, name + ".d_output");
+      group_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))) {
+  const StagePlan& stage = plan.stage_of(world.rank());
+  for (std::size_t i = 0; i < stage.units.size(); ++i) {
+    const UnitRange& units = stage.units[i];
+    Chunk& chunk = chunks_.emplace_back();
+    if (units.begin > 0) {
+      for (int slot = 0; slot < stage.slots; ++slot) {
+        chunk.input.push_back(buffers.at(slot, input_row(units.begin, plan.model.layers)));
+      }
+      chunk.input_gradient = buffers.at(0, "d_stream." + std::to_string(units.begin % 2));
+    }
+    if (units.end < plan.units()) {
+      const std::string name = "chunk." + std::to_string(i);
+      chunk.output = buffers.at(0, name + ".output");
+      chunk.output_gradient = buffers.at(0, name + ".d_output");
+    }
   }
-}
-
-Tensor Pipeline::input(int chunk, int slot) const {
-  const int unit = stage_.units[static_cast<std::size_t>(chunk)].begin;
-  return buffers_.at(
-      slot, unit == layers_ + 1 ? "head.input" : "layers." + std::to_string(unit - 1) + ".input");
-}
-
-Tensor Pipeline::input_gradient(int chunk) const {
-  const int unit = stage_.units[static_cast<std::size_t>(chunk)].begin;
-  return buffers_.at(0, "d_stream." + std::to_string(unit % 2));
 }
 
 Event Pipeline::post(const Action& row, int slot) {
@@ -48,22 +39,23 @@ Event Pipeline::post(const Action& row, int slot) {
   const int stage = group_->rank();
   const int next = (stage + 1) % stages;
   const int previous = (stage + stages - 1) % stages;
-  Output& output = outputs_[static_cast<std::size_t>(row.chunk)];
+  Chunk& chunk = chunks_[static_cast<std::size_t>(row.chunk)];
   switch (row.kind) {
     case ActionKind::send_forward: {
       const int to_chunk = row.chunk + (stage + 1 == stages ? 1 : 0);
-      output.sent = group_->send(output.activation, next, tag_of(to_chunk, false), compute_);
-      return output.sent;
+      chunk.sent = group_->send(chunk.output, next, tag_of(to_chunk, false), compute_);
+      return chunk.sent;
     }
     case ActionKind::receive_forward:
-      return group_->receive(input(row.chunk, slot), previous, tag_of(row.chunk, false), compute_);
+      return group_->receive(chunk.input[static_cast<std::size_t>(slot)], previous,
+                             tag_of(row.chunk, false), compute_);
     case ActionKind::send_backward: {
       const int to_chunk = row.chunk - (stage == 0 ? 1 : 0);
       gradient_sent_ =
-          group_->send(input_gradient(row.chunk), previous, tag_of(to_chunk, true), compute_);
+          group_->send(chunk.input_gradient, previous, tag_of(to_chunk, true), compute_);
       return gradient_sent_;
     }
-    default: return group_->receive(output.gradient, next, tag_of(row.chunk, true), compute_);
+    default: return group_->receive(chunk.output_gradient, next, tag_of(row.chunk, true), compute_);
   }
 }
 
@@ -73,7 +65,7 @@ void Pipeline::exchange(std::span<const Action> rows, int slots) {
   std::size_t count = 0;
   for (const Action& row : rows) {
     const Event event = post(row, row.microbatch % slots);
-    if (!is_receive(row)) continue;
+    if (!is_receive(row.kind)) continue;
     require(count < most, ExitCode::internal, "too many receives in one batch");
     received[count++] = event;
   }

@@ -23,27 +23,24 @@ class Pipeline {
   /// lives in slot m % slots. Throws Error{peer} naming the message that did not come.
   void exchange(std::span<const Action> rows, int slots);
   /// The chunk's output may be written again.
-  void await_output(int chunk) { await(outputs_[static_cast<std::size_t>(chunk)].sent, "send"); }
+  void await_output(int chunk) { await(chunks_[static_cast<std::size_t>(chunk)].sent, "send"); }
   /// The gradients of the residual stream may be written again.
   void await_gradient() { await(gradient_sent_, "send"); }
 
  private:
-  struct Output {
-    Tensor activation, gradient;  // to the next stage, and from it
+  struct Chunk {
+    std::vector<Tensor> input;  // by slot, from the stage before; empty on the model's first chunk
+    Tensor input_gradient;      // to it
+    Tensor output, output_gradient;  // to the next stage, and from it
     Event sent;
   };
   Event post(const Action& row, int slot);
-  Tensor input(int chunk, int slot) const;
-  Tensor input_gradient(int chunk) const;
   void await(const Event& event, const std::string& what) const;
 
-  const StagePlan& stage_;
-  const Buffers& buffers_;
   Stream& compute_;
   double deadline_seconds_;
   std::unique_ptr<Group> group_;
-  std::int64_t layers_;
-  std::vector<Output> outputs_;  // per chunk
+  std::vector<Chunk> chunks_;
   Event gradient_sent_;
 };
 

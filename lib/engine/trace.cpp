@@ -21,15 +21,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool is_receive(const Action& row) {
-  return row.kind == ActionKind::receive_forward || row.kind == ActionKind::receive_backward;
-}
-
-bool is_message(const Action& row) {
-  return is_receive(row) || row.kind == ActionKind::send_forward ||
-         row.kind == ActionKind::send_backward;
-}
-
 /// What to add to this rank's clock to get rank 0's. Ranks of one host share a clock; the others'
 /// are compared as all leave a collective.
 double clock_offset(const TraceSource& source) {
@@ -65,7 +56,7 @@ RankStep measure_rank(std::span<const Action> rows, std::span<const RowRecord> r
       step.forward_backward_end = records[i].start + offset;
       break;
     }
-    if (is_message(rows[i])) continue;
+    if (is_message(rows[i].kind)) continue;
     step.busy += records[i].finish - records[i].start - records[i].waited;
     const bool sum = rows[i].kind == ActionKind::wait_reduce;
     if (sum && !sums_embedding(rows, rows[i].bucket)) step.exposed += records[i].waited;
@@ -255,7 +246,8 @@ void Trace::finish_row() {
 
 void Trace::finish_messages(std::size_t count) {
   const auto batch = rows_.subspan(next_, count);
-  const auto found = std::find_if(batch.begin(), batch.end(), is_receive);
+  const auto found = std::find_if(batch.begin(), batch.end(),
+                                  [](const Action& row) { return is_receive(row.kind); });
   const auto timed =
       found != batch.end() ? static_cast<std::size_t>(found - batch.begin()) : count - 1;
   const double finish = now();

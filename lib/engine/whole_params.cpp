@@ -16,12 +16,6 @@ std::int64_t rank_at(const Mesh& mesh, std::int64_t tp, std::int64_t pp) {
   return tp * mesh.stride(Axis::tp) + pp * mesh.stride(Axis::pp);
 }
 
-/// Whether this tensor-parallel coordinate has elements that no lower one has.
-bool adds(const ParamSpec& row, std::int64_t tp) {
-  const bool cut = row.split_dim[static_cast<std::size_t>(Axis::tp)] >= 0;
-  return cut ? tp % row.tp_copies == 0 : tp == 0;
-}
-
 void place(const ParamSpec& row, const Mesh& mesh, std::int64_t rank, const Tensor& shard,
            const Tensor& whole) {
   for (const ShardPiece& piece : shard_pieces(row, mesh, rank)) {
@@ -62,7 +56,8 @@ Slab gather_parameters(const Plan& plan, const ParamStore& store, Group& everyon
       if (row.second_home) continue;
       for (std::int64_t tp = 0; tp < mesh.tp; ++tp) {
         const std::int64_t rank = rank_at(mesh, tp, pp);
-        if (!adds(row, tp) || (!root && rank != everyone.rank())) continue;
+        if (!counts_over_tensor_ranks(row, mesh, rank) || (!root && rank != everyone.rank()))
+          continue;
         if (root && rank == 0) {
           place(row, mesh, 0, store.master(store.index_of(row.name)), whole.at(row.name));
         } else if (root) {

@@ -9,23 +9,10 @@ namespace trainctl {
 
 namespace {
 
-bool computes(const Action& row) {
-  return row.kind == ActionKind::forward || row.kind == ActionKind::backward_input ||
-         row.kind == ActionKind::backward_weight;
-}
-
 BlockKind kind_of(const Action& row) {
   if (row.kind == ActionKind::forward) return BlockKind::forward;
   return row.kind == ActionKind::backward_input ? BlockKind::input_gradient
                                                 : BlockKind::weight_gradient;
-}
-
-/// The plan's own measure: what a row does to the layers among its units, 1 each.
-double layers_of(const Action& row, std::int64_t layers) {
-  if (!computes(row)) return 0;
-  const std::int64_t first = std::max<std::int64_t>(row.begin, 1);
-  const std::int64_t end = std::min<std::int64_t>(row.end, layers + 1);
-  return static_cast<double>(std::max<std::int64_t>(0, end - first));
 }
 
 /// One replica of each stage: all run the same rows.
@@ -33,17 +20,11 @@ SimulationInput one_replica(const Plan& plan) {
   SimulationInput input;
   input.keep_times = true;
   input.cost = [layers = plan.model.layers](const RankRows&, const Action& row) {
-    return layers_of(row, layers);
+    return layer_cost(row, layers);
   };
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
-    ScheduleInput schedule;
-    schedule.stages = plan.map.stages;
-    schedule.stage = stage;
-    schedule.microbatches = static_cast<int>(plan.microbatches);
-    schedule.group_size = plan.group_size;
-    schedule.units = held.units;
-    input.ranks.push_back(RankRows{std::move(schedule), 0, 0, held.actions});
+    input.ranks.push_back(RankRows{schedule_input(plan, stage), 0, 0, held.actions});
   }
   return input;
 }
@@ -110,7 +91,7 @@ Timeline make_timeline(const Plan& plan) {
   for (const RowTime& time : played.times) {
     const auto stage = static_cast<std::size_t>(time.rank);
     const Action& row = input.ranks[stage].rows[static_cast<std::size_t>(time.row)];
-    if (!computes(row) || row.begin == row.end) continue;
+    if (!is_pass(row.kind) || row.begin == row.end) continue;
     busy[stage] += time.finish - time.start;
     add_row(timeline.blocks,
             {time.rank, kind_of(row), row.microbatch, row.chunk, time.start, time.finish});
@@ -125,7 +106,7 @@ Timeline make_timeline(const Plan& plan) {
 bool splits_backward(const StagePlan& stage) {
   const Action* before = nullptr;
   for (const Action& row : stage.schedule) {
-    if (!computes(row)) continue;
+    if (!is_pass(row.kind)) continue;
     if (row.kind == ActionKind::backward_weight &&
         (before == nullptr || before->kind != ActionKind::backward_input ||
          before->microbatch != row.microbatch || before->chunk != row.chunk)) {
@@ -140,7 +121,7 @@ std::string folded_order(const StagePlan& stage) {
   const bool split = splits_backward(stage);
   std::vector<std::string> words;
   for (const Action& row : stage.schedule) {
-    if (!computes(row) || (!split && row.kind == ActionKind::backward_weight)) continue;
+    if (!is_pass(row.kind) || (!split && row.kind == ActionKind::backward_weight)) continue;
     words.emplace_back(row.kind == ActionKind::forward          ? "F"
                        : row.kind == ActionKind::backward_input ? "B"
                                                                 : "W");

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "plan/activations.h"
+
 namespace trainctl {
 
 namespace {
@@ -52,13 +54,11 @@ bool ends_chunk(const StageInput& input, int unit) {
 
 /// Where `unit` leaves its output: the next unit's input, or what is sent to the next stage.
 Tensor output_of(const StageInput& input, int slot, int unit) {
-  const auto last = static_cast<int>(input.model.layers);
   if (ends_chunk(input, unit)) {
     const std::string chunk = std::to_string(chunk_of(input, unit));
     return input.activations(slot, "chunk." + chunk + ".output");
   }
-  return input.activations(
-      slot, unit == last ? "head.input" : "layers." + std::to_string(unit) + ".input");
+  return input.activations(slot, input_row(unit + 1, input.model.layers));
 }
 
 }  // namespace

@@ -245,6 +245,10 @@ std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens) {
   return static_cast<std::int64_t>(std::ceil(slots));
 }
 
+std::string input_row(int unit, std::int64_t layers) {
+  return unit == layers + 1 ? "head.input" : "layers." + std::to_string(unit - 1) + ".input";
+}
+
 std::int64_t head_chunk(const ModelShape& model, std::int64_t tokens, DType compute) {
   constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
   constexpr std::int64_t fewest_tokens = 64;

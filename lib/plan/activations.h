@@ -81,6 +81,9 @@ struct ActivationInput {
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units);
 
+/// The row that `unit` reads: "layers.N.input" or "head.input".
+std::string input_row(int unit, std::int64_t layers);
+
 /// Slots of one expert for the tokens of one rank: ceil(tokens x topk x capacity_factor / experts).
 std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens);
 

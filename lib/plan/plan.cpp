@@ -13,31 +13,6 @@ namespace trainctl {
 
 namespace {
 
-ScheduleInput schedule_input(const Plan& plan, int stage) {
-  ScheduleInput input;
-  input.stages = plan.map.stages;
-  input.stage = stage;
-  input.microbatches = static_cast<int>(plan.microbatches);
-  input.group_size = plan.group_size;
-  input.units = plan.stages[static_cast<std::size_t>(stage)].units;
-  return input;
-}
-
-/// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the
-/// bubble of the papers, (stages - 1) / (chunks x micro-batches + stages - 1).
-double layer_cost(const Action& action, std::int64_t layers) {
-  switch (action.kind) {
-    case ActionKind::forward:
-    case ActionKind::backward_input:
-    case ActionKind::backward_weight: {
-      const std::int64_t first = std::max<std::int64_t>(action.begin, 1);
-      const std::int64_t end = std::min<std::int64_t>(action.end, layers + 1);
-      return static_cast<double>(std::max<std::int64_t>(0, end - first));
-    }
-    default: return 0;
-  }
-}
-
 /// Proves the rows of all stages against each other, which also gives the bubble. Replicas run the
 /// same rows, and so do the ranks that share layers, so two of each stand for all.
 void prove(Plan& plan) {
@@ -180,6 +155,23 @@ const MemoryEstimate& Plan::most_memory() const {
       stages.begin(), stages.end(),
       [](const auto& a, const auto& b) { return a.memory.total() < b.memory.total(); });
   return most->memory;
+}
+
+double layer_cost(const Action& action, std::int64_t layers) {
+  if (!is_pass(action.kind)) return 0;
+  const std::int64_t first = std::max<std::int64_t>(action.begin, 1);
+  const std::int64_t end = std::min<std::int64_t>(action.end, layers + 1);
+  return static_cast<double>(std::max<std::int64_t>(0, end - first));
+}
+
+ScheduleInput schedule_input(const Plan& plan, int stage) {
+  ScheduleInput input;
+  input.stages = plan.map.stages;
+  input.stage = stage;
+  input.microbatches = static_cast<int>(plan.microbatches);
+  input.group_size = plan.group_size;
+  input.units = plan.stages[static_cast<std::size_t>(stage)].units;
+  return input;
 }
 
 Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,

@@ -103,6 +103,13 @@ struct Plan {
   }
 };
 
+/// What a stage's generator was given.
+ScheduleInput schedule_input(const Plan& plan, int stage);
+
+/// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the
+/// bubble of the papers, (stages - 1) / (chunks x micro-batches + stages - 1).
+double layer_cost(const Action& action, std::int64_t layers);
+
 /// Checks every rule across fields, adding to `diagnostics` with positions from `sources`. The plan
 /// is usable only if `diagnostics` then has no errors; otherwise it is empty. Throws
 /// Error{internal} if the schedule breaks its own rules.

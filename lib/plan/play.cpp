@@ -7,13 +7,6 @@ namespace trainctl {
 
 namespace {
 
-bool is_message(ActionKind kind) {
-  return kind == ActionKind::send_forward || kind == ActionKind::receive_forward ||
-         kind == ActionKind::send_backward || kind == ActionKind::receive_backward;
-}
-bool is_receive(ActionKind kind) {
-  return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
-}
 bool is_computed(ActionKind kind) {
   return !is_message(kind) && kind != ActionKind::reduce && kind != ActionKind::reduce_embedding &&
          kind != ActionKind::wait_reduce;

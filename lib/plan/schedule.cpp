@@ -116,10 +116,7 @@ std::string short_name(const Action& action) {
 }
 
 std::string to_string(const Action& action) {
-  const bool computes = action.kind == ActionKind::forward ||
-                        action.kind == ActionKind::backward_input ||
-                        action.kind == ActionKind::backward_weight;
-  if (!computes) return short_name(action);
+  if (!is_pass(action.kind)) return short_name(action);
   return short_name(action) + "[" + std::to_string(action.begin) + "," +
          std::to_string(action.end) + ")";
 }

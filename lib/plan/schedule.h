@@ -29,6 +29,19 @@ enum class ActionKind : std::uint8_t {
   receive_backward,  // between stages
 };
 
+/// F, B or W.
+constexpr bool is_pass(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::backward_input ||
+         kind == ActionKind::backward_weight;
+}
+constexpr bool is_receive(ActionKind kind) {
+  return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
+}
+/// Between stages.
+constexpr bool is_message(ActionKind kind) {
+  return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
+}
+
 struct Action {
   ActionKind kind = ActionKind::forward;
   int chunk = 0;  // model chunk on this rank
