@@ -201,7 +201,9 @@ LayoutVerdict Verification::compare(const Config& config, const Plan& plan, doub
     Plan own_plan = plan;
     if (faults.config) faults.config(world.rank(), own_config);
     if (faults.plan) faults.plan(world.rank(), own_plan);
-    VerifiedRank rank(impl_->record, {own_config, own_plan, plan, faults, deadline_seconds}, world);
+    const std::unique_ptr<World> other = faults.world ? faults.world(world) : nullptr;
+    VerifiedRank rank(impl_->record, {own_config, own_plan, plan, faults, deadline_seconds},
+                      other ? *other : world);
     try {
       rank.run();
     } catch (...) {

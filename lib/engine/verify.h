@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "config/config.h"
 #include "data/batch.h"
 #include "engine/param_store.h"
@@ -49,6 +50,8 @@ struct LayoutVerdict {
 /// Deliberate mistakes, for tests of the comparison: each may change what one rank is given. Called
 /// on the thread of `rank`.
 struct Faults {
+  /// The world that the rank runs in, in place of the one it is given.
+  std::function<std::unique_ptr<World>(World&)> world{};
   std::function<void(int rank, Config&)> config{};
   std::function<void(int rank, Plan&)> plan{};
   std::function<void(int rank, std::int64_t step, std::vector<Batch>&)> batches{};
