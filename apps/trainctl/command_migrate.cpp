@@ -1,12 +1,8 @@
 // trainctl migrate: a file with upstream spellings, or a whole MindFormers file, in canonical form.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "commands.h"
 #include "config/migrate.h"
 #include "config/read.h"
@@ -30,30 +26,6 @@ struct MigrateRequest {
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
   return std::filesystem::equivalent(a, b, ignored);
-}
-
-[[noreturn]] void write_failed(const std::string& path) {
-  throw Error(ExitCode::io, "cannot write " + path + ": " + std::strerror(errno));
-}
-
-/// The whole text under another name first, so that nobody finds half a file.
-void write_file(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part." + std::to_string(getpid());
-  const int file = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) write_failed(path);
-  std::size_t done = 0;
-  bool good = true;
-  while (good && done < text.size()) {
-    const ssize_t count = write(file, text.data() + done, text.size() - done);
-    good = count >= 0 || errno == EINTR;
-    if (count > 0) done += static_cast<std::size_t>(count);
-  }
-  good = close(file) == 0 && good;
-  if (good && rename(part.c_str(), path.c_str()) == 0) return;
-  const int reason = errno;
-  unlink(part.c_str());
-  errno = reason;
-  write_failed(path);
 }
 
 }  // namespace
@@ -80,9 +52,9 @@ int run_migrate(const Arguments& arguments) {
   print_message(render_text(migrated.diagnostics, color_on_stderr()));
   if (!migrated.ok) return static_cast<int>(ExitCode::config);
   if (request.in_place) {
-    write_file(request.file, migrated.text);
+    write_whole_file(request.file, migrated.text);
   } else if (!request.output.empty()) {
-    write_file(request.output, migrated.text);
+    write_whole_file(request.output, migrated.text);
   } else {
     print(migrated.text);
   }

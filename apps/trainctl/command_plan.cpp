@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/whole_file.h"
 #include "base/error.h"
 #include "commands.h"
-#include "engine/run_dir.h"
-#include "layout_files.h"
+#include "engine/layout_files.h"
 #include "output.h"
 #include "formats/print.h"
 #include "planned.h"

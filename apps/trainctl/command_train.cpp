@@ -7,7 +7,6 @@
 #include "commands.h"
 #include "engine/run.h"
 #include "execute.h"
-#include "layout_files.h"
 #include "output.h"
 
 namespace trainctl {
@@ -55,7 +54,6 @@ int run_train(const Arguments& arguments) {
   request.local_ranks = static_cast<int>(local_ranks);
   if (steps > 0) request.set_options.push_back("train.steps=" + std::to_string(steps));
   if (!output.empty()) request.set_options.push_back("output.dir=" + output);
-  if (const auto refused = prepare_layout_files(request)) return *refused;
   return run_training(request);
 }
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "config/standing.h"
-#include "layout_files.h"
+#include "engine/layout_files.h"
 #include "plan/resolve.h"
 
 namespace trainctl {

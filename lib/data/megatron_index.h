@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "data/file.h"
+#include "base/file.h"
 
 namespace trainctl {
 

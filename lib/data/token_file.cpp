@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/parallel_for.h"
-#include "data/file.h"
+#include "base/file.h"
 #include "data/megatron_index.h"
 
 namespace trainctl {

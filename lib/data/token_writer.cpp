@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -20,14 +19,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::size_t buffer_bytes = std::size_t{1} << 18;
-
-/// A name that no other process and no other writer of this one uses.
-std::filesystem::path temporary_beside(const std::filesystem::path& target) {
-  static std::atomic<int> number{0};
-  return target.string() + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
-}
-
 /// Makes renames in a folder durable; a file system that cannot is no reason to fail.
 void sync_folder(const std::filesystem::path& file) {
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
@@ -38,33 +29,6 @@ void sync_folder(const std::filesystem::path& file) {
 }
 
 }  // namespace
-
-OutputFile::OutputFile(std::filesystem::path target)
-    : target_(std::move(target)), file_(File::create(temporary_beside(target_))) {
-  buffer_.reserve(buffer_bytes);
-}
-
-OutputFile::~OutputFile() {
-  if (!is_published_) ::unlink(file_.path().c_str());
-}
-
-void OutputFile::write(std::span<const char> bytes) {
-  if (buffer_.size() + bytes.size() > buffer_bytes) flush();
-  if (bytes.size() >= buffer_bytes) return file_.write(bytes);
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-}
-
-void OutputFile::flush() {
-  file_.write(buffer_);
-  buffer_.clear();
-}
-
-void OutputFile::publish() {
-  std::error_code failure;
-  std::filesystem::rename(file_.path(), target_, failure);
-  require(!failure, ExitCode::io, "cannot write " + target_.string() + ": " + failure.message());
-  is_published_ = true;
-}
 
 TokenWriter::TokenWriter(const std::filesystem::path& prefix, std::int64_t vocab_size,
                          std::int64_t longest_sequence)
@@ -160,9 +124,6 @@ void TokenWriter::commit() {
   std::memcpy(header.data() + 18, &sequences, sizeof sequences);
   std::memcpy(header.data() + 26, &entries, sizeof entries);
   idx_.file().write_at(0, header);
-  bin_.flush();
-  bin_.file().sync();
-  idx_.file().sync();
 
   // An old index goes first and the new one comes last: at no time does an index lie beside a .bin
   // that it does not describe.

@@ -7,37 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "data/file.h"
+#include "base/whole_file.h"
 
 namespace trainctl {
-
-/// A file that appears under its name only when published; until then it lies beside it under a
-/// unique temporary name, which the destructor removes. Collects small writes. Errors are those of
-/// File::write.
-class OutputFile {
- public:
-  explicit OutputFile(std::filesystem::path target);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
-  void write(std::span<const char> bytes);
-  template <class T>
-  void write_value(T value) {
-    write(std::span(reinterpret_cast<const char*>(&value), sizeof value));
-  }
-  void flush();
-  /// Gives the flushed file its name, replacing what had it. Throws Error{io}.
-  void publish();
-  File& file() { return file_; }
-  const std::filesystem::path& target() const { return target_; }
-
- private:
-  std::filesystem::path target_;
-  File file_;
-  std::vector<char> buffer_;
-  bool is_published_ = false;
-};
 
 class TokenWriter {
  public:
@@ -66,8 +38,8 @@ class TokenWriter {
 
   int token_bytes_;
   std::int64_t longest_sequence_;
-  OutputFile bin_;
-  OutputFile idx_;                    // header, lengths; then pointers and documents in commit()
+  WholeFile bin_;
+  WholeFile idx_;                    // header, lengths; then pointers and documents in commit()
   std::vector<std::int64_t> joined_;  // sequences after which the document goes on: few
   std::vector<char> narrowed_;
   std::int64_t documents_ = 0;

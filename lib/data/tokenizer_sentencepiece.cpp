@@ -3,7 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include "base/error.h"
-#include "data/file.h"
+#include "base/file.h"
 
 namespace trainctl {
 

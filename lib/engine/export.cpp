@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/run_dir.h"
+#include "base/whole_file.h"
 #include "engine/safetensors.h"
 
 namespace trainctl {
@@ -17,14 +17,14 @@ using Json = nlohmann::ordered_json;
 
 /// How parameters of ours become one tensor there: stacked along the output dim, and transposed for
 /// GPT-2's Conv1D, whose matrices are [in, out].
-struct Mapping {
+struct NameMapping {
   std::string theirs;
   std::vector<std::string> ours;
   bool transposed = false;
 };
 
 void map_gpt2_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
-                    std::vector<Mapping>& list) {
+                    std::vector<NameMapping>& list) {
   const std::string attention = ours + ".attention.";
   for (const char* norm : {"1", "2"}) {
     list.push_back({theirs + ".ln_" + norm + ".weight", {ours + ".norm" + norm + ".weight"}});
@@ -47,8 +47,8 @@ void map_gpt2_layer(const std::string& ours, const std::string& theirs, const Mo
   }
 }
 
-std::vector<Mapping> map_gpt2(const ModelShape& model) {
-  std::vector<Mapping> list{{"transformer.wte.weight", {"embedding.token.weight"}},
+std::vector<NameMapping> map_gpt2(const ModelShape& model) {
+  std::vector<NameMapping> list{{"transformer.wte.weight", {"embedding.token.weight"}},
                             {"transformer.wpe.weight", {"embedding.position.weight"}},
                             {"transformer.ln_f.weight", {"final_norm.weight"}},
                             {"transformer.ln_f.bias", {"final_norm.bias"}}};
@@ -61,7 +61,7 @@ std::vector<Mapping> map_gpt2(const ModelShape& model) {
 }
 
 void map_llama_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
-                     std::vector<Mapping>& list) {
+                     std::vector<NameMapping>& list) {
   list.push_back({theirs + ".input_layernorm.weight", {ours + ".norm1.weight"}});
   list.push_back({theirs + ".post_attention_layernorm.weight", {ours + ".norm2.weight"}});
   for (const char* part : {"q", "k", "v"}) {
@@ -85,8 +85,8 @@ void map_llama_layer(const std::string& ours, const std::string& theirs, const M
   }
 }
 
-std::vector<Mapping> map_llama(const ModelShape& model) {
-  std::vector<Mapping> list{{"model.embed_tokens.weight", {"embedding.token.weight"}},
+std::vector<NameMapping> map_llama(const ModelShape& model) {
+  std::vector<NameMapping> list{{"model.embed_tokens.weight", {"embedding.token.weight"}},
                             {"model.norm.weight", {"final_norm.weight"}}};
   for (std::int64_t i = 0; i < model.layers; ++i) {
     map_llama_layer("layers." + std::to_string(i), "model.layers." + std::to_string(i), model,
@@ -96,7 +96,7 @@ std::vector<Mapping> map_llama(const ModelShape& model) {
   return list;
 }
 
-std::vector<Mapping> mappings(const ModelShape& model) {
+std::vector<NameMapping> mappings(const ModelShape& model) {
   return model.family == Family::gpt2 ? map_gpt2(model) : map_llama(model);
 }
 
@@ -130,7 +130,8 @@ struct Stacked {
   }
 };
 
-Stacked stack(const Mapping& mapping, const ModelShape& model, const ParameterSource& parameter) {
+Stacked stack(const NameMapping& mapping, const ModelShape& model,
+              const ParameterSource& parameter) {
   Stacked stacked;
   stacked.transposed = mapping.transposed;
   for (const std::string& name : mapping.ours) {
@@ -245,7 +246,7 @@ float element(const Tensor& whole, std::int64_t index) {
 void export_model(const std::filesystem::path& directory, const ModelShape& model,
                   const ParameterSource& parameter, DType stored, std::span<std::byte> work) {
   std::vector<TensorToWrite> tensors;
-  for (const Mapping& mapping : mappings(model)) {
+  for (const NameMapping& mapping : mappings(model)) {
     Stacked stacked = stack(mapping, model, parameter);
     const Shape shape = stacked.shape();
     tensors.push_back({mapping.theirs, shape, stored, [stacked](const Tensor& to) {
@@ -266,7 +267,7 @@ void export_model(const std::filesystem::path& directory, const ModelShape& mode
 void import_model(const std::filesystem::path& directory, const ModelShape& model,
                   const ParameterSource& parameter) {
   const SafetensorsFile file(directory / "model.safetensors");
-  for (const Mapping& mapping : mappings(model)) {
+  for (const NameMapping& mapping : mappings(model)) {
     const Stacked stacked = stack(mapping, model, parameter);
     const Tensor whole = file.at(name_in(file, mapping.theirs));
     require(

@@ -1,16 +1,9 @@
 #include "engine/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <type_traits>
-
-#include "base/error.h"
 
 namespace trainctl {
 
@@ -45,26 +38,14 @@ void append_metrics(const StepReport& report, std::string& text) {
   text += "}\n";
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& path)
-    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {
-  require(file_ >= 0, ExitCode::io, "cannot write " + path.string() + ": " + std::strerror(errno));
+MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(File::open_to_append(path)) {
   line_.reserve(512);
 }
-
-MetricsFile::~MetricsFile() { ::close(file_); }
 
 void MetricsFile::write(const StepReport& report) {
   line_.clear();
   append_metrics(report, line_);
-  std::size_t done = 0;
-  while (done < line_.size()) {
-    const ssize_t wrote = ::write(file_, line_.data() + done, line_.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      throw Error(ExitCode::io, "cannot write " + path_.string() + ": " + std::strerror(errno));
-    }
-    done += static_cast<std::size_t>(wrote);
-  }
+  file_.write(line_);
 }
 
 }  // namespace trainctl

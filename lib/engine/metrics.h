@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/file.h"
 #include "engine/report.h"
 
 namespace trainctl {
@@ -17,16 +18,12 @@ class MetricsFile {
  public:
   /// Appends to `path`. Throws Error{io}.
   explicit MetricsFile(const std::filesystem::path& path);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
   /// The line is in the file when this returns. Throws Error{io}, for example when the disk is
   /// full.
   void write(const StepReport& report);
 
  private:
-  std::filesystem::path path_;
-  int file_ = -1;
+  File file_;
   std::string line_;  // kept, so that a step allocates nothing
 };
 

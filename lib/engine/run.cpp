@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "base/whole_file.h"
 #include "comm/world.h"
 #include "config/read.h"
 #include "config/standing.h"
@@ -18,6 +19,7 @@
 #include "engine/corpus.h"
 #include "engine/engine.h"
 #include "engine/export.h"
+#include "engine/layout_files.h"
 #include "engine/metrics.h"
 #include "engine/peak_memory.h"
 #include "engine/progress.h"
@@ -50,6 +52,7 @@ Prepared prepare(const TrainRequest& request, World& world) {
   prepared.plan = make_plan(prepared.read.config, site, prepared.read.sources, diagnostics);
   check_standing(prepared.read.config, prepared.read.sources, Severity::error, diagnostics);
   if (!diagnostics.has_errors()) {
+    check_layout_file(prepared.read.config, prepared.plan, prepared.read.sources, diagnostics);
     check_runnable(prepared.plan, prepared.read.sources, diagnostics);
   }
   prepared.valid = !diagnostics.has_errors();
@@ -259,6 +262,7 @@ int run_rank(const TrainRequest& request, World& world) {
   Prepared prepared = prepare(request, world);
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
+  write_own_layout_files(prepared.read.config, prepared.plan, world.rank());
   return Run(request, prepared, world, *everyone).train();
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 namespace trainctl {
 
@@ -11,8 +10,5 @@ namespace trainctl {
 /// `overwrite` (only files that a run writes). Throws Error{io} with the path and the system's
 /// reason, or Error{usage} when a run is there and must not be replaced.
 void prepare_run_dir(const std::filesystem::path& directory, bool overwrite);
-
-/// Writes a file through a temporary one, so that it is whole or not there. Throws Error{io}.
-void write_whole_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace trainctl

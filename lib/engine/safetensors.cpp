@@ -1,17 +1,12 @@
 #include "engine/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 
 namespace trainctl {
 
@@ -56,49 +51,6 @@ std::string header_of(const std::vector<TensorToWrite>& tensors) {
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }
-
-/// A file that is written under another name and renamed when complete.
-class PartFile {
- public:
-  explicit PartFile(const std::filesystem::path& path)
-      : path_(path),
-        part_(path.string() + ".part"),
-        file_(::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-    check(file_ >= 0);
-  }
-  ~PartFile() {
-    if (file_ >= 0) ::close(file_);
-    if (!finished_) ::unlink(part_.c_str());
-  }
-  PartFile(const PartFile&) = delete;
-  PartFile& operator=(const PartFile&) = delete;
-
-  void write(const void* data, std::int64_t bytes) {
-    const auto* at = static_cast<const std::byte*>(data);
-    while (bytes > 0) {
-      const ssize_t wrote = ::write(file_, at, static_cast<std::size_t>(bytes));
-      if (wrote < 0 && errno == EINTR) continue;
-      check(wrote > 0);
-      at += wrote;
-      bytes -= wrote;
-    }
-  }
-  void finish() {
-    check(::fsync(file_) == 0);
-    check(::rename(part_.c_str(), path_.c_str()) == 0);
-    finished_ = true;
-  }
-
- private:
-  void check(bool good) const {
-    if (good) return;
-    throw Error(ExitCode::io, "cannot write " + path_.string() + ": " + std::strerror(errno));
-  }
-  std::filesystem::path path_;
-  std::string part_;
-  int file_;
-  bool finished_ = false;
-};
 
 /// Parses the header and refuses a name that is given twice, which the JSON library would let pass.
 Json parse_header(const char* begin, const char* end, const std::string& file) {
@@ -157,10 +109,9 @@ void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWr
     return width(a) != width(b) ? width(a) > width(b) : a.name < b.name;
   });
   const std::string header = header_of(tensors);
-  PartFile file(path);
-  const std::uint64_t length = header.size();
-  file.write(&length, sizeof length);
-  file.write(header.data(), static_cast<std::int64_t>(header.size()));
+  WholeFile file(path);
+  file.write_value(static_cast<std::uint64_t>(header.size()));
+  file.write(header);
   std::int64_t largest = 0;
   for (const TensorToWrite& tensor : tensors) largest = std::max(largest, bytes_of(tensor));
   std::vector<std::byte> own;
@@ -170,47 +121,33 @@ void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWr
   }
   for (const TensorToWrite& tensor : tensors) {
     tensor.fill({work.data(), tensor.shape, tensor.dtype, DeviceKind::cpu});
-    file.write(work.data(), bytes_of(tensor));
+    const std::span all = work.first(static_cast<std::size_t>(bytes_of(tensor)));
+    file.write({reinterpret_cast<const char*>(all.data()), all.size()});
   }
-  file.finish();
+  file.publish();
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require(file >= 0, ExitCode::missing_input,
-          "cannot read " + path.string() + ": " + std::strerror(errno));
-  struct stat status {};
-  const bool known = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
-  size_ = known ? static_cast<std::int64_t>(status.st_size) : 0;
-  void* mapped =
-      size_ > 0 ? ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_PRIVATE, file, 0)
-                : MAP_FAILED;
-  ::close(file);
-  require(mapped != MAP_FAILED, ExitCode::bad_data,
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : path_(path), mapping_(File::open_to_read(path)) {
+  require(!mapping_.bytes().empty(), ExitCode::bad_data,
           path.string() + " is empty or not a regular file");
-  data_ = static_cast<std::byte*>(mapped);
-  try {
-    read_header();
-  } catch (...) {
-    ::munmap(data_, static_cast<std::size_t>(size_));
-    throw;
-  }
+  read_header();
 }
-
-SafetensorsFile::~SafetensorsFile() { ::munmap(data_, static_cast<std::size_t>(size_)); }
 
 void SafetensorsFile::read_header() {
   const std::string file = path_.string();
+  const std::byte* data = mapping_.bytes().data();
+  const std::int64_t size = std::ssize(mapping_.bytes());
   std::uint64_t length = 0;
-  require(size_ >= 8, ExitCode::bad_data,
-          file + " has " + std::to_string(size_) + " bytes, too few for a header");
-  std::memcpy(&length, data_, sizeof length);
+  require(size >= 8, ExitCode::bad_data,
+          file + " has " + std::to_string(size) + " bytes, too few for a header");
+  std::memcpy(&length, data, sizeof length);
   require(length <= static_cast<std::uint64_t>(most_header_bytes) &&
-              static_cast<std::int64_t>(length) <= size_ - 8,
+              static_cast<std::int64_t>(length) <= size - 8,
           ExitCode::bad_data,
           file + ": the header is said to have " + std::to_string(length) +
-              " bytes, the file has " + std::to_string(size_));
-  const auto* text = reinterpret_cast<const char*>(data_ + 8);
+              " bytes, the file has " + std::to_string(size));
+  const auto* text = reinterpret_cast<const char*>(data + 8);
   const Json header = parse_header(text, text + length, file);
   const std::int64_t start = 8 + static_cast<std::int64_t>(length);
   std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
@@ -228,12 +165,12 @@ void SafetensorsFile::read_header() {
     tensor.shape = parse_shape(entry["shape"], where);
     const auto begin = entry["data_offsets"][0].get<std::uint64_t>();
     const auto end = entry["data_offsets"][1].get<std::uint64_t>();
-    require(begin <= end && end <= static_cast<std::uint64_t>(size_ - start) &&
+    require(begin <= end && end <= static_cast<std::uint64_t>(size - start) &&
                 static_cast<std::int64_t>(end - begin) == tensor.bytes(),
             ExitCode::bad_data,
             where + ": offsets " + std::to_string(begin) + " to " + std::to_string(end) +
                 " do not fit its shape " + tensor.shape.to_string() + " or the file");
-    tensor.data = data_ + start + static_cast<std::int64_t>(begin);
+    tensor.data = const_cast<std::byte*>(data) + start + static_cast<std::int64_t>(begin);
     pieces.emplace_back(begin, end);
     tensors_[name] = tensor;
   }
@@ -244,9 +181,9 @@ void SafetensorsFile::read_header() {
             file + ": hole or overlap at byte " + std::to_string(reached) + " of the data");
     reached = end;
   }
-  require(start + reached == size_, ExitCode::bad_data,
+  require(start + reached == size, ExitCode::bad_data,
           file + ": the tensors end at byte " + std::to_string(start + reached) + ", the file at " +
-              std::to_string(size_));
+              std::to_string(size));
 }
 
 Tensor SafetensorsFile::at(const std::string& name) const {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/file.h"
 #include "device/tensor.h"
 
 namespace trainctl {
@@ -36,9 +37,6 @@ class SafetensorsFile {
   /// overlap, nothing after the last tensor. Throws Error{missing_input} or Error{bad_data} with
   /// the path and what is wrong.
   explicit SafetensorsFile(const std::filesystem::path& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   /// Throws Error{bad_data} when there is no such tensor.
@@ -49,8 +47,7 @@ class SafetensorsFile {
   void read_header();
 
   std::filesystem::path path_;
-  std::byte* data_ = nullptr;
-  std::int64_t size_ = 0;
+  Mapping mapping_;
   std::unordered_map<std::string, Tensor> tensors_;
 };
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/units.h"
-#include "engine/run_dir.h"
+#include "base/whole_file.h"
 #include "formats/json_text.h"
 
 namespace trainctl {

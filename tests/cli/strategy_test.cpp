@@ -120,7 +120,7 @@ TEST_CASE("files that cannot be read are named with the reason") {
   const std::string huge = dir.write("huge.json", "");
   fs::resize_file(huge, 100 << 20);
   const std::pair<std::string, std::string> rows[] = {
-      {dir / "absent.json", "cannot be read: No such file or directory"},
+      {dir / "absent.json", "there is no such file"},
       {dir.path().string(), "is no regular file"},
       {dir.write("empty.json", ""), "is empty"},
       {dir.write("text.ckpt", "hello"), "is no protobuf strategy file"},

@@ -14,7 +14,9 @@ class File {
   /// An existing file that is no folder. Throws Error{missing_input}.
   static File open_to_read(const std::filesystem::path& path);
   /// A new file, open for reading and writing; it must not exist yet. Throws Error{io}.
-  static File create(const std::filesystem::path& path);
+  static File create(const std::filesystem::path& path, unsigned permissions = 0644);
+  /// Open for writing at its end, made if it is not there. Throws Error{io}.
+  static File open_to_append(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "config/config.h"
 #include "config/diagnostics.h"
-#include "engine/run.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -22,11 +20,8 @@ void check_layout_file(const Config& config, const Plan& plan, const SourceMap& 
 /// Error{usage} if there is no such rank.
 void write_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
-/// What train does before the ranks meet: the first rank writes save_file, each rank its group
-/// file. Returns the exit code if the run cannot start, with the reasons printed.
-std::optional<int> prepare_layout_files(const TrainRequest& request);
-
-/// "groups.pb" -> "groups-rank3.pb"; without a suffix at the end.
-std::string name_for_rank(const std::string& file, std::int64_t rank);
+/// What a run's rank writes: the first rank save_file, every rank its group file under a name of
+/// its own, "groups.pb" -> "groups-rank3.pb".
+void write_own_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-#include "data/file.h"
+#include "base/file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -40,9 +40,15 @@ File File::open_to_read(const std::filesystem::path& path) {
   return file;
 }
 
-File File::create(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+File File::create(const std::filesystem::path& path, unsigned permissions) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, permissions);
   if (descriptor < 0) fail(ExitCode::io, "cannot create", path);
+  return File(path, descriptor);
+}
+
+File File::open_to_append(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
   return File(path, descriptor);
 }
 
