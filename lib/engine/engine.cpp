@@ -10,9 +10,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
-#include "ops/square_sum.h"
 #include "plan/learning_rate.h"
-#include "plan/shard.h"
 
 namespace trainctl {
 
@@ -76,60 +74,6 @@ std::vector<Slice> owned_slices(const Plan& plan, std::int64_t rank) {
   return slices;
 }
 
-/// Whether no rank has all of its summed gradients, on any stage: all ranks must agree.
-bool scatters_gradients(const Plan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-    return std::any_of(stage.shards.begin(), stage.shards.end(),
-                       [](const OptimizerShard& shard) { return shard.kind == ShardKind::rows; });
-  });
-}
-
-/// What `rank` adds to the norm where gradients are scattered: of all ranks with the same elements
-/// of a gradient one counts them.
-std::vector<Tensor> counted_slices(const Plan& plan, const ParamStore& store, std::int64_t rank) {
-  const StagePlan& stage = plan.stage_of(rank);
-  std::vector<Tensor> slices;
-  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
-    const ParamSpec& row = stage.parameters[i];
-    const OptimizerShard& shard = stage.shards[i];
-    const bool first = replica_place(row, plan.mesh, rank).outer == 0;
-    if (!counts_over_tensor_ranks(row, plan.mesh, rank)) continue;
-    if (shard.kind != ShardKind::rows && !first) continue;
-    const Slice part = summed_slice(row, shard, plan.mesh, rank);
-    const Tensor gradient = store.gradient(static_cast<int>(i));
-    slices.push_back(gradient.view({gradient.numel()}).slice(part.begin, part.end));
-  }
-  return slices;
-}
-
-/// The stretches of the gradient buffer that `rank` adds to the norm: of all ranks with the same
-/// shard of a parameter one counts it. Replicas do so each for themselves, unless each has a part.
-std::vector<Tensor> counted_gradients(const Plan& plan, const ParamStore& store,
-                                      std::int64_t rank) {
-  if (scatters_gradients(plan)) return counted_slices(plan, store, rank);
-  const StagePlan& stage = plan.stage_of(rank);
-  std::vector<int> order(stage.parameters.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int a, int b) {
-    return stage.flat.offset[static_cast<std::size_t>(a)] <
-           stage.flat.offset[static_cast<std::size_t>(b)];
-  });
-  std::vector<Tensor> stretches;
-  std::int64_t begin = 0;
-  bool counting = false;
-  for (std::size_t i = 0; i <= order.size(); ++i) {
-    const bool end = i == order.size();
-    const auto index = end ? 0 : static_cast<std::size_t>(order[i]);
-    const bool counts = !end && counts_over_tensor_ranks(stage.parameters[index], plan.mesh, rank);
-    if (counts == counting) continue;
-    const std::int64_t at = end ? stage.flat.length : stage.flat.offset[index];
-    if (counting) stretches.push_back(store.gradients().slice(begin, at));
-    begin = at;
-    counting = counts;
-  }
-  return stretches;
-}
-
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
@@ -153,7 +97,7 @@ Engine::Engine(const EngineInput& input, World& world)
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world),
       pipeline_(plan_, buffers_, world, compute_, input_.deadline_seconds),
-      counted_(counted_gradients(plan_, store_, world.rank())) {
+      grad_norm_(plan_, store_, *model_, *everyone_) {
   state_->seed = input_.train.seed;
   stage_ = make_decoder_stage(
       {.model = plan_.model,
@@ -168,8 +112,6 @@ Engine::Engine(const EngineInput& input, World& world)
                              const std::string& name) { return buffers_.at(slot, name); }});
   for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
   shared_.resize(static_cast<std::size_t>(world.size()));
-  norm_ = scatters_gradients(plan_) ? everyone_.get() : model_.get();
-  squares_.resize(static_cast<std::size_t>(norm_->size()));
   owns_batch_ = model_->rank() == 0;
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
@@ -272,14 +214,8 @@ void Engine::optimizer_step() {
                         std::chrono::duration<double>(start - started_).count());
   }
   if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
-  state_->square_sum = 0;
-  for (const Tensor& x : counted_) square_sum(ops_, {.x = x, .result = &state_->square_sum});
-  gather_values(*norm_, {&state_->square_sum, 1}, squares_, compute_);
-  grad_norm_ = std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
-  const double limit = input_.optimizer.clip_grad_norm;
-  const double coefficient = limit > 0 ? limit / (grad_norm_ + 1e-6) : 1.0;
-  state_->clip_coefficient = coefficient < 1.0 ? static_cast<float>(coefficient) : 1.0F;
-  skipped_ = !std::isfinite(grad_norm_);  // the same on every rank: gradients are summed by now
+  norm_ = grad_norm_.run(ops_, *state_, input_.optimizer.clip_grad_norm);
+  skipped_ = !std::isfinite(norm_);  // the same on every rank: gradients are summed by now
   if (!skipped_) {
     optimizer_.step(ops_);
     param_sync_.run(ops_);
@@ -302,7 +238,7 @@ StepReport Engine::finish_step(double seconds) {
   return {.step = completed_,
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
-          .grad_norm = grad_norm_,
+          .grad_norm = norm_,
           .lr = learning_rate(input_.lr_schedule, input_.train.steps, completed_ - 1),
           .tokens = completed_ * plan_.tokens_per_step(),
           .tokens_per_second = tokens / seconds,

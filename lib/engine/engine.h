@@ -15,6 +15,7 @@
 #include "data/batch.h"
 #include "engine/buffers.h"
 #include "engine/executor.h"
+#include "engine/grad_norm.h"
 #include "engine/hooks.h"
 #include "engine/optimizer.h"
 #include "engine/param_store.h"
@@ -99,18 +100,16 @@ class Engine {
   GradSync grad_sync_;
   ParamSync param_sync_;
   Pipeline pipeline_;
+  GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
-  std::vector<Pass> passes_;     // by slot
-  std::vector<Pair> shared_;     // by rank
-  std::vector<Tensor> counted_;  // gradients that this rank adds to the norm
-  Group* norm_ = nullptr;        // that sums the norm: model_, or everyone_ where each has a slice
-  std::vector<double> squares_;  // by rank of norm_
-  bool owns_batch_ = false;      // of the ranks with the same data, the one that counts it
+  std::vector<Pass> passes_;  // by slot
+  std::vector<Pair> shared_;  // by rank
+  bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
   double weight_sum_ = 0;  // of the running step, all ranks
-  double grad_norm_ = 0;
+  double norm_ = 0;  // of its gradients
   std::chrono::steady_clock::time_point started_;  // of the running step
   bool skipped_ = false;
 };
