@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "config/standing.h"
-#include "engine/layouts.h"
+#include "engine/layout_selection.h"
 #include "engine/runnable.h"
 #include "engine/verify.h"
 #include "formats/print_text.h"
@@ -68,12 +68,7 @@ Candidate candidate_of(const std::string& layout, const Config& config, std::int
 }
 
 std::string name_of_plan(const Plan& plan) {
-  LayoutChoice choice;
-  choice.tp = plan.mesh.tp;
-  choice.pp = plan.mesh.pp;
-  choice.dp = plan.mesh.dp;
-  choice.sequence_parallel = plan.sequence_parallel;
-  return choice.name();
+  return name_of(LayoutSizes{plan.mesh.tp, plan.mesh.pp, plan.mesh.dp, plan.sequence_parallel});
 }
 
 Json json_of(const Departure& departure) {

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "base/error.h"
 #include "catch.h"
 #include "config/read.h"
-#include "engine/layouts.h"
+#include "engine/layout_selection.h"
 #include "sample_run.h"
 
 using namespace trainctl;
@@ -262,38 +261,4 @@ TEST_CASE("a layout that ends early says why") {
   CHECK_FALSE(verdict.equal);
   CHECK_FALSE(verdict.first.has_value());
   CHECK(verdict.failure == "on purpose");
-}
-
-TEST_CASE("names of layouts are read back") {
-  for (const char* name : {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
-                           "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
-    CHECK(parse_layouts(name, 0).front().name() == name);
-  }
-  CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
-  CHECK(parse_layouts("tp2,pp2", 0).size() == 2);
-}
-
-TEST_CASE("layouts that mean nothing are refused") {
-  const std::pair<const char*, const char*> rows[] = {
-      {"tp2+", "unknown word ''"},     {"gpip", "did you mean 'gpipe'?"},
-      {"tp0", "unknown word 'tp0'"},   {"tp2+tp4", "tp is said twice"},
-      {"cp2", "not built yet: cp2"},   {"tp3", "3 ranks (tp3), but --world-size is 8"},
-      {"tp2+dp2", "--world-size is 8"}};
-  for (const auto& [text, message] : rows) {
-    INFO(text);
-    CHECK_THROWS_WITH(parse_layouts(text, 8), Catch::Contains(message));
-  }
-}
-
-TEST_CASE("all layouts cover every pair, exhaustive every combination") {
-  const ReadResult result = read(gpt);
-  const auto pairs = select_layouts(result.config, {}, 8, false);
-  const auto every = select_layouts(result.config, {}, 8, true);
-  CHECK(pairs.layouts.size() < every.layouts.size());
-  std::set<std::string> names;
-  for (const LayoutChoice& choice : every.layouts) names.insert(choice.name());
-  CHECK(names.size() == every.layouts.size());
-  CHECK(names.contains("tp2sp+pp2+dp2+vocab_dp+gpipe+m4"));
-  for (const LayoutChoice& choice : pairs.layouts) CHECK(names.contains(choice.name()));
-  CHECK(every.skipped.contains("stage-layers"));  // 4 layers over 8 stages
 }

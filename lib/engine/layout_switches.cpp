@@ -1,0 +1,89 @@
+#include "engine/layout_switches.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace trainctl {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool apply_vocabulary(std::string_view word, Config& config) {
+  if (word != "vocab_tp" && word != "vocab_dp") return false;
+  config.parallel.vocab_emb_dp = word == "vocab_dp";
+  return true;
+}
+
+Words vocabulary_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.tp > 1 ? Words{"vocab_tp", "vocab_dp"} : Words{""};
+}
+
+bool apply_scheduler(std::string_view word, Config& config) {
+  if (word != "1f1b" && word != "gpipe") return false;
+  config.parallel.pipeline.scheduler =
+      word == "gpipe" ? PipelineScheduler::gpipe : PipelineScheduler::one_f_one_b;
+  return true;
+}
+
+Words scheduler_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"1f1b", "gpipe"} : Words{""};
+}
+
+bool apply_microbatches(std::string_view word, Config& config) {
+  if (!word.starts_with('m')) return false;
+  const auto count = number_behind(word, 1);
+  if (!count) return false;
+  config.train.micro_batch_size.reset();
+  config.train.micro_batch_num = count;
+  return true;
+}
+
+/// A pipeline wants as many micro-batches as it has stages, at least.
+Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
+  const std::int64_t local = std::max<std::int64_t>(1, config.train.global_batch_size / sizes.dp);
+  std::set<std::int64_t> counts;
+  for (const std::int64_t count : {sizes.pp, 2 * sizes.pp, local}) {
+    if (local % count == 0 && (count >= sizes.pp || count == local)) counts.insert(count);
+  }
+  Words words;
+  for (const std::int64_t count : counts) words.push_back("m" + std::to_string(count));
+  return words;
+}
+
+/// Small parameters are cut too.
+bool apply_parallel_optimizer(std::string_view word, Config& config) {
+  if (word != "zero1") return false;
+  ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
+  optimizer.enable = true;
+  optimizer.threshold = 0;
+  optimizer.gradient_accumulation_shard = false;
+  return true;
+}
+
+Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.dp > 1 ? Words{"", "zero1"} : Words{""};
+}
+
+constexpr LayoutSwitch switches[] = {
+    {"vocabulary", "vocab_dp, vocab_tp", apply_vocabulary, vocabulary_words},
+    {"scheduler", "1f1b, gpipe", apply_scheduler, scheduler_words},
+    {"m", "mN", apply_microbatches, microbatch_words},
+    {"zero1", "zero1", apply_parallel_optimizer, parallel_optimizer_words},
+};
+
+}  // namespace
+
+std::span<const LayoutSwitch> layout_switches() { return switches; }
+
+std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip) {
+  std::int64_t value = 0;
+  const char* end = word.data() + word.size();
+  const auto [stop, status] = std::from_chars(word.data() + skip, end, value);
+  if (status != std::errc() || stop != end || value < 1 || value > most_layout_ranks) return {};
+  if (word[skip] == '0') return {};
+  return value;
+}
+
+}  // namespace trainctl

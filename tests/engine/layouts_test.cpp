@@ -1,0 +1,151 @@
+// Layouts by name, which of them there are, and the cover of their settings by pairs.
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "catch.h"
+#include "config/read.h"
+#include "engine/layout_cover.h"
+#include "engine/layout_selection.h"
+#include "sample_run.h"
+
+using namespace trainctl;
+
+namespace {
+
+using Options = std::vector<std::string>;
+using Pairs = std::set<std::pair<std::string, std::string>>;
+
+const Options gpt{"model.num_layers=4", "model.num_attention_heads=8"};
+
+Config read(const Options& options) {
+  return read_config_text(sample_yaml(), "sample.yaml", options).config;
+}
+
+/// Sizes are a setting too.
+std::vector<std::string> settings(const LayoutChoice& choice) {
+  std::vector<std::string> all = choice.words;
+  all.push_back(name_of(choice.sizes));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::to_string(i) + ":" + all[i];
+  return all;
+}
+
+Pairs pairs_in(const std::vector<std::vector<std::string>>& rows) {
+  Pairs pairs;
+  for (const auto& row : rows) {
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      for (std::size_t b = a + 1; b < row.size(); ++b) pairs.insert({row[a], row[b]});
+    }
+  }
+  return pairs;
+}
+
+Pairs pairs_of(const std::vector<LayoutChoice>& layouts) {
+  std::vector<std::vector<std::string>> rows;
+  for (const LayoutChoice& choice : layouts) rows.push_back(settings(choice));
+  return pairs_in(rows);
+}
+
+std::set<std::string> names_of(const std::vector<LayoutChoice>& layouts) {
+  std::set<std::string> names;
+  for (const LayoutChoice& choice : layouts) names.insert(choice.name());
+  return names;
+}
+
+std::vector<std::vector<std::string>> rows_of(const std::vector<Combination>& chosen) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Combination& one : chosen) {
+    std::vector<std::string> row{"family " + std::to_string(one.family)};
+    for (std::size_t i = 0; i < one.words.size(); ++i) {
+      row.push_back(std::to_string(i) + ":" + one.words[i]);
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("names of layouts are read back") {
+  for (const char* name : {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
+                           "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
+    CHECK(parse_layouts(name, 0).front().name() == name);
+  }
+  CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
+  CHECK(parse_layouts("tp2,pp2", 0).size() == 2);
+}
+
+TEST_CASE("layouts that mean nothing are refused") {
+  const std::pair<const char*, const char*> rows[] = {
+      {"tp2+", "unknown word ''"},
+      {"gpip", "did you mean 'gpipe'?"},
+      {"tp0", "unknown word 'tp0'"},
+      {"tp02", "unknown word 'tp02', did you mean 'tp2'?"},
+      {"m0", "unknown word 'm0'"},
+      {"tp2+tp4", "tp is said twice"},
+      {"vocab_tp+tp2+vocab_dp", "vocabulary is said twice"},
+      {"cp2", "not built yet: cp2"},
+      {"tp3", "3 ranks (tp3), but --world-size is 8"},
+      {"tp2+dp2", "--world-size is 8"},
+      {"x", "layout 'x': unknown word 'x'; words are tpN, tpNsp, ppN, dpN, vocab_dp, vocab_tp"}};
+  for (const auto& [text, message] : rows) {
+    INFO(text);
+    CHECK_THROWS_WITH(parse_layouts(text, 8), Catch::Contains(message));
+  }
+}
+
+TEST_CASE("every word that is tried is read, and changes the configuration") {
+  const Config config = read(gpt);
+  for (const LayoutSwitch& row : layout_switches()) {
+    for (const std::string& word : row.words(config, {2, 2, 2, false})) {
+      if (word.empty()) continue;
+      INFO(word);
+      Config changed = config;
+      REQUIRE(row.apply(word, changed));
+      CHECK(parse_layouts("tp2+pp2+dp2+" + word, 0).front().name() == "tp2+pp2+dp2+" + word);
+      Config again = config;
+      again.parallel.pipeline.scheduler = PipelineScheduler::zb_h1;
+      Config other = again;
+      row.apply(word, other);
+      CHECK_FALSE(other == again);
+    }
+  }
+}
+
+TEST_CASE("all layouts cover every pair, exhaustive every combination") {
+  const Config config = read(gpt);
+  for (const std::int64_t ranks : {2, 4, 8}) {
+    const auto pairs = select_layouts(config, {}, ranks, false);
+    const auto every = select_layouts(config, {}, ranks, true);
+    CHECK(pairs.layouts.size() < every.layouts.size());
+    const std::set<std::string> names = names_of(every.layouts);
+    CHECK(names.size() == every.layouts.size());
+    const std::set<std::string> chosen = names_of(pairs.layouts);
+    CHECK(std::includes(names.begin(), names.end(), chosen.begin(), chosen.end()));
+    CHECK(pairs_of(pairs.layouts) == pairs_of(every.layouts));
+  }
+  const auto every = select_layouts(config, {}, 8, true);
+  CHECK(names_of(every.layouts).contains("tp2sp+pp2+dp2+vocab_dp+gpipe+m4"));
+  CHECK(every.skipped.at("stage-layers") == std::vector<std::string>{"pp8"});  // of 4 layers
+}
+
+TEST_CASE("pairs are covered by few combinations, whatever the rules forbid") {
+  const std::vector<std::string> two{"a", "b"};
+  const std::vector<std::string> three{"x", "y", "z"};
+  const ChoiceSet wide{"wide", {two, three, two, three, two, three, two, two}};
+  const ChoiceSet narrow{"narrow", {{""}, three, two, {"w"}, two, {""}, two, two}};
+  const std::vector<ChoiceSet> families{wide, narrow};
+  const auto legal = [](const Combination& one) {
+    const auto& words = one.words;
+    return !(words[0] == "a" && words[1] == "x") && !(words[3] == "w" && words[1] == "y") &&
+           (words[2] != "b" || words[5] != "z" || words[6] == "a");
+  };
+  std::vector<Combination> all = all_combinations(families);
+  REQUIRE(all.size() == 864 + 48);
+  std::erase_if(all, [&](const Combination& one) { return !legal(one); });
+  const auto few = cover_pairs(families, legal);
+  CHECK(pairs_in(rows_of(few)) == pairs_in(rows_of(all)));
+  CHECK(few.size() < 30);
+  CHECK(std::all_of(few.begin(), few.end(), legal));
+  CHECK(cover_pairs(families, [](const Combination&) { return false; }).empty());
+}
