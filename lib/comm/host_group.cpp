@@ -11,12 +11,20 @@ namespace trainctl {
 /// The operations of a group have one order; two at once, from two streams, have none.
 class HostGroup::InUse {
  public:
-  explicit InUse(HostGroup& group) : group_(group) {
-    if (!group.in_use_.exchange(true)) return;
-    throw Error(ExitCode::internal,
-                "group '" + group.name_ + "' is used by two streams at the same time");
+  InUse(HostGroup& group, const CollectiveCall& call) : group_(group) {
+    if (group.in_use_.exchange(true)) {
+      throw Error(ExitCode::internal,
+                  "group '" + group.name_ + "' is used by two streams at the same time");
+    }
+    const std::uint64_t number = group.call_.number + 1;
+    group.call_ = call;
+    group.call_.number = number;
+    group.note_.begin(name_of(call.operation), number);
   }
-  ~InUse() { group_.in_use_ = false; }
+  ~InUse() {
+    group_.note_.end();
+    group_.in_use_ = false;
+  }
   InUse(const InUse&) = delete;
   InUse& operator=(const InUse&) = delete;
 
@@ -24,11 +32,15 @@ class HostGroup::InUse {
   HostGroup& group_;
 };
 
-HostGroup::HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline)
+HostGroup::HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline,
+                     Activity& activity)
     : name_(std::move(name)),
       ranks_(std::move(ranks)),
       rank_(rank),
       deadline_(deadline),
+      activity_(activity),
+      note_(activity, name_, ranks_),
+      message_note_(activity, name_, ranks_),
       posted_(*this, deadline) {}
 
 std::string HostGroup::late_text(const char* operation, double waited,
@@ -39,6 +51,13 @@ std::string HostGroup::late_text(const char* operation, double waited,
   for (const int rank : missing) who += (who.empty() ? "" : ", ") + describe(rank);
   return std::string(operation) + " '" + name_ + "' waited " + seconds + " s for " + who +
          remarks();
+}
+
+void HostGroup::calls_differ(int other, const CollectiveCall& others) const {
+  throw Error(ExitCode::peer, "the ranks of group '" + name_ + "' differ: " + describe(other) +
+                                  " calls " + to_string(others) + ", rank " +
+                                  std::to_string(ranks_[static_cast<std::size_t>(rank_)]) +
+                                  " calls " + to_string(call_));
 }
 
 void HostGroup::refuse(const char* operation, const std::string& rule) const {
@@ -82,7 +101,8 @@ void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
   require_sum("all_reduce", data);
   require_host("all_reduce", data);
   stream.enqueue(Task([this, data] {
-    const InUse in_use(*this);
+    const InUse in_use(*this, {Collective::all_reduce, data.dtype, -1, data.bytes()});
+    compare_calls(call_);
     do_all_reduce(data);
   }));
 }
@@ -91,7 +111,8 @@ void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& 
   require_sum("reduce_scatter", data);
   require_whole("reduce_scatter", data, shard);
   stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this);
+    const InUse in_use(*this, {Collective::reduce_scatter, data.dtype, -1, data.bytes()});
+    compare_calls(call_);
     do_reduce_scatter(data, shard);
   }));
 }
@@ -99,7 +120,8 @@ void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& 
 void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
   require_whole("all_gather", data, shard);
   stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this);
+    const InUse in_use(*this, {Collective::all_gather, data.dtype, -1, data.bytes()});
+    compare_calls(call_);
     do_all_gather(shard, data);
   }));
 }
@@ -110,7 +132,8 @@ void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
     refuse("broadcast", "there is no rank " + std::to_string(root));
   }
   stream.enqueue(Task([this, data, root] {
-    const InUse in_use(*this);
+    const InUse in_use(*this, {Collective::broadcast, data.dtype, root, data.bytes()});
+    compare_calls(call_);
     do_broadcast(data, root);
   }));
 }
@@ -123,7 +146,8 @@ void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> sen
   if (send.dtype != receive.dtype) refuse("all_to_all", "the dtypes differ");
   Counts* counts = borrow_counts(send_counts, receive_counts);
   stream.enqueue(Task([this, send, receive, counts] {
-    const InUse in_use(*this);
+    const InUse in_use(*this, {Collective::all_to_all, send.dtype});
+    compare_calls(call_);
     do_all_to_all(send, receive, *counts);
     give_back(counts);
   }));
@@ -174,7 +198,8 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
 
 void HostGroup::barrier(Stream& stream) {
   stream.enqueue(Task([this] {
-    const InUse in_use(*this);
+    const InUse in_use(*this, {Collective::barrier});
+    compare_calls(call_);
     do_barrier();
   }));
 }

@@ -1,11 +1,14 @@
-// What all groups of host memory share: the checks of the arguments, queueing, and the text of a
-// wait that took too long. A wire (threads, MPI) writes the blocking operations below.
+// What all groups of host memory share: the checks of the arguments, queueing, the note of what is
+// under way, and the text of a wait that took too long. A wire (threads, MPI) writes the blocking
+// operations below.
 #pragma once
 
 #include <atomic>
 #include <deque>
 #include <mutex>
 
+#include "comm/activity.h"
+#include "comm/collective_call.h"
 #include "comm/group.h"
 #include "comm/posted.h"
 
@@ -14,7 +17,8 @@ namespace trainctl {
 class HostGroup : public Group {
  public:
   /// `ranks` are the members' world ranks, `rank` is this member's place among them.
-  HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline);
+  HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline,
+            Activity& activity);
 
   int rank() const final { return rank_; }
   int size() const final { return static_cast<int>(ranks_.size()); }
@@ -35,6 +39,10 @@ class HostGroup : public Group {
   virtual void check_world() const {}
   /// "all_reduce 'dp' waited 30.0 s for rank 3 (host x)". `missing` are ranks of the group.
   std::string late_text(const char* operation, double waited, std::span<const int> missing) const;
+  /// To be called by a wait that has passed its deadline, before it throws.
+  void tell_hang() const { activity_.tell_hang(); }
+  /// Of the one message that somebody waits for.
+  WaitNote& message_note() { return message_note_; }
 
  protected:
   struct Counts {
@@ -48,6 +56,10 @@ class HostGroup : public Group {
     bool sends;
     std::uint64_t ticket;
   };
+
+  /// Before each collective; throws Error{peer} naming both calls where this finds that another
+  /// rank makes another one.
+  virtual void compare_calls(const CollectiveCall&) {}
 
   // Each runs where the stream runs it and returns when this rank's part is complete.
   virtual void do_all_reduce(const Tensor& data) = 0;
@@ -67,6 +79,10 @@ class HostGroup : public Group {
   Posted& posted() { return posted_; }
   const std::vector<int>& ranks() const { return ranks_; }
   double deadline() const { return deadline_; }
+  WaitNote& note() { return note_; }
+  /// The collective under way.
+  const CollectiveCall& call() const { return call_; }
+  [[noreturn]] void calls_differ(int other, const CollectiveCall& others) const;
 
  private:
   class InUse;
@@ -84,7 +100,11 @@ class HostGroup : public Group {
   const std::vector<int> ranks_;
   const int rank_;
   const double deadline_;
+  Activity& activity_;
   std::atomic<bool> in_use_{false};
+  CollectiveCall call_;
+  WaitNote note_;
+  WaitNote message_note_;
   std::mutex counts_mutex_;
   std::deque<Counts> counts_;  // grows to as many all_to_all as were ever queued at once
   std::vector<Counts*> free_counts_;

@@ -14,7 +14,7 @@ namespace trainctl {
 namespace {
 
 // Tags of the group's communicator. Messages between two ranks keep their order per tag.
-enum Tag : int { exchange_tag, distribution_tag, plain_tag, first_posted_tag };
+enum Tag : int { exchange_tag, distribution_tag, plain_tag, call_tag, first_posted_tag };
 
 constexpr std::int64_t at_once_bytes = 16 << 10;  // a sum so small that one exchange is quickest
 constexpr std::int64_t part_unit = 16;  // shards of an all_reduce start at whole cache lines
@@ -29,14 +29,14 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 MpiGroup::MpiGroup(std::string name, std::vector<int> ranks, int rank, MpiShared& shared,
                    MPI_Comm comm)
-    : HostGroup(std::move(name), std::move(ranks), rank, shared.deadline),
+    : HostGroup(std::move(name), std::move(ranks), rank, shared.deadline, shared.activity),
       shared_(shared),
       comm_(comm),
       piece_bytes_(staging_piece_bytes(size())),
       staging_bytes_(staging_bytes(size())),
       staging_(static_cast<std::byte*>(device_allocate(DeviceKind::cpu, staging_bytes_))),
-      exchanges_{MpiRequests(shared, comm), MpiRequests(shared, comm)},
-      distributions_{MpiRequests(shared, comm), MpiRequests(shared, comm)},
+      exchanges_{MpiRequests(shared, comm, note()), MpiRequests(shared, comm, note())},
+      distributions_{MpiRequests(shared, comm, note()), MpiRequests(shared, comm, note())},
       sources_(static_cast<std::size_t>(size())) {}
 
 MpiGroup::~MpiGroup() {
@@ -54,6 +54,28 @@ std::string MpiGroup::describe(int rank) const {
 void MpiGroup::finish(MpiRequests& requests, const char* operation) {
   if (requests.wait()) return;
   throw Error(ExitCode::peer, late_text(operation, requests.waited(), requests.missing()));
+}
+
+/// Everybody tells everybody, so that a rank that does not come is missed by all and is the only
+/// one missed.
+void MpiGroup::compare_calls(const CollectiveCall& mine) {
+  if (!shared_.check_collectives) return;
+  calls_.resize(static_cast<std::size_t>(size()), mine);
+  MpiRequests& requests = exchanges_[0];
+  for (int peer = 0; peer < size(); ++peer) {
+    CollectiveCall& theirs = calls_[static_cast<std::size_t>(peer)];
+    if (peer != rank()) requests.receive(&theirs, sizeof theirs, peer, call_tag);
+  }
+  for (int step = 1; step < size(); ++step) {
+    requests.send(&mine, sizeof mine, (rank() + step) % size(), call_tag);
+  }
+  finish(requests, name_of(mine.operation));
+  for (int peer = 0; peer < size(); ++peer) {
+    const CollectiveCall& theirs = calls_[static_cast<std::size_t>(peer)];
+    if (peer == rank() || theirs == mine) continue;
+    shared_.broken = true;
+    calls_differ(peer, theirs);
+  }
 }
 
 std::int64_t MpiGroup::Cut::begin(int rank, std::int64_t piece) const {

@@ -29,6 +29,7 @@ class MpiGroup : public HostGroup {
     std::int64_t pieces() const { return (per_rank + per_piece - 1) / per_piece; }
   };
 
+  void compare_calls(const CollectiveCall& mine) override;
   void do_all_reduce(const Tensor& data) override;
   void do_reduce_scatter(const Tensor& data, const Tensor& shard) override;
   void do_all_gather(const Tensor& shard, const Tensor& data) override;
@@ -56,6 +57,7 @@ class MpiGroup : public HostGroup {
   std::array<MpiRequests, 2> exchanges_;
   std::array<MpiRequests, 2> distributions_;
   std::vector<const void*> sources_;
+  std::vector<CollectiveCall> calls_;  // by rank, where they are compared
 };
 
 }  // namespace trainctl

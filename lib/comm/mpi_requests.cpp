@@ -12,6 +12,8 @@ namespace trainctl {
 
 namespace {
 
+constexpr double telling_seconds = 0.1;  // between two looks at who is missing
+
 /// Spins a little, then lets others run, then sleeps: ranks may outnumber the cores.
 class Backoff {
  public:
@@ -87,6 +89,7 @@ bool MpiRequests::wait() {
   Patience patience(shared_.deadline);
   Backoff backoff(shared_.crowded);
   std::size_t left = requests_.size();
+  double told = 0;
   while (left > 0) {
     const std::size_t completed = poll();
     left -= completed;
@@ -94,14 +97,23 @@ bool MpiRequests::wait() {
       backoff.restart();
     } else if (patience.over()) {
       waited_ = patience.waited();
+      find_missing();
+      note_.waits_for(missing_);
+      shared_.activity.tell_hang();
       give_up();
       return false;
     } else {
+      if (patience.waited() > told + telling_seconds) {
+        told = patience.waited();
+        find_missing();
+        note_.waits_for(missing_);
+      }
       backoff.pause();
     }
   }
   requests_.clear();
   halves_.clear();
+  note_.goes_on();
   return true;
 }
 
@@ -125,9 +137,9 @@ std::size_t MpiRequests::poll() {
   return static_cast<std::size_t>(count);
 }
 
-/// Names the peers that sent nothing; only if all have sent, those that took nothing.
-void MpiRequests::give_up() {
-  shared_.broken = true;
+/// The peers that sent nothing; only if all have sent, those that took nothing.
+void MpiRequests::find_missing() {
+  missing_.clear();
   for (const bool receives : {true, false}) {
     if (!missing_.empty()) break;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -138,6 +150,10 @@ void MpiRequests::give_up() {
     }
   }
   std::ranges::sort(missing_);
+}
+
+void MpiRequests::give_up() {
+  shared_.broken = true;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
     if (halves_[i].expected >= 0) MPI_Cancel(&requests_[i]);

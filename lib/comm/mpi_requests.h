@@ -16,7 +16,9 @@ inline constexpr std::int64_t longest_mpi_message = std::int64_t{1} << 30;
 
 class MpiRequests {
  public:
-  MpiRequests(MpiShared& shared, MPI_Comm comm) : shared_(shared), comm_(comm) {}
+  /// While it waits, `note` is told who is missing.
+  MpiRequests(MpiShared& shared, MPI_Comm comm, WaitNote& note)
+      : shared_(shared), comm_(comm), note_(note) {}
 
   /// Empty messages are not sent: both sides know the length.
   void send(const void* data, std::int64_t bytes, int to, int tag);
@@ -41,10 +43,12 @@ class MpiRequests {
   void post_send(const void* data, std::int64_t bytes, int to, int tag);
   void post_receive(void* data, std::int64_t bytes, int from, int tag);
   std::size_t poll();
+  void find_missing();
   void give_up();
 
   MpiShared& shared_;
   const MPI_Comm comm_;
+  WaitNote& note_;
   std::vector<MPI_Request> requests_;
   std::vector<Half> halves_;
   std::vector<int> indices_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/activity.h"
 #include "comm/mpi_progress.h"
 
 namespace trainctl {
@@ -20,8 +21,10 @@ struct MpiShared {
   std::vector<MpiPeer> peers;  // by world rank
   int rank = 0;
   double deadline = 300;
+  bool check_collectives = false;
   bool crowded = false;             // more ranks than cores: waiting must not take a core
   std::atomic<bool> broken{false};  // a wait failed: nothing collective works any more
+  Activity activity;
   MpiProgress progress;
 
   /// "rank 3 (host x, process 123)"

@@ -11,6 +11,7 @@
 #include <exception>
 #include <fstream>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@
 #include "base/units.h"
 #include "comm/mpi_group.h"
 #include "comm/self_group.h"
+#include "comm/watch.h"
 #include "comm/world.h"
 
 namespace trainctl {
@@ -28,6 +30,7 @@ namespace {
 constexpr double abort_seconds = 3;
 constexpr int group_tag = 1;  // of MPI_COMM_WORLD, which nothing else uses
 constexpr int farewell_tag = 2;
+constexpr int hang_tag = 3;
 
 /// Ends the process with `exit_code` unless destroyed before `seconds` have passed: for MPI calls
 /// that can block for ever.
@@ -115,20 +118,29 @@ class MpiWorld : public World {
   int local_size() const override { return local_size_; }
   const std::string& host() const override { return host_; }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
+  Activity* activity() override { return &shared_.activity; }
   void abort(int exit_code) noexcept override;
 
  private:
   void start_mpi();
   void find_peers();
+  void start_watch();
+  void stop_watch();
+  void tell_others();
+  bool is_told();
   void agree_on(const std::string& name, std::span<const int> ranks);
   void leave_together();
   std::string late_text(const MpiRequests& requests) const;
+  std::vector<int> every_rank() const;
 
   const std::string host_ = host_name();
   const int exceptions_before_ = std::uncaught_exceptions();
   MpiShared shared_;
   int local_rank_ = 0;
   int local_size_ = 1;
+  std::atomic<bool> aborting_{false};
+  MPI_Request told_ = MPI_REQUEST_NULL;  // that another rank hangs
+  std::unique_ptr<Watch> watch_;         // last: it uses the others
 };
 
 int cores_of_this_process() {
@@ -156,8 +168,49 @@ void set_defaults_of_mpi() {
 
 MpiWorld::MpiWorld(const WorldOptions& options) {
   shared_.deadline = options.deadline_seconds;
+  shared_.check_collectives = options.check_collectives;
   start_mpi();
   find_peers();
+  if (options.report_hangs && size() > 1) start_watch();
+}
+
+void MpiWorld::start_watch() {
+  MPI_CHECK(MPI_Irecv(nullptr, 0, MPI_BYTE, MPI_ANY_SOURCE, hang_tag, MPI_COMM_WORLD, &told_));
+  watch_ = std::make_unique<Watch>(
+      WatchOptions{.deadline_seconds = shared_.deadline,
+                   .world_size = size(),
+                   .host = host_,
+                   .ranks = {{rank(), &shared_.activity}},
+                   .describe_rank = [this](int other) { return shared_.describe(other); },
+                   .remarks = [this] { return shared_.remarks(); },
+                   .tell_others = [this] { tell_others(); },
+                   .is_told = [this] { return is_told(); },
+                   .end =
+                       [this] {
+                         if (!aborting_) abort(static_cast<int>(ExitCode::peer));
+                       }});
+}
+
+void MpiWorld::tell_others() {
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(nullptr, 0, MPI_BYTE, other, hang_tag, MPI_COMM_WORLD, &request);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+}
+
+void MpiWorld::stop_watch() {
+  watch_.reset();
+  if (told_ == MPI_REQUEST_NULL) return;
+  MPI_Cancel(&told_);
+  MPI_Request_free(&told_);
+}
+
+bool MpiWorld::is_told() {
+  if (told_ == MPI_REQUEST_NULL) return false;
+  int flag = 0;
+  return MPI_Test(&told_, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
 }
 
 void MpiWorld::start_mpi() {
@@ -224,7 +277,9 @@ void MpiWorld::agree_on(const std::string& name, std::span<const int> ranks) {
   std::uint64_t mine = fnv1a(name);
   for (const int other : ranks) mine = fnv1a("," + std::to_string(other), mine);
   std::vector<std::uint64_t> theirs(ranks.size(), mine);
-  MpiRequests requests(shared_, MPI_COMM_WORLD);
+  WaitNote note(shared_.activity, name, every_rank());
+  MpiRequests requests(shared_, MPI_COMM_WORLD, note);
+  note.begin("making group", 0);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] == rank()) continue;
     requests.receive(&theirs[i], sizeof mine, ranks[i], group_tag);
@@ -241,6 +296,12 @@ void MpiWorld::agree_on(const std::string& name, std::span<const int> ranks) {
   }
 }
 
+std::vector<int> MpiWorld::every_rank() const {
+  std::vector<int> ranks(shared_.peers.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 std::string MpiWorld::late_text(const MpiRequests& requests) const {
   std::string who;
   for (const int missing : requests.missing()) {
@@ -252,7 +313,10 @@ std::string MpiWorld::late_text(const MpiRequests& requests) const {
 void MpiWorld::abort(int exit_code) noexcept {
   shared_.broken = true;
   try {
+    const bool again = aborting_.exchange(true);
+    if (!again && watch_) watch_->let_others_speak();
     const ExitAfter watchdog(abort_seconds, exit_code);
+    if (again) std::this_thread::sleep_for(std::chrono::seconds(60));  // another thread does it
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
   } catch (const std::exception&) {
@@ -271,7 +335,9 @@ MpiWorld::~MpiWorld() {
 
 /// MPI_Finalize waits for all ranks without a deadline: first see that they come.
 void MpiWorld::leave_together() {
-  MpiRequests requests(shared_, MPI_COMM_WORLD);
+  WaitNote note(shared_.activity, "world", every_rank());
+  MpiRequests requests(shared_, MPI_COMM_WORLD, note);
+  note.begin("leaving", 0);
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
     requests.receive_sign(other, farewell_tag);
@@ -281,6 +347,7 @@ void MpiWorld::leave_together() {
     throw Error(ExitCode::peer, "the end of the job" + late_text(requests));
   }
   const ExitAfter watchdog(shared_.deadline, static_cast<int>(ExitCode::peer));
+  stop_watch();
   MPI_Finalize();
 }
 

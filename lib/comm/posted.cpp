@@ -12,6 +12,24 @@ namespace trainctl {
 namespace {
 constexpr std::size_t capacity = 256;
 constexpr double slice_seconds = 0.05;  // between two looks at the clock and the world's health
+
+/// Notes that somebody waits for `peer`, unless another wait is noted.
+class PeerNote {
+ public:
+  PeerNote(WaitNote& note, const char* operation, int peer) : note_(note) {
+    mine_ = note.begin(operation, 0);
+    if (mine_) note.waits_for({&peer, 1});
+  }
+  ~PeerNote() {
+    if (mine_) note_.end();
+  }
+  PeerNote(const PeerNote&) = delete;
+  PeerNote& operator=(const PeerNote&) = delete;
+
+ private:
+  WaitNote& note_;
+  bool mine_ = false;
+};
 }  // namespace
 
 const StreamApi Posted::api{
@@ -29,7 +47,7 @@ const StreamApi Posted::api{
     .native = nullptr,
 };
 
-Posted::Posted(const HostGroup& group, double deadline)
+Posted::Posted(HostGroup& group, double deadline)
     : group_(group),
       deadline_(deadline),
       messages_(capacity),
@@ -98,6 +116,7 @@ bool Posted::wait(std::uint64_t ticket, double seconds) {
   lock.unlock();
   if (!Stream::wait_host(message.posting, seconds)) return false;
   lock.lock();
+  const PeerNote note(group_.message_note(), message.sends ? "send" : "receive", message.peer);
   Patience patience(std::min(seconds, deadline_));
   while (!done(ticket)) {
     if (failure_) std::rethrow_exception(failure_);
@@ -108,6 +127,7 @@ bool Posted::wait(std::uint64_t ticket, double seconds) {
     group_.check_world();
     if (patience.over()) {
       if (seconds < deadline_) return false;
+      group_.tell_hang();
       const int missing[] = {message.peer};
       const char* operation = message.sends ? "send" : "receive";
       throw Error(ExitCode::peer, group_.late_text(operation, patience.waited(), missing));

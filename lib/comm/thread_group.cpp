@@ -32,11 +32,13 @@ ThreadMeeting::ThreadMeeting(int size)
 }
 
 ThreadGroup::ThreadGroup(std::string name, std::vector<int> ranks, int rank, ThreadShared& shared,
-                         ThreadMeeting& meeting)
-    : HostGroup(std::move(name), std::move(ranks), rank, shared.options.deadline_seconds),
+                         ThreadMeeting& meeting, Activity& activity)
+    : HostGroup(std::move(name), std::move(ranks), rank, shared.options.deadline_seconds, activity),
       shared_(shared),
       meeting_(meeting),
-      sources_(static_cast<std::size_t>(size())) {}
+      sources_(static_cast<std::size_t>(size())) {
+  missing_.reserve(static_cast<std::size_t>(size()));
+}
 
 ThreadGroup::~ThreadGroup() {
   const std::lock_guard lock(meeting_.mutex);
@@ -49,52 +51,66 @@ std::string ThreadGroup::describe(int rank) const {
          shared_.host + ", a thread)";
 }
 
-/// Returns when all members have come to as many meetings as this one.
-void ThreadGroup::meet(const char* operation) {
+/// Returns when all members have come to as many meetings as this one. Who fails here stays until
+/// nobody reads its buffers: it may free them next.
+void ThreadGroup::meet(bool reads) {
   std::unique_lock lock(meeting_.mutex);
   const std::uint64_t mine = ++meeting_.arrivals[static_cast<std::size_t>(rank())];
   const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
+  stop_reading();
   if (all_came()) meeting_.changed.notify_all();
   Patience patience(deadline());
   while (meeting_.failure.empty() && !all_came()) {
-    shared_.check();
-    if (patience.over()) {
-      meeting_.failure = late_text(operation, patience.waited(), missing_from(mine));
-      meeting_.changed.notify_all();
-      break;
+    if (shared_.failed()) {
+      meeting_.failure = shared_.failure_text();
+    } else if (patience.over()) {
+      tell_hang();
+      meeting_.failure =
+          late_text(name_of(call().operation), patience.waited(), missing_from(mine));
+    } else {
+      const double slice = std::min(slice_seconds, patience.left());
+      meeting_.changed.wait_for(lock, std::chrono::duration<double>(slice));
+      if (!all_came()) note().waits_for(missing_from(mine));
     }
-    const double slice = std::min(slice_seconds, patience.left());
-    meeting_.changed.wait_for(lock, std::chrono::duration<double>(slice));
   }
-  if (!meeting_.failure.empty()) throw Error(ExitCode::peer, meeting_.failure);
+  if (!meeting_.failure.empty()) {
+    meeting_.changed.notify_all();
+    meeting_.changed.wait(lock, [this] { return meeting_.readers == 0; });
+    throw Error(ExitCode::peer, meeting_.failure);
+  }
+  if (reads) meeting_.readers += 1;
+  reading_ = reads;
+  note().goes_on();
 }
 
-std::vector<int> ThreadGroup::missing_from(std::uint64_t meeting) const {
-  std::vector<int> missing;
+/// With the meeting's mutex held.
+void ThreadGroup::stop_reading() {
+  if (!reading_) return;
+  reading_ = false;
+  meeting_.readers -= 1;
+  if (meeting_.readers == 0 && !meeting_.failure.empty()) meeting_.changed.notify_all();
+}
+
+std::span<const int> ThreadGroup::missing_from(std::uint64_t meeting) {
+  missing_.clear();
   for (int rank = 0; rank < size(); ++rank) {
-    if (meeting_.arrivals[static_cast<std::size_t>(rank)] < meeting) missing.push_back(rank);
+    if (meeting_.arrivals[static_cast<std::size_t>(rank)] < meeting) missing_.push_back(rank);
   }
-  return missing;
+  return missing_;
 }
 
-ThreadGroup::Clock::time_point ThreadGroup::show_and_meet(const ThreadMeeting::Part& part) {
-  meeting_.parts[static_cast<std::size_t>(rank())] = part;
-  meet(part.operation);
-  require_same_parts(part);
-  return Clock::now();
-}
-
-void ThreadGroup::require_same_parts(const ThreadMeeting::Part& mine) const {
+ThreadGroup::Clock::time_point ThreadGroup::show_and_meet(const std::byte* data,
+                                                          const std::int64_t* counts) {
+  meeting_.parts[static_cast<std::size_t>(rank())] = {call(), data, counts};
+  meet(true);
   for (int other = 0; other < size(); ++other) {
-    const ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(other)];
-    const bool same_call = std::strcmp(part.operation, mine.operation) == 0;
-    if (same_call && (part.bytes == mine.bytes || mine.counts != nullptr)) continue;
-    throw Error(ExitCode::peer,
-                "'" + name() + "': " + describe(other) + " calls " + part.operation + " with " +
-                    std::to_string(part.bytes) + " bytes, rank " +
-                    std::to_string(ranks()[static_cast<std::size_t>(rank())]) + " calls " +
-                    mine.operation + " with " + std::to_string(mine.bytes));
+    const CollectiveCall& theirs = meeting_.parts[static_cast<std::size_t>(other)].call;
+    if (theirs == call()) continue;
+    const std::lock_guard lock(meeting_.mutex);
+    stop_reading();
+    calls_differ(other, theirs);
   }
+  return Clock::now();
 }
 
 /// Sleeps until the emulated wire would have carried this rank's messages.
@@ -121,48 +137,47 @@ void ThreadGroup::do_all_reduce(const Tensor& data) {
   const auto begin_of = [&](int rank) {
     return std::min(count, units * rank / size() * part_unit);
   };
-  const auto start = show_and_meet({"all_reduce", bytes_of(data), data.bytes(), nullptr});
+  const auto start = show_and_meet(bytes_of(data));
   // Others read this rank's elements outside its own shard only, so the sum may be in place.
   const std::int64_t mine = begin_of(rank());
   sum_shard(bytes_of(data) + mine * element, mine, begin_of(rank() + 1) - mine, data.dtype);
-  meet("all_reduce");
+  meet(true);
   for (int other = 0; other < size(); ++other) {
     const std::int64_t place = begin_of(other) * element;
     copy_bytes(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
                begin_of(other + 1) * element - place);
   }
   spend(start, 2 * (size() - 1), 2 * (data.bytes() - data.bytes() / size()));
-  meet("all_reduce");
+  meet(false);
 }
 
 void ThreadGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
-  const auto start = show_and_meet({"reduce_scatter", bytes_of(data), data.bytes(), nullptr});
+  const auto start = show_and_meet(bytes_of(data));
   sum_shard(shard.data, rank() * shard.numel(), shard.numel(), shard.dtype);
   spend(start, size() - 1, (size() - 1) * shard.bytes());
-  meet("reduce_scatter");
+  meet(false);
 }
 
 void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
-  const auto start = show_and_meet({"all_gather", bytes_of(shard), shard.bytes(), nullptr});
+  const auto start = show_and_meet(bytes_of(shard));
   for (int other = 0; other < size(); ++other) {
     copy_bytes(bytes_of(data) + other * shard.bytes(),
                meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
   }
   spend(start, size() - 1, (size() - 1) * shard.bytes());
-  meet("all_gather");
+  meet(false);
 }
 
 void ThreadGroup::do_broadcast(const Tensor& data, int root) {
-  const auto start = show_and_meet({"broadcast", bytes_of(data), data.bytes(), nullptr});
+  const auto start = show_and_meet(bytes_of(data));
   copy_bytes(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
   spend(start, 1, data.bytes());
-  meet("broadcast");
+  meet(false);
 }
 
 void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) {
   const std::int64_t element = size_of(send.dtype);
-  const auto start =
-      show_and_meet({"all_to_all", bytes_of(send), send.bytes(), counts.send.data()});
+  const auto start = show_and_meet(bytes_of(send), counts.send.data());
   std::byte* place = bytes_of(receive);
   std::string mismatch;
   for (int other = 0; other < size(); ++other) {
@@ -179,15 +194,15 @@ void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const
     place += expected * element;
   }
   spend(start, size() - 1, std::max(send.bytes(), receive.bytes()));
-  meet("all_to_all");
+  meet(false);
   // Only now, when nobody reads this rank's buffers any more.
   if (!mismatch.empty()) throw Error(ExitCode::peer, mismatch);
 }
 
 void ThreadGroup::do_barrier() {
-  const auto start = show_and_meet({"barrier", nullptr, 0, nullptr});
+  const auto start = show_and_meet(nullptr);
   spend(start, 1, 0);
-  meet("barrier");
+  meet(false);
 }
 
 void ThreadGroup::post(const Message& message) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,9 +22,8 @@ struct ThreadMeeting {
   explicit ThreadMeeting(int size);
 
   struct Part {
-    const char* operation = "";
+    CollectiveCall call;
     const std::byte* data = nullptr;
-    std::int64_t bytes = 0;
     const std::int64_t* counts = nullptr;  // all_to_all: elements for each rank
   };
   struct Letter {
@@ -38,7 +38,8 @@ struct ThreadMeeting {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::string failure;                  // set once a member has left: its buffers may be gone
+  std::string failure;  // set once a member leaves: no meeting ends well any more
+  int readers = 0;      // members that read the others' buffers: until then nobody leaves
   std::vector<std::uint64_t> arrivals;  // meetings that each rank has come to
   std::vector<Part> parts;              // what each rank shows
   std::vector<Letter> letters;          // posted, not yet matched, in order
@@ -54,12 +55,15 @@ class ThreadShared {
   ThreadMeeting& meeting(const std::string& name, std::span<const int> ranks, int occurrence);
   /// Keeps the first failure; all waits of all ranks end with Error{peer}.
   void fail(int rank, const std::exception_ptr& failure) noexcept;
+  bool failed() const { return failed_; }
+  std::string failure_text() const;
   void check() const;
   std::exception_ptr first_failure() const;
 
   const int size;
   const WorldOptions options;
   const std::string host;
+  std::deque<Activity> activities;  // by rank
 
  private:
   using Key = std::pair<std::pair<std::string, int>, std::vector<int>>;
@@ -74,7 +78,7 @@ class ThreadShared {
 class ThreadGroup : public HostGroup {
  public:
   ThreadGroup(std::string name, std::vector<int> ranks, int rank, ThreadShared& shared,
-              ThreadMeeting& meeting);
+              ThreadMeeting& meeting, Activity& activity);
   ~ThreadGroup() override;
 
   void check_world() const override { shared_.check(); }
@@ -91,10 +95,12 @@ class ThreadGroup : public HostGroup {
   void post(const Message& message) override;
   std::string describe(int rank) const override;
 
-  Clock::time_point show_and_meet(const ThreadMeeting::Part& part);
-  void meet(const char* operation);
-  std::vector<int> missing_from(std::uint64_t meeting) const;
-  void require_same_parts(const ThreadMeeting::Part& mine) const;
+  /// Also compares the calls, which costs nothing here.
+  Clock::time_point show_and_meet(const std::byte* data, const std::int64_t* counts = nullptr);
+  /// `reads`: between this meeting and the next this rank reads what the others show.
+  void meet(bool reads);
+  void stop_reading();
+  std::span<const int> missing_from(std::uint64_t meeting);
   void sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype);
   void spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const;
   void deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match);
@@ -102,6 +108,8 @@ class ThreadGroup : public HostGroup {
   ThreadShared& shared_;
   ThreadMeeting& meeting_;
   std::vector<const void*> sources_;
+  std::vector<int> missing_;
+  bool reading_ = false;  // under the meeting's mutex
 };
 
 }  // namespace trainctl

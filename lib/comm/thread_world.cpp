@@ -1,16 +1,24 @@
+#include <unistd.h>
+
 #include <cassert>
 #include <exception>
+#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/self_group.h"
 #include "comm/thread_group.h"
+#include "comm/watch.h"
 
 namespace trainctl {
 
 ThreadShared::ThreadShared(int world_size, const WorldOptions& world_options)
-    : size(world_size), options(world_options), host(host_name()) {}
+    : size(world_size),
+      options(world_options),
+      host(host_name()),
+      activities(static_cast<std::size_t>(world_size)) {}
 
 ThreadMeeting& ThreadShared::meeting(const std::string& name, std::span<const int> ranks,
                                      int occurrence) {
@@ -40,10 +48,13 @@ void ThreadShared::fail(int rank, const std::exception_ptr& failure) noexcept {
   failed_ = true;
 }
 
-void ThreadShared::check() const {
-  if (!failed_) return;
+std::string ThreadShared::failure_text() const {
   const std::lock_guard lock(mutex_);
-  throw Error(ExitCode::peer, failure_text_);
+  return failure_text_;
+}
+
+void ThreadShared::check() const {
+  if (failed_) throw Error(ExitCode::peer, failure_text());
 }
 
 std::exception_ptr ThreadShared::first_failure() const {
@@ -71,8 +82,10 @@ class ThreadWorld : public World {
     std::vector<int> members(ranks.begin(), ranks.end());
     const int occurrence = made_[{name, members}]++;
     ThreadMeeting& meeting = shared_.meeting(name, ranks, occurrence);
-    return std::make_unique<ThreadGroup>(name, std::move(members), place, shared_, meeting);
+    return std::make_unique<ThreadGroup>(name, std::move(members), place, shared_, meeting,
+                                         *activity());
   }
+  Activity* activity() override { return &shared_.activities[static_cast<std::size_t>(rank_)]; }
 
   void abort(int exit_code) noexcept override {
     const std::string text = "ended the job with exit code " + std::to_string(exit_code);
@@ -85,12 +98,33 @@ class ThreadWorld : public World {
   std::map<std::pair<std::string, std::vector<int>>, int> made_;
 };
 
+/// Of all ranks of this process; those that a failure does not wake, as they are stuck in something
+/// else than a wait, end with the process.
+WatchOptions watch_options(ThreadShared& shared) {
+  WatchOptions options{.deadline_seconds = shared.options.deadline_seconds,
+                       .world_size = shared.size,
+                       .host = shared.host,
+                       .ranks = {},
+                       .describe_rank = [](int rank) { return "rank " + std::to_string(rank); },
+                       .end =
+                           [] {
+                             log_error("some ranks do not end by themselves: the process ends");
+                             _exit(static_cast<int>(ExitCode::peer));
+                           }};
+  for (int rank = 0; rank < shared.size; ++rank) {
+    options.ranks.push_back({rank, &shared.activities[static_cast<std::size_t>(rank)]});
+  }
+  return options;
+}
+
 }  // namespace
 
 void run_thread_world(int size, const WorldOptions& options,
                       const std::function<void(World&)>& body) {
   assert(size >= 1);
   ThreadShared shared(size, options);
+  std::optional<Watch> watch;
+  if (options.report_hangs && size > 1) watch.emplace(watch_options(shared));
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(size));
   const auto run_rank = [&](int rank) {

@@ -11,10 +11,18 @@
 
 namespace trainctl {
 
+class Activity;
+
 struct WorldOptions {
   double deadline_seconds = 300;          // longest wait for a peer inside one operation
   double wire_alpha_seconds = 0;          // threads only: emulated latency per message
   double wire_beta_seconds_per_byte = 0;  // threads only: emulated transfer time
+  /// Before each collective the members compare their calls, over MPI by one more small message to
+  /// each; threads always do, at no cost.
+  bool check_collectives = true;
+  /// A thread of its own tells what every rank does when one hangs, and ends the process with
+  /// ExitCode::peer if it does not end by itself; see comm/watch.h.
+  bool report_hangs = false;
 };
 
 class World {
@@ -30,8 +38,10 @@ class World {
   /// the same arguments in the same order. A single rank gets a SelfGroup. Groups must not outlive
   /// the world.
   virtual std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) = 0;
-  /// Ends every rank of the job with `exit_code`, without waiting for any. Does not return under
-  /// MPI.
+  /// Where this rank notes what it is doing; null where nobody could wait for it.
+  virtual Activity* activity() { return nullptr; }
+  /// Ends every rank of the job with `exit_code`, without waiting for any but to let them report a
+  /// hang. Does not return under MPI.
   virtual void abort(int exit_code) noexcept = 0;
 };
 

@@ -1,9 +1,8 @@
-// Finding where numbers went wrong, and whether replicas still agree. Cold paths only.
+// Finding where numbers went wrong. Cold paths only.
 #pragma once
 
 #include <string>
 
-#include "comm/group.h"
 #include "engine/buffers.h"
 #include "engine/param_store.h"
 
@@ -16,9 +15,5 @@ bool all_finite(const Tensor& x);
 /// forward pass of `slot` kept, in its order, then gradients. "" if all are finite.
 std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
                              const Buffers& buffers, int slot);
-
-/// Compares a hash of each parameter over the group; throws Error{peer} naming the first that
-/// differs and the ranks that disagree with rank 0. Collective.
-void check_replicas(const ParamStore& store, Group& group, std::int64_t step);
 
 }  // namespace trainctl

@@ -125,10 +125,14 @@ Engine::Engine(const EngineInput& input, World& world)
                 },
             .step = [this] { optimizer_step(); },
             .before_reduce = input_.hooks.grad_sync,
-            .trace = input_.trace};
+            .trace = input_.trace,
+            .activity = world.activity()};
+  if (parts_.activity != nullptr) name_rows(*parts_.activity, rows_.actions);
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (parts_.activity != nullptr) parts_.activity->name_actions({});
+}
 
 void Engine::initialise() { store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank()); }
 
@@ -306,7 +310,10 @@ void Engine::evaluate_one(const Pass& pass) {
   }
 }
 
-void Engine::check_replicas() { trainctl::check_replicas(store_, *dp_, completed_); }
+void Engine::check_replicas() {
+  if (!replicas_) replicas_ = std::make_unique<ReplicaCheck>(plan_, store_, world_);
+  replicas_->run(completed_);
+}
 
 std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   const bool llama = plan.model.family == Family::llama;

@@ -20,6 +20,7 @@
 #include "engine/optimizer.h"
 #include "engine/param_store.h"
 #include "engine/param_sync.h"
+#include "engine/replicas.h"
 #include "engine/report.h"
 #include "engine/whole_params.h"
 #include "ops/kernels.h"
@@ -59,7 +60,7 @@ class Engine {
   /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), shared among
   /// the ranks. Collective.
   double evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows);
-  /// See check_replicas in diagnose.h.
+  /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
   ParamStore& parameters() { return store_; }
@@ -99,6 +100,7 @@ class Engine {
   std::unique_ptr<Group> model_;  // the ranks that hold one copy of the model: tp and pp
   GradSync grad_sync_;
   ParamSync param_sync_;
+  std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
   Pipeline pipeline_;
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;

@@ -35,13 +35,27 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
   throw Error(ExitCode::internal, "the executor met " + to_string(action) + " by itself");
 }
 
+/// "B2[1,2) (micro-batch 2, chunk 0)"
+std::string row_text(const Action& row) {
+  if (row.bucket >= 0 || row.kind == ActionKind::step) return to_string(row);
+  return to_string(row) + " (micro-batch " + std::to_string(row.microbatch) + ", chunk " +
+         std::to_string(row.chunk) + ")";
+}
+
 }  // namespace
+
+void name_rows(Activity& activity, std::span<const Action> rows) {
+  activity.name_actions(
+      [rows](std::int64_t row) { return row_text(rows[static_cast<std::size_t>(row)]); });
+}
 
 void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts) {
   if (parts.trace != nullptr) parts.trace->begin_step();
+  if (parts.activity != nullptr) parts.activity->start_step();
   for (std::size_t row = 0; row < actions.size();) {
     std::size_t end = row;
     while (end < actions.size() && is_message(actions[end].kind)) ++end;
+    if (parts.activity != nullptr) parts.activity->start(static_cast<std::int64_t>(row));
     if (end > row) {
       parts.pipeline->exchange({&actions[row], end - row}, slots);
       if (parts.trace != nullptr) parts.trace->finish_messages(end - row);
@@ -51,6 +65,7 @@ void execute(const std::vector<Action>& actions, int slots, const ExecutorParts&
       if (parts.trace != nullptr) parts.trace->finish_row();
       ++row;
     }
+    if (parts.activity != nullptr) parts.activity->finish();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/activity.h"
 #include "engine/grad_sync.h"
 #include "engine/pipeline.h"
 #include "engine/trace.h"
@@ -27,7 +28,11 @@ struct ExecutorParts {
   std::function<void()> step;
   std::function<void(int bucket)> before_reduce;  // may be empty
   Trace* trace = nullptr;                         // records the rows; may be null
+  Activity* activity = nullptr;                   // is told of the rows; may be null
 };
+
+/// What a row's number means to whoever asks `activity` from now on. `rows` must outlive that.
+void name_rows(Activity& activity, std::span<const Action> rows);
 
 /// `slots`: micro-batch m lives in slot m % slots.
 void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "base/error.h"
+#include "comm/await.h"
 
 namespace trainctl {
 
@@ -145,11 +145,10 @@ void GradSync::wait(int bucket, Stream& compute, double deadline_seconds) {
   const Event& done = buckets_[static_cast<std::size_t>(bucket)].done;
   // The host waits as well: a failed reduction must stop this rank here, with the group's own
   // message.
-  if (!Stream::wait_host(done, 2 * deadline_seconds)) {
-    throw Error(ExitCode::peer, "the sum of gradient bucket " + std::to_string(bucket) +
-                                    " over group '" + replicas_->name() + "' did not end within " +
-                                    std::to_string(2 * deadline_seconds) + " s");
-  }
+  await(done, deadline_seconds, [&] {
+    return "the sum of gradient bucket " + std::to_string(bucket) + " over group '" +
+           replicas_->name() + "'";
+  });
   compute.wait(done);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/pipeline.h"
 
 #include "base/error.h"
+#include "comm/await.h"
 
 namespace trainctl {
 
@@ -69,14 +70,14 @@ void Pipeline::exchange(std::span<const Action> rows, int slots) {
     require(count < most, ExitCode::internal, "too many receives in one batch");
     received[count++] = event;
   }
-  for (std::size_t i = 0; i < count; ++i) await(received[i], "receive");
+  for (std::size_t i = 0; i < count; ++i) finish(received[i], "receive");
 }
 
-void Pipeline::await(const Event& event, const std::string& what) const {
-  if (Stream::wait_host(event, 2 * deadline_seconds_)) return;
-  throw Error(ExitCode::peer, "stage " + std::to_string(group_->rank()) + ": a " + what +
-                                  " over group '" + group_->name() + "' did not end within " +
-                                  std::to_string(2 * deadline_seconds_) + " s");
+void Pipeline::finish(const Event& event, const char* operation) const {
+  await(event, deadline_seconds_, [&] {
+    return "stage " + std::to_string(group_->rank()) + ": a " + operation + " over group '" +
+           group_->name() + "'";
+  });
 }
 
 }  // namespace trainctl

@@ -23,9 +23,9 @@ class Pipeline {
   /// lives in slot m % slots. Throws Error{peer} naming the message that did not come.
   void exchange(std::span<const Action> rows, int slots);
   /// The chunk's output may be written again.
-  void await_output(int chunk) { await(chunks_[static_cast<std::size_t>(chunk)].sent, "send"); }
+  void await_output(int chunk) { finish(chunks_[static_cast<std::size_t>(chunk)].sent, "send"); }
   /// The gradients of the residual stream may be written again.
-  void await_gradient() { await(gradient_sent_, "send"); }
+  void await_gradient() { finish(gradient_sent_, "send"); }
 
  private:
   struct Chunk {
@@ -35,7 +35,7 @@ class Pipeline {
     Event sent;
   };
   Event post(const Action& row, int slot);
-  void await(const Event& event, const std::string& what) const;
+  void finish(const Event& event, const char* operation) const;
 
   Stream& compute_;
   double deadline_seconds_;

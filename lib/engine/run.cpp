@@ -295,9 +295,10 @@ int run_mpi(const TrainRequest& request, const WorldOptions& options) {
 int run_training(const TrainRequest& request) {
   catch_stop_signals();
   const ReadResult read = read_config(request.config, request.set_options);
-  WorldOptions options;
-  if (!read.diagnostics.has_errors())
+  WorldOptions options{.check_collectives = false, .report_hangs = true};
+  if (!read.diagnostics.has_errors()) {
     options.deadline_seconds = read.config.parallel.deadline_seconds;
+  }
   if (request.local_ranks > 0) return run_threads(request, options);
   if (launched_as().size > 1) return run_mpi(request, options);
   return run_rank(request, *self_world());

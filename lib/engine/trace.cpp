@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "base/whole_file.h"
+#include "comm/await.h"
 #include "formats/json_text.h"
 
 namespace trainctl {
@@ -179,10 +180,8 @@ class TraceText {
   int rank_ = 0;
 };
 
-void await(const Event& event, const TraceSource& source) {
-  require(
-      Stream::wait_host(event, source.deadline_seconds), ExitCode::peer,
-      "the records of the trace did not arrive within " + format_seconds(source.deadline_seconds));
+void finish(const Event& event, const TraceSource& source) {
+  await(event, source.deadline_seconds, [] { return "the message with a step's records"; });
 }
 
 /// To rank 0, one message for each step.
@@ -198,7 +197,7 @@ void send_records(const TraceSource& source, double offset, Stream& stream) {
     }
     const Tensor bytes = host_tensor(reinterpret_cast<std::uint8_t*>(records.data()),
                                      std::ssize(records) * std::int64_t{sizeof(RowRecord)});
-    await(source.everyone.send(bytes, 0, 0, stream), source);
+    finish(source.everyone.send(bytes, 0, 0, stream), source);
   }
 }
 
@@ -213,7 +212,7 @@ std::string collect_records(const TraceSource& source, double zero, Stream& stre
                                      std::ssize(records) * std::int64_t{sizeof(RowRecord)});
     text.add_rank(source.plan, rank);
     for (std::int64_t step = trace.first_kept_step(); step <= trace.completed_steps(); ++step) {
-      if (rank > 0) await(source.everyone.receive(bytes, rank, 0, stream), source);
+      if (rank > 0) finish(source.everyone.receive(bytes, rank, 0, stream), source);
       text.add_step(step, rows, rank > 0 ? records : trace.step(step));
     }
   }

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "base/error.h"
+#include "comm/await.h"
 #include "plan/shard.h"
 
 namespace trainctl {
@@ -25,8 +25,7 @@ void place(const ParamSpec& row, const Mesh& mesh, std::int64_t rank, const Tens
 }
 
 void finish(const Event& event, const std::string& name, double seconds) {
-  require(Stream::wait_host(event, seconds), ExitCode::peer,
-          "the shard of " + name + " did not come within " + std::to_string(seconds) + " s");
+  await(event, seconds, [&] { return "the message with the shard of " + name; });
 }
 
 std::vector<SlabRow> whole_rows(const Plan& plan) {

@@ -32,6 +32,23 @@ bool wait_for_steps(const std::string& directory, std::size_t count) {
   return false;
 }
 
+/// mpirun kills its ranks and need not wait until the system is done with them.
+bool has_ended(pid_t process) {
+  for (int i = 0; i < 100; ++i) {
+    if (kill(process, 0) != 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return false;
+}
+
+/// No file is left in the making, and every line of the metrics is complete.
+bool is_whole(const std::string& directory) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() == ".part") return false;
+  }
+  return read_file(directory + "/metrics.jsonl").ends_with("}\n");
+}
+
 /// A run over two MPI processes that does not end by itself.
 std::vector<std::string> endless_run(const TempDir& dir, const std::vector<std::string>& options) {
   const std::string config = dir.write("a.yaml", small_config());
@@ -158,7 +175,12 @@ TEST_CASE("a rank that stops in the middle of a step is named, and the job ends"
   const Outcome outcome = run.wait();
   INFO(outcome.err);
   CHECK(outcome.exit_code == peer);
-  CHECK(contains(outcome.err, "rank "));
+  CHECK(contains(outcome.err, "[rank 0] error: hang: rank 0 (host "));
+  CHECK(contains(outcome.err, "for rank 1 (host "));
+  CHECK(contains(outcome.err, "; last finished: "));
+  CHECK(contains(outcome.err, "rank 1 is stopped"));
+  for (const pid_t rank : ranks) CHECK(has_ended(rank));
+  CHECK(is_whole(dir / "run"));
 }
 
 TEST_CASE("a rank that is killed is named by the others, where mpirun lets them live") {
@@ -172,4 +194,6 @@ TEST_CASE("a rank that is killed is named by the others, where mpirun lets them 
   INFO(outcome.err);
   // With --enable-recovery mpirun itself returns 0, whatever the ranks return.
   CHECK(contains(outcome.err, "waited 2.0 s for rank 1"));
+  CHECK(contains(outcome.err, "error: hang: rank 0 (host "));
+  CHECK(is_whole(dir / "run"));
 }

@@ -1,6 +1,6 @@
 // Run under mpirun: the shared body over MPI, compared bit by bit with threads, and what happens
-// when a rank is late, stopped or gone. Modes: body, late, stop, kill, message, error, unwinding;
-// a second argument makes the sums large.
+// when a rank is late, stopped, gone or calls something else. Modes: body, late, stop, kill,
+// message, calls, unchecked, error, unwinding; a second argument makes the sums large.
 #include <signal.h>
 #include <unistd.h>
 
@@ -73,6 +73,21 @@ int run_without_last(World& world, const std::string& mode, bool large) {
   return 0;
 }
 
+/// The last rank calls another operation than the others.
+int run_other_calls(World& world) {
+  const auto group = world.group("dp", all_ranks(world));
+  Stream stream(DeviceKind::cpu, "comm", Stream::Mode::run_inline);
+  std::vector<float> data(12, 1.0F);
+  group->all_reduce(host_tensor(data.data(), 12), stream);
+  if (world.rank() == world.size() - 1) {
+    group->barrier(stream);
+  } else {
+    group->all_reduce(host_tensor(data.data(), 12), stream);
+  }
+  stream.synchronize();
+  return 0;
+}
+
 /// A call that MPI refuses becomes an exception with its text.
 int run_error() {
   try {
@@ -94,8 +109,10 @@ int run_unwinding(World& world) {
 
 int run(const std::string& mode, bool large) {
   try {
-    const auto world = mpi_world({.deadline_seconds = mode == "body" ? 60.0 : 1.0});
+    const auto world = mpi_world({.deadline_seconds = mode == "body" ? 60.0 : 1.0,
+                                  .check_collectives = mode != "unchecked"});
     if (mode == "body") return run_body(*world);
+    if (mode == "calls" || mode == "unchecked") return run_other_calls(*world);
     if (mode == "error") return run_error();
     if (mode == "unwinding") return run_unwinding(*world);
     return run_without_last(*world, mode, large);

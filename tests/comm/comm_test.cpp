@@ -209,6 +209,18 @@ TEST_CASE("ranks that disagree about an operation are told so") {
     group.all_reduce(host_tensor(data.data(), 8 - group.rank()), stream);
   });
   REQUIRE(holds(other_size[0], "28 bytes"));
+  const auto other_root = run([](Group& group, Stream& stream, std::vector<float>& data) {
+    group.broadcast(host_tensor(data.data(), 8), group.rank(), stream);
+  });
+  REQUIRE(holds(other_root[0],
+                "calls broadcast of 32 bytes of fp32 from rank 1 of it as call 1, "
+                "rank 0 calls broadcast of 32 bytes of fp32 from rank 0 of it as call 1"));
+  const auto other_type = run([](Group& group, Stream& stream, std::vector<float>& data) {
+    const Tensor words = host_tensor(reinterpret_cast<std::int32_t*>(data.data()), 8);
+    const Tensor numbers = host_tensor(data.data(), 8);
+    group.broadcast(group.rank() == 0 ? words : numbers, 0, stream);
+  });
+  REQUIRE(holds(other_type[0], "32 bytes of i32"));
   const auto other_counts = run([](Group& group, Stream& stream, std::vector<float>& data) {
     const std::vector<std::int64_t> two{1, 1};
     const std::vector<std::int64_t> three{2, 1};

@@ -126,6 +126,7 @@ class FaultyWorld : public World {
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     return std::make_unique<FaultyGroup>(inner_.group(name, ranks), faults_);
   }
+  Activity* activity() override { return inner_.activity(); }
   void abort(int exit_code) noexcept override { inner_.abort(exit_code); }
 
  private:

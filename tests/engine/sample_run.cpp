@@ -45,7 +45,9 @@ Batch make_batch(const Plan& plan, std::int64_t first_sample) {
   return batch;
 }
 
-std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
+}  // namespace
+
+std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
   ReadResult read = read_config_text(sample_yaml(), "sample.yaml", run.set_options);
   const Plan plan =
       make_plan(read.config, {.world_size = world.size(), .ranks_per_host = world.size()},
@@ -55,7 +57,7 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
                  .train = read.config.train,
                  .optimizer = read.config.optimizer,
                  .lr_schedule = read.config.lr_schedule,
-                 .deadline_seconds = 30,
+                 .deadline_seconds = run.deadline_seconds,
                  .separate_documents = read.config.data.reset_attention_mask,
                  .count_loss_weights = true,
                  .hooks = run.hooks,
@@ -79,13 +81,11 @@ std::vector<StepReport> train_rank(const SampleRun& run, World& world) {
   return reports;
 }
 
-}  // namespace
-
 std::vector<StepReport> train_sample(const SampleRun& run) {
   std::vector<StepReport> reports;
   run_thread_world(run.ranks, run.world, [&](World& world) {
     const std::unique_ptr<World> wrapped = run.wrap ? run.wrap(world) : nullptr;
-    auto mine = train_rank(run, wrapped ? *wrapped : world);
+    auto mine = train_sample_rank(run, wrapped ? *wrapped : world);
     if (world.rank() == 0) reports = std::move(mine);
   });
   return reports;

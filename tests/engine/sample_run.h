@@ -18,6 +18,7 @@ struct SampleRun {
   std::vector<std::string> set_options;  // over the sample config
   int ranks = 1;
   int steps = 5;
+  double deadline_seconds = 30;  // of the engine
   WorldOptions world;
   Hooks hooks{};                                                  // of every rank
   std::function<Trace*(const World&, const Plan&)> make_trace{};  // of each rank
@@ -26,7 +27,10 @@ struct SampleRun {
   std::function<void(Engine&, const Plan&, World&)> inspect{};  // as the run ends, on each rank
 };
 
-/// The reports of rank 0.
+/// The reports of this rank. `ranks`, `world` and `wrap` do not count.
+std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world);
+
+/// The reports of rank 0, with the ranks as threads.
 std::vector<StepReport> train_sample(const SampleRun& run);
 
 /// The sample config as YAML.

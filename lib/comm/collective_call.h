@@ -1,0 +1,34 @@
+// What all members of a group must agree about before a collective runs; internal to comm/.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace trainctl {
+
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  barrier,
+};
+const char* name_of(Collective operation);
+
+struct CollectiveCall {
+  Collective operation = Collective::barrier;
+  DType dtype = DType::u8;
+  int root = -1;             // broadcast
+  std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where they may differ
+  std::uint64_t number = 0;  // 1 for the first collective of the group
+  friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
+};
+
+/// "all_reduce of 4096 bytes of fp32 as call 12", "broadcast of 8 bytes of i64 from rank 1 as call
+/// 2".
+std::string to_string(const CollectiveCall& call);
+
+}  // namespace trainctl
