@@ -35,6 +35,13 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
   throw Error(ExitCode::internal, "the executor met " + to_string(action) + " by itself");
 }
 
+/// Of a batch of messages [begin, end) the first receive, which is waited for; else `begin`.
+std::int64_t awaited_row(const std::vector<Action>& actions, std::size_t begin, std::size_t end) {
+  std::size_t row = begin;
+  while (row < end && !is_receive(actions[row].kind)) ++row;
+  return static_cast<std::int64_t>(row < end ? row : begin);
+}
+
 /// "B2[1,2) (micro-batch 2, chunk 0)"
 std::string row_text(const Action& row) {
   if (row.bucket >= 0 || row.kind == ActionKind::step) return to_string(row);
@@ -55,7 +62,7 @@ void execute(const std::vector<Action>& actions, int slots, const ExecutorParts&
   for (std::size_t row = 0; row < actions.size();) {
     std::size_t end = row;
     while (end < actions.size() && is_message(actions[end].kind)) ++end;
-    if (parts.activity != nullptr) parts.activity->start(static_cast<std::int64_t>(row));
+    if (parts.activity != nullptr) parts.activity->start(awaited_row(actions, row, end));
     if (end > row) {
       parts.pipeline->exchange({&actions[row], end - row}, slots);
       if (parts.trace != nullptr) parts.trace->finish_messages(end - row);

@@ -2,7 +2,9 @@
 # expression) occurs in what it prints (LINES, or "some").
 execute_process(COMMAND ${COMMAND} RESULT_VARIABLE code OUTPUT_VARIABLE output
                 ERROR_VARIABLE errors TIMEOUT 60)
-string(REPLACE ";" "," output "${output}${errors}")  # a list of matches is cut at semicolons
+# A list of matches is cut at semicolons, but not within an opened bracket.
+string(REPLACE ";" "," output "${output}${errors}")
+string(REPLACE "[" "(" output "${output}")
 string(REGEX MATCHALL "${TEXT}" found "${output}")
 list(LENGTH found lines)
 if(LINES STREQUAL "some" AND lines GREATER 0)
