@@ -44,7 +44,7 @@ bool has_ended(pid_t process) {
 /// No file is left in the making, and every line of the metrics is complete.
 bool is_whole(const std::string& directory) {
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.path().extension() == ".part") return false;
+    if (contains(entry.path().filename().string(), ".tmp-")) return false;
   }
   return read_file(directory + "/metrics.jsonl").ends_with("}\n");
 }
