@@ -76,7 +76,10 @@ void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
                              "Which backward passes start no sum of gradients: all but "
                              "the last_microbatch, or never any"));
   visit(hooks.grad_sync, field("grad_sync", "When sums of gradients start"));
-  visit(hooks.param_sync, field("param_sync", "When sharded parameters are gathered"));
+  visit(hooks.param_sync,
+        field("param_sync",
+              "When a step gathers what a parallel optimizer has updated: beside the forward, each "
+              "bucket waited for where it is read, or all before_forward"));
 }
 
 }  // namespace trainctl

@@ -50,8 +50,7 @@ constexpr Standing table[] = {
     {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault of another library"},
-    // These two count only where a parameter is cut: the engine looks at the plan.
-    {"parallel.parallel_optimizer.weight_shard_size", not_built, "*", "-1"},
+    // Counts only where a parameter is cut: the engine looks at the plan.
     {"parallel.parallel_optimizer.gradient_accumulation_shard", not_built, "true|false", "false"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},
     {"parallel.tp_comm_overlap.enable", not_built, "false", "false"},
@@ -92,7 +91,6 @@ constexpr Standing table[] = {
     {"hooks.grad_scale", not_built, "*", ""},
     {"hooks.no_sync", not_built, "last_microbatch", "last_microbatch"},
     {"hooks.grad_sync", not_built, "overlap", "overlap"},
-    {"hooks.param_sync", not_built, "*", ""},
     {"log.barrier_with_timers", not_built, "*", ""},
 };
 
@@ -109,6 +107,7 @@ constexpr Feature features[] = {
     {"moe.", "moe.num_experts", "1"},
     {"parallel.tp_comm_overlap.", "parallel.tp_comm_overlap.enable", "false"},
     {"parallel.parallel_optimizer.", "parallel.parallel_optimizer.enable", "false"},
+    {"hooks.param_sync", "parallel.parallel_optimizer.enable", "false"},
     {"parallel.pipeline.wgrad_deferral_limit", "parallel.pipeline.defer_embedding_wgrad_compute",
      "false"},
     {"precision.autocast_dtype", "precision.enable_autocast", "false"},

@@ -60,20 +60,6 @@ std::vector<int> every_rank(const World& world) {
   return ranks;
 }
 
-/// Per parameter, where a parallel optimizer is on for this stage; else empty.
-std::vector<Slice> owned_slices(const Plan& plan, std::int64_t rank) {
-  const StagePlan& stage = plan.stage_of(rank);
-  if (std::all_of(stage.shards.begin(), stage.shards.end(),
-                  [](const OptimizerShard& shard) { return shard.kind == ShardKind::whole; })) {
-    return {};
-  }
-  std::vector<Slice> slices;
-  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
-    slices.push_back(owned_slice(stage.parameters[i], stage.shards[i], plan.mesh, rank));
-  }
-  return slices;
-}
-
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
@@ -87,7 +73,7 @@ Engine::Engine(const EngineInput& input, World& world)
       store_(DeviceKind::cpu, rows_,
              {.compute = plan_.compute,
               .states = optimizer_states(input.optimizer),
-              .owned = owned_slices(plan_, world.rank())}),
+              .ownership = make_ownership(plan_, world.rank())}),
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
       everyone_(world.group("everyone", every_rank(world))),
@@ -95,7 +81,7 @@ Engine::Engine(const EngineInput& input, World& world)
       tp_(world.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
       model_(world.group("model", plan_.mesh.group(world.rank(), {Axis::tp, Axis::pp}))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
-      param_sync_(plan_, store_, world),
+      param_sync_(plan_, store_, world, grad_sync_.stream()),
       pipeline_(plan_, buffers_, world, compute_, input_.deadline_seconds),
       grad_norm_(plan_, store_, *model_, *everyone_) {
   state_->seed = input_.train.seed;
@@ -115,8 +101,10 @@ Engine::Engine(const EngineInput& input, World& world)
   owns_batch_ = model_->rank() == 0;
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
+            .param_sync = &param_sync_,
             .pipeline = &pipeline_,
             .compute = &compute_,
+            .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = passes_,
             .fetch =
@@ -222,7 +210,7 @@ void Engine::optimizer_step() {
   skipped_ = !std::isfinite(norm_);  // the same on every rank: gradients are summed by now
   if (!skipped_) {
     optimizer_.step(ops_);
-    param_sync_.run(ops_);
+    param_sync_.expire();
   }
   if (input_.hooks.timers) input_.hooks.timers("optimizer", seconds_since(start));
 }
@@ -275,6 +263,7 @@ void Engine::throw_bad_step() const {
 }
 
 double Engine::evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows) {
+  complete_parameters();
   std::int64_t windows = data.windows();
   if (max_windows > 0 && max_windows < windows) windows = max_windows;
   const std::int64_t size = plan_.micro_batch_size;
@@ -311,6 +300,7 @@ void Engine::evaluate_one(const Pass& pass) {
 }
 
 void Engine::check_replicas() {
+  complete_parameters();
   if (!replicas_) replicas_ = std::make_unique<ReplicaCheck>(plan_, store_, world_);
   replicas_->run(completed_);
 }

@@ -63,9 +63,14 @@ class Engine {
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
+  /// After a step a parallel optimizer has updated only what is its own: this brings the rest, as
+  /// the next step does by itself. Nothing to do twice. Collective.
+  void complete_parameters() { param_sync_.complete(ops_, input_.deadline_seconds); }
+  /// Those of a parallel optimizer are complete after complete_parameters().
   ParamStore& parameters() { return store_; }
   /// See gather_parameters in whole_params.h. Collective.
   Slab gather_parameters() {
+    complete_parameters();
     return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
   }
   const OpContext& ops() const { return ops_; }

@@ -9,6 +9,11 @@ namespace {
 void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
   const auto pass = [&]() -> const Pass& { return parts.passes[static_cast<std::size_t>(slot)]; };
   switch (action.kind) {
+    case ActionKind::gather: return parts.param_sync->start(action.bucket, *parts.compute);
+    case ActionKind::wait_gather:
+      parts.param_sync->wait(action.bucket, *parts.ops, parts.deadline_seconds);
+      if (parts.trace != nullptr) parts.trace->note_wait();
+      return;
     case ActionKind::fetch: return parts.fetch(action.microbatch, slot);
     case ActionKind::forward:
       parts.pipeline->await_output(action.chunk);

@@ -8,6 +8,7 @@
 
 #include "comm/activity.h"
 #include "engine/grad_sync.h"
+#include "engine/param_sync.h"
 #include "engine/pipeline.h"
 #include "engine/trace.h"
 #include "nn/stage.h"
@@ -20,8 +21,10 @@ namespace trainctl {
 struct ExecutorParts {
   Stage* stage = nullptr;
   GradSync* grad_sync = nullptr;
+  ParamSync* param_sync = nullptr;
   Pipeline* pipeline = nullptr;
   Stream* compute = nullptr;
+  const OpContext* ops = nullptr;
   double deadline_seconds = 0;
   std::span<const Pass> passes;
   std::function<void(int microbatch, int slot)> fetch;

@@ -11,28 +11,14 @@ namespace trainctl {
 
 namespace {
 
-/// Whether no rank has all of its summed gradients, on any stage: all ranks must agree.
-bool scatters_gradients(const Plan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-    return std::any_of(stage.shards.begin(), stage.shards.end(),
-                       [](const OptimizerShard& shard) { return shard.kind == ShardKind::rows; });
-  });
-}
-
-/// What `rank` adds to the norm where gradients are scattered: of all ranks with the same elements
-/// of a gradient one counts them.
-std::vector<Tensor> counted_slices(const Plan& plan, const ParamStore& store, std::int64_t rank) {
-  const StagePlan& stage = plan.stage_of(rank);
+/// What a rank adds to the norm where gradients are scattered: what it counts of what it owns.
+std::vector<Tensor> counted_slices(const ParamStore& store) {
   std::vector<Tensor> slices;
-  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
-    const ParamSpec& row = stage.parameters[i];
-    const OptimizerShard& shard = stage.shards[i];
-    const bool first = replica_place(row, plan.mesh, rank).outer == 0;
-    if (!counts_over_tensor_ranks(row, plan.mesh, rank)) continue;
-    if (shard.kind != ShardKind::rows && !first) continue;
-    const Slice part = summed_slice(row, shard, plan.mesh, rank);
-    const Tensor gradient = store.gradient(static_cast<int>(i));
-    slices.push_back(gradient.view({gradient.numel()}).slice(part.begin, part.end));
+  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+    const Ownership& own = store.ownership().parameters[static_cast<std::size_t>(i)];
+    if (!own.counts || own.owned.begin == own.owned.end) continue;
+    const Tensor gradient = store.gradient(i);
+    slices.push_back(gradient.view({gradient.numel()}).slice(own.owned.begin, own.owned.end));
   }
   return slices;
 }
@@ -41,7 +27,7 @@ std::vector<Tensor> counted_slices(const Plan& plan, const ParamStore& store, st
 /// shard of a parameter one counts it. Replicas do so each for themselves, unless each has a part.
 std::vector<Tensor> counted_gradients(const Plan& plan, const ParamStore& store,
                                       std::int64_t rank) {
-  if (scatters_gradients(plan)) return counted_slices(plan, store, rank);
+  if (scatters_gradients(plan)) return counted_slices(store);
   const StagePlan& stage = plan.stage_of(rank);
   std::vector<int> order(stage.parameters.size());
   std::iota(order.begin(), order.end(), 0);

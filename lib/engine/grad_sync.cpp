@@ -58,7 +58,8 @@ std::vector<SlabRow> packed_rows(const StagePlan& stage) {
 }  // namespace
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device)
-    : replicas_(world.group("gradients dp", plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
+    : world_(world),
+      replicas_(world.group("gradients dp", plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),
@@ -69,11 +70,13 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
     const Bucket& bucket = stage.flat.buckets[i];
     Pending& pending = buckets_.emplace_back();
     pending.gradients = store.bucket(static_cast<int>(i));
-    pending.scatters = scatters(stage, store, bucket);
+    pending.scatters = scatters(stage, store, static_cast<int>(i));
     for (const int index : bucket.parameters) {
-      if (stage.parameters[static_cast<std::size_t>(index)].two_homes) {
-        pending.shared = store.gradient(index);
-      }
+      const auto at = static_cast<std::size_t>(index);
+      if (!stage.parameters[at].two_homes) continue;
+      const Slice summed = store.ownership().parameters[at].summed;
+      const Tensor gradient = store.gradient(index);
+      pending.shared = gradient.view({gradient.numel()}).slice(summed.begin, summed.end);
     }
     for (const bool copies : {false, true}) {
       if (partial_elements(stage, bucket, copies) == 0) continue;
@@ -83,18 +86,39 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
   }
 }
 
+Group* GradSync::group_over(const std::string& kind, const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return nullptr;
+  if (ranks.size() == static_cast<std::size_t>(replicas_->size())) return replicas_.get();
+  std::unique_ptr<Group>& group = shards_[ranks];
+  if (!group) group = world_.group("gradients " + kind, ranks);
+  return group.get();
+}
+
 std::vector<GradSync::Scatter> GradSync::scatters(const StagePlan& stage, const ParamStore& store,
-                                                  const Bucket& bucket) const {
+                                                  int bucket) {
+  const std::vector<int>& parameters =
+      stage.flat.buckets[static_cast<std::size_t>(bucket)].parameters;
   std::vector<Scatter> made;
-  for (const int index : bucket.parameters) {
-    if (stage.shards[static_cast<std::size_t>(index)].kind != ShardKind::rows) continue;
-    const Tensor gradient = store.gradient(index);
-    const std::int64_t part = gradient.numel() / replicas_->size();
-    const Tensor flat = gradient.view({gradient.numel()});
+  if (stage.shards[static_cast<std::size_t>(parameters.front())].kind == ShardKind::bucket) {
+    const Tensor all = store.bucket(bucket);
+    const std::int64_t part = all.numel() / replicas_->size();
     const std::int64_t begin = replicas_->rank() * part;
-    made.push_back({flat, flat.slice(begin, begin + part)});
+    made.push_back({replicas_.get(), nullptr, all, all.slice(begin, begin + part)});
+    return made;
   }
-  assert(made.empty() || made.size() == bucket.parameters.size());
+  const OwnershipTable& table = store.ownership();
+  for (const int index : parameters) {
+    const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
+    if (own.route < 0) continue;
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
+    const Tensor gradient = store.gradient(index);
+    const Tensor all = gradient.view({gradient.numel()});
+    made.push_back({group_over(route.scatter_kind, route.scatter),
+                    group_over(route.mirror_kind, route.mirror),
+                    all.slice(own.scattered.begin, own.scattered.end),
+                    all.slice(own.summed.begin, own.summed.end)});
+  }
+  assert(made.empty() || made.size() == parameters.size());
   return made;
 }
 
@@ -128,7 +152,10 @@ void GradSync::reduce(int bucket, Stream& compute) {
     }
   }
   for (const Scatter& scatter : pending.scatters) {
-    replicas_->reduce_scatter(scatter.gradient, scatter.slice, stream_);
+    if (scatter.scatter != nullptr) {
+      scatter.scatter->reduce_scatter(scatter.gradient, scatter.slice, stream_);
+    }
+    if (scatter.mirror != nullptr) scatter.mirror->all_reduce(scatter.slice, stream_);
   }
   if (pending.scatters.empty()) replicas_->all_reduce(pending.gradients, stream_);
   pending.done = stream_.record();
@@ -137,7 +164,7 @@ void GradSync::reduce(int bucket, Stream& compute) {
 void GradSync::reduce_embedding(int bucket, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
   stream_.wait(compute.record());
-  embedding_->all_reduce(pending.shared, stream_);
+  if (pending.shared.numel() > 0) embedding_->all_reduce(pending.shared, stream_);
   pending.done = stream_.record();
 }
 

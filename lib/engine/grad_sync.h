@@ -1,11 +1,13 @@
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
 // while the backward still runs: first, packed, those parameters whose gradient is partial over
-// tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas. A bucket
-// of parameters whose optimizer state is cut by rows is reduce-scattered, each in place: a rank
-// then has the sum of its slice only, and anything elsewhere.
+// tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas. Where
+// optimizer state is divided it is reduce-scattered in place, as a whole or parameter by parameter
+// (plan/ownership.h): a rank then has the sum of its slices only, and anything elsewhere.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/world.h"
@@ -28,6 +30,9 @@ class GradSync {
   /// `compute` continues after the bucket's sums.
   void wait(int bucket, Stream& compute, double deadline_seconds);
 
+  /// Where the sums run; whatever else the same ranks exchange may run there too.
+  Stream& stream() { return stream_; }
+
  private:
   /// Gradients of a bucket that are summed over `group` through one packed buffer.
   struct Packed {
@@ -36,22 +41,28 @@ class GradSync {
     std::vector<Tensor> places;  // in the packed buffer
     Tensor all;
   };
+  /// Scattered to `slice` over one group, whose values are then summed over another; each null
+  /// where it would be a single rank.
   struct Scatter {
+    Group* scatter = nullptr;
+    Group* mirror = nullptr;
     Tensor gradient, slice;
   };
   struct Pending {
-    Tensor gradients;
-    std::vector<Scatter> scatters;  // of these, and not the bucket as a whole, if there are any
+    Tensor gradients;  // all-reduced, unless there are scatters
+    std::vector<Scatter> scatters;
     std::vector<Packed> partial;
-    Tensor shared;  // the tied embedding's gradient, on the stages that hold one
+    Tensor shared;  // the summed gradient of the tied embedding, on the stages that hold one
     Event done;
   };
-  std::vector<Scatter> scatters(const StagePlan& stage, const ParamStore& store,
-                                const Bucket& bucket) const;
+  std::vector<Scatter> scatters(const StagePlan& stage, const ParamStore& store, int bucket);
+  Group* group_over(const std::string& kind, const std::vector<int>& ranks);
   Packed pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
               bool copies) const;
 
+  World& world_;
   std::unique_ptr<Group> replicas_;
+  std::map<std::vector<int>, std::unique_ptr<Group>> shards_;  // of replicas
   std::unique_ptr<Group> tp_;
   std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
   std::unique_ptr<Group> embedding_;  // the first and the last stage; null on those between

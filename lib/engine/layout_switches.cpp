@@ -52,25 +52,32 @@ Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
   return words;
 }
 
-/// Small parameters are cut too.
+/// Small parameters are cut too. shardN: by rows in every mode, N ranks sharing a copy.
 bool apply_parallel_optimizer(std::string_view word, Config& config) {
-  if (word != "zero1") return false;
+  const std::string_view shard = "shard";
+  const auto ranks = word.starts_with(shard) ? number_behind(word, shard.size()) : std::nullopt;
+  if (word != "zero1" && !ranks) return false;
   ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
   optimizer.enable = true;
   optimizer.threshold = 0;
   optimizer.gradient_accumulation_shard = false;
+  if (ranks) {
+    config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+    optimizer.weight_shard_size = *ranks;
+  }
   return true;
 }
 
 Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.dp > 1 ? Words{"", "zero1"} : Words{""};
+  if (sizes.dp == 1) return {""};
+  return sizes.dp % 2 == 0 ? Words{"", "zero1", "shard2"} : Words{"", "zero1"};
 }
 
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe", apply_scheduler, scheduler_words},
     {"m", "mN", apply_microbatches, microbatch_words},
-    {"zero1", "zero1", apply_parallel_optimizer, parallel_optimizer_words},
+    {"zero1", "zero1, shardN", apply_parallel_optimizer, parallel_optimizer_words},
 };
 
 }  // namespace

@@ -9,26 +9,14 @@ namespace trainctl {
 
 namespace {
 
-/// As the parameters lie, or without gaps where only parts are owned.
-std::vector<std::int64_t> state_begins(const StagePlan& stage, const std::vector<Slice>& owned) {
-  std::vector<std::int64_t> begins = stage.flat.offset;
-  begins.push_back(stage.flat.length);
-  if (owned.empty()) return begins;
-  begins[0] = 0;
-  for (std::size_t i = 0; i < owned.size(); ++i) {
-    begins[i + 1] = begins[i] + owned[i].end - owned[i].begin;
-  }
-  return begins;
-}
-
-std::vector<SlabRow> rows_of(const StagePlan& stage, const ParamStore::Contents& contents,
-                             std::int64_t state_length) {
+std::vector<SlabRow> rows_of(const StagePlan& stage, const ParamStore::Contents& contents) {
   const Shape flat{stage.flat.length};
   std::vector<SlabRow> rows{{"parameters", flat, DType::f32}};
   if (contents.compute != DType::f32) rows.push_back({"compute", flat, contents.compute});
   if (contents.training) rows.push_back({"gradients", flat, DType::f32});
   for (int state = 0; state < contents.states; ++state) {
-    rows.push_back({"state" + std::to_string(state), Shape{state_length}, DType::f32});
+    const Shape values{contents.ownership.state_length};
+    rows.push_back({"state" + std::to_string(state), values, DType::f32});
   }
   return rows;
 }
@@ -41,10 +29,7 @@ void fill_ones(const Tensor& x) {
 }  // namespace
 
 ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents)
-    : stage_(stage),
-      contents_(contents),
-      state_begin_(state_begins(stage, contents.owned)),
-      slab_(device, rows_of(stage, contents, state_begin_.back())) {
+    : stage_(stage), contents_(contents), slab_(device, rows_of(stage, contents)) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
   }
@@ -90,21 +75,16 @@ Tensor ParamStore::compute(int parameter) const {
   return piece("compute", parameter);
 }
 
-Slice ParamStore::owned(int parameter) const {
-  const auto at = static_cast<std::size_t>(parameter);
-  return contents_.owned.empty() ? Slice{0, table()[at].shape.numel()} : contents_.owned[at];
-}
-
 Tensor ParamStore::state(int parameter, int state) const {
   const Slice part = owned(parameter);
   if (part.begin == part.end) return {};
-  const std::int64_t begin = state_begin_[static_cast<std::size_t>(parameter)];
+  const std::int64_t begin = ownership().parameters[static_cast<std::size_t>(parameter)].state;
   return slab_.at("state" + std::to_string(state)).slice(begin, begin + part.end - part.begin);
 }
 
-Tensor ParamStore::bucket(int index) const {
+Tensor ParamStore::stretch(const std::string& buffer, int index) const {
   const Bucket& bucket = stage_.flat.buckets[static_cast<std::size_t>(index)];
-  return gradients().slice(bucket.offset, bucket.offset + bucket.length);
+  return slab_.at(buffer).slice(bucket.offset, bucket.offset + bucket.length);
 }
 
 Tensor ParamStore::piece(const std::string& buffer, int parameter) const {

@@ -10,7 +10,7 @@
 #include "device/slab.h"
 #include "nn/weight.h"
 #include "ops/context.h"
-#include "plan/plan.h"
+#include "plan/ownership.h"
 
 namespace trainctl {
 
@@ -18,10 +18,9 @@ class ParamStore {
  public:
   struct Contents {
     DType compute = DType::f32;
-    int states = 0;        // fp32 optimizer values per parameter (0 to 2)
-    bool training = true;  // false: no gradients
-    // Per parameter, the elements that this rank updates and has optimizer values of; empty: all.
-    std::vector<Slice> owned{};
+    int states = 0;              // fp32 optimizer values per parameter (0 to 2)
+    bool training = true;        // false: no gradients
+    OwnershipTable ownership{};  // of this rank; may be empty where there are no states
   };
   /// What the ranks of `stage` hold; it must outlive the store.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
@@ -39,20 +38,25 @@ class ParamStore {
   Tensor gradient(int parameter) const { return piece("gradients", parameter); }
   /// The bf16 copy, or an empty tensor where the kernels read the master.
   Tensor compute(int parameter) const;
+  const OwnershipTable& ownership() const { return contents_.ownership; }
   /// What this rank updates of a parameter, and optimizer value `state` of that, flat; empty where
   /// it updates nothing.
-  Slice owned(int parameter) const;
+  Slice owned(int parameter) const {
+    return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
+  }
   Tensor state(int parameter, int state) const;
   Tensor gradients() const { return slab_.at("gradients"); }
-  Tensor bucket(int index) const;
+  /// The gradients and the masters of a bucket, flat, with the gaps between them.
+  Tensor bucket(int index) const { return stretch("gradients", index); }
+  Tensor bucket_masters(int index) const { return stretch("parameters", index); }
   int index_of(const std::string& name) const { return index_.at(name); }
 
  private:
   Tensor piece(const std::string& buffer, int parameter) const;
+  Tensor stretch(const std::string& buffer, int bucket) const;
 
   const StagePlan& stage_;
   Contents contents_;
-  std::vector<std::int64_t> state_begin_;  // per parameter and one more: into a state buffer
   Slab slab_;
   std::unordered_map<std::string, int> index_;
 };

@@ -198,6 +198,7 @@ class Run {
     ParamStore& store = engine_.parameters();
     // One rank that holds the whole model needs no copy of it.
     const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1;
+    engine_.complete_parameters();
     const Slab whole = sharded ? engine_.gather_parameters() : Slab();
     if (!first()) return;
     const Tensor gradients = store.gradients();  // no longer needed

@@ -13,41 +13,19 @@ void refuse(const std::string& key, const std::string& what, const std::string& 
       {Severity::error, "not-built", path, "not built yet: " + what, help, sources.find(path)});
 }
 
-/// Whether any parameter of the plan is cut by rows in a way that `is` says.
-template <class Condition>
-bool any_rows(const Plan& plan, const Condition& is) {
-  for (const StagePlan& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.shards.size(); ++i) {
-      if (stage.shards[i].kind == ShardKind::rows && is(stage.parameters[i], stage.shards[i])) {
-        return true;
-      }
-    }
-  }
-  return false;
+/// Whether any parameter of the plan is cut by rows.
+bool any_rows(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+    return std::any_of(stage.shards.begin(), stage.shards.end(),
+                       [](const OptimizerShard& shard) { return shard.kind == ShardKind::rows; });
+  });
 }
 
 void check_parallel_optimizer(const Plan& plan, const SourceMap& sources,
                               Diagnostics& diagnostics) {
-  const auto mirrored = [](const ParamSpec&, const OptimizerShard& shard) {
-    return shard.mirrors > 1;
-  };
-  const auto any = [](const ParamSpec&, const OptimizerShard&) { return true; };
-  const auto over_tensor_ranks = [&](const ParamSpec& row, const OptimizerShard&) {
-    return replica_place(row, plan.mesh, 0).inners > 1;
-  };
-  if (any_rows(plan, mirrored)) {
-    refuse("parallel_optimizer.weight_shard_size", "optimizer state shared by some of the replicas",
-           "today: weight_shard_size: -1", sources, diagnostics);
-  }
-  if (plan.accumulates_slices && any_rows(plan, any)) {
+  if (plan.accumulates_slices && any_rows(plan)) {
     refuse("parallel_optimizer.gradient_accumulation_shard", "gradients that accumulate in slices",
            "today: gradient_accumulation_shard: false", sources, diagnostics);
-  }
-  const Mesh& mesh = plan.mesh;
-  const bool reordered = mesh.dp > 1 && mesh.stride(Axis::tp) > mesh.stride(Axis::dp);
-  if (reordered && any_rows(plan, over_tensor_ranks)) {
-    refuse("parallel_optimizer.enable", "with this order of ranks", "the order could begin with tp",
-           sources, diagnostics);
   }
 }
 

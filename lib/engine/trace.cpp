@@ -60,7 +60,9 @@ RankStep measure_rank(std::span<const Action> rows, std::span<const RowRecord> r
     if (is_message(rows[i].kind)) continue;
     step.busy += records[i].finish - records[i].start - records[i].waited;
     const bool sum = rows[i].kind == ActionKind::wait_reduce;
-    if (sum && !sums_embedding(rows, rows[i].bucket)) step.exposed += records[i].waited;
+    const bool exposed =
+        rows[i].kind == ActionKind::wait_gather || (sum && !sums_embedding(rows, rows[i].bucket));
+    if (exposed) step.exposed += records[i].waited;
   }
   return step;
 }
@@ -76,6 +78,8 @@ std::string_view category(ActionKind kind) {
     case ActionKind::send_backward:
     case ActionKind::receive_backward: return "message";
     case ActionKind::step: return "optimizer";
+    case ActionKind::gather:
+    case ActionKind::wait_gather: return "parameters";
     default: return "gradient sums";
   }
 }
@@ -109,15 +113,19 @@ class TraceText {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Action& row = rows[i];
       add_row(step, i, row, records[i]);
+      if (row.kind == ActionKind::gather) add_exchange("b", "gather", step, row, records[i].start);
+      if (row.kind == ActionKind::wait_gather) {
+        add_exchange("e", "gather", step, row, records[i].finish);
+      }
       const auto place = std::find(under_way.begin(), under_way.end(), row.bucket);
       const bool starts =
           row.kind == ActionKind::reduce || row.kind == ActionKind::reduce_embedding;
       if (starts && place == under_way.end()) {
-        add_sum("b", step, row.bucket, records[i].start);
+        add_exchange("b", "gradient sum", step, row, records[i].start);
         under_way.push_back(row.bucket);
       }
       if (row.kind == ActionKind::wait_reduce && place != under_way.end()) {
-        add_sum("e", step, row.bucket, records[i].finish);
+        add_exchange("e", "gradient sum", step, row, records[i].finish);
         under_way.erase(place);
       }
     }
@@ -163,14 +171,15 @@ class TraceText {
     json_.close();
   }
 
-  void add_sum(std::string_view phase, std::int64_t step, int bucket, double at) {
-    open(phase, "gradient sum");
-    json_.member("cat", "gradient sums");
-    json_.member("id",
-                 std::to_string(rank_) + "." + std::to_string(step) + "." + std::to_string(bucket));
+  void add_exchange(std::string_view phase, std::string_view name, std::int64_t step,
+                    const Action& row, double at) {
+    open(phase, name);
+    json_.member("cat", category(row.kind));
+    json_.member("id", std::to_string(rank_) + "." + std::to_string(step) + "." +
+                           std::to_string(row.bucket));
     json_.member("ts", static_cast<double>(nanoseconds(at)) / 1e3);
     json_.key("args").open_object();
-    json_.member("bucket", bucket);
+    json_.member("bucket", row.bucket);
     json_.close();
     json_.close();
   }
@@ -304,9 +313,9 @@ MeasuredStep measure_last_step(const TraceSource& source) {
 
 std::string to_string(const MeasuredStep& measured, double planned_bubble) {
   return "step " + std::to_string(measured.step) + ": forward and backward " +
-         format_seconds(measured.forward_backward_seconds) + ", of it waiting for gradient sums " +
-         format_seconds(measured.exposed_seconds) + "; optimizer " +
-         format_seconds(measured.optimizer_seconds) + "; bubble " +
+         format_seconds(measured.forward_backward_seconds) +
+         ", of it waiting for sums and gathers " + format_seconds(measured.exposed_seconds) +
+         "; optimizer " + format_seconds(measured.optimizer_seconds) + "; bubble " +
          percent(measured.bubble_fraction) + ", planned " + percent(planned_bubble);
 }
 

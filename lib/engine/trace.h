@@ -70,7 +70,7 @@ struct MeasuredStep {
   std::int64_t step = 0;
   double forward_backward_seconds = 0;
   double optimizer_seconds = 0;
-  double exposed_seconds = 0;  // most that a rank waited for sums of gradients
+  double exposed_seconds = 0;  // most that a rank waited for sums of gradients and for gathers
   double bubble_fraction = 0;
 };
 
@@ -80,8 +80,8 @@ MeasuredStep measure_last_step(const TraceSource& source);
 std::string to_string(const MeasuredStep& measured, double planned_bubble);
 
 /// Rank 0 writes what all ranks kept to `path`, making its folder: one process per rank, its rows
-/// on one track, the gradient sums under way on another. Clocks of other hosts are set by a meeting
-/// of all ranks. Throws Error{io}, or Error{peer} after the deadline.
+/// on one track, the gradient sums and gathers under way on others. Clocks of other hosts are set
+/// by a meeting of all ranks. Throws Error{io}, or Error{peer} after the deadline.
 void write_trace(const std::filesystem::path& path, const TraceSource& source);
 
 }  // namespace trainctl

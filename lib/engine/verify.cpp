@@ -1,7 +1,9 @@
 #include "engine/verify.h"
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <limits>
 #include <mutex>
 
 #include "base/error.h"
@@ -62,6 +64,7 @@ class VerifiedRank {
         truth_(given.truth),
         faults_(given.faults),
         rank_(world.rank()),
+        ownership_(make_ownership(truth_, world.rank())),
         findings_(truth_.mesh, world.rank()),
         engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)), world) {}
 
@@ -109,13 +112,14 @@ class VerifiedRank {
     const int kinds = record_.optimizer_states + 1;
     for (int kind = 0; kind < kinds; ++kind) {
       load(record_.states[index].kinds[static_cast<std::size_t>(kind)],
-           [&](int i) { return held_part(store(), i, kind); });
+           [&](int i) { return kind == 0 ? own_master(i) : held_part(store(), i, kind); });
     }
     store().refresh_compute(engine_.ops());
     auto batches =
         made_up_batches(config_, plan_, plan_.mesh.coordinate(rank_, Axis::dp), step_ - 1);
     if (faults_.batches) faults_.batches(rank_, step_, batches);
     const StepReport report = engine_.train_step(batches);
+    engine_.complete_parameters();
     if (faults_.parameters) faults_.parameters(rank_, step_, store());
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
     findings_.compare({Phase::grad_norm, step_, 0, fp32_bound}, report.grad_norm,
@@ -128,11 +132,20 @@ class VerifiedRank {
     }
   }
 
+  /// The part of a master that this rank updates. No number elsewhere: the step must get it.
+  HeldPart own_master(int index) {
+    const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].owned;
+    const Tensor master = store().master(index);
+    const Tensor all = master.view({master.numel()});
+    if (part.end - part.begin < all.numel()) {
+      std::fill_n(all.as<float>(), all.numel(), std::numeric_limits<float>::quiet_NaN());
+    }
+    return {all.slice(part.begin, part.end), part};
+  }
+
   /// The part of a gradient that is complete on this rank.
   HeldPart summed_part(int index) {
-    const StagePlan& stage = truth_.stage_of(rank_);
-    const auto at = static_cast<std::size_t>(index);
-    const Slice part = summed_slice(stage.parameters[at], stage.shards[at], truth_.mesh, rank_);
+    const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].summed;
     const Tensor all = store().gradient(index);
     return {all.view({all.numel()}).slice(part.begin, part.end), part};
   }
@@ -150,6 +163,7 @@ class VerifiedRank {
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
+  OwnershipTable ownership_;
   std::int64_t step_ = 1;
   Findings findings_;
   Engine engine_;

@@ -4,6 +4,7 @@
 #include "plan/activation_memory.h"
 #include "plan/estimate.h"
 #include "plan/flat_layout.h"
+#include "plan/ownership.h"
 #include "plan/resolve.h"
 
 namespace trainctl {
@@ -63,6 +64,10 @@ class Traffic {
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
   const Config& config() const { return config_; }
+  /// The first one of the stage.
+  std::int64_t rank() const {
+    return (&stage_ - plan_.stages.data()) * plan_.mesh.stride(Axis::pp);
+  }
   std::int64_t element() const { return size_of(plan_.compute); }
   std::int64_t tokens() const {
     return plan_.micro_batch_size * plan_.model.seq_length / plan_.mesh.cp;
@@ -221,8 +226,7 @@ struct BucketUse {
   std::int64_t rows = 0;  // parameters cut by rows
 };
 
-/// `one_by_one`: rows are scattered parameter by parameter, without the bucket's padding.
-BucketUse use_of(const Bucket& bucket, const StagePlan& stage, bool one_by_one) {
+BucketUse use_of(const Bucket& bucket, const StagePlan& stage) {
   BucketUse use;
   std::int64_t whole = 0;
   for (const int index : bucket.parameters) {
@@ -238,7 +242,6 @@ BucketUse use_of(const Bucket& bucket, const StagePlan& stage, bool one_by_one) 
       ++use.dealt_count;
     }
   }
-  if (one_by_one && use.rows > 0) return use;
   if (whole == 0) use.scattered = bucket.length;
   use.summed = bucket.length - use.scattered;
   return use;
@@ -262,18 +265,24 @@ void add_fused_gathers(Traffic& traffic, bool expert, const std::string& group) 
   traffic.add_total("all_gather parameters", group, count, total * fp32);
 }
 
-/// Rows of the masters, parameter by parameter, over all ranks that hold the same values.
-void add_row_gathers(Traffic& traffic, bool expert) {
-  const Mesh& mesh = traffic.plan().mesh;
-  for (std::size_t i = 0; i < traffic.stage().shards.size(); ++i) {
-    const ParamSpec& row = traffic.stage().parameters[i];
-    const OptimizerShard& shard = traffic.stage().shards[i];
-    if (shard.kind != ShardKind::rows || row.expert != expert) continue;
-    std::string group = mesh.cp == 1 ? "dp" : "dp-cp";
-    if (!expert && replicas_of(row, mesh) > mesh.dp * mesh.cp) {
-      group = mesh.dp * mesh.cp == 1 ? "tp" : "tp-" + group;
+/// Rows, parameter by parameter: the sums of their gradients, and their masters over the ranks that
+/// share a copy of the state.
+void add_rows(Traffic& traffic, bool expert, std::int64_t sums) {
+  const StagePlan& stage = traffic.stage();
+  const OwnershipTable table = make_ownership(traffic.plan(), traffic.rank());
+  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
+    const Ownership& own = table.parameters[i];
+    if (own.route < 0 || stage.parameters[i].expert != expert) continue;
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
+    const auto bytes = [](const Slice& slice) { return (slice.end - slice.begin) * fp32; };
+    if (route.scatter.size() > 1) {
+      traffic.add("reduce_scatter gradients", route.scatter_kind, sums, bytes(own.scattered));
     }
-    traffic.add("all_gather parameters", expert ? "expert:dp" : group, 1, row.shape.numel() * fp32);
+    if (route.mirror.size() > 1) {
+      traffic.add("all_reduce gradient slices", route.mirror_kind, sums, bytes(own.summed));
+    }
+    traffic.add("all_gather parameters", route.gather_kind, 1,
+                stage.parameters[i].shape.numel() * fp32);
   }
 }
 
@@ -284,24 +293,24 @@ void add_replicas(Traffic& traffic, bool expert) {
   const std::int64_t ranks = expert ? plan.mesh.edp : plan.mesh.dp * plan.mesh.cp;
   const std::string group = expert ? "expert:dp" : plan.mesh.cp == 1 ? "dp" : "dp-cp";
   const BucketRule rule = resolve_bucket_rule(traffic.config().parallel);
-  if (rule == BucketRule::size) add_row_gathers(traffic, expert);
+  const bool each = traffic.config().hooks.no_sync == NoSync::never;
+  if (rule == BucketRule::size) {
+    add_rows(traffic, expert, each || plan.accumulates_slices ? plan.microbatches : 1);
+  }
   if (ranks == 1) return;
   if (rule == BucketRule::comm_fusion) add_fused_gathers(traffic, expert, group);
-  const bool each = traffic.config().hooks.no_sync == NoSync::never;
   for (const Bucket& bucket : stage.flat.buckets) {
     if (bucket.expert != expert) continue;
-    const BucketUse use = use_of(bucket, stage, rule == BucketRule::size);
+    const BucketUse use = use_of(bucket, stage);
+    if (rule == BucketRule::size && use.rows > 0) continue;  // has no other parameters
     const std::int64_t sums = each ? plan.microbatches : 1;
     const std::int64_t scatters =
         use.rows > 0 && plan.accumulates_slices ? plan.microbatches : sums;
     traffic.add("all_reduce gradients", group, sums, use.summed * fp32);
-    const std::int64_t calls = rule == BucketRule::size && use.rows > 0 ? use.rows : 1;
-    traffic.add_total("reduce_scatter gradients", group, scatters * calls,
-                      scatters * use.scattered * fp32);
+    traffic.add("reduce_scatter gradients", group, scatters, use.scattered * fp32);
     traffic.add("all_reduce gradient slices", group, 1, use.mirrored * fp32);
     const bool by_bucket = use.rows == 0 || rule == BucketRule::layers;
-    const std::int64_t weights = use.rows > 0 ? fp32 : size_of(plan.compute);
-    if (by_bucket) traffic.add("all_gather parameters", group, 1, use.scattered * weights);
+    if (by_bucket) traffic.add("all_gather parameters", group, 1, use.scattered * fp32);
     traffic.add_total("broadcast parameters", group, use.dealt_count, use.dealt * fp32);
   }
 }

@@ -1,7 +1,6 @@
 #include "plan/flat_layout.h"
 
 #include <algorithm>
-#include <cassert>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -271,26 +270,6 @@ FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const Buck
     placed += buffer.parameters.size();
   }
   return builder.take();
-}
-
-std::vector<ParamRange> owned_ranges(const std::vector<ParamSpec>& parameters,
-                                     const FlatLayout& layout, std::int64_t shard,
-                                     std::int64_t shards) {
-  std::vector<ParamRange> ranges;
-  for (const Bucket& bucket : layout.buckets) {
-    assert(bucket.length % shards == 0);
-    const std::int64_t part = bucket.length / shards;
-    const std::int64_t begin = bucket.offset + shard * part;
-    for (int index : bucket.parameters) {
-      const auto at = static_cast<std::size_t>(index);
-      const std::int64_t first = layout.offset[at];
-      const std::int64_t last = first + parameters[at].shape.numel();
-      const std::int64_t from = std::max(first, begin);
-      const std::int64_t to = std::min(last, begin + part);
-      if (from < to) ranges.push_back(ParamRange{index, from - first, to - first});
-    }
-  }
-  return ranges;
 }
 
 }  // namespace trainctl

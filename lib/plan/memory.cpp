@@ -62,11 +62,6 @@ std::int64_t gradient_elements(const StagePlan& stage, const std::vector<Optimiz
   return std::min(stage.flat.length, kept + largest);
 }
 
-bool has_slices(const StagePlan& stage) {
-  return std::any_of(stage.shards.begin(), stage.shards.end(),
-                     [](const OptimizerShard& shard) { return shard.kind == ShardKind::bucket; });
-}
-
 /// Staging of every group that this rank sums with.
 std::int64_t staging_of(const Plan& plan) {
   const Mesh& mesh = plan.mesh;
@@ -91,10 +86,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   const std::int64_t length = stage.flat.length;
   const int number = static_cast<int>(&stage - plan.stages.data());
   MemoryEstimate memory;
-  // Layers need whole weights. Megatron's masters are state, and are sharded as it is; rows and
-  // dealt parameters are exchanged as masters, so every rank has these whole.
-  const std::int64_t masters = has_slices(stage) ? state : length;
-  memory.parameters = copy == 0 ? length * fp32 : length * copy + masters * fp32;
+  // Masters are what is exchanged after an update, so every rank has them whole.
+  memory.parameters = length * (fp32 + copy);
   memory.gradients = gradient_elements(stage, stage.shards, plan.accumulates_slices) * fp32;
   memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
   memory.activations =

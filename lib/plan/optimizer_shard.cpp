@@ -1,8 +1,5 @@
 #include "plan/optimizer_shard.h"
 
-#include <algorithm>
-#include <cassert>
-
 namespace trainctl {
 
 namespace {
@@ -100,54 +97,6 @@ std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
     }
   }
   return shards;
-}
-
-ReplicaPlace replica_place(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
-  const std::vector<int> outer = mesh.group(rank, {Axis::cp, Axis::dp});
-  const bool cut = parameter.split_dim[static_cast<std::size_t>(Axis::tp)] >= 0;
-  ReplicaPlace place;
-  place.outers = static_cast<std::int64_t>(outer.size());
-  place.outer = std::find(outer.begin(), outer.end(), rank) - outer.begin();
-  place.inners = cut ? parameter.tp_copies : mesh.tp;
-  place.inner = mesh.coordinate(rank, Axis::tp) % place.inners;
-  return place;
-}
-
-Slice summed_slice(const ParamSpec& parameter, const OptimizerShard& shard, const Mesh& mesh,
-                   std::int64_t rank) {
-  const std::int64_t numel = parameter.shape.numel();
-  if (shard.kind != ShardKind::rows) return {0, numel};
-  assert(shard.mirrors == 1);
-  const ReplicaPlace place = replica_place(parameter, mesh, rank);
-  const std::int64_t part = numel / place.outers;
-  return {place.outer * part, (place.outer + 1) * part};
-}
-
-Slice owned_slice(const ParamSpec& parameter, const OptimizerShard& shard, const Mesh& mesh,
-                  std::int64_t rank) {
-  const Slice summed = summed_slice(parameter, shard, mesh, rank);
-  if (shard.kind == ShardKind::dealt) {
-    return mesh.coordinate(rank, Axis::dp) == shard.owner ? summed : Slice{};
-  }
-  if (shard.kind != ShardKind::rows) return summed;
-  const ReplicaPlace place = replica_place(parameter, mesh, rank);
-  const std::int64_t part = (summed.end - summed.begin) / place.inners;
-  const std::int64_t begin = summed.begin + place.inner * part;
-  return {begin, begin + part};
-}
-
-std::vector<std::int64_t> shard_group(std::int64_t replica, std::int64_t ranks) {
-  std::vector<std::int64_t> group;
-  const std::int64_t first = replica - replica % ranks;
-  for (std::int64_t i = 0; i < ranks; ++i) group.push_back(first + i);
-  return group;
-}
-
-std::vector<std::int64_t> mirror_group(std::int64_t replica, std::int64_t ranks,
-                                       std::int64_t mirrors) {
-  std::vector<std::int64_t> group;
-  for (std::int64_t i = 0; i < mirrors; ++i) group.push_back(replica % ranks + i * ranks);
-  return group;
 }
 
 std::string dealing_error(OptimizerType optimizer, std::size_t parameters,

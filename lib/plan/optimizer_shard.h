@@ -48,32 +48,6 @@ std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh);
 std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
                                             const std::vector<ParamSpec>& parameters);
 
-/// Where a rank stands among the replicas of a parameter: `outer` over dp and cp, `inner` among the
-/// tensor-parallel ranks that hold the same values of it.
-struct ReplicaPlace {
-  std::int64_t outer = 0, outers = 1;
-  std::int64_t inner = 0, inners = 1;
-};
-ReplicaPlace replica_place(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
-
-struct Slice {  // elements [begin, end) of this rank's share of a parameter
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-/// The elements whose gradient is complete on `rank` once its bucket is summed: of rows those that
-/// the reduce-scatter over dp and cp leaves there, else all. Rows must have one mirror.
-Slice summed_slice(const ParamSpec& parameter, const OptimizerShard& shard, const Mesh& mesh,
-                   std::int64_t rank);
-/// The elements that `rank` updates and holds optimizer state of: a part of the summed ones.
-Slice owned_slice(const ParamSpec& parameter, const OptimizerShard& shard, const Mesh& mesh,
-                  std::int64_t rank);
-
-/// Ranks of a shard group and of the mirror group across such groups, as positions among the
-/// replicas in rank order: s neighbours, and every s-th.
-std::vector<std::int64_t> shard_group(std::int64_t replica, std::int64_t ranks);
-std::vector<std::int64_t> mirror_group(std::int64_t replica, std::int64_t ranks,
-                                       std::int64_t mirrors);
-
 /// Why whole parameters cannot be dealt out (an error of the configuration); empty: they can. Only
 /// AdamW is dealt, and there must be as many parameters as ranks.
 std::string dealing_error(OptimizerType optimizer, std::size_t parameters,

@@ -75,9 +75,7 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
 /// Of all units.
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh);
 
-/// A contiguous piece of one parameter.
-struct ParamRange {
-  int parameter = 0;  // index into the table
+struct Slice {  // elements [begin, end) of a rank's share of a parameter
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
@@ -126,10 +124,5 @@ struct BucketInput {
 /// gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts are padded to 64
 /// and lengths to 64 x replicas but for megatron. Details: flat_layout.h.
 FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
-
-/// The parts of each parameter that one optimizer shard updates; shard i of n (n = 1: everything).
-std::vector<ParamRange> owned_ranges(const std::vector<ParamSpec>& parameters,
-                                     const FlatLayout& layout, std::int64_t shard,
-                                     std::int64_t shards);
 
 }  // namespace trainctl

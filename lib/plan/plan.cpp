@@ -30,7 +30,7 @@ void prove(Plan& plan) {
       simulation.ranks.push_back(
           RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
     }
-    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters));
+    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters, rows.shards));
   }
   const Simulation result = simulate(simulation);
   plan.bubble_fraction = result.bubble_fraction;
@@ -126,7 +126,8 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = make_schedule(config.parallel.pipeline.scheduler, input);
   rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
-  rows.actions = refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters));
+  rows.actions = refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters, rows.shards),
+                        config.hooks.param_sync);
   rows.slots = peak_microbatches(rows.schedule);
   rows.activations = make_activations(
       {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,

@@ -7,10 +7,7 @@ namespace trainctl {
 
 namespace {
 
-bool is_computed(ActionKind kind) {
-  return !is_message(kind) && kind != ActionKind::reduce && kind != ActionKind::reduce_embedding &&
-         kind != ActionKind::wait_reduce;
-}
+bool is_computed(ActionKind kind) { return !is_message(kind) && !names_bucket(kind); }
 /// F, B or W of some unit.
 bool has_collectives(const Action& action) {
   const bool layers = action.kind == ActionKind::forward ||
@@ -79,12 +76,12 @@ void Play::add_rank(int rank) {
   for (std::size_t row = 0; row < rows.size();) {
     const ActionKind kind = rows[row].kind;
     const std::size_t begin = row++;
-    if (kind == ActionKind::reduce) {
-      join_reduce(rank, begin, queues);
+    if (kind == ActionKind::reduce || kind == ActionKind::gather) {
+      join(rank, begin, queues);
     } else if (kind == ActionKind::reduce_embedding) {
       join_embedding(rank, begin, queues);
-    } else if (kind == ActionKind::wait_reduce) {
-      await_reduce(rank, begin, queues);
+    } else if (kind == ActionKind::wait_reduce || kind == ActionKind::wait_gather) {
+      await(rank, begin, queues);
     } else if (is_message(kind)) {
       while (row < rows.size() && is_message(rows[row].kind)) ++row;
       add_batch(rank, begin, row, queues);
@@ -134,11 +131,12 @@ int* Play::output_of(const Action& action, Queues& queues) {
   return chunk < queues.outputs.size() ? &queues.outputs[chunk] : nullptr;
 }
 
-void Play::join_reduce(int rank, std::size_t row, Queues& queues) {
+void Play::join(int rank, std::size_t row, Queues& queues) {
   const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
-  Reduce& meeting = reduces_[{mine.input.stage, mine.rows[row].bucket}];
+  const Action& action = mine.rows[row];
+  Exchange& meeting = exchanges_[{mine.input.stage, action.kind, action.bucket}];
   if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
-  graph_.raise_cost(meeting.point, cost_of(mine, mine.rows[row]));
+  graph_.raise_cost(meeting.point, cost_of(mine, action));
   meeting.members.push_back(rank);
   graph_.wait(meeting.point, queues.compute);
   if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
@@ -156,17 +154,21 @@ void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
   graph_.wait(meeting.point, queues.compute);
   queues.embedding = meeting.point;
   queues.embedding_bucket = mine.rows[row].bucket;
-  const auto found = reduces_.find({mine.input.stage, queues.embedding_bucket});
-  if (found != reduces_.end()) graph_.wait(meeting.point, found->second.point);
+  const auto found =
+      exchanges_.find({mine.input.stage, ActionKind::reduce, queues.embedding_bucket});
+  if (found != exchanges_.end()) graph_.wait(meeting.point, found->second.point);
 }
 
-void Play::await_reduce(int rank, std::size_t row, Queues& queues) {
+void Play::await(int rank, std::size_t row, Queues& queues) {
   const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
   const int point = add_point(rank, row, row + 1, 0.0, true);
   graph_.wait(point, queues.compute);
-  const auto found = reduces_.find({mine.input.stage, mine.rows[row].bucket});
-  if (found != reduces_.end()) graph_.wait(point, found->second.point);
-  if (queues.embedding_bucket == mine.rows[row].bucket) graph_.wait(point, queues.embedding);
+  const bool gather = mine.rows[row].kind == ActionKind::wait_gather;
+  const int bucket = mine.rows[row].bucket;
+  const auto found =
+      exchanges_.find({mine.input.stage, gather ? ActionKind::gather : ActionKind::reduce, bucket});
+  if (found != exchanges_.end()) graph_.wait(point, found->second.point);
+  if (!gather && queues.embedding_bucket == bucket) graph_.wait(point, queues.embedding);
   if (queues.compute != none && !points_[static_cast<std::size_t>(queues.compute)].computes) {
     after_batch_[point] = queues.compute;
   }

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -48,7 +49,8 @@ class Play {
     int rows = 1;
     bool computes = false;  // rows of the compute queue
   };
-  struct Reduce {
+  /// A reduce or a gather of one bucket.
+  struct Exchange {
     int point = none;
     std::vector<int> members;  // ranks
   };
@@ -69,7 +71,7 @@ class Play {
   /// The queues of one rank: the last point of each.
   struct Queues {
     int compute = none;
-    int axis = none;       // reductions
+    int axis = none;       // reductions and gathers
     int wire = none;       // batches of messages
     int embedding = none;  // the tied embedding's sum, of bucket
     int embedding_bucket = -1;
@@ -82,9 +84,9 @@ class Play {
   int add_point(int rank, std::size_t begin, std::size_t end, double cost, bool computes = false);
   void add_rank(int rank);
   void add_run(int rank, std::size_t begin, std::size_t end, Queues& queues);
-  void join_reduce(int rank, std::size_t row, Queues& queues);
+  void join(int rank, std::size_t row, Queues& queues);
   void join_embedding(int rank, std::size_t row, Queues& queues);
-  void await_reduce(int rank, std::size_t row, Queues& queues);
+  void await(int rank, std::size_t row, Queues& queues);
   /// One batch of message rows: posted together, done when all are done. Receives hold up the
   /// compute queue, sends only the batches behind and what would overwrite them.
   void add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
@@ -122,8 +124,8 @@ class Play {
   int microbatches_ = 0;
   std::vector<bool> apart_;  // per group: its ranks have different rows
   std::vector<int> group_sizes_;
-  std::map<std::pair<int, int>, Reduce> reduces_;           // (stage, bucket)
-  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;  // (replica, inner)
+  std::map<std::tuple<int, ActionKind, int>, Exchange> exchanges_;  // (stage, kind, bucket)
+  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;          // (replica, inner)
   std::unordered_map<SharedRow, RowMeeting, SharedRowHash> shared_rows_;
   std::vector<Message> messages_;   // see find_message()
   std::map<int, int> after_batch_;  // see queued_after()

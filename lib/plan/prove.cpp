@@ -33,7 +33,10 @@ class Proof {
         violations_(violations),
         reduced_(buckets.size(), 0),
         shared_(buckets.size(), 0),
-        waited_(buckets.size(), 0) {
+        waited_(buckets.size(), 0),
+        gathered_(buckets.size(), 0),
+        arrived_(buckets.size(), 0) {
+    for (const BucketSum& bucket : buckets) coming_ += bucket.gathered ? 1 : 0;
     const auto microbatches = static_cast<std::size_t>(in_.microbatches);
     for (const UnitRange& range : in_.units) {
       Progress fresh;
@@ -66,6 +69,8 @@ class Proof {
     if (stepped_) fail("comes after the step");
     if (!in_range(action)) return fail("is out of range");
     switch (action.kind) {
+      case ActionKind::gather: return gather(action);
+      case ActionKind::wait_gather: return wait_gather(action);
       case ActionKind::fetch: return fetch(action);
       case ActionKind::forward: return forward(action);
       case ActionKind::backward_input: return backward(action);
@@ -80,10 +85,7 @@ class Proof {
 
   bool in_range(const Action& action) const {
     if (action.kind == ActionKind::step) return true;
-    if (action.kind == ActionKind::reduce || action.kind == ActionKind::reduce_embedding ||
-        action.kind == ActionKind::wait_reduce) {
-      return has_bucket(action);
-    }
+    if (names_bucket(action.kind)) return has_bucket(action);
     const bool place = action.chunk >= 0 && action.chunk < in_.chunks() && action.microbatch >= 0 &&
                        action.microbatch < in_.microbatches;
     if (!place || action.begin > action.end) return false;
@@ -96,9 +98,12 @@ class Proof {
   bool has_bucket(const Action& action) const {
     if (action.bucket < 0 || action.bucket >= static_cast<int>(buckets_.size())) return false;
     const BucketSum& sum = buckets_[static_cast<std::size_t>(action.bucket)];
-    return action.kind == ActionKind::reduce             ? sum.reduced
-           : action.kind == ActionKind::reduce_embedding ? sum.embedding
-                                                         : sum.has_rows();
+    switch (action.kind) {
+      case ActionKind::reduce: return sum.reduced;
+      case ActionKind::reduce_embedding: return sum.embedding;
+      case ActionKind::wait_reduce: return sum.has_rows();
+      default: return sum.gathered;
+    }
   }
 
   const UnitRange& units(const Action& action) const {
@@ -124,6 +129,27 @@ class Proof {
     return now.backward_ran && now.backward == range.begin;
   }
 
+  void gather(const Action& action) {
+    if (gathered_[static_cast<std::size_t>(action.bucket)]++ > 0) fail("has been gathered before");
+  }
+
+  void wait_gather(const Action& action) {
+    const auto bucket = static_cast<std::size_t>(action.bucket);
+    if (gathered_[bucket] == 0) fail("is not being gathered");
+    if (arrived_[bucket]++ == 0) --coming_;
+  }
+
+  /// No bucket spans two chunks.
+  void check_arrived(const Action& action) {
+    if (coming_ == 0) return;
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      const BucketSum& sum = buckets_[bucket];
+      if (!sum.gathered || arrived_[bucket] > 0) continue;
+      if (action.end <= sum.ready_unit || action.begin > sum.last_unit) continue;
+      fail("reads parameters before wait_gather " + std::to_string(bucket));
+    }
+  }
+
   void fetch(const Action& action) {
     if (at(action).fetched) fail("has been fetched before");
     at(action).fetched = true;
@@ -133,6 +159,7 @@ class Proof {
     Progress& now = at(action);
     if (!now.fetched) fail("its data is not fetched");
     if (!is_first(action) && !now.received_forward) fail("its input is not received");
+    check_arrived(action);
     if (action.begin != now.forward || forward_done(now, units(action))) {
       fail("F must go on at unit " + std::to_string(now.forward));
     }
@@ -258,6 +285,10 @@ class Proof {
       if (reduced_[bucket] + shared_[bucket] > 0 && waited_[bucket] == 0) {
         fail("nobody waited for reduce " + name);
       }
+      if (sum.gathered && gathered_[bucket] == 0) fail("bucket " + name + " is never gathered");
+      if (gathered_[bucket] > 0 && arrived_[bucket] == 0) {
+        fail("nobody waited for gather " + name);
+      }
     }
   }
 
@@ -274,6 +305,9 @@ class Proof {
   std::vector<int> reduced_;        // per bucket: how many rows of each kind
   std::vector<int> shared_;
   std::vector<int> waited_;
+  std::vector<int> gathered_;
+  std::vector<int> arrived_;
+  int coming_ = 0;  // buckets that are gathered and not waited for yet
   std::size_t row_ = 0;
   bool stepped_ = false;
 };

@@ -33,10 +33,46 @@ class Refinement {
                static_cast<std::size_t>(2 * (range.end - range.begin));
     }
     weights_left_.assign(static_cast<std::size_t>(end), input.microbatches);
-    rows_.reserve(parts + 2 * buckets_.size() + 1);
+    rows_.reserve(parts + 5 * buckets_.size() + 1);
   }
 
   void copy(const Action& row) { rows_.push_back(row); }
+
+  /// Parameters that are read first are gathered first.
+  void gather_all(ParamSyncStart when) {
+    for (std::size_t bucket = buckets_.size(); bucket > 0; --bucket) {
+      if (buckets_[bucket - 1].gathered) coming_.push_back(static_cast<int>(bucket - 1));
+    }
+    std::stable_sort(coming_.begin(), coming_.end(),
+                     [&](int a, int b) { return ready_at(a) < ready_at(b); });
+    for (const int bucket : coming_) {
+      rows_.push_back(Action{.kind = ActionKind::gather, .bucket = bucket});
+    }
+    if (when == ParamSyncStart::overlap) return;
+    for (const int bucket : coming_) await_gather(bucket);
+    coming_.clear();
+  }
+
+  /// F, cut where parameters may still be on their way.
+  void forward(const Action& row) {
+    Action part = row;
+    for (int unit = row.begin; unit < row.end; ++unit) {
+      const auto reads = [&](int bucket) {
+        const BucketSum& sum = buckets_[static_cast<std::size_t>(bucket)];
+        return sum.ready_unit <= unit && unit <= sum.last_unit;
+      };
+      if (std::none_of(coming_.begin(), coming_.end(), reads)) continue;
+      part.end = unit;
+      if (part.begin < part.end) rows_.push_back(part);
+      part.begin = unit;
+      for (const int bucket : coming_) {
+        if (reads(bucket)) await_gather(bucket);
+      }
+      std::erase_if(coming_, reads);
+    }
+    part.end = row.end;
+    rows_.push_back(part);
+  }
 
   /// One unit of a B or W row.
   void unit(const Action& row, int unit) {
@@ -62,6 +98,10 @@ class Refinement {
     std::vector<int> buckets;  // in order of readiness
     std::size_t next = 0;      // into `buckets`
   };
+
+  void await_gather(int bucket) {
+    rows_.push_back(Action{.kind = ActionKind::wait_gather, .bucket = bucket});
+  }
 
   int ready_at(int bucket) const { return buckets_[static_cast<std::size_t>(bucket)].ready_unit; }
 
@@ -90,6 +130,7 @@ class Refinement {
   const std::vector<BucketSum>& buckets_;
   std::vector<int> weights_left_;  // per unit
   std::vector<Chunk> chunks_;
+  std::vector<int> coming_;  // buckets that are gathered and not waited for yet
   std::vector<Action> rows_;
 };
 
@@ -103,13 +144,17 @@ bool is_pair(const Action& backward, const Action& weight) {
 }  // namespace
 
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
-                                   const std::vector<ParamSpec>& parameters) {
+                                   const std::vector<ParamSpec>& parameters,
+                                   const std::vector<OptimizerShard>& shards) {
   std::vector<BucketSum> sums;
   for (const Bucket& bucket : layout.buckets) {
     BucketSum& sum = sums.emplace_back();
-    sum.ready_unit = bucket.ready_unit;
+    sum.ready_unit = sum.last_unit = bucket.ready_unit;
     for (const int index : bucket.parameters) {
-      const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
+      const auto at = static_cast<std::size_t>(index);
+      const ParamSpec& row = parameters[at];
+      sum.last_unit = std::max(sum.last_unit, row.unit);
+      sum.gathered = sum.gathered || (!shards.empty() && shards[at].kind != ShardKind::whole);
       const auto& axes = row.gradient_sum;
       sum.reduced = sum.reduced || row.tp_copies > 1 ||
                     std::find(axes.begin(), axes.end(), true) != axes.end();
@@ -120,8 +165,9 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 }
 
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
-                           const std::vector<BucketSum>& buckets) {
+                           const std::vector<BucketSum>& buckets, ParamSyncStart param_sync) {
   Refinement refined(input, buckets, rows.size());
+  refined.gather_all(param_sync);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Action& row = rows[i];
     const bool backward =
@@ -135,6 +181,10 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
         if (paired) refined.unit(rows[i + 1], unit);
       }
       if (paired) ++i;
+      continue;
+    }
+    if (row.kind == ActionKind::forward) {
+      refined.forward(row);
       continue;
     }
     if (row.kind == ActionKind::step) refined.wait_for_all();

@@ -99,6 +99,8 @@ int peak_gradients(std::span<const Action> rows) {
 std::string short_name(const Action& action) {
   const std::string place = std::to_string(action.microbatch) + "." + std::to_string(action.chunk);
   switch (action.kind) {
+    case ActionKind::gather: return "gather " + std::to_string(action.bucket);
+    case ActionKind::wait_gather: return "wait_gather " + std::to_string(action.bucket);
     case ActionKind::fetch: return "fetch " + place;
     case ActionKind::forward: return "F" + place;
     case ActionKind::backward_input: return "B" + place;

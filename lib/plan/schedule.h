@@ -10,11 +10,14 @@
 #include <vector>
 
 #include "config/choices.h"
+#include "plan/optimizer_shard.h"
 #include "plan/params.h"
 
 namespace trainctl {
 
 enum class ActionKind : std::uint8_t {
+  gather,            // start getting a bucket's parameters from the ranks that updated them
+  wait_gather,       // the compute queue waits for them
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
   backward_input,    // B
@@ -42,13 +45,20 @@ constexpr bool is_message(ActionKind kind) {
   return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
 }
 
+/// Communication of one bucket.
+constexpr bool names_bucket(ActionKind kind) {
+  return kind == ActionKind::gather || kind == ActionKind::wait_gather ||
+         kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
+         kind == ActionKind::wait_reduce;
+}
+
 struct Action {
   ActionKind kind = ActionKind::forward;
   int chunk = 0;  // model chunk on this rank
   int microbatch = 0;
   int begin = 0;  // units [begin, end), numbered over the whole model
   int end = 0;
-  int bucket = -1;  // reduce, reduce_embedding, wait_reduce
+  int bucket = -1;  // gather, wait_gather, reduce, reduce_embedding, wait_reduce
   friend bool operator==(const Action&, const Action&) = default;
 };
 
@@ -98,23 +108,31 @@ std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chun
 /// The rows of the schedule of that name.
 std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
 
-/// What becomes of one gradient bucket between its last W and the step.
+/// What becomes of one bucket: its parameters before the first F that reads them, its gradients
+/// between their last W and the step.
 struct BucketSum {
-  int ready_unit = 0;      // its gradients are final once W of this unit has run
+  int ready_unit = 0;      // its lowest unit: gradients are final once W of it has run
+  int last_unit = 0;       // its highest
   bool reduced = false;    // summed over ranks of its stage
   bool embedding = false;  // a tied embedding with two homes: then summed over both
+  bool gathered = false;   // parts of it are updated by other ranks
   bool has_rows() const { return reduced || embedding; }
 };
 /// Of each bucket in flat order. It is reduced if the gradient of a parameter in it is summed over
-/// an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
+/// an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies), and gathered if a parameter
+/// in it has an optimizer shard. `shards`: one for each parameter; empty: none is cut.
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
-                                   const std::vector<ParamSpec>& parameters);
+                                   const std::vector<ParamSpec>& parameters,
+                                   const std::vector<OptimizerShard>& shards);
 
+/// Starts every gather first, in the order in which the parameters are read, and waits for each
+/// before the first F of its units, which splits that F (before_forward: before anything else).
 /// Splits B and W per unit, interleaved (B of a unit, its W, the next unit below) where they stand
 /// together, starts each bucket's reduce in the last micro-batch as soon as its last unit is done,
 /// and before the step sums the tied embedding over its two stages and waits for all.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
-                           const std::vector<BucketSum>& buckets);
+                           const std::vector<BucketSum>& buckets,
+                           ParamSyncStart param_sync = ParamSyncStart::overlap);
 
 /// Most micro-batches of one chunk each that occupy a slot at once: from the first row that fills
 /// it (data fetched, input received, F) to the last B or W.

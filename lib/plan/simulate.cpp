@@ -23,15 +23,16 @@ std::string Play::cycle() const {
 }
 
 void Play::find_unmatched(std::vector<std::string>& violations) const {
-  for (const auto& [key, meeting] : reduces_) {
+  for (const auto& [key, meeting] : exchanges_) {
+    const auto& [stage, kind, bucket] = key;
     for (std::size_t rank = 0; rank < input_.ranks.size(); ++rank) {
-      if (input_.ranks[rank].input.stage != key.first) continue;
+      if (input_.ranks[rank].input.stage != stage) continue;
       const auto& joined = meeting.members;
       if (std::find(joined.begin(), joined.end(), static_cast<int>(rank)) != joined.end()) {
         continue;
       }
-      violations.push_back("rank " + std::to_string(rank) + " never joins reduce " +
-                           std::to_string(key.second));
+      violations.push_back("rank " + std::to_string(rank) + " never joins " +
+                           to_string(Action{.kind = kind, .bucket = bucket}));
     }
   }
   for (const auto& [row, meeting] : shared_rows_) {
@@ -64,7 +65,10 @@ void Play::measure(Simulation& result) const {
     busy[rank] += graph_.cost(index);
     if (input_.keep_times) add_times(index, result.times);
     // What waits for a tied embedding waits for the other end of the pipeline: that is bubble.
-    if (action(point).kind == ActionKind::wait_reduce && !waits_for_embedding(point)) {
+    const ActionKind kind = action(point).kind;
+    const bool waits = kind == ActionKind::wait_gather ||
+                       (kind == ActionKind::wait_reduce && !waits_for_embedding(point));
+    if (waits) {
       exposed[rank] += graph_.start(index) - std::max(free_at[rank], queued_after(index));
     }
     free_at[rank] = graph_.finish(index);
@@ -97,8 +101,7 @@ void Play::add_times(int index, std::vector<RowTime>& times) const {
   double at = graph_.start(index);
   for (int row = point.row; row < point.row + point.rows; ++row) {
     const Action& action = mine.rows[static_cast<std::size_t>(row)];
-    const bool waits = action.kind == ActionKind::wait_reduce;
-    const double end = at + (waits ? 0.0 : cost_of(mine, action));
+    const double end = at + (names_bucket(action.kind) ? 0.0 : cost_of(mine, action));
     times.push_back({point.rank, row, at, end});
     at = end;
   }

@@ -28,8 +28,8 @@ struct SimulationInput {
   std::vector<RankRows> ranks;
   /// Per stage; no entry is as good as no bucket.
   std::vector<std::vector<BucketSum>> buckets;
-  /// Seconds of one row: compute, the transfer of a reduce, or that of a message (asked of the
-  /// receive). wait_reduce and send rows cost nothing themselves.
+  /// Seconds of one row: compute, the transfer of a reduce or gather, or that of a message (asked
+  /// of the receive). Waits and send rows cost nothing themselves.
   std::function<double(const RankRows&, const Action&)> cost;
   bool keep_times = false;  // fill Simulation::times
 };
@@ -45,7 +45,7 @@ struct RowTime {
 struct Simulation {
   double seconds = 0;                // until the last row of any queue is done
   double bubble_fraction = 0;        // of all ranks' time: idle for messages or for the others' end
-  double exposed_communication = 0;  // seconds the slowest rank's compute waits for reductions
+  double exposed_communication = 0;  // seconds the slowest rank waits for reductions and gathers
   int peak_microbatches = 0;         // most micro-batches with kept activations on any rank
   /// Why the schedule is illegal, one sentence each; empty: proven.
   std::vector<std::string> violations;
@@ -56,7 +56,8 @@ struct Simulation {
 /// unit), F from the lowest unit up and B from the highest down; data fetched before it is used;
 /// what comes from another stage received before it is used, what goes there sent after it is made;
 /// each bucket reduced once, after its gradients are final, a tied embedding's then summed over its
-/// stages, and waited for; one step, last.
+/// stages, and waited for; parameters that other ranks update gathered once and waited for before F
+/// of their units; one step, last.
 /// Over all ranks: every message and collective meets its partners, and no cycle of waits (the
 /// shortest cycle is named). Neighbouring message rows form one batch that is posted together; the
 /// batches of a rank run in order. What is sent lies in one buffer per chunk (outputs) or rank

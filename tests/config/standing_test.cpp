@@ -73,6 +73,9 @@ TEST_CASE("keys of a feature that is off") {
   CHECK(findings("offload: {num_layers: 3}\n").size() == 1);
   CHECK(findings("moe: {router_topk: 2}\n").size() == 1);
   CHECK(findings("parallel: {tp_comm_overlap: {ag: false}}\n").size() == 1);
+  CHECK(findings("hooks: {param_sync: before_forward}\n") ==
+        List{"warning hooks.param_sync param_sync: before_forward has no effect: "
+             "parallel.parallel_optimizer.enable is false"});
   CHECK(findings("parallel: {deterministic_mode: false}\n") ==
         List{"warning train.deterministic_mode deterministic_mode: false has no effect: every run "
              "on the CPU is deterministic"});

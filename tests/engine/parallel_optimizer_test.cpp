@@ -44,6 +44,17 @@ const std::vector<Case> cases{
     {4, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"}},
     {4, {"parallel.pipeline_stages=2", "model.tie_word_embeddings=false"}},
     {8, {"parallel.pipeline_stages=2", "parallel.tensor_parallel=2", "train.micro_batch_size=1"}},
+    {4,
+     {"parallel.parallel_mode=hybrid_parallel", "parallel.parallel_optimizer.weight_shard_size=2"}},
+    {8,
+     {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+      "parallel.parallel_optimizer.weight_shard_size=2"}},
+    {4, {"parallel.tensor_parallel=2", "parallel.rank_order=dp-tp-cp-ep-pp"}},
+    {4, {"parallel.bucket_rule=megatron"}},
+    {8,
+     {"parallel.bucket_rule=megatron", "parallel.pipeline_stages=2", "parallel.tensor_parallel=2",
+      "train.micro_batch_size=2"}},
+    {4, {"parallel.tensor_parallel=2", "hooks.param_sync=before_forward"}},
 };
 
 Options operator+(Options left, const Options& right) {
@@ -156,16 +167,9 @@ Use planned(const StagePlan& stage, const std::string& name) {
   return use;
 }
 
-/// Bytes of optimizer state that a store holds.
+/// Bytes of optimizer state that a store holds, with the padding of slices.
 std::int64_t state_bytes(const ParamStore& store, int states) {
-  std::int64_t bytes = 0;
-  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-    for (int state = 0; state < states; ++state) {
-      const Tensor values = store.state(i, state);
-      if (!values.empty()) bytes += values.bytes();
-    }
-  }
-  return bytes;
+  return store.ownership().state_length * states * 4;
 }
 
 /// Every parameter of the model, whole, as the run left it.
@@ -281,9 +285,15 @@ TEST_CASE("the plan's state and traffic are those of the run") {
         for (const char* name : {"all_reduce gradients", "reduce_scatter gradients",
                                  "all_gather parameters", "broadcast parameters"}) {
           INFO("rank " << world.rank() << " " << name);
-          const Use use = planned(stage, name);
-          CHECK(uses[world.rank()][name].count == 3 * use.count);
-          CHECK(uses[world.rank()][name].bytes == 3 * use.bytes);
+          Use use = planned(stage, name);
+          const Use slices = planned(stage, "all_reduce gradient slices");
+          if (name == std::string("all_reduce gradients")) {
+            use = {use.count + slices.count, use.bytes + slices.bytes};
+          }
+          // Parameters once more before the replicas are compared.
+          const int times = std::string(name).ends_with("parameters") ? 4 : 3;
+          CHECK(uses[world.rank()][name].count == times * use.count);
+          CHECK(uses[world.rank()][name].bytes == times * use.bytes);
         }
       };
       train_sample(run);
@@ -339,9 +349,24 @@ TEST_CASE("what the parallel optimizer cannot do yet is refused by name") {
   CHECK(refusals(rows + gather + split, 4) ==
         Options{"parallel.parallel_optimizer.gradient_accumulation_shard"});
   CHECK(refusals(rows + on + split, 4).empty());
-  CHECK(refusals(rows + on + Options{"parallel.parallel_optimizer.weight_shard_size=2"}, 4) ==
-        Options{"parallel.parallel_optimizer.weight_shard_size"});
   CHECK(refusals(gather + split + Options{"parallel.parallel_mode=data_parallel"}, 4).empty());
-  const Options reordered{"parallel.tensor_parallel=2", "parallel.rank_order=dp-tp-cp-ep-pp"};
-  CHECK(refusals(reordered + on, 4) == Options{"parallel.parallel_optimizer.enable"});
+}
+
+TEST_CASE("fewer ranks that share a copy of the state hold more of it and sum their slices") {
+  const auto held = [](const Options& options) {
+    std::pair<std::int64_t, std::int64_t> bytes;
+    SampleRun run{.set_options = rows + on + options, .ranks = 4, .steps = 1, .world = {}};
+    run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+      if (world.rank() != 0) return;
+      bytes = {state_bytes(engine.parameters(), 2),
+               planned(plan.stages[0], "all_reduce gradient slices").bytes};
+    };
+    train_sample(run);
+    return bytes;
+  };
+  const auto all = held({});
+  const auto two = held({"parallel.parallel_optimizer.weight_shard_size=2"});
+  CHECK(all.second == 0);
+  CHECK(two.second > 0);
+  CHECK(two.first > all.first * 3 / 2);
 }

@@ -145,32 +145,6 @@ TEST_CASE("scattered gradients are in buckets of their own", "[params]") {
   CHECK(flat.length == end);
 }
 
-TEST_CASE("shards own every element exactly once", "[params]") {
-  for (const std::int64_t shards : {1, 2, 4, 8}) {
-    const auto rows = parameters_of(small_config(), 8);
-    const FlatLayout flat = size_layout(rows, 50'000, 8);
-    std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> pieces(rows.size());
-    for (std::int64_t shard = 0; shard < shards; ++shard) {
-      std::int64_t owned = 0;
-      for (const ParamRange& range : owned_ranges(rows, flat, shard, shards)) {
-        REQUIRE(range.begin < range.end);
-        pieces[static_cast<std::size_t>(range.parameter)].emplace_back(range.begin, range.end);
-        owned += range.end - range.begin;
-      }
-      CHECK(owned <= flat.length / shards);
-    }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::sort(pieces[i].begin(), pieces[i].end());
-      std::int64_t at = 0;
-      for (const auto& [begin, end] : pieces[i]) {
-        REQUIRE(begin == at);
-        at = end;
-      }
-      REQUIRE(at == rows[i].shape.numel());
-    }
-  }
-}
-
 TEST_CASE("megatron's buckets of ten layers", "[flat_layout]") {
   BucketInput input;
   input.rule = BucketRule::megatron;

@@ -1,7 +1,5 @@
 #include "plan/optimizer_shard.h"
 
-#include <set>
-
 #include "catch.h"
 #include "sample.h"
 
@@ -101,24 +99,6 @@ TEST_CASE("tensor parallelism: fewer replicas, more cuts of the rows", "[optimiz
   CHECK(one(sharded(mesh), flat).why == "8 rows % (2 cuts x 8 ranks) is not 0");
 }
 
-TEST_CASE("shard groups are neighbours, mirror groups lie across", "[optimizer_shard]") {
-  using Group = std::vector<std::int64_t>;
-  CHECK(shard_group(0, 2) == Group{0, 1});
-  CHECK(shard_group(3, 2) == Group{2, 3});
-  CHECK(mirror_group(0, 2, 2) == Group{0, 2});
-  CHECK(mirror_group(3, 2, 2) == Group{1, 3});
-  for (const std::int64_t ranks : {1, 2, 4, 8}) {
-    std::set<std::pair<std::int64_t, std::int64_t>> places;
-    for (std::int64_t replica = 0; replica < 8; ++replica) {
-      CHECK(shard_group(replica, ranks)[static_cast<std::size_t>(replica % ranks)] == replica);
-      const Group mirror = mirror_group(replica, ranks, 8 / ranks);
-      CHECK(mirror[static_cast<std::size_t>(replica / ranks)] == replica);
-      places.emplace(shard_group(replica, ranks)[0], mirror[0]);
-    }
-    CHECK(places.size() == 8);
-  }
-}
-
 TEST_CASE("data_parallel deals whole parameters out in turn", "[optimizer_shard]") {
   ShardInput input = sharded(Mesh{.dp = 3, .edp = 3});
   input.mode = ParallelMode::data_parallel;
@@ -148,29 +128,4 @@ TEST_CASE("megatron slices buckets, whatever the mode", "[optimizer_shard]") {
   }
   input.mesh = Mesh{};
   CHECK(one(input, matrix(3, 1)).kind == ShardKind::whole);
-}
-
-TEST_CASE("slices of rows cover a parameter once over its replicas", "[optimizer_shard]") {
-  const Mesh mesh{.tp = 2, .dp = 3, .edp = 6};
-  ParamSpec parameter = matrix(512 * 6, 128);
-  for (const bool cut : {false, true}) {
-    parameter.split_dim[static_cast<std::size_t>(Axis::tp)] = cut ? 1 : -1;
-    OptimizerShard shard;
-    shard.kind = ShardKind::rows;
-    shard.ranks = replicas_of(parameter, mesh);
-    CHECK(shard.ranks == (cut ? 3 : 6));
-    std::vector<std::int64_t> begins;
-    for (std::int64_t rank = 0; rank < 6; ++rank) {
-      const Slice owned = owned_slice(parameter, shard, mesh, rank);
-      const Slice summed = summed_slice(parameter, shard, mesh, rank);
-      CHECK(owned.end - owned.begin == parameter.shape.numel() / shard.ranks);
-      CHECK(summed.end - summed.begin == parameter.shape.numel() / 3);
-      CHECK(summed.begin <= owned.begin);
-      CHECK(owned.end <= summed.end);
-      if (!cut || rank % 2 == 0) begins.push_back(owned.begin);
-    }
-    for (std::size_t i = 0; i < begins.size(); ++i) {
-      CHECK(begins[i] == static_cast<std::int64_t>(i) * parameter.shape.numel() / shard.ranks);
-    }
-  }
 }

@@ -248,3 +248,64 @@ TEST_CASE("interleaved chunks wrap from the last stage to the first", "[simulate
   CHECK(result.violations.empty());
   CHECK(result.peak_microbatches == 2);
 }
+
+namespace {
+
+/// Two replicas that gather both their buckets: units 1 and 2, and unit 0.
+Ranks gathering() {
+  const ScheduleInput input = stage_input({.microbatches = 2, .width = 3}, 0);
+  std::vector<BucketSum> buckets = reduced({1, 0});
+  buckets[0].last_unit = 2;
+  for (BucketSum& bucket : buckets) bucket.gathered = true;
+  Ranks all;
+  for (int rank = 0; rank < 2; ++rank) {
+    all.ranks.push_back({input, rank, 0, {}});
+    all.rows.push_back(refine(schedule_no_pipelining(input), input, buckets));
+  }
+  all.buckets = {buckets};
+  return all;
+}
+
+template <class Change>
+Simulation broken_gather(Change change) {
+  Ranks input = gathering();
+  for (std::vector<Action>& rows : input.rows) change(rows);
+  return input.play();
+}
+
+}  // namespace
+
+TEST_CASE("parameters are gathered and waited for before they are read", "[simulate]") {
+  using Rows = std::vector<Action>;
+  CHECK(gathering().play().violations.empty());
+  CHECK(
+      mentions(broken_gather([](Rows& r) { drop(r, "gather 0"); }), "bucket 0 is never gathered"));
+  CHECK(mentions(broken_gather([](Rows& r) { drop(r, "gather 1"); }), "is not being gathered"));
+  CHECK(mentions(broken_gather([](Rows& r) { drop(r, "wait_gather 0"); }),
+                 "nobody waited for gather 0"));
+  CHECK(mentions(broken_gather([](Rows& r) { drop(r, "wait_gather 1"); }),
+                 "F0.0[0,1): reads parameters before wait_gather 1"));
+  CHECK(mentions(broken_gather([](Rows& r) { exchange(r, "wait_gather 0", "F0.0[1,3)"); }),
+                 "F0.0[1,3): reads parameters before wait_gather 0"));
+  CHECK(mentions(broken_gather([](Rows& r) { r.insert(r.begin(), r[index_of(r, "gather 0")]); }),
+                 "has been gathered before"));
+  Ranks other = gathering();
+  other.buckets[0][1].gathered = false;
+  CHECK(mentions(other.play(), "gather 1: is out of range"));
+}
+
+TEST_CASE("gathers are a rendezvous on the queue of the reductions", "[simulate]") {
+  Ranks input = gathering();
+  exchange(input.rows[1], "gather 0", "gather 1");
+  CHECK(mentions(input.play(), "deadlock"));
+  input = gathering();
+  drop(input.rows[1], "gather 0");
+  CHECK(mentions(input.play(), "rank 1 never joins gather 0"));
+  input = gathering();
+  // Each gather takes 2, F of a unit 1: bucket 1 comes at 2, bucket 0 at 4, F of unit 0 ends at 3.
+  input.cost = [](const RankRows& rank, const Action& action) {
+    return action.kind == Kind::gather ? 2.0 : unit_cost(rank, action);
+  };
+  CHECK(input.play().exposed_communication == Approx(2 + 1));
+  CHECK(input.play().seconds == Approx(4 + 2 + 6 + 3 + 6));
+}
