@@ -1,8 +1,11 @@
 // trainctl generate: continues a text with a trained model.
+#include <algorithm>
 #include <iostream>
 
+#include "comm/world.h"
 #include "commands.h"
 #include "engine/generate.h"
+#include "execute.h"
 #include "output.h"
 
 namespace trainctl {
@@ -12,17 +15,23 @@ namespace {
 constexpr const char* examples =
     "  trainctl generate --run runs/quickstart --prompt 'The license' --max-tokens 200\n"
     "  trainctl generate --run runs/quickstart --prompt 'You may' --max-tokens 80 --temperature "
-    "0\n";
+    "0\n"
+    "  trainctl generate --run runs/gpt --prompt 'The' --max-tokens 50 --local-ranks 8\n"
+    "  mpirun -n 8 trainctl generate --run runs/gpt --prompt 'The' --max-tokens 50\n";
 
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
-  CLI::App app("Continues a text with the weights of a run.", "trainctl generate");
+  CLI::App app(
+      "Continues a text with the weights of a run: alone on one rank, under mpirun or with "
+      "--local-ranks in the run's own layout.",
+      "trainctl generate");
   std::string run;
   GenerateRequest request;
   std::int64_t max_tokens = 0;
   std::int64_t top_k = 0;
   std::int64_t seed = 1;
+  std::int64_t local_ranks = 0;
   double temperature = 1.0;
   app.add_option("--run", run, "The run's output folder")->required()->type_name("DIR");
   app.add_option("--prompt", request.prompt, "The text to continue")->required()->type_name("TEXT");
@@ -30,8 +39,14 @@ int run_generate(const Arguments& arguments) {
   add_number(app, "--temperature", temperature, "0 always takes the likeliest token; default 1", 0);
   add_whole_number(app, "--top-k", top_k, "Choose among the K likeliest; default 0: all", 0);
   add_whole_number(app, "--seed", seed, "The same seed gives the same text; default 1", 0);
+  add_whole_number(app, "--local-ranks", local_ranks, "Ranks as threads of this one process", 1,
+                   1024);
   if (!parse_arguments(app, arguments, examples)) return 0;
 
+  Arguments again = {"generate"};
+  again.insert(again.end(), arguments.begin(), arguments.end());
+  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), again);
+  request.local_ranks = static_cast<int>(local_ranks);
   request.run_dir = run;
   request.max_tokens = max_tokens;
   request.top_k = top_k;

@@ -1,8 +1,6 @@
 // trainctl train: hands the file and the options to the engine.
 #include <algorithm>
-#include <cstdlib>
 
-#include "base/log.h"
 #include "comm/world.h"
 #include "commands.h"
 #include "engine/run.h"
@@ -17,17 +15,6 @@ constexpr const char* examples =
     "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
     "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
-
-/// OpenMP threads of ranks that share cores must sleep while they wait, or they take the cores from
-/// each other. The OpenMP library reads this variable when it is loaded, before main: so it is set
-/// and the program starts over, once (about a millisecond).
-void let_idle_threads_sleep(int ranks, const Arguments& arguments) {
-  if (ranks < 2 || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("OMP_WAIT_POLICY", "passive", 1);
-  Arguments words = {"train"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  log_warning("cannot restart with OMP_WAIT_POLICY=passive: " + execute(own_path(), words));
-}
 
 }  // namespace
 
@@ -48,7 +35,9 @@ int run_train(const Arguments& arguments) {
                    1024);
   if (!parse_arguments(app, arguments, examples)) return 0;
 
-  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), arguments);
+  Arguments again = {"train"};
+  again.insert(again.end(), arguments.begin(), arguments.end());
+  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), again);
   request.config = config;
   request.color = color_on_stderr();
   request.local_ranks = static_cast<int>(local_ranks);

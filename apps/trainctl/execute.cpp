@@ -8,8 +8,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+
+#include "base/log.h"
 
 namespace trainctl {
 
@@ -80,6 +83,12 @@ std::string shell_line(const Arguments& words) {
     line += (line.empty() ? "" : " ") + quoted;
   }
   return line;
+}
+
+void let_idle_threads_sleep(int ranks, const Arguments& words) {
+  if (ranks < 2 || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  log_warning("cannot restart with OMP_WAIT_POLICY=passive: " + execute(own_path(), words));
 }
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }

@@ -88,8 +88,8 @@ constexpr CodeNote notes[] = {
      "parallel: {pipeline: {overlap_p2p_comm: true, batch_p2p_comm: true}}",
      "parallel: {pipeline: {overlap_p2p_comm: true}}"},
     {"overlap-chunks", "overlap_p2p_comm without chunks",
-     "Only the interleaved schedule has work to do while a message travels (Megatron raises in its "
-     "plain schedule).",
+     "Megatron raises in 1F1B without chunks, where little is left to do while a message travels. "
+     "GPipe, which it lacks, overlaps without chunks too.",
      "parallel: {pipeline_stages: 4, pipeline: {overlap_p2p_comm: true}}",
      "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, "
      "pipeline: {overlap_p2p_comm: true}}"},

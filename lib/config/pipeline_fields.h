@@ -46,8 +46,8 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
   visit(pipeline.variable_seq_lengths,
         field("variable_seq_lengths", "Send the shape before each message"));
   visit(pipeline.overlap_p2p_comm,
-        field("overlap_p2p_comm", "Messages run beside the computation (needs chunks)"));
-  visit(pipeline.batch_p2p_comm, field("batch_p2p_comm", "Messages that may cross form one batch")
+        field("overlap_p2p_comm", "Receives are posted ahead (with chunks, or gpipe)"));
+  visit(pipeline.batch_p2p_comm, field("batch_p2p_comm", "Neighbouring messages form one batch")
                                      .unset("not overlap_p2p_comm"));
   visit(pipeline.batch_p2p_sync,
         field("batch_p2p_sync", "Wait for the device after each batch of messages"));
@@ -56,9 +56,9 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
   visit(pipeline.overlap_p2p_comm_warmup_flush,
         field("overlap_p2p_comm_warmup_flush", "Overlap in warm-up and cool-down too"));
   visit(pipeline.deallocate_outputs,
-        field("deallocate_outputs", "Free a stage's output once it is sent"));
+        field("deallocate_outputs", "A chunk's output is not kept once it is sent"));
   visit(pipeline.result_broadcast,
-        field("result_broadcast", "Every stage gets the last one's result (evaluation)"));
+        field("result_broadcast", "Every stage learns what the last one evaluates or generates"));
   visit(pipeline.defer_embedding_wgrad_compute,
         field("defer_embedding_wgrad_compute",
               "The head's weight gradients run while the pipeline drains"));

@@ -29,15 +29,6 @@ void fill(const Tensor& to, const std::vector<T>& from) {
   std::memcpy(to.as<T>(), from.data(), static_cast<std::size_t>(to.bytes()));
 }
 
-/// Takes all but the first `kept` sequences out of the loss.
-void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
-  for (std::size_t i = static_cast<std::size_t>(kept * seq_length); i < batch.loss_weight.size();
-       ++i) {
-    batch.weight_sum -= static_cast<double>(batch.loss_weight[i]);
-    batch.loss_weight[i] = 0;
-  }
-}
-
 OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   set_thread_count(plan.threads_per_rank);
   const OpContext context = buffers.context(stream);
@@ -82,7 +73,8 @@ Engine::Engine(const EngineInput& input, World& world)
       model_(world.group("model", plan_.mesh.group(world.rank(), {Axis::tp, Axis::pp}))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.stream()),
-      pipeline_(plan_, buffers_, world, compute_, input_.deadline_seconds),
+      pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
+      evaluation_(plan_, world),
       grad_norm_(plan_, store_, *model_, *everyone_) {
   state_->seed = input_.train.seed;
   stage_ = make_decoder_stage(
@@ -262,41 +254,17 @@ void Engine::throw_bad_step() const {
                   "train.on_bad_loss: skip leaves such updates out");
 }
 
-double Engine::evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows) {
+std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rule,
+                                       std::int64_t max_windows) {
   complete_parameters();
-  std::int64_t windows = data.windows();
-  if (max_windows > 0 && max_windows < windows) windows = max_windows;
-  const std::int64_t size = plan_.micro_batch_size;
-  Batch batch;
-  Pass pass = passes_.front();
-  pass.training = false;
-  Pair mine{};  // loss, weight
-  for (std::int64_t first = dp_->rank() * size; first < windows; first += dp_->size() * size) {
-    make_window_batch(data, rule, first, batch);
-    drop_sequences(batch, windows - first, plan_.model.seq_length);
-    load_batch(batch, 0);
-    state_->loss_sum = 0;
-    evaluate_one(pass);
-    mine[0] += state_->loss_sum;
-    mine[1] += owns_batch_ ? batch.weight_sum : 0;
-  }
-  Pair all{};
-  for (const Pair& other : share(mine)) all = {all[0] + other[0], all[1] + other[1]};
-  return all[0] / all[1];
-}
-
-/// F of every chunk in turn, with the messages around it.
-void Engine::evaluate_one(const Pass& pass) {
-  const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
-  for (int chunk = 0; chunk < plan_.map.chunks; ++chunk) {
-    const UnitRange& units = rows_.units[static_cast<std::size_t>(chunk)];
-    Action message{.kind = ActionKind::receive_forward, .chunk = chunk};
-    if (stage + chunk > 0) pipeline_.exchange({&message, 1}, rows_.slots);
-    pipeline_.await_output(chunk);
-    stage_->forward(pass, 0, units.begin, units.end);
-    message.kind = ActionKind::send_forward;
-    if (units.end < plan_.units()) pipeline_.exchange({&message, 1}, rows_.slots);
-  }
+  return evaluation_.run({.plan = plan_,
+                          .stage = *stage_,
+                          .pipeline = pipeline_,
+                          .compute = compute_,
+                          .state = *state_,
+                          .pass = passes_.front(),
+                          .load = [this](const Batch& batch) { load_batch(batch, 0); }},
+                         data, rule, max_windows);
 }
 
 void Engine::check_replicas() {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "engine/buffers.h"
+#include "engine/evaluation.h"
 #include "engine/executor.h"
 #include "engine/grad_norm.h"
 #include "engine/hooks.h"
@@ -57,9 +59,9 @@ class Engine {
   /// after the second. Throws Error{diverged} on a loss or gradient that is not finite, naming
   /// step, rank and tensor, unless the policy is to skip such updates.
   StepReport train_step(const std::vector<Batch>& batches);
-  /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), shared among
-  /// the ranks. Collective.
-  double evaluate(const Dataset& data, const BatchRule& rule, std::int64_t max_windows);
+  /// See Evaluation::run. Collective.
+  std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
+                                 std::int64_t max_windows);
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
@@ -81,7 +83,6 @@ class Engine {
 
   Pass make_pass(int slot) const;
   void load_batch(const Batch& batch, int slot);
-  void evaluate_one(const Pass& pass);
   /// Every rank's pair, in rank order, until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
@@ -107,6 +108,7 @@ class Engine {
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
   Pipeline pipeline_;
+  Evaluation evaluation_;
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;

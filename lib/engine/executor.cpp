@@ -16,7 +16,7 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
       return;
     case ActionKind::fetch: return parts.fetch(action.microbatch, slot);
     case ActionKind::forward:
-      parts.pipeline->await_output(action.chunk);
+      parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
       return parts.stage->forward(pass(), slot, action.begin, action.end);
     case ActionKind::backward_input:
@@ -32,6 +32,11 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
       return parts.grad_sync->reduce_embedding(action.bucket, *parts.compute);
     case ActionKind::wait_reduce:
       parts.grad_sync->wait(action.bucket, *parts.compute, parts.deadline_seconds);
+      if (parts.trace != nullptr) parts.trace->note_wait();
+      return;
+    case ActionKind::wait_forward:
+    case ActionKind::wait_backward:
+      parts.pipeline->await_received(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
     case ActionKind::step: return parts.step();
@@ -65,13 +70,15 @@ void execute(const std::vector<Action>& actions, int slots, const ExecutorParts&
   if (parts.trace != nullptr) parts.trace->begin_step();
   if (parts.activity != nullptr) parts.activity->start_step();
   for (std::size_t row = 0; row < actions.size();) {
-    std::size_t end = row;
-    while (end < actions.size() && is_message(actions[end].kind)) ++end;
-    if (parts.activity != nullptr) parts.activity->start(awaited_row(actions, row, end));
-    if (end > row) {
-      parts.pipeline->exchange({&actions[row], end - row}, slots);
-      if (parts.trace != nullptr) parts.trace->finish_messages(end - row);
-      row = end;
+    const std::size_t messages =
+        parts.pipeline->posted_together({&actions[row], actions.size() - row});
+    if (parts.activity != nullptr) {
+      parts.activity->start(awaited_row(actions, row, row + messages));
+    }
+    if (messages > 0) {
+      parts.pipeline->exchange({&actions[row], messages});
+      if (parts.trace != nullptr) parts.trace->finish_messages(messages);
+      row += messages;
     } else {
       execute_one(actions[row], actions[row].microbatch % slots, parts);
       if (parts.trace != nullptr) parts.trace->finish_row();

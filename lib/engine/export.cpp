@@ -1,5 +1,6 @@
 #include "engine/export.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -265,10 +266,11 @@ void export_model(const std::filesystem::path& directory, const ModelShape& mode
 }
 
 void import_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ParameterSource& parameter) {
+                  const ImportTarget& target) {
   const SafetensorsFile file(directory / "model.safetensors");
   for (const NameMapping& mapping : mappings(model)) {
-    const Stacked stacked = stack(mapping, model, parameter);
+    if (std::none_of(mapping.ours.begin(), mapping.ours.end(), target.wanted)) continue;
+    const Stacked stacked = stack(mapping, model, target.whole);
     const Tensor whole = file.at(name_in(file, mapping.theirs));
     require(
         whole.shape == stacked.shape() && (whole.dtype == DType::f32 || whole.dtype == DType::bf16),
@@ -278,6 +280,9 @@ void import_model(const std::filesystem::path& directory, const ModelShape& mode
             ", the config makes it " + stacked.shape().to_string());
     for_each_element(stacked,
                      [&](float& value, std::int64_t index) { value = element(whole, index); });
+    for (const std::string& name : mapping.ours) {
+      if (target.wanted(name)) target.done(name);
+    }
   }
 }
 

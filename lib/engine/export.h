@@ -21,9 +21,17 @@ using ParameterSource = std::function<Tensor(const std::string& name)>;
 void export_model(const std::filesystem::path& directory, const ModelShape& model,
                   const ParameterSource& parameter, DType stored, std::span<std::byte> work = {});
 
-/// Reads model.safetensors back into the tensors that `parameter` gives (padding rows become zero).
-/// Throws Error{missing_input | bad_data}, naming the tensor and both shapes.
+/// Where imported parameters go, by our names.
+struct ImportTarget {
+  ParameterSource whole;
+  std::function<bool(const std::string& name)> wanted = [](const std::string&) { return true; };
+  std::function<void(const std::string& name)> done = [](const std::string&) {};
+};
+/// Reads model.safetensors back, tensor by tensor: asks `whole` for zeroed space for the parameters
+/// in it (padding rows stay zero), fills it, and calls `done` of those that are wanted. Tensors
+/// without any are left out. Throws Error{missing_input | bad_data}, naming the tensor and both
+/// shapes.
 void import_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ParameterSource& parameter);
+                  const ImportTarget& target);
 
 }  // namespace trainctl

@@ -18,11 +18,15 @@ struct GenerateRequest {
   double temperature = 1.0;  // 0: always the likeliest token
   std::int64_t top_k = 0;    // 0: all
   std::uint64_t seed = 1;
+  int local_ranks = 0;  // > 0: that many ranks as threads of this process
 };
 
-/// Writes prompt and continuation as they come. Stops early at the tokenizer's end of document.
+/// Writes prompt and continuation as they come, on rank 0. On several ranks (of this process, or of
+/// the launcher's) in the run's own layout, without sequence parallelism; ranks beyond it are
+/// replicas that compute the same. The text is that of one rank, but where two tokens are as likely
+/// up to rounding. Stops early at the tokenizer's end of document.
 /// When the context is full, continues from its last half. Throws Error{missing_input | bad_data |
-/// usage}.
+/// usage | config}; under MPI such a failure is logged and ends the job.
 void generate(const GenerateRequest& request, std::ostream& out);
 
 /// Draws from softmax(logits / temperature) over the top_k likeliest, with random value `index` of

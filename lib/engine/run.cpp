@@ -180,7 +180,8 @@ class Run {
     return step == config_.train.steps || (every > 0 && step % every == 0);
   }
 
-  double validate() {
+  /// Of rank 0, which reports; others may not know it.
+  std::optional<double> validate() {
     return engine_.evaluate(*corpus_.validation, corpus_.rule,
                             config_.data.validation.max_sequences);
   }

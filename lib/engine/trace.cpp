@@ -76,7 +76,9 @@ std::string_view category(ActionKind kind) {
     case ActionKind::send_forward:
     case ActionKind::receive_forward:
     case ActionKind::send_backward:
-    case ActionKind::receive_backward: return "message";
+    case ActionKind::receive_backward:
+    case ActionKind::wait_forward:
+    case ActionKind::wait_backward: return "message";
     case ActionKind::step: return "optimizer";
     case ActionKind::gather:
     case ActionKind::wait_gather: return "parameters";

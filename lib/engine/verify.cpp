@@ -84,7 +84,11 @@ class VerifiedRank {
   const RecordedStep& recorded() const {
     return record_.steps[static_cast<std::size_t>(step_ - 1)];
   }
-  double bound() const { return plan_.compute == DType::f32 ? fp32_bound : half_bound; }
+  /// Messages of another type round as the computation does.
+  double bound() const {
+    const bool fp32 = plan_.compute == DType::f32 && plan_.message_dtype == DType::f32;
+    return fp32 ? fp32_bound : half_bound;
+  }
 
   EngineInput with_hook(EngineInput input) {
     input.hooks.finalize_model_grads = [this](ParamStore&) { gradients_summed(); };

@@ -14,7 +14,9 @@ bool is_listed(const Action& row) {
     case ActionKind::send_forward:
     case ActionKind::receive_forward:
     case ActionKind::send_backward:
-    case ActionKind::receive_backward: return true;
+    case ActionKind::receive_backward:
+    case ActionKind::wait_forward:
+    case ActionKind::wait_backward: return true;
     default: return false;
   }
 }

@@ -14,15 +14,29 @@ namespace {
 
 constexpr std::int64_t chunk = 64;  // tokens that one pass handles at most
 
+UnitRange units_of(const DecoderInput& input) {
+  return input.units.value_or(UnitRange{0, static_cast<int>(input.model.layers) + 2});
+}
+
+std::int64_t vocabulary_parts(const DecoderInput& input) {
+  return input.split_vocabulary ? input.mesh.tp : 1;
+}
+
 std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   std::vector<SlabRow> rows;
-  const Shape shape{input.model.positions, input.model.kv_features()};
-  for (std::int64_t layer = 0; layer < input.model.layers; ++layer) {
+  const ModelShape& model = input.model;
+  const UnitRange units = units_of(input);
+  const std::int64_t heads = std::max<std::int64_t>(1, model.kv_heads / input.mesh.tp);
+  const Shape shape{model.positions, heads * model.head_dim};
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (layer + 1 < units.begin || layer + 1 >= units.end) continue;
     rows.push_back({"k" + std::to_string(layer), shape, input.compute});
     rows.push_back({"v" + std::to_string(layer), shape, input.compute});
   }
-  rows.push_back({"logits", {1, input.model.padded_vocab}, input.compute});
-  rows.push_back({"logits_fp32", {1, input.model.padded_vocab}, DType::f32});
+  const std::int64_t parts = vocabulary_parts(input);
+  rows.push_back({"own_logits", {1, model.padded_vocab / parts}, input.compute});
+  rows.push_back({"logits", {1, model.padded_vocab}, input.compute});
+  rows.push_back({"logits_fp32", {1, model.padded_vocab}, DType::f32});
   return rows;
 }
 
@@ -34,11 +48,12 @@ ModelShape chunked(ModelShape model) {
 
 std::vector<SlabRow> work_rows(const DecoderInput& input) {
   const ModelShape model = chunked(input.model);
-  const Mesh alone;
   std::vector<SlabRow> rows;
-  for (const ActivationSpec& spec :
-       make_activations({.model = model, .mesh = alone, .compute = input.compute},
-                        {{0, static_cast<int>(model.layers) + 2}})) {
+  for (const ActivationSpec& spec : make_activations({.model = model,
+                                    .mesh = input.mesh,
+                                    .compute = input.compute,
+                                    .split_vocabulary = input.split_vocabulary},
+                                                     {units_of(input)})) {
     if (spec.name.starts_with("head.") && spec.lifetime == Lifetime::transient) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
@@ -50,17 +65,21 @@ class DecoderOf final : public Decoder {
  public:
   explicit DecoderOf(const DecoderInput& input)
       : model_(input.model),
+        units_(units_of(input)),
         alone_(self_group("decoder")),
-        embedding_(make_embedding(input.weights, input.model, {alone_.get()}, false)),
-        final_norm_(make_norm(input.weights, "final_norm", input.model.family == Family::gpt2,
-                              input.model.norm_epsilon)),
-        head_(make_vocab_head(input.weights, input.model, {alone_.get()}, false, *alone_)),
+        tp_{input.tp != nullptr ? input.tp : alone_.get()},
+        pp_(input.pp != nullptr ? input.pp : alone_.get()),
         cache_(DeviceKind::cpu, cache_rows(input)),
         work_(DeviceKind::cpu, work_rows(input)) {
-    for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
-      blocks_.push_back(
-          make_block<Mlp>(input.weights, model_, layer, input.rope_table, {alone_.get()}));
+    const bool split = input.split_vocabulary;
+    if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, split);
+    for (int unit = std::max(units_.begin, 1); unit < units_.end && unit <= layers(); ++unit) {
+      blocks_.push_back(make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, tp_));
     }
+    if (!holds(layers() + 1)) return;
+    final_norm_ =
+        make_norm(input.weights, "final_norm", model_.family == Family::gpt2, model_.norm_epsilon);
+    head_ = make_vocab_head(input.weights, model_, tp_, split, *alone_);
   }
 
   std::span<const float> advance(const OpContext& ops,
@@ -69,8 +88,10 @@ class DecoderOf final : public Decoder {
     for (std::size_t at = 0; at < tokens.size(); at += chunk) {
       pass(ops, tokens.subspan(at, std::min<std::size_t>(chunk, tokens.size() - at)));
     }
+    if (!holds(layers() + 1)) return {};
     const Tensor logits = cache_.at("logits");
     const Tensor wide = cache_.at("logits_fp32");
+    head_.group->all_gather(cache_.at("own_logits"), logits, *ops.stream);
     cast(ops, {.x = logits, .y = wide});
     return {wide.as<float>(), static_cast<std::size_t>(model_.vocab)};
   }
@@ -80,6 +101,9 @@ class DecoderOf final : public Decoder {
   std::int64_t capacity() const override { return model_.positions; }
 
  private:
+  int layers() const { return static_cast<int>(model_.layers); }
+  bool holds(int unit) const { return units_.begin <= unit && unit < units_.end; }
+
   /// The first `tokens` tokens' part of a working row.
   Tensor row(const std::string& name, std::int64_t tokens) const {
     const Tensor whole = work_.at(name);
@@ -89,8 +113,8 @@ class DecoderOf final : public Decoder {
   BlockSaved block_saved(std::int64_t layer, std::int64_t tokens) const {
     StageInput place;
     place.model = model_;
-    place.units = {{0, static_cast<int>(model_.layers) + 2}};
-    place.tp = {alone_.get()};
+    place.units = {units_};
+    place.tp = tp_;
     place.activations = [&](int, const std::string& name) { return row(name, tokens); };
     BlockSaved saved = place_block(place, 0, layer);
     const std::string index = std::to_string(layer);
@@ -108,38 +132,65 @@ class DecoderOf final : public Decoder {
     return saved;
   }
 
-  void pass(const OpContext& ops, std::span<const std::int32_t> tokens) {
+  /// The rows that this stage reads; `tokens` are those of all stages.
+  BatchTensors fill_batch(std::span<const std::int32_t> tokens) const {
     const auto count = static_cast<std::int64_t>(tokens.size());
-    const Tensor ids = row("batch.tokens", count);
+    const Tensor ids = holds(0) ? row("batch.tokens", count) : Tensor{};
     const Tensor position = row("batch.position", count);
-    std::copy(tokens.begin(), tokens.end(), ids.as<std::int32_t>());
+    if (holds(0)) std::copy(tokens.begin(), tokens.end(), ids.as<std::int32_t>());
     for (std::int64_t i = 0; i < count; ++i) {
       position.as<std::int32_t>()[i] = static_cast<std::int32_t>(seen_ + i);
     }
-    const BatchTensors batch{.tokens = ids,
-                             .labels = {},
-                             .position = position,
-                             .document = {},
-                             .global_token = {},
-                             .loss_weight = {}};
+    return {.tokens = ids,
+            .labels = {},
+            .position = position,
+            .document = {},
+            .global_token = {},
+            .loss_weight = {}};
+  }
+
+  void pass(const OpContext& ops, std::span<const std::int32_t> tokens) {
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    const BatchTensors batch = fill_batch(tokens);
     const Pass pass{
         .ops = &ops, .state = nullptr, .batch = batch, .stream = batch, .training = false};
-    const Tensor embedded = row("layers.0.input", count);
-    embedding_.forward(pass, {embedded, embedded});
-    for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
-      blocks_[static_cast<std::size_t>(layer)].forward(pass, block_saved(layer, count));
+    if (holds(0)) {
+      const Tensor embedded = output_of(0, count);
+      embedding_.forward(pass, {embedded, embedded});
+    } else {
+      const Tensor input = row(input_row(units_.begin, model_.layers), count);
+      ops.stream->wait(pp_->receive(input, pp_->rank() - 1, 0, *ops.stream));
     }
+    std::int64_t layer = std::max(units_.begin, 1) - 1;
+    for (const Block<Mlp>& block : blocks_) block.forward(pass, block_saved(layer++, count));
+    if (holds(layers() + 1)) {
+      head(pass, count);
+    } else {
+      const Tensor output = output_of(units_.end - 1, count);
+      ops.stream->wait(pp_->send(output, pp_->rank() + 1, 0, *ops.stream));
+    }
+    seen_ += count;
+  }
+
+  Tensor output_of(int unit, std::int64_t tokens) const {
+    return row(unit + 1 == units_.end ? "chunk.0.output" : input_row(unit + 1, model_.layers),
+               tokens);
+  }
+
+  void head(const Pass& pass, std::int64_t count) const {
     const bool layernorm = model_.family == Family::gpt2;
     const Norm::Saved norm{row("head.input", count), row("head.norm", count),
                            layernorm ? row("head.norm.mean", count) : Tensor{},
                            row("head.norm.rstd", count)};
     final_norm_.forward(pass, norm);
-    head_.logits(pass, norm.y.slice(count - 1, count), cache_.at("logits"));
-    seen_ += count;
+    head_.logits(pass, norm.y.slice(count - 1, count), cache_.at("own_logits"));
   }
 
   ModelShape model_;
+  UnitRange units_;  // of this stage
   std::unique_ptr<Group> alone_;
+  TensorParallel tp_;
+  Group* pp_;
   Embedding embedding_;
   std::vector<Block<Mlp>> blocks_;
   Norm final_norm_;

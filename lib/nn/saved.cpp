@@ -61,6 +61,43 @@ Tensor output_of(const StageInput& input, int slot, int unit) {
   return input.activations(slot, input_row(unit + 1, input.model.layers));
 }
 
+/// The gradient that `unit` reads: the next unit's, or on its chunk's last unit the next stage's.
+Tensor place_gradient_of_output(const StageInput& input, int slot, int unit) {
+  const std::string name = ends_chunk(input, unit)
+                               ? "chunk." + std::to_string(chunk_of(input, unit)) + ".d_output"
+                               : "d_stream." + std::to_string(1 - unit % 2);
+  return input.activations(slot, name);
+}
+
+BlockGradients place_gradients(const StageInput& input, int slot, int unit) {
+  const ModelShape& model = input.model;
+  const auto row = [&](const std::string& name) { return input.activations(slot, name); };
+  const bool masked = model.hidden_dropout > 0;
+  BlockGradients g;
+  g.dy = place_gradient_of_output(input, slot, unit);
+  g.dx = row("d_stream." + std::to_string(unit % 2));
+  g.d_norm = row("d_norm");
+  g.d_middle = row("d_middle");
+  const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);
+  const Tensor attention_dy = masked ? row("d_branch.attention") : g.d_middle;
+  g.attention = {.dy = attention_dy,
+                 .all_dy = all_tokens(input, "stream.d_attention", attention_dy),
+                 .d_context = row("d_context"),
+                 .dq = row("d_q"),
+                 .dk = row("d_k"),
+                 .dv = row("d_v"),
+                 .partial_dx = partial,
+                 .dx = g.d_norm};
+  const Tensor mlp_dy = masked ? row("d_branch.mlp") : g.dy;
+  g.mlp = {.dy = mlp_dy,
+           .all_dy = all_tokens(input, "stream.d_mlp", mlp_dy),
+           .dgate = model.family == Family::gpt2 ? Tensor{} : row("d_gate"),
+           .dup = row("d_ffn"),
+           .partial_dx = partial,
+           .dx = g.d_norm};
+  return g;
+}
+
 }  // namespace
 
 BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
@@ -133,40 +170,20 @@ SlotSaved place_slot(const StageInput& input, int slot) {
   return saved;
 }
 
-Tensor place_gradient_of_output(const StageInput& input, int unit) {
-  const std::string name = ends_chunk(input, unit)
-                               ? "chunk." + std::to_string(chunk_of(input, unit)) + ".d_output"
-                               : "d_stream." + std::to_string(1 - unit % 2);
-  return input.activations(0, name);
-}
-
-BlockGradients place_gradients(const StageInput& input, int unit) {
-  const ModelShape& model = input.model;
-  const auto row = [&](const std::string& name) { return input.activations(0, name); };
-  const bool masked = model.hidden_dropout > 0;
-  BlockGradients g;
-  g.dy = place_gradient_of_output(input, unit);
-  g.dx = row("d_stream." + std::to_string(unit % 2));
-  g.d_norm = row("d_norm");
-  g.d_middle = row("d_middle");
-  const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);
-  const Tensor attention_dy = masked ? row("d_branch.attention") : g.d_middle;
-  g.attention = {.dy = attention_dy,
-                 .all_dy = all_tokens(input, "stream.d_attention", attention_dy),
-                 .d_context = row("d_context"),
-                 .dq = row("d_q"),
-                 .dk = row("d_k"),
-                 .dv = row("d_v"),
-                 .partial_dx = partial,
-                 .dx = g.d_norm};
-  const Tensor mlp_dy = masked ? row("d_branch.mlp") : g.dy;
-  g.mlp = {.dy = mlp_dy,
-           .all_dy = all_tokens(input, "stream.d_mlp", mlp_dy),
-           .dgate = model.family == Family::gpt2 ? Tensor{} : row("d_gate"),
-           .dup = row("d_ffn"),
-           .partial_dx = partial,
-           .dx = g.d_norm};
-  return g;
+SlotGradients place_slot_gradients(const StageInput& input, int slot) {
+  const auto head = static_cast<int>(input.model.layers) + 1;
+  SlotGradients gradients;
+  for (const UnitRange& range : input.units) {
+    for (int unit = range.begin; unit < range.end; ++unit) {
+      if (unit == 0) {
+        gradients.embedded = place_gradient_of_output(input, slot, 0);
+        gradients.all_embedded = vocabulary_tokens(input, "stream.gathered", gradients.embedded);
+      } else if (unit < head) {
+        gradients.blocks.push_back(place_gradients(input, slot, unit));
+      }
+    }
+  }
+  return gradients;
 }
 
 }  // namespace trainctl

@@ -24,11 +24,13 @@ SlotSaved place_slot(const StageInput& input, int slot);
 /// The saved tensors of one block; input.activations finds "layers.N.<name>" and shared rows.
 BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer);
 
-/// Gradients of the block on `unit`: it writes d_stream.(unit % 2) and reads the other, or what
-/// came from the next stage.
-BlockGradients place_gradients(const StageInput& input, int unit);
+/// What the backward of one micro-batch writes: the block on a unit writes d_stream.(unit % 2) and
+/// reads the other, or what came from the next stage.
+struct SlotGradients {
+  std::vector<BlockGradients> blocks;  // of the stage's layers, in order
+  Tensor embedded, all_embedded;       // of the embedding's output: this rank's part, and whole
+};
 
-/// The gradient that `unit` reads: the next unit's, or on its chunk's last unit the next stage's.
-Tensor place_gradient_of_output(const StageInput& input, int unit);
+SlotGradients place_slot_gradients(const StageInput& input, int slot);
 
 }  // namespace trainctl

@@ -20,7 +20,10 @@ class DecoderStage final : public Stage {
     for (const UnitRange& range : input.units) {
       for (int unit = range.begin; unit < range.end; ++unit) add_unit(input, unit);
     }
-    for (int slot = 0; slot < input.slots; ++slot) slots_.push_back(place_slot(input, slot));
+    for (int slot = 0; slot < input.slots; ++slot) {
+      slots_.push_back(place_slot(input, slot));
+      gradients_.push_back(place_slot_gradients(input, slot));
+    }
     for (int parity = 0; parity < 2; ++parity) {
       d_stream_[parity] = input.activations(0, "d_stream." + std::to_string(parity));
     }
@@ -42,24 +45,26 @@ class DecoderStage final : public Stage {
 
   void backward_input(const Pass& pass, int slot, int begin, int end) override {
     const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
+    const SlotGradients& gradients = gradients_[static_cast<std::size_t>(slot)];
     for (int unit = end - 1; unit >= begin; --unit) {
       if (unit == head_unit_) {
         final_norm_.backward(pass, saved.final_norm, saved.head.dx, Tensor{}, d_stream_[unit % 2]);
       } else if (unit > 0) {
         blocks_[index(unit)].backward_input(pass, saved.blocks[index(unit)],
-                                            gradients_[index(unit)]);
+                                            gradients.blocks[index(unit)]);
       } else {
-        embedding_.backward(pass, d_embedded_, d_all_embedded_);
+        embedding_.backward(pass, gradients.embedded, gradients.all_embedded);
       }
     }
   }
 
   void backward_weight(const Pass& pass, int slot, int begin, int end) override {
     const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
+    const SlotGradients& gradients = gradients_[static_cast<std::size_t>(slot)];
     for (int unit = end - 1; unit >= begin; --unit) {
       if (unit == 0 || unit == head_unit_) continue;  // finished in F (head) and B (embedding)
       blocks_[index(unit)].backward_weight(pass, saved.blocks[index(unit)],
-                                           gradients_[index(unit)]);
+                                           gradients.blocks[index(unit)]);
     }
   }
 
@@ -67,9 +72,6 @@ class DecoderStage final : public Stage {
   void add_unit(const StageInput& input, int unit) {
     if (unit == 0) {
       embedding_ = make_embedding(input.weights, input.model, input.tp, input.split_vocabulary);
-      d_embedded_ = place_gradient_of_output(input, 0);
-      const bool split = input.tp.stream == Layout::tokens && input.split_vocabulary;
-      d_all_embedded_ = split ? input.activations(0, "stream.gathered") : d_embedded_;
     } else if (unit == head_unit_) {
       final_norm_ = make_norm(input.weights, "final_norm", input.model.family == Family::gpt2,
                               input.model.norm_epsilon);
@@ -80,7 +82,6 @@ class DecoderStage final : public Stage {
       block_at_.back() = blocks_.size();
       blocks_.push_back(
           make_block<Mlp>(input.weights, input.model, unit - 1, input.rope_table, input.tp));
-      gradients_.push_back(place_gradients(input, unit));
     }
   }
 
@@ -91,13 +92,12 @@ class DecoderStage final : public Stage {
   int head_unit_;
   Embedding embedding_;
   std::vector<Block<Mlp>> blocks_;
-  std::vector<BlockGradients> gradients_;
   std::vector<std::size_t> block_at_;  // by unit
   Norm final_norm_;
   VocabHead head_;
   std::vector<SlotSaved> slots_;
-  Tensor d_stream_[2];  // unit u writes [u % 2] and reads the other
-  Tensor d_embedded_, d_all_embedded_;
+  std::vector<SlotGradients> gradients_;  // by slot, as what they come from
+  Tensor d_stream_[2];                    // unit u writes [u % 2] and reads the other
 };
 
 }  // namespace

@@ -144,20 +144,35 @@ void add_block_transients(Rows& rows, const Share& share, const ActivationInput&
   }
 }
 
-/// Each chunk but the model's last sends its output on and receives its gradient.
-void add_messages(Rows& rows, const Share& share, const std::vector<UnitRange>& units,
-                  bool early_gradients) {
+/// Each chunk but the model's last sends its output on and receives its gradient; each but the
+/// first the other way round.
+void add_messages(Rows& rows, const Share& share, const ActivationInput& input,
+                  const std::vector<UnitRange>& units) {
+  const MessageRules& rules = input.messages;
+  const bool overlapped = rules.mode == MessageMode::overlapped;
   const int end = static_cast<int>(share.model.layers) + 2;
+  const auto add = [&](const std::string& name, DType dtype, bool kept) {
+    rows.list.push_back({name, Shape{share.stream, share.model.hidden}, dtype,
+                         kept ? Lifetime::kept : Lifetime::transient});
+  };
+  bool sends_gradients = false;
   for (std::size_t chunk = 0; chunk < units.size(); ++chunk) {
-    if (units[chunk].end == end) continue;
     const std::string prefix = "chunk." + std::to_string(chunk) + ".";
-    rows.transient(prefix + "output", share.stream, share.model.hidden);
-    if (early_gradients) {
-      rows.kept(prefix + "d_output", share.stream, share.model.hidden);
-    } else {
-      rows.transient(prefix + "d_output", share.stream, share.model.hidden);
+    if (units[chunk].end != end) {
+      // A posted gradient waits on the wire's side of the cast, one that has come on the layers'.
+      const bool waits_on_wire = rules.casts && overlapped;
+      add(prefix + "output", rows.compute, rules.keeps_outputs && !rules.casts);
+      add(prefix + "d_output", rows.compute, input.early_gradients && !waits_on_wire);
+      if (rules.casts) {
+        add(prefix + "sent", input.message_dtype, rules.keeps_outputs);
+        add(prefix + "d_received", input.message_dtype, input.early_gradients && waits_on_wire);
+      }
     }
+    if (units[chunk].begin == 0) continue;
+    sends_gradients = true;
+    if (rules.casts) add(prefix + "received", input.message_dtype, overlapped);
   }
+  if (sends_gradients && rules.casts) add("d_stream.sent", input.message_dtype, false);
 }
 
 void add_head_transients(Rows& rows, const Share& share, const ActivationInput& input) {
@@ -214,7 +229,7 @@ void add_transients(Rows& rows, const Share& share, const ActivationInput& input
       rows.transient("stream.d_mlp", share.tokens, hidden);
     }
   }
-  add_messages(rows, share, units, input.early_gradients);
+  add_messages(rows, share, input, units);
   if (holds.head) add_head_transients(rows, share, input);
 }
 

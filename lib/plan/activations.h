@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "plan/mesh.h"
+#include "plan/messages.h"
 #include "plan/model.h"
 #include "plan/params.h"
 
@@ -58,9 +59,13 @@ struct ActivationSpec {
 ///         stream.d_mlp [T,H] (gathered gradients of the two branches); with a split vocabulary
 ///         head.all_stats [3 tp,chunk] fp32
 ///  with context parallelism, transient: cp.k cp.v cp.d_k cp.d_v [T,K] (of the neighbour in the
-///  ring) stages: a chunk's input lies in its first unit's row; chunk.C.output (to the next stage)
-///  and
-///         chunk.C.d_output (from it) [T,H], transient. Labels and weights are on the head's stage
+///         ring)
+///  stages: a chunk's input lies in its first unit's row; chunk.C.output (to the next stage) [T,H],
+///         kept or transient (MessageRules::keeps_outputs), and chunk.C.d_output (from it) [T,H],
+///         transient. Where messages are cast these two are transient and the wire has, in its
+///         dtype, chunk.C.sent (kept or transient as the output was), chunk.C.received,
+///         chunk.C.d_received and d_stream.sent. Receives that are only posted (chunk.C.received,
+///         and gradients that come early) are kept. Labels and weights are on the head's stage
 ///         only, tokens on the embedding's.
 ///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
 ///         kept layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched [L,R,H], .gate
@@ -74,8 +79,10 @@ struct ActivationInput {
   bool sequence_parallel = false;
   bool split_vocabulary = false;
   // Gradients from the next stage wait for their B while more come in (peak_gradients() > 1): then
-  // chunk.C.d_output is kept.
+  // the row they wait in is kept.
   bool early_gradients = false;
+  MessageRules messages{};
+  DType message_dtype = DType::f32;
 };
 /// The rows of one stage, that of `units` (all its chunks).
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,

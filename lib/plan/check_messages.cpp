@@ -29,10 +29,12 @@ void check_overlapped(const Facts& facts, Check& check) {
   }
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"parallel.virtual_pipeline_stages", "parallel.pipeline"});
-  if (pipeline.overlap_p2p_comm && known && facts.mesh.pp > 1 && facts.chunks == 1) {
+  // Megatron's rule for its schedule without chunks; it has no GPipe.
+  const bool gpipe = pipeline.scheduler == PipelineScheduler::gpipe;
+  if (pipeline.overlap_p2p_comm && known && !gpipe && facts.mesh.pp > 1 && facts.chunks == 1) {
     check.error("overlap-chunks", overlap_path,
                 "overlap_p2p_comm needs several chunks per stage, but virtual_pipeline_stages is 1",
-                "virtual_pipeline_stages could be 2, or overlap_p2p_comm false");
+                "virtual_pipeline_stages could be 2, scheduler gpipe, or overlap_p2p_comm false");
   }
 }
 

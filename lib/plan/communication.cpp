@@ -201,9 +201,8 @@ void add_experts(Traffic& traffic, const Passes& passes) {
 void add_messages(Traffic& traffic) {
   const Plan& plan = traffic.plan();
   if (plan.mesh.pp == 1) return;
-  const auto& given = traffic.config().parallel.pipeline.dtype;
-  const std::int64_t size = !given ? traffic.element() : *given == ComputeType::fp32 ? fp32 : 2;
-  const std::int64_t bytes = traffic.stream_rows() * plan.model.hidden * size;
+  const std::int64_t bytes =
+      traffic.stream_rows() * plan.model.hidden * size_of(plan.message_dtype);
   for (const UnitRange& range : traffic.stage().units) {
     if (range.end < plan.units()) {
       traffic.add("send activations", "pp", plan.microbatches, bytes);

@@ -64,15 +64,37 @@ int threads_of(const ParallelConfig& parallel, const Site& site) {
   return static_cast<int>(parallel.threads_per_rank.value_or(std::max<std::int64_t>(1, share)));
 }
 
+DType dtype_of(ComputeType type) {
+  switch (type) {
+    case ComputeType::fp32: return DType::f32;
+    case ComputeType::bf16: return DType::bf16;
+    case ComputeType::fp16: break;
+  }
+  return DType::f16;
+}
+
+/// One stage sends nothing.
+void set_messages(Plan& plan, const PipelineConfig& pipeline) {
+  plan.message_dtype = plan.compute;
+  if (plan.mesh.pp == 1) return;
+  plan.result_broadcast = pipeline.result_broadcast;
+  if (pipeline.dtype) plan.message_dtype = dtype_of(*pipeline.dtype);
+  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm);
+  plan.messages = {.mode = pipeline.overlap_p2p_comm ? MessageMode::overlapped
+                           : batched                 ? MessageMode::batched
+                                                     : MessageMode::single,
+                   .keeps_outputs = !pipeline.deallocate_outputs,
+                   .casts = plan.message_dtype != plan.compute};
+}
+
 Plan sizes_of(const Config& config, const Site& site) {
   const ParallelConfig& parallel = config.parallel;
   Plan plan;
   plan.mode = resolve_mode(parallel, site.world_size);
   plan.mesh = resolve_mesh(parallel, site.world_size);
   plan.model = model_shape(config.model, config.moe);
-  plan.compute = config.precision.compute == ComputeType::fp32   ? DType::f32
-                 : config.precision.compute == ComputeType::bf16 ? DType::bf16
-                                                                 : DType::f16;
+  plan.compute = dtype_of(config.precision.compute);
+  set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
   const BatchSizes batch = resolve_batch(config.train, plan.mesh);
@@ -124,14 +146,14 @@ void add_stage(Plan& plan, int stage, const Config& config) {
                                 rows.parameters);
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
   const ScheduleInput input = schedule_input(plan, stage);
-  rows.schedule = make_schedule(config.parallel.pipeline.scheduler, input);
+  rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
   rows.actions = refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters, rows.shards),
                         config.hooks.param_sync);
   rows.slots = peak_microbatches(rows.schedule);
   rows.activations = make_activations(
       {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
-       plan.split_vocabulary, peak_gradients(rows.schedule) > 1},
+       plan.split_vocabulary, peak_gradients(rows.schedule) > 1, plan.messages, plan.message_dtype},
       rows.units);
 }
 
@@ -172,6 +194,8 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.microbatches = static_cast<int>(plan.microbatches);
   input.group_size = plan.group_size;
   input.units = plan.stages[static_cast<std::size_t>(stage)].units;
+  input.messages = plan.messages;
+  input.slots = plan.stages[static_cast<std::size_t>(stage)].slots;
   return input;
 }
 

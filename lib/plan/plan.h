@@ -86,6 +86,9 @@ struct Plan {
   int threads_per_rank = 1;
   std::string schedule;  // see schedule_name
   int group_size = 1;    // microbatch_group_size_per_vp_stage
+  MessageRules messages;
+  DType message_dtype = DType::f32;  // of what stages send
+  bool result_broadcast = false;     // what the last stage finds out goes to all stages
   StageMap map;
   std::vector<StagePlan> stages;
   double bubble_fraction = 0;  // idle share of the step, F : B : W = 1 : 1 : 1 per layer, no wire

@@ -7,13 +7,20 @@ namespace trainctl {
 
 namespace {
 
-bool is_computed(ActionKind kind) { return !is_message(kind) && !names_bucket(kind); }
+bool is_computed(ActionKind kind) {
+  return !is_message(kind) && !is_message_wait(kind) && !names_bucket(kind);
+}
 /// F, B or W of some unit.
 bool has_collectives(const Action& action) {
-  const bool layers = action.kind == ActionKind::forward ||
-                      action.kind == ActionKind::backward_input ||
-                      action.kind == ActionKind::backward_weight;
-  return layers && action.begin < action.end;
+  return is_pass(action.kind) && action.begin < action.end;
+}
+bool is_forward(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::send_forward ||
+         kind == ActionKind::receive_forward || kind == ActionKind::wait_forward;
+}
+/// Buffers of each chunk's outputs.
+std::size_t output_buffers(const RankRows& rank) {
+  return rank.input.messages.keeps_outputs ? static_cast<std::size_t>(rank.input.slots) : 1;
 }
 
 }  // namespace
@@ -72,7 +79,8 @@ void Play::add_rank(int rank) {
   const std::span<const Action> rows = mine.rows;
   const bool apart = apart_[static_cast<std::size_t>(group_of(mine))];
   Queues queues;
-  queues.outputs.assign(mine.input.units.size(), none);
+  queues.outputs.assign(mine.input.units.size() * output_buffers(mine), none);
+  const bool batches = mine.input.messages.mode == MessageMode::batched;
   for (std::size_t row = 0; row < rows.size();) {
     const ActionKind kind = rows[row].kind;
     const std::size_t begin = row++;
@@ -83,11 +91,13 @@ void Play::add_rank(int rank) {
     } else if (kind == ActionKind::wait_reduce || kind == ActionKind::wait_gather) {
       await(rank, begin, queues);
     } else if (is_message(kind)) {
-      while (row < rows.size() && is_message(rows[row].kind)) ++row;
+      while (batches && row < rows.size() && is_message(rows[row].kind)) ++row;
       add_batch(rank, begin, row, queues);
+    } else if (is_message_wait(kind)) {
+      await_message(rank, begin, queues);
     } else {
       while (!apart && row < rows.size() && is_computed(rows[row].kind) &&
-             overwritten(rows[row], queues) == nullptr) {
+             overwritten(mine, rows[row], queues) == nullptr) {
         ++row;
       }
       add_run(rank, begin, row, queues);
@@ -113,22 +123,28 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
     graph_.wait(point, arrives);
   }
   graph_.wait(arrives, queues.compute);
-  if (int* sent = overwritten(mine.rows[begin], queues)) {
+  if (int* sent = overwritten(mine, mine.rows[begin], queues)) {
     graph_.wait(arrives, std::exchange(*sent, none));
   }
   queues.compute = point;
 }
 
-/// The send whose buffer F or B writes into; null where none is under way.
-int* Play::overwritten(const Action& action, Queues& queues) {
-  int* sent = action.kind == ActionKind::backward_input ? &queues.gradient : nullptr;
-  if (action.kind == ActionKind::forward) sent = output_of(action, queues);
+/// The send whose buffer F or B writes into; null where none is under way. What is cast lies in a
+/// buffer that only the send rows write.
+int* Play::overwritten(const RankRows& rank, const Action& action, Queues& queues) {
+  const bool writes =
+      action.kind == ActionKind::forward || action.kind == ActionKind::backward_input;
+  if (!writes || rank.input.messages.casts) return nullptr;
+  int* sent = sent_from(rank, action, queues);
   return sent != nullptr && *sent != none ? sent : nullptr;
 }
 
-int* Play::output_of(const Action& action, Queues& queues) {
-  const auto chunk = static_cast<std::size_t>(action.chunk);
-  return chunk < queues.outputs.size() ? &queues.outputs[chunk] : nullptr;
+int* Play::sent_from(const RankRows& rank, const Action& action, Queues& queues) {
+  if (!is_forward(action.kind)) return &queues.gradient;
+  const std::size_t buffers = output_buffers(rank);
+  const std::size_t at = static_cast<std::size_t>(action.chunk) * buffers +
+                         static_cast<std::size_t>(action.microbatch) % buffers;
+  return at < queues.outputs.size() ? &queues.outputs[at] : nullptr;
 }
 
 void Play::join(int rank, std::size_t row, Queues& queues) {
@@ -175,11 +191,34 @@ void Play::await(int rank, std::size_t row, Queues& queues) {
   queues.compute = point;
 }
 
-void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
+void Play::await_message(int rank, std::size_t row, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const int point = add_point(rank, row, row + 1, 0.0);
+  graph_.wait(point, queues.compute);
+  const Message* message = find_message(mine, mine.rows[row]);
+  if (message != nullptr) graph_.wait(point, message->point);
+  queues.compute = point;
+}
+
+/// The point at which the rows are posted: with casts their buffers must be free by then.
+int Play::post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
   const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
   const int posted = add_point(rank, begin, end, 0.0);
   graph_.wait(posted, queues.compute);
-  graph_.wait(posted, queues.wire);
+  if (mine.input.messages.mode == MessageMode::batched) graph_.wait(posted, queues.wire);
+  for (std::size_t row = begin; row < end && mine.input.messages.casts; ++row) {
+    if (is_receive(mine.rows[row].kind)) continue;
+    int* sent = sent_from(mine, mine.rows[row], queues);
+    if (sent == nullptr || *sent == none) continue;
+    graph_.wait(posted, *sent);
+    queues.compute = posted;
+  }
+  return posted;
+}
+
+void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const int posted = post_batch(rank, begin, end, queues);
   const bool single = end - begin == 1;
   int done = single ? none : add_point(rank, begin, end, 0.0);
   bool receives = false;
@@ -199,16 +238,16 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
       graph_.wait(done, message->point);
     }
   }
-  queues.wire = done == none ? posted : done;
-  if (receives) {
-    queues.compute = queues.wire;
+  if (done == none) done = posted;
+  const MessageMode mode = mine.input.messages.mode;
+  if (mode == MessageMode::batched) queues.wire = done;
+  if (mode != MessageMode::overlapped && receives) {
+    queues.compute = done;
     return;  // and with it for the sends
   }
   for (std::size_t row = begin; row < end; ++row) {
-    const Action& action = mine.rows[row];
-    int* sent =
-        action.kind == ActionKind::send_forward ? output_of(action, queues) : &queues.gradient;
-    if (sent != nullptr) *sent = queues.wire;
+    if (is_receive(mine.rows[row].kind)) continue;
+    if (int* sent = sent_from(mine, mine.rows[row], queues)) *sent = done;
   }
 }
 
@@ -219,9 +258,7 @@ Play::Message* Play::find_message(const RankRows& rank, const Action& action) {
   const bool known = place >= -1 && place + 1 < places_ && action.microbatch >= 0 &&
                      action.microbatch < microbatches_;
   if (!known) return nullptr;
-  const bool forward =
-      action.kind == ActionKind::send_forward || action.kind == ActionKind::receive_forward;
-  const int line = ((forward ? replicas_ : 0) + rank.replica) * inner_ + rank.inner;
+  const int line = ((is_forward(action.kind) ? replicas_ : 0) + rank.replica) * inner_ + rank.inner;
   const std::size_t index = (static_cast<std::size_t>(line) * static_cast<std::size_t>(places_) +
                              static_cast<std::size_t>(place + 1)) *
                                 static_cast<std::size_t>(microbatches_) +

@@ -75,8 +75,8 @@ class Play {
     int wire = none;       // batches of messages
     int embedding = none;  // the tied embedding's sum, of bucket
     int embedding_bucket = -1;
-    std::vector<int> outputs;  // per chunk: the send that its next F waits for
-    int gradient = none;       // the send that the next B waits for
+    std::vector<int> outputs;  // per output buffer: the send that the next to fill it waits for
+    int gradient = none;       // the same of the stage's gradient buffer
   };
 
   void measure_tables();
@@ -87,14 +87,18 @@ class Play {
   void join(int rank, std::size_t row, Queues& queues);
   void join_embedding(int rank, std::size_t row, Queues& queues);
   void await(int rank, std::size_t row, Queues& queues);
-  /// One batch of message rows: posted together, done when all are done. Receives hold up the
-  /// compute queue, sends only the batches behind and what would overwrite them.
+  void await_message(int rank, std::size_t row, Queues& queues);
+  int post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
+  /// Message rows that are posted together, done when all are done. Receives hold up the compute
+  /// queue unless a wait row does, sends only what comes behind on the wire and what would
+  /// overwrite them.
   void add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
   /// By direction, replica, place inside it, the place along the pipeline that receives, and
   /// micro-batch; null for a row out of range.
   Message* find_message(const RankRows& rank, const Action& action);
-  static int* overwritten(const Action& action, Queues& queues);
-  static int* output_of(const Action& action, Queues& queues);
+  static int* overwritten(const RankRows& rank, const Action& action, Queues& queues);
+  /// The send under way from the buffer of a forward or backward row; null for a row out of range.
+  static int* sent_from(const RankRows& rank, const Action& action, Queues& queues);
 
   /// Ranks of one stage and replica.
   int group_of(const RankRows& rank) const { return rank.input.stage * replicas_ + rank.replica; }

@@ -13,6 +13,8 @@ struct Progress {
   bool fetched = false;
   bool received_forward = false;
   bool received_backward = false;
+  bool waited_forward = false;  // where receives are only posted
+  bool waited_backward = false;
   bool sent_forward = false;
   bool sent_backward = false;
   bool forward_ran = false;  // some F and some B: a chunk without units has one row of each
@@ -79,6 +81,10 @@ class Proof {
       case ActionKind::reduce_embedding: return reduce_embedding(action);
       case ActionKind::wait_reduce: return wait_reduce(action);
       case ActionKind::step: return step();
+      case ActionKind::wait_forward:
+        return wait_message(at(action).received_forward, at(action).waited_forward);
+      case ActionKind::wait_backward:
+        return wait_message(at(action).received_backward, at(action).waited_backward);
       default: return message(action);
     }
   }
@@ -159,6 +165,9 @@ class Proof {
     Progress& now = at(action);
     if (!now.fetched) fail("its data is not fetched");
     if (!is_first(action) && !now.received_forward) fail("its input is not received");
+    if (!is_first(action) && posts_only() && !now.waited_forward) {
+      fail("its input is not waited for");
+    }
     check_arrived(action);
     if (action.begin != now.forward || forward_done(now, units(action))) {
       fail("F must go on at unit " + std::to_string(now.forward));
@@ -171,6 +180,9 @@ class Proof {
     Progress& now = at(action);
     if (!forward_done(now, units(action))) fail("B before F of all units");
     if (!is_last(action) && !now.received_backward) fail("its gradient is not received");
+    if (!is_last(action) && posts_only() && !now.waited_backward) {
+      fail("its gradient is not waited for");
+    }
     if (action.end != now.backward || backward_done(now, units(action))) {
       fail("B must go on below unit " + std::to_string(now.backward));
     }
@@ -255,6 +267,12 @@ class Proof {
         once(now.sent_backward);
         break;
     }
+  }
+
+  bool posts_only() const { return in_.messages.mode == MessageMode::overlapped; }
+  void wait_message(bool received, bool& waited) {
+    if (!received) fail("is not being received");
+    once(waited);
   }
 
   void once(bool& flag) {

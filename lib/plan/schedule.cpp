@@ -113,6 +113,8 @@ std::string short_name(const Action& action) {
     case ActionKind::receive_forward: return "receive_forward " + place;
     case ActionKind::send_backward: return "send_backward " + place;
     case ActionKind::receive_backward: return "receive_backward " + place;
+    case ActionKind::wait_forward: return "wait_forward " + place;
+    case ActionKind::wait_backward: return "wait_backward " + place;
   }
   return "?";
 }

@@ -10,62 +10,12 @@
 #include <vector>
 
 #include "config/choices.h"
+#include "plan/action.h"
+#include "plan/messages.h"
 #include "plan/optimizer_shard.h"
 #include "plan/params.h"
 
 namespace trainctl {
-
-enum class ActionKind : std::uint8_t {
-  gather,            // start getting a bucket's parameters from the ranks that updated them
-  wait_gather,       // the compute queue waits for them
-  fetch,             // the micro-batch's data is copied to its slot
-  forward,           // F of units [begin, end)
-  backward_input,    // B
-  backward_weight,   // W
-  reduce,            // start summing a gradient bucket over its axes, on the communication queue
-  reduce_embedding,  // start summing a tied embedding's bucket over the first and the last stage
-  wait_reduce,       // the compute queue waits for a bucket's sums
-  step,              // norm, clip and optimizer
-  send_forward,
-  receive_forward,
-  send_backward,
-  receive_backward,  // between stages
-};
-
-/// F, B or W.
-constexpr bool is_pass(ActionKind kind) {
-  return kind == ActionKind::forward || kind == ActionKind::backward_input ||
-         kind == ActionKind::backward_weight;
-}
-constexpr bool is_receive(ActionKind kind) {
-  return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
-}
-/// Between stages.
-constexpr bool is_message(ActionKind kind) {
-  return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
-}
-
-/// Communication of one bucket.
-constexpr bool names_bucket(ActionKind kind) {
-  return kind == ActionKind::gather || kind == ActionKind::wait_gather ||
-         kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
-         kind == ActionKind::wait_reduce;
-}
-
-struct Action {
-  ActionKind kind = ActionKind::forward;
-  int chunk = 0;  // model chunk on this rank
-  int microbatch = 0;
-  int begin = 0;  // units [begin, end), numbered over the whole model
-  int end = 0;
-  int bucket = -1;  // gather, wait_gather, reduce, reduce_embedding, wait_reduce
-  friend bool operator==(const Action&, const Action&) = default;
-};
-
-/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "reduce 3".
-std::string to_string(const Action& action);
-/// "F0.1": without the units.
-std::string short_name(const Action& action);
 
 struct ScheduleInput {  // of one stage
   int stages = 1;
@@ -73,6 +23,8 @@ struct ScheduleInput {  // of one stage
   int microbatches = 1;
   int group_size = 1;            // microbatch_group_size_per_vp_stage
   std::vector<UnitRange> units;  // per chunk
+  MessageRules messages{};
+  int slots = 1;  // micro-batches in flight; only kept outputs depend on it
   int chunks() const { return static_cast<int>(units.size()); }
 };
 
@@ -107,6 +59,11 @@ int warmup_forwards(PipelineScheduler scheduler, const ScheduleInput& input);
 std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chunks);
 /// The rows of the schedule of that name.
 std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
+
+/// The generator's rows in the order that `input.messages` asks for: batches as they are; single
+/// messages with the sends first; or receives posted one pass ahead of the one that needs them,
+/// before which a wait row stands.
+std::vector<Action> arrange_messages(std::vector<Action> rows, const ScheduleInput& input);
 
 /// What becomes of one bucket: its parameters before the first F that reads them, its gradients
 /// between their last W and the step.

@@ -87,12 +87,12 @@ TEST_CASE("a plan's rows: tied embedding, experts, tensor-parallel sums", "[pipe
 TEST_CASE("gradients that come early are kept in slots", "[pipeline]") {
   Config config = small_config();
   config.train.micro_batch_size = 1;
-  config.parallel.pipeline_stages = 2;
+  config.model.num_layers = 8;
+  config.parallel.pipeline_stages = 4;
   config.parallel.virtual_pipeline_stages = 2;
-  config.parallel.pipeline.overlap_p2p_comm = true;
   const auto lifetime = [&](std::int64_t group, std::size_t stage) {
     config.parallel.pipeline.microbatch_group_size_per_vp_stage = group;
-    const Plan plan = plan_of(config, 2);
+    const Plan plan = plan_of(config, 4);
     const auto& rows = plan.stages[stage].activations;
     const auto row = std::find_if(rows.begin(), rows.end(), [](const ActivationSpec& one) {
       return one.name == "chunk.0.d_output";
@@ -100,8 +100,8 @@ TEST_CASE("gradients that come early are kept in slots", "[pipeline]") {
     REQUIRE(row != rows.end());
     return row->lifetime;
   };
-  CHECK(lifetime(2, 0) == Lifetime::transient);
-  CHECK(lifetime(2, 1) == Lifetime::transient);
   CHECK(lifetime(4, 0) == Lifetime::transient);
-  CHECK(lifetime(4, 1) == Lifetime::kept);
+  CHECK(lifetime(4, 3) == Lifetime::transient);
+  CHECK(lifetime(6, 0) == Lifetime::transient);
+  CHECK(lifetime(6, 3) == Lifetime::kept);
 }

@@ -1,0 +1,77 @@
+#include "engine/evaluation.h"
+
+#include <array>
+
+namespace trainctl {
+
+namespace {
+
+/// Takes all but the first `kept` sequences out of the loss.
+void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
+  for (std::size_t i = static_cast<std::size_t>(kept * seq_length); i < batch.loss_weight.size();
+       ++i) {
+    batch.weight_sum -= static_cast<double>(batch.loss_weight[i]);
+    batch.loss_weight[i] = 0;
+  }
+}
+
+}  // namespace
+
+Evaluation::Evaluation(const Plan& plan, World& world)
+    : stage_(static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
+      last_(stage_ + 1 == static_cast<int>(plan.mesh.pp)),
+      peers_(world.group("stage", plan.mesh.group(world.rank(), {Axis::tp, Axis::dp}))),
+      shared_(2 * static_cast<std::size_t>(peers_->size())) {}
+
+std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
+                                      const BatchRule& rule, std::int64_t max_windows) {
+  const Plan& plan = parts.plan;
+  std::int64_t windows = data.windows();
+  if (max_windows > 0 && max_windows < windows) windows = max_windows;
+  const std::int64_t size = plan.micro_batch_size;
+  const std::int64_t self = parts.pipeline.world_rank();
+  const std::int64_t replica = plan.mesh.coordinate(self, Axis::dp);
+  const bool counts = plan.mesh.coordinate(self, Axis::tp) == 0;  // one of those with the same data
+  Batch batch;
+  std::array<double, 2> mine{};  // loss, weight
+  for (std::int64_t first = replica * size; first < windows; first += plan.mesh.dp * size) {
+    make_window_batch(data, rule, first, batch);
+    drop_sequences(batch, windows - first, plan.model.seq_length);
+    parts.load(batch);
+    parts.state.loss_sum = 0;
+    forward(parts);
+    mine[0] += parts.state.loss_sum;
+    mine[1] += counts ? batch.weight_sum : 0;
+  }
+  parts.pipeline.await_outputs();  // a rank that knows nothing more may leave
+  std::array<double, 1> mean{};
+  if (last_) {
+    gather_values(*peers_, mine, shared_, parts.compute);
+    std::array<double, 2> all{};
+    for (std::size_t i = 0; i < shared_.size(); ++i) all[i % 2] += shared_[i];
+    mean[0] = all[0] / all[1];
+  }
+  const bool knows = parts.pipeline.share_result(mean);
+  return knows ? std::optional(mean[0]) : std::nullopt;
+}
+
+/// F of every chunk in turn, with the messages around it.
+void Evaluation::forward(const Parts& parts) const {
+  const StagePlan& rows = parts.plan.stages[static_cast<std::size_t>(stage_)];
+  Pass pass = parts.pass;
+  pass.training = false;
+  for (int chunk = 0; chunk < parts.plan.map.chunks; ++chunk) {
+    const UnitRange& units = rows.units[static_cast<std::size_t>(chunk)];
+    Action message{.kind = ActionKind::receive_forward, .chunk = chunk};
+    if (stage_ + chunk > 0) {
+      parts.pipeline.exchange({&message, 1});
+      parts.pipeline.await_received(message);
+    }
+    parts.pipeline.await_output(message);
+    parts.stage.forward(pass, 0, units.begin, units.end);
+    message.kind = ActionKind::send_forward;
+    if (units.end < parts.plan.units()) parts.pipeline.exchange({&message, 1});
+  }
+}
+
+}  // namespace trainctl
