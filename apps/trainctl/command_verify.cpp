@@ -1,26 +1,23 @@
 // trainctl verify: proves layouts equal to a single rank, over threads of this process.
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/units.h"
 #include "commands.h"
 #include "config/standing.h"
 #include "engine/layout_selection.h"
+#include "engine/peak_memory.h"
 #include "engine/runnable.h"
+#include "engine/signals.h"
 #include "engine/verify.h"
-#include "formats/print_text.h"
 #include "output.h"
 #include "plan/resolve.h"
 #include "planned.h"
+#include "verify_output.h"
 
 namespace trainctl {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* name = "trainctl verify";
 constexpr const char* examples =
@@ -43,8 +40,6 @@ struct Candidate {
   Plan plan;
 };
 
-std::string number(double value) { return std::isfinite(value) ? printed("%.6g", value) : "nan"; }
-
 /// Adds what keeps a run from starting; the plan is usable if that is nothing.
 Plan plan_of(const Config& config, std::int64_t ranks, const SourceMap& sources,
              Diagnostics& diagnostics) {
@@ -56,11 +51,11 @@ Plan plan_of(const Config& config, std::int64_t ranks, const SourceMap& sources,
   return plan;
 }
 
-/// Throws Error{config} where a layout that was asked for is not legal.
-Candidate candidate_of(const std::string& layout, const Config& config, std::int64_t ranks,
-                       const SourceMap& sources) {
+/// Throws Error{config} where a layout that was asked for is not legal. The file's places would
+/// mislead: it says other sizes.
+Candidate candidate_of(const std::string& layout, const Config& config, std::int64_t ranks) {
   Diagnostics diagnostics;
-  Candidate candidate{layout, config, plan_of(config, ranks, sources, diagnostics)};
+  Candidate candidate{layout, config, plan_of(config, ranks, {}, diagnostics)};
   diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
   if (!diagnostics.has_errors()) return candidate;
   print_message(render_text(diagnostics, color_on_stderr()));
@@ -71,123 +66,37 @@ std::string name_of_plan(const Plan& plan) {
   return name_of(LayoutSizes{plan.mesh.tp, plan.mesh.pp, plan.mesh.dp, plan.sequence_parallel});
 }
 
-Json json_of(const Departure& departure) {
-  const auto value = [](double number) { return std::isfinite(number) ? Json(number) : Json(); };
-  return {{"step", departure.step},
-          {"what", departure.what},
-          {"tensor", departure.tensor},
-          {"rank", departure.rank},
-          {"index", departure.index},
-          {"found", value(departure.found)},
-          {"expected", value(departure.expected)},
-          {"error", value(departure.error)},
-          {"bound", departure.bound}};
+LayoutSelection select_all(const VerifyCommand& command, const Planned& planned) {
+  const std::int64_t ranks = planned.site.world_size;
+  if (ranks > most_layout_ranks) {
+    refuse(name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
+                     std::to_string(most_layout_ranks) + " ranks are run");
+  }
+  LayoutSelection selection = select_layouts(planned.read.config, {}, ranks, command.exhaustive);
+  if (!selection.layouts.empty()) return selection;
+  std::string why;
+  for (const auto& [code, rule] : selection.rules) why += "\n  " + code + ": " + rule;
+  throw Error(ExitCode::config, "no layout of " + std::to_string(ranks) + " ranks is legal:" + why);
 }
-
-/// Rows as they come, or one JSON document at the end.
-class Output {
- public:
-  Output(const VerifyCommand& command, const LayoutSelection& selection, std::size_t widest)
-      : json_(command.format == "json"), steps_(command.steps), selection_(selection) {
-    widths_ = {std::max<std::size_t>(widest, 6), 9, 62, 7};
-    if (!json_) row({"layout", "error", "largest at", "verdict"}, "seconds");
-  }
-
-  void show(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict) {
-    (verdict.equal ? equal_ : failed_) += 1;
-    if (json_) {
-      add_json(layout, ranks, verdict);
-      return;
-    }
-    row({layout, printed("%.1e", verdict.largest.error), verdict.largest.place(),
-         verdict.equal ? "equal" : "DIFFERS"},
-        printed("%.2f", verdict.seconds));
-    if (verdict.first) {
-      const Departure& first = *verdict.first;
-      print("  first: " + first.place() + ", rank " + std::to_string(first.rank) + ": " +
-            number(first.found) + ", a single rank has " + number(first.expected) + " (error " +
-            printed("%.1e", first.error) + ", bound " + printed("%.0e", first.bound) + ")\n");
-    }
-    if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
-  }
-
-  int finish() {
-    if (json_) {
-      finish_json();
-    } else {
-      print("\n" + grouped_count(equal_, "layout") + " equal to a single rank over " +
-            grouped_count(steps_, "step") +
-            (failed_ > 0 ? ", " + std::to_string(failed_) + " not" : "") + "\n");
-      for (const auto& [code, layouts] : selection_.skipped) {
-        print("skipped " + std::to_string(layouts.size()) + ": " + code + ": " +
-              selection_.rules.at(code) + "\n");
-      }
-    }
-    return static_cast<int>(failed_ > 0 ? ExitCode::diverged : ExitCode::ok);
-  }
-
- private:
-  void row(const std::vector<std::string>& cells, const std::string& last) {
-    std::string line;
-    for (std::size_t i = 0; i < cells.size(); ++i) line += padded(cells[i], widths_[i]) + "  ";
-    print(line + padded_left(last, 7) + "\n");
-  }
-
-  void add_json(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict) {
-    Json row = {{"layout", layout},
-                {"ranks", ranks},
-                {"equal", verdict.equal},
-                {"seconds", verdict.seconds},
-                {"largest", json_of(verdict.largest)}};
-    if (verdict.first) row["first"] = json_of(*verdict.first);
-    if (!verdict.failure.empty()) row["failure"] = verdict.failure;
-    rows_.push_back(row);
-  }
-
-  void finish_json() {
-    Json skipped = Json::array();
-    for (const auto& [code, layouts] : selection_.skipped) {
-      skipped.push_back(
-          {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
-    }
-    const Json document = {{"format_version", 1},
-                           {"steps", steps_},
-                           {"equal", failed_ == 0},
-                           {"layouts", rows_},
-                           {"skipped", skipped}};
-    print(with_newline(document.dump(2)));
-  }
-
-  bool json_;
-  std::int64_t steps_;
-  const LayoutSelection& selection_;
-  std::vector<std::size_t> widths_;
-  std::int64_t equal_ = 0;
-  std::int64_t failed_ = 0;
-  Json rows_ = Json::array();
-};
 
 /// The layouts to run; `selection` says what `all` left out.
 std::vector<Candidate> candidates_of(const VerifyCommand& command, const Planned& planned,
                                      LayoutSelection& selection) {
   const Config& config = planned.read.config;
-  const SourceMap& sources = planned.read.sources;
   std::vector<Candidate> candidates;
   if (command.layouts.empty()) {
     Config own = config;
     own.parallel.threads_per_rank = 1;
-    candidates.push_back(
-        candidate_of(name_of_plan(planned.plan), own, planned.site.world_size, sources));
+    candidates.push_back(candidate_of(name_of_plan(planned.plan), own, planned.site.world_size));
     return candidates;
   }
   if (command.layouts == "all") {
-    selection = select_layouts(config, sources, planned.site.world_size, command.exhaustive);
+    selection = select_all(command, planned);
   } else {
     selection.layouts = parse_layouts(command.layouts, command.request.world_size);
   }
   for (const LayoutChoice& choice : selection.layouts) {
-    candidates.push_back(
-        candidate_of(choice.name(), with_layout(config, choice), choice.ranks(), sources));
+    candidates.push_back(candidate_of(choice.name(), with_layout(config, choice), choice.ranks()));
   }
   return candidates;
 }
@@ -207,22 +116,48 @@ bool read_file(const VerifyCommand& command, Planned& planned) {
   return planned.ok();
 }
 
+/// Throws Error{unavailable} where this machine has too little memory for a layout.
+void check_memory(const std::vector<Candidate>& candidates, std::int64_t steps) {
+  const std::int64_t free = available_bytes();
+  for (const Candidate& candidate : candidates) {
+    const std::int64_t needed = verification_bytes(candidate.config, candidate.plan, steps);
+    if (free == 0 || needed <= free) continue;
+    throw Error(ExitCode::unavailable,
+                "layout " + candidate.name + " needs about " + format_bytes(needed) +
+                    " for all its ranks and the record of a single rank, " + format_bytes(free) +
+                    " are free: a smaller model of the same shape, or fewer --steps, would do");
+  }
+}
+
 int verify(const VerifyCommand& command) {
   Planned planned;
   if (!read_file(command, planned)) return static_cast<int>(ExitCode::config);
   LayoutSelection selection;
   const std::vector<Candidate> candidates = candidates_of(command, planned, selection);
+  check_memory(candidates, command.steps);
+  catch_stop_signals();
   std::size_t widest = 0;
   for (const Candidate& candidate : candidates) widest = std::max(widest, candidate.name.size());
+  const bool json = command.format == "json";
+  VerifyStatus status(!json);
+  status.show("a single rank");
   const Config& config = planned.read.config;
   const Verification verification(config, command.steps);
-  Output output(command, selection, widest);
-  for (const Candidate& candidate : candidates) {
-    output.show(
-        candidate.name, candidate.plan.mesh.world_size(),
-        verification.compare(candidate.config, candidate.plan, config.parallel.deadline_seconds));
+  status.clear();
+  VerifyOutput output({json, command.steps, widest}, selection);
+  std::size_t done = 0;
+  for (; done < candidates.size() && stop_signal() == 0; ++done) {
+    const Candidate& candidate = candidates[done];
+    status.show(std::to_string(done + 1) + " of " + std::to_string(candidates.size()) + ": " +
+                candidate.name);
+    const LayoutVerdict verdict =
+        verification.compare(candidate.config, candidate.plan, config.parallel.deadline_seconds);
+    status.clear();
+    output.show(candidate.name, candidate.plan.mesh.world_size(), verdict);
   }
-  return output.finish();
+  output.finish(static_cast<std::int64_t>(candidates.size() - done));
+  if (!output.all_equal()) return static_cast<int>(ExitCode::diverged);
+  return static_cast<int>(done < candidates.size() ? ExitCode::interrupted : ExitCode::ok);
 }
 
 }  // namespace

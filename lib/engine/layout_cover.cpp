@@ -11,19 +11,19 @@ namespace trainctl {
 
 namespace {
 
-/// A combination as the family, then the place of each word in its list.
+/// A combination as the set, then the place of each word in its list.
 using Row = std::vector<int>;
 constexpr int open_place = -1;
 
-std::size_t count_of(const ChoiceSet& family) {
-  return std::accumulate(family.words.begin(), family.words.end(), std::size_t{1},
+std::size_t count_of(const ChoiceSet& set) {
+  return std::accumulate(set.words.begin(), set.words.end(), std::size_t{1},
                          [](std::size_t count, const auto& words) { return count * words.size(); });
 }
 
-/// Row `index` of a family, the last list's words changing fastest.
-Row row_at(const std::vector<ChoiceSet>& families, std::size_t family, std::size_t index) {
-  const auto& lists = families[family].words;
-  Row row(lists.size() + 1, static_cast<int>(family));
+/// Row `index` of a set, the last list's words changing fastest.
+Row row_at(const std::vector<ChoiceSet>& sets, std::size_t set, std::size_t index) {
+  const auto& lists = sets[set].words;
+  Row row(lists.size() + 1, static_cast<int>(set));
   for (std::size_t list = lists.size(); list-- > 0;) {
     row[list + 1] = static_cast<int>(index % lists[list].size());
     index /= lists[list].size();
@@ -31,43 +31,47 @@ Row row_at(const std::vector<ChoiceSet>& families, std::size_t family, std::size
   return row;
 }
 
-Combination combination_of(const std::vector<ChoiceSet>& families, const Row& row) {
-  Combination made{.family = static_cast<std::size_t>(row[0]), .words = {}};
+Combination combination_of(const std::vector<ChoiceSet>& sets, const Row& row) {
+  Combination made{.set = static_cast<std::size_t>(row[0]), .words = {}};
   for (std::size_t list = 0; list + 1 < row.size(); ++list) {
     const auto place = static_cast<std::size_t>(row[list + 1]);
-    made.words.push_back(families[made.family].words[list][place]);
+    made.words.push_back(sets[made.set].words[list][place]);
   }
   return made;
 }
 
-class PairCover {
+class Cover {
  public:
-  PairCover(const std::vector<ChoiceSet>& families,
-            const std::function<bool(const Combination&)>& is_legal, std::size_t most_tries)
-      : families_(families), is_legal_(is_legal), most_tries_(most_tries) {
+  Cover(const std::vector<ChoiceSet>& sets, const std::function<bool(const Combination&)>& is_legal,
+        std::size_t most_tries)
+      : sets_(sets), is_legal_(is_legal), most_tries_(most_tries) {
     std::map<std::pair<std::size_t, std::string>, int> numbers;
-    for (const ChoiceSet& family : families) {
+    for (const ChoiceSet& set : sets) {
       auto& lists = numbers_.emplace_back();
       const auto own = static_cast<int>(numbers_.size() - 1);
-      lists.push_back(std::vector<int>(families.size(), own));
-      for (std::size_t list = 0; list < family.words.size(); ++list) {
+      lists.push_back(std::vector<int>(sets.size(), own));
+      for (std::size_t list = 0; list < set.words.size(); ++list) {
         lists.emplace_back();
-        for (const std::string& word : family.words[list]) {
-          const auto next = static_cast<int>(families.size() + numbers.size());
+        for (const std::string& word : set.words[list]) {
+          const auto next = static_cast<int>(sets.size() + numbers.size());
           lists.back().push_back(numbers.try_emplace({list, word}, next).first->second);
         }
       }
     }
-    for (std::size_t family = 0; family < families.size(); ++family) open_pairs_of(family);
+    for (std::size_t set = 0; set < sets.size(); ++set) open_pairs_of(set);
   }
 
-  std::set<Row> cover() {
+  PairCover find() {
+    PairCover found;
     std::set<Row> chosen;
     while (!open_.empty()) {
       const Pair wanted = *open_.begin();
       open_.erase(wanted);
       const auto row = row_with(wanted);
-      if (!row) continue;
+      if (!row) {
+        found.forbidden.push_back(forbidden(wanted));
+        continue;
+      }
       for (std::size_t a = 0; a < row->size(); ++a) {
         for (std::size_t b = a + 1; b < row->size(); ++b) {
           open_.erase(pair_of(number(*row, a), number(*row, b)));
@@ -75,7 +79,8 @@ class PairCover {
       }
       chosen.insert(*row);
     }
-    return chosen;
+    for (const Row& row : chosen) found.chosen.push_back(combination_of(sets_, row));
+    return found;
   }
 
  private:
@@ -89,11 +94,11 @@ class PairCover {
     return lists_of(row)[list][static_cast<std::size_t>(row[list])];
   }
 
-  void open_pairs_of(std::size_t family) {
-    const auto& lists = numbers_[family];
+  void open_pairs_of(std::size_t set) {
+    const auto& lists = numbers_[set];
     for (std::size_t a = 1; a < lists.size(); ++a) {
       for (const int one : lists[a]) {
-        open_.insert(pair_of(static_cast<int>(family), one));
+        open_.insert(pair_of(static_cast<int>(set), one));
         for (std::size_t b = a + 1; b < lists.size(); ++b) {
           for (const int other : lists[b]) open_.insert(pair_of(one, other));
         }
@@ -101,11 +106,11 @@ class PairCover {
     }
   }
 
-  /// A family's row with `wanted` in it and all else open, or nothing if it has no such pair.
-  std::optional<Row> started(std::size_t family, const Pair& wanted) const {
-    const auto& lists = numbers_[family];
+  /// A set's row with `wanted` in it and all else open, or nothing if it has no such pair.
+  std::optional<Row> started(std::size_t set, const Pair& wanted) const {
+    const auto& lists = numbers_[set];
     Row row(lists.size(), open_place);
-    row[0] = static_cast<int>(family);
+    row[0] = static_cast<int>(set);
     int found = wanted.first == row[0] ? 1 : 0;
     for (std::size_t list = 1; list < lists.size(); ++list) {
       for (const int number : {wanted.first, wanted.second}) {
@@ -151,8 +156,8 @@ class PairCover {
   /// A legal row with that pair and many others that are open.
   std::optional<Row> row_with(const Pair& wanted) const {
     std::vector<std::pair<int, Row>> rows;  // the least first: those that add most
-    for (std::size_t family = 0; family < families_.size(); ++family) {
-      auto row = started(family, wanted);
+    for (std::size_t set = 0; set < sets_.size(); ++set) {
+      auto row = started(set, wanted);
       if (!row) continue;
       const int gained = complete(*row);
       rows.emplace_back(-gained, *row);
@@ -168,17 +173,17 @@ class PairCover {
     return std::nullopt;
   }
 
-  /// Tries some of the family's rows with that pair, spread over all of them.
-  std::optional<Row> any_with(std::size_t family, const Pair& wanted) const {
-    const Row fixed = *started(family, wanted);
-    std::vector<ChoiceSet> narrowed(family + 1, families_[family]);
+  /// Tries some of the set's rows with that pair, spread over all of them.
+  std::optional<Row> any_with(std::size_t set, const Pair& wanted) const {
+    const Row fixed = *started(set, wanted);
+    std::vector<ChoiceSet> narrowed(set + 1, sets_[set]);
     for (std::size_t list = 1; list < fixed.size(); ++list) {
-      if (fixed[list] != open_place) narrowed[family].words[list - 1].resize(1);
+      if (fixed[list] != open_place) narrowed[set].words[list - 1].resize(1);
     }
-    const std::size_t count = count_of(narrowed[family]);
+    const std::size_t count = count_of(narrowed[set]);
     const std::size_t stride = std::max<std::size_t>(1, count / most_tries_);
     for (std::size_t index = 0; index < count; index += stride) {
-      Row row = row_at(narrowed, family, index);
+      Row row = row_at(narrowed, set, index);
       for (std::size_t list = 1; list < fixed.size(); ++list) {
         if (fixed[list] != open_place) row[list] = fixed[list];
       }
@@ -187,37 +192,48 @@ class PairCover {
     return std::nullopt;
   }
 
-  bool is_legal(const Row& row) const { return is_legal_(combination_of(families_, row)); }
+  /// The plainest: with the first words where the pair leaves it open.
+  ForbiddenPair forbidden(const Pair& pair) const {
+    std::optional<Row> row;
+    for (std::size_t set = 0; set < sets_.size() && !row; ++set) row = started(set, pair);
+    const Row found = *row;
+    std::replace(row->begin(), row->end(), open_place, 0);
+    ForbiddenPair made{.first = {}, .second = {}, .tried = combination_of(sets_, *row)};
+    if (pair.first == found[0]) made.first = sets_[made.tried.set].name;
+    for (std::size_t list = 1; list < found.size(); ++list) {
+      if (found[list] == open_place) continue;
+      (made.first.empty() ? made.first : made.second) = made.tried.words[list - 1];
+    }
+    return made;
+  }
 
-  const std::vector<ChoiceSet>& families_;
+  bool is_legal(const Row& row) const { return is_legal_(combination_of(sets_, row)); }
+
+  const std::vector<ChoiceSet>& sets_;
   const std::function<bool(const Combination&)>& is_legal_;
   std::size_t most_tries_;
-  /// By family and list: the numbers of its words; list 0 has the family's own, at its place.
+  /// By set and list: the numbers of its words; list 0 has the set's own, at its place.
   std::vector<std::vector<std::vector<int>>> numbers_;
   std::set<Pair> open_;  // in no chosen row yet
 };
 
 }  // namespace
 
-std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& families) {
+std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& sets) {
   std::vector<Combination> all;
-  for (std::size_t family = 0; family < families.size(); ++family) {
-    const std::size_t count = count_of(families[family]);
+  for (std::size_t set = 0; set < sets.size(); ++set) {
+    const std::size_t count = count_of(sets[set]);
     for (std::size_t index = 0; index < count; ++index) {
-      all.push_back(combination_of(families, row_at(families, family, index)));
+      all.push_back(combination_of(sets, row_at(sets, set, index)));
     }
   }
   return all;
 }
 
-std::vector<Combination> cover_pairs(const std::vector<ChoiceSet>& families,
-                                     const std::function<bool(const Combination&)>& is_legal,
-                                     std::size_t most_tries) {
-  std::vector<Combination> chosen;
-  for (const Row& row : PairCover(families, is_legal, most_tries).cover()) {
-    chosen.push_back(combination_of(families, row));
-  }
-  return chosen;
+PairCover cover_pairs(const std::vector<ChoiceSet>& sets,
+                      const std::function<bool(const Combination&)>& is_legal,
+                      std::size_t most_tries) {
+  return Cover(sets, is_legal, most_tries).find();
 }
 
 }  // namespace trainctl

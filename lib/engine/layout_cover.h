@@ -17,19 +17,31 @@ struct ChoiceSet {
 };
 
 struct Combination {
-  std::size_t family = 0;
-  std::vector<std::string> words;  // one for each of the family's lists
+  std::size_t set = 0;
+  std::vector<std::string> words;  // one for each of the set's lists
   auto operator<=>(const Combination&) const = default;
 };
 
 /// Every combination, the first words first.
-std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& families);
+std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& sets);
 
-/// Legal combinations with every pair of (family, word) and (word, word of another list) that a
-/// legal combination has; of a pair's combinations at most `most_tries` of each family are tried.
-/// Greedy, so not the fewest. The order is that of all_combinations.
-std::vector<Combination> cover_pairs(const std::vector<ChoiceSet>& families,
-                                     const std::function<bool(const Combination&)>& is_legal,
-                                     std::size_t most_tries = 64);
+/// Two settings that no legal combination was found for.
+struct ForbiddenPair {
+  std::string first;   // of a choice set's name or its words
+  std::string second;  // a word
+  Combination tried;   // the plainest with both
+};
+
+struct PairCover {
+  std::vector<Combination> chosen;  // in the order of all_combinations
+  std::vector<ForbiddenPair> forbidden;
+};
+
+/// Legal combinations with every pair of (set, word) and (word, word of another list) that a legal
+/// combination has; of a pair's combinations at most `most_tries` of each set are tried. Greedy, so
+/// not the fewest.
+PairCover cover_pairs(const std::vector<ChoiceSet>& sets,
+                      const std::function<bool(const Combination&)>& is_legal,
+                      std::size_t most_tries = 64);
 
 }  // namespace trainctl

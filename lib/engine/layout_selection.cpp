@@ -1,6 +1,8 @@
 #include "engine/layout_selection.h"
 
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "config/standing.h"
@@ -45,23 +47,23 @@ std::optional<Diagnostic> refusal(const Config& config, const SourceMap& sources
 }
 
 /// The words worth trying with these sizes.
-ChoiceSet family_of(const Config& config, const LayoutSizes& sizes) {
-  ChoiceSet family{.name = name_of(sizes), .words = {}};
+ChoiceSet choices_of(const Config& config, const LayoutSizes& sizes) {
+  ChoiceSet choices{.name = name_of(sizes), .words = {}};
   for (const LayoutSwitch& row : layout_switches()) {
-    family.words.push_back(row.words(config, sizes));
+    choices.words.push_back(row.words(config, sizes));
   }
-  return family;
+  return choices;
 }
 
 /// The first words, and everything that differs from them in one word.
-std::vector<std::vector<std::string>> plainest(const ChoiceSet& family) {
+std::vector<std::vector<std::string>> plainest(const ChoiceSet& choices) {
   std::vector<std::string> first;
-  for (const auto& words : family.words) first.push_back(words.front());
+  for (const auto& words : choices.words) first.push_back(words.front());
   std::vector<std::vector<std::string>> all{first};
-  for (std::size_t list = 0; list < family.words.size(); ++list) {
-    for (std::size_t place = 1; place < family.words[list].size(); ++place) {
+  for (std::size_t list = 0; list < choices.words.size(); ++list) {
+    for (std::size_t place = 1; place < choices.words[list].size(); ++place) {
       all.push_back(first);
-      all.back()[list] = family.words[list][place];
+      all.back()[list] = choices.words[list][place];
     }
   }
   return all;
@@ -74,12 +76,10 @@ class Selector {
 
   LayoutSelection select(std::int64_t world_size, bool exhaustive) {
     for (const LayoutSizes& sizes : sizes_of(world_size)) consider(sizes);
-    const auto legal = [this](const Combination& one) {
-      return is_legal({sizes_[one.family], one.words});
-    };
-    const auto chosen = exhaustive ? all_combinations(families_) : cover_pairs(families_, legal);
-    for (const Combination& one : chosen) {
-      if (legal(one)) selection_.layouts.push_back({sizes_[one.family], one.words});
+    if (exhaustive) {
+      take_all();
+    } else {
+      take_cover();
     }
     return std::move(selection_);
   }
@@ -87,28 +87,73 @@ class Selector {
  private:
   /// Sizes that cannot be are one finding, not one for each setting of the switches.
   void consider(const LayoutSizes& sizes) {
-    ChoiceSet family = family_of(config_, sizes);
+    ChoiceSet choices = choices_of(config_, sizes);
     std::optional<Diagnostic> first;
-    for (const auto& words : plainest(family)) {
-      const auto refused = refusal(config_, sources_, {sizes, words});
+    for (const auto& words : plainest(choices)) {
+      const auto& refused = judge({sizes, words});
       if (!refused) {
         sizes_.push_back(sizes);
-        families_.push_back(std::move(family));
+        choices_.push_back(std::move(choices));
         return;
       }
       if (!first) first = refused;
     }
-    skip(family.name, *first);
+    skip(choices.name, *first);
   }
 
-  /// Each layout is judged once.
-  bool is_legal(const LayoutChoice& choice) {
-    const std::string name = choice.name();
-    const auto [at, is_new] = judged_.try_emplace(name, true);
-    if (!is_new) return at->second;
-    const auto refused = refusal(config_, sources_, choice);
-    if (refused) skip(name, *refused);
-    return at->second = !refused;
+  void take_all() {
+    for (const Combination& one : all_combinations(choices_)) {
+      const LayoutChoice choice = choice_of(one);
+      const auto& refused = judge(choice);
+      if (refused) {
+        skip(choice.name(), *refused);
+      } else {
+        selection_.layouts.push_back(choice);
+      }
+    }
+  }
+
+  void take_cover() {
+    const PairCover cover =
+        cover_pairs(choices_, [this](const Combination& one) { return !judge(choice_of(one)); });
+    for (const Combination& one : cover.chosen) selection_.layouts.push_back(choice_of(one));
+    std::set<std::string> forbidden;
+    for (const ForbiddenPair& pair : cover.forbidden) forbidden.insert(name_of_pair(pair));
+    for (const ForbiddenPair& pair : cover.forbidden) {
+      if (!follows(pair, forbidden)) skip(name_of_pair(pair), *judge(choice_of(pair.tried)));
+    }
+  }
+
+  static std::string name_of_pair(const ForbiddenPair& pair) {
+    return pair.first + "+" + pair.second;
+  }
+
+  /// Whether all sizes with both words forbid one of them by itself, or a word is none.
+  bool follows(const ForbiddenPair& pair, const std::set<std::string>& forbidden) const {
+    if (pair.first.empty() || pair.second.empty()) return true;
+    for (const ChoiceSet& choices : choices_) {
+      if (choices.name == pair.first) return false;
+      const auto has = [&](const std::string& word) {
+        return std::any_of(choices.words.begin(), choices.words.end(), [&](const auto& words) {
+          return std::count(words.begin(), words.end(), word) > 0;
+        });
+      };
+      if (!has(pair.first) || !has(pair.second)) continue;
+      if (!forbidden.contains(choices.name + "+" + pair.first) &&
+          !forbidden.contains(choices.name + "+" + pair.second)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  LayoutChoice choice_of(const Combination& one) const { return {sizes_[one.set], one.words}; }
+
+  /// What refuses a layout; each is judged once.
+  const std::optional<Diagnostic>& judge(const LayoutChoice& choice) {
+    const auto [at, is_new] = judged_.try_emplace(choice.name());
+    if (is_new) at->second = refusal(config_, sources_, choice);
+    return at->second;
   }
 
   void skip(const std::string& layout, const Diagnostic& rule) {
@@ -118,9 +163,9 @@ class Selector {
 
   const Config& config_;
   const SourceMap& sources_;
-  std::vector<LayoutSizes> sizes_;   // that can be
-  std::vector<ChoiceSet> families_;  // of those
-  std::map<std::string, bool> judged_;
+  std::vector<LayoutSizes> sizes_;  // that can be
+  std::vector<ChoiceSet> choices_;  // of those
+  std::map<std::string, std::optional<Diagnostic>> judged_;
   LayoutSelection selection_;
 };
 

@@ -14,8 +14,10 @@ namespace trainctl {
 
 struct LayoutSelection {
   std::vector<LayoutChoice> layouts;
-  std::map<std::string, std::vector<std::string>> skipped;  // code of the rule -> layouts
-  std::map<std::string, std::string> rules;                 // code -> the first message of it
+  /// Code of the rule -> layouts; sizes alone stand for all layouts of those sizes, a word behind
+  /// them or two words for all that have both.
+  std::map<std::string, std::vector<std::string>> skipped;
+  std::map<std::string, std::string> rules;  // code -> the first message of it
 };
 
 /// Every legal tp x pp x dp = `world_size`, with and without sequence parallelism. Each pair out of

@@ -74,10 +74,10 @@ Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
 }
 
 constexpr LayoutSwitch switches[] = {
-    {"vocabulary", "vocab_dp, vocab_tp", apply_vocabulary, vocabulary_words},
-    {"scheduler", "1f1b, gpipe", apply_scheduler, scheduler_words},
-    {"m", "mN", apply_microbatches, microbatch_words},
-    {"zero1", "zero1, shardN", apply_parallel_optimizer, parallel_optimizer_words},
+    {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
+    {"scheduler", "1f1b, gpipe", "pipeline stages", apply_scheduler, scheduler_words},
+    {"m", "mN", "", apply_microbatches, microbatch_words},
+    {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
 };
 
 }  // namespace

@@ -36,17 +36,29 @@ class LayoutText {
     if (choice_.ranks() > most_layout_ranks) {
       refuse_layout(text_, "more than " + std::to_string(most_layout_ranks) + " ranks");
     }
-    if (world_size == 0) return choice_;
+    if (world_size > 0) fill(world_size);
+    for (std::size_t i = 0; i < choice_.words.size(); ++i) check_meaning(i);
+    return choice_;
+  }
+
+ private:
+  /// Replicas that are not said are what the ranks leave.
+  void fill(std::int64_t world_size) {
     const std::int64_t model = choice_.sizes.tp * choice_.sizes.pp;
     if (!seen_.contains("dp") && world_size % model == 0) choice_.sizes.dp = world_size / model;
     if (choice_.ranks() != world_size) {
       refuse_layout(text_, std::to_string(choice_.ranks()) + " ranks (" + choice_.name() +
                                "), but --world-size is " + std::to_string(world_size));
     }
-    return choice_;
   }
 
- private:
+  void check_meaning(std::size_t index) {
+    const LayoutSwitch& row = layout_switches()[index];
+    const std::string& word = choice_.words[index];
+    if (word.empty() || row.words(Config{}, choice_.sizes) != std::vector<std::string>{""}) return;
+    refuse_layout(text_, word + " means nothing without several " + std::string(row.needs));
+  }
+
   void once(const std::string& kind) {
     if (!seen_.insert(kind).second) refuse_layout(text_, kind + " is said twice");
   }

@@ -96,10 +96,10 @@ class VerifiedRank {
   }
 
   template <class Get>
-  void compare_tensors(const Findings::Subject& subject, const WholeTensors& whole, Get get) {
-    int index = 0;
-    for (const ParamSpec& spec : table()) {
-      findings_.compare(subject, spec, whole.at(spec.name), get(index++));
+  void compare_tensors(Findings::Subject subject, const WholeTensors& whole, Get get) {
+    for (subject.row = 0; const ParamSpec& spec : table()) {
+      findings_.compare(subject, spec, whole.at(spec.name), get(static_cast<int>(subject.row)));
+      ++subject.row;
     }
   }
 
@@ -175,6 +175,21 @@ class VerifiedRank {
 
 }  // namespace
 
+std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps) {
+  // Before and after each step the masters and the optimizer's values, and each step's gradients.
+  const std::int64_t kinds = 1 + optimizer_states(config.optimizer);
+  const Plan single = plan_alone(alone(config));
+  std::int64_t elements = 0;
+  for (const ParamSpec& row : single.stages.front().parameters) elements += row.shape.numel();
+  std::int64_t total = 4 * elements * (kinds * (steps + 1) + steps);
+  const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
+  for (const StagePlan& stage : plan.stages) {
+    const MemoryEstimate& memory = stage.memory;
+    total += ranks_of_stage * (memory.total() - memory.runtime - memory.data);
+  }
+  return total;
+}
+
 struct Verification::Impl {
   Record record;
 };
@@ -211,8 +226,8 @@ LayoutVerdict Verification::compare(const Config& config, const Plan& plan, doub
                                     const Faults& faults) const {
   const auto start = std::chrono::steady_clock::now();
   Findings all(plan.mesh, 0);
-  std::mutex mutex;
   LayoutVerdict verdict;
+  std::mutex mutex;  // of both
   const auto run_rank = [&](World& world) {
     Config own_config = config;
     own_config.train.on_bad_loss = OnBadLoss::stop;
@@ -224,9 +239,12 @@ LayoutVerdict Verification::compare(const Config& config, const Plan& plan, doub
                       other ? *other : world);
     try {
       rank.run();
-    } catch (...) {
+    } catch (const std::exception& failure) {
       const std::lock_guard lock(mutex);
       all.merge(rank.findings());
+      if (verdict.failure.empty()) {
+        verdict.failure = "rank " + std::to_string(world.rank()) + ": " + failure.what();
+      }
       throw;
     }
     const std::lock_guard lock(mutex);
@@ -235,8 +253,8 @@ LayoutVerdict Verification::compare(const Config& config, const Plan& plan, doub
   try {
     run_thread_world(static_cast<int>(plan.mesh.world_size()),
                      {.deadline_seconds = deadline_seconds}, run_rank);
-  } catch (const Error& error) {
-    verdict.failure = error.what();
+  } catch (const Error& failure) {
+    if (verdict.failure.empty()) verdict.failure = failure.what();
   }
   verdict.first = all.first();
   verdict.largest = all.largest();

@@ -60,11 +60,14 @@ struct Faults {
   std::function<void(int rank, std::int64_t step, ParamStore&)> parameters{};
 };
 
+/// Bytes that comparing `plan` takes: a single rank's record of `steps` steps, and what all ranks
+/// hold.
+std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps);
+
 class Verification {
  public:
-  /// Runs and records `steps` steps of a single rank with everything else as in `config`: about
-  /// 16 + 16 x steps bytes per parameter with AdamW. Throws Error{config} if one rank cannot run
-  /// it.
+  /// Runs and records `steps` steps of a single rank with everything else as in `config`. Throws
+  /// Error{config} if one rank cannot run it.
   Verification(const Config& config, std::int64_t steps);
   ~Verification();
   Verification(const Verification&) = delete;

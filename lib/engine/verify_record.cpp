@@ -72,9 +72,13 @@ std::vector<ShardPiece> pieces_in(const ParamSpec& spec, const Mesh& mesh, std::
   return pieces;
 }
 
-/// Gradients are made from the last unit to the first, all else in any order.
-std::int64_t place_of(Phase phase, const ParamSpec& spec) {
-  return phase == Phase::gradient ? -std::int64_t{spec.unit} : std::int64_t{spec.unit};
+/// Gradients are made from the last unit to the first and, within a unit, from the last row of the
+/// table to the first; that of a tied embedding is whole at the very end. All else in any order.
+std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
+  constexpr std::int64_t most_rows = 1 << 20;
+  const std::int64_t unit = spec.two_homes ? 0 : spec.unit;
+  const std::int64_t place = unit * most_rows + subject.row;
+  return subject.phase == Phase::gradient ? -place : place;
 }
 
 }  // namespace
@@ -147,8 +151,7 @@ void Findings::compare(const Subject& subject, const ParamSpec& spec,
         .expected = double{whole[static_cast<std::size_t>(at)]},
         .error = error_of(largest, scale),
         .bound = subject.bound},
-       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject.phase, spec),
-        rank_});
+       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
 }
 
 void Findings::compare(const Subject& subject, double found, double expected) {

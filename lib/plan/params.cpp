@@ -79,9 +79,8 @@ class Table {
       case Place::key_value:
         row.tp_copies =
             std::max<std::int64_t>(1, mesh.tp / std::max<std::int64_t>(1, model_.kv_heads));
-        over(Axis::tp, 0);
-        row.shape[0] *= row.tp_copies;
-        return;
+        row.shape[0] *= row.tp_copies;  // first: there may be fewer rows than ranks
+        return over(Axis::tp, 0);
       case Place::expert_column:
       case Place::expert_row:
         over(Axis::ep, 0);

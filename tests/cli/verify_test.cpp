@@ -64,3 +64,34 @@ TEST_CASE("verify refuses what it cannot run") {
   const Outcome alone = trainctl(words_of(config, {"--exhaustive"}));
   CHECK(alone.exit_code == 2);
 }
+
+TEST_CASE("verify refuses what would say nothing") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome word = trainctl(words_of(config, {"--layouts", "tp2+gpipe"}));
+  CHECK(word.exit_code == 2);
+  CHECK(contains(word.err, "gpipe means nothing without several pipeline stages"));
+  const Outcome none = trainctl(words_of(config, {"--world-size", "31", "--layouts", "all"}));
+  CHECK(none.exit_code == 78);
+  CHECK(contains(none.err, "no layout of 31 ranks is legal"));
+  CHECK(contains(none.err, "heads-tensor: "));
+  CHECK(none.out.empty());
+  const Outcome large = trainctl(
+      {"verify", "--config", std::string(TRAINCTL_SOURCE_DIR) + "/configs/llama3-8b.yaml"});
+  CHECK(large.exit_code == 69);
+  CHECK(contains(large.err, "a smaller model of the same shape, or fewer --steps, would do"));
+}
+
+TEST_CASE("the small models are equal in all layouts of four ranks") {
+  for (const char* model : {"gpt2", "llama"}) {
+    const std::string config =
+        std::string(TRAINCTL_SOURCE_DIR) + "/configs/verify-" + model + ".yaml";
+    const Outcome outcome = trainctl({"verify", "--config", config, "--world-size", "4",
+                                      "--layouts", "all", "--steps", "2", "--format", "json"});
+    INFO(model << outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    const Json json = Json::parse(outcome.out);
+    CHECK(json["layouts"].size() >= 20);
+    CHECK(json["not_run"] == 0);
+  }
+}

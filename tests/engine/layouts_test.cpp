@@ -55,7 +55,7 @@ std::set<std::string> names_of(const std::vector<LayoutChoice>& layouts) {
 std::vector<std::vector<std::string>> rows_of(const std::vector<Combination>& chosen) {
   std::vector<std::vector<std::string>> rows;
   for (const Combination& one : chosen) {
-    std::vector<std::string> row{"family " + std::to_string(one.family)};
+    std::vector<std::string> row{"set " + std::to_string(one.set)};
     for (std::size_t i = 0; i < one.words.size(); ++i) {
       row.push_back(std::to_string(i) + ":" + one.words[i]);
     }
@@ -112,6 +112,27 @@ TEST_CASE("every word that is tried is read, and changes the configuration") {
   }
 }
 
+TEST_CASE("words that would change nothing are refused") {
+  const std::pair<const char*, const char*> rows[] = {
+      {"dp2+vocab_dp", "vocab_dp means nothing without several tensor ranks"},
+      {"tp2+gpipe", "gpipe means nothing without several pipeline stages"},
+      {"pp2+zero1", "zero1 means nothing without several replicas"}};
+  for (const auto& [text, message] : rows)
+    CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
+}
+
+TEST_CASE("a setting that some sizes do not allow is one finding") {
+  const Config config = read({"model.num_attention_heads=6", "model.hidden_size=48",
+                              "model.ffn_hidden_size=72", "train.global_batch_size=12"});
+  const auto selection = select_layouts(config, {}, 3, false);  // 128 rows of vocabulary
+  CHECK(selection.skipped.at("vocab-tensor") ==
+        std::vector<std::string>{"tp3sp", "tp3+vocab_tp"});  // 16 tokens / 3
+  CHECK(names_of(selection.layouts).contains("tp3+vocab_dp+m1"));
+  const auto impossible = select_layouts(config, {}, 7, false);
+  CHECK(impossible.skipped.at("heads-tensor") == std::vector<std::string>{"tp7", "tp7sp"});
+  CHECK(impossible.layouts.empty());
+}
+
 TEST_CASE("all layouts cover every pair, exhaustive every combination") {
   const Config config = read(gpt);
   for (const std::int64_t ranks : {2, 4, 8}) {
@@ -134,18 +155,23 @@ TEST_CASE("pairs are covered by few combinations, whatever the rules forbid") {
   const std::vector<std::string> three{"x", "y", "z"};
   const ChoiceSet wide{"wide", {two, three, two, three, two, three, two, two}};
   const ChoiceSet narrow{"narrow", {{""}, three, two, {"w"}, two, {""}, two, two}};
-  const std::vector<ChoiceSet> families{wide, narrow};
+  const std::vector<ChoiceSet> sets{wide, narrow};
   const auto legal = [](const Combination& one) {
     const auto& words = one.words;
     return !(words[0] == "a" && words[1] == "x") && !(words[3] == "w" && words[1] == "y") &&
            (words[2] != "b" || words[5] != "z" || words[6] == "a");
   };
-  std::vector<Combination> all = all_combinations(families);
+  std::vector<Combination> all = all_combinations(sets);
   REQUIRE(all.size() == 864 + 48);
   std::erase_if(all, [&](const Combination& one) { return !legal(one); });
-  const auto few = cover_pairs(families, legal);
+  const PairCover cover = cover_pairs(sets, legal);
+  const auto& few = cover.chosen;
   CHECK(pairs_in(rows_of(few)) == pairs_in(rows_of(all)));
   CHECK(few.size() < 30);
   CHECK(std::all_of(few.begin(), few.end(), legal));
-  CHECK(cover_pairs(families, [](const Combination&) { return false; }).empty());
+  REQUIRE(cover.forbidden.size() == 5);  // "" stands for "narrow" twice
+  CHECK(std::any_of(cover.forbidden.begin(), cover.forbidden.end(), [](const ForbiddenPair& pair) {
+    return pair.first == "narrow" && pair.second == "y" && pair.tried.words[3] == "w";
+  }));
+  CHECK(cover_pairs(sets, [](const Combination&) { return false; }).chosen.empty());
 }

@@ -1,0 +1,135 @@
+#include "verify_output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/log.h"
+#include "formats/print_text.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string number(double value) { return std::isfinite(value) ? printed("%.6g", value) : "nan"; }
+
+Json json_of(const Departure& departure) {
+  const auto value = [](double number) { return std::isfinite(number) ? Json(number) : Json(); };
+  return {{"step", departure.step},
+          {"what", departure.what},
+          {"tensor", departure.tensor},
+          {"rank", departure.rank},
+          {"index", departure.index},
+          {"found", value(departure.found)},
+          {"expected", value(departure.expected)},
+          {"error", value(departure.error)},
+          {"bound", departure.bound}};
+}
+
+/// The first few, and how many more.
+std::string listed(const std::vector<std::string>& layouts) {
+  constexpr std::size_t most = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, layouts.size()); ++i) {
+    text += (i > 0 ? ", " : "") + layouts[i];
+  }
+  if (layouts.size() <= most) return text;
+  return text + " and " + std::to_string(layouts.size() - most) + " more";
+}
+
+}  // namespace
+
+VerifyOutput::VerifyOutput(const Options& options, const LayoutSelection& selection)
+    : options_(options), selection_(selection) {
+  widths_ = {std::max<std::size_t>(options.widest, 6), 9, 62, 7};
+  if (!options.json) row({"layout", "error", "largest at", "verdict"}, "seconds");
+}
+
+void VerifyOutput::row(const std::vector<std::string>& cells, const std::string& last) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) line += padded(cells[i], widths_[i]) + "  ";
+  print(line + padded_left(last, 7) + "\n");
+}
+
+void VerifyOutput::show(const std::string& layout, std::int64_t ranks,
+                        const LayoutVerdict& verdict) {
+  (verdict.equal ? equal_ : failed_) += 1;
+  if (options_.json) {
+    add_json(layout, ranks, verdict);
+    return;
+  }
+  const Departure& largest = verdict.largest;
+  row({layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
+       verdict.equal ? "equal" : "DIFFERS"},
+      printed("%.2f", verdict.seconds));
+  if (verdict.first) {
+    const Departure& first = *verdict.first;
+    print("  first: " + first.place() + ", rank " + std::to_string(first.rank) + ": " +
+          number(first.found) + ", a single rank has " + number(first.expected) + " (error " +
+          printed("%.1e", first.error) + ", bound " + printed("%.0e", first.bound) + ")\n");
+  }
+  if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
+}
+
+void VerifyOutput::add_json(const std::string& layout, std::int64_t ranks,
+                            const LayoutVerdict& verdict) {
+  Json row = {{"layout", layout},
+              {"ranks", ranks},
+              {"equal", verdict.equal},
+              {"seconds", verdict.seconds},
+              {"largest", json_of(verdict.largest)}};
+  if (verdict.first) row["first"] = json_of(*verdict.first);
+  if (!verdict.failure.empty()) row["failure"] = verdict.failure;
+  rows_.push_back(row);
+}
+
+void VerifyOutput::finish(std::int64_t left) {
+  if (options_.json) {
+    finish_json(left);
+  } else {
+    finish_table(left);
+  }
+}
+
+void VerifyOutput::finish_json(std::int64_t left) {
+  Json skipped = Json::array();
+  for (const auto& [code, layouts] : selection_.skipped) {
+    skipped.push_back(
+        {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
+  }
+  const Json document = {{"format_version", 1}, {"steps", options_.steps}, {"equal", all_equal()},
+                         {"layouts", rows_},    {"skipped", skipped},      {"not_run", left}};
+  print(with_newline(document.dump(2)));
+}
+
+void VerifyOutput::finish_table(std::int64_t left) {
+  print("\n" + grouped_count(equal_, "layout") + " equal to a single rank over " +
+        grouped_count(options_.steps, "step") +
+        (failed_ > 0 ? ", " + std::to_string(failed_) + " not" : "") + "\n");
+  for (const auto& [code, layouts] : selection_.skipped) {
+    print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
+  }
+  if (left > 0) print("stopped by a signal; not run: " + grouped_count(left, "layout") + "\n");
+}
+
+VerifyStatus::VerifyStatus(bool rows_tell)
+    : live_(stderr_is_terminal()),
+      plain_(!live_ && !rows_tell),
+      shown_(std::chrono::steady_clock::now()) {}
+
+void VerifyStatus::show(const std::string& what) {
+  if (live_) std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
+  const auto now = std::chrono::steady_clock::now();
+  if (!plain_ || now - shown_ < std::chrono::seconds(5)) return;
+  shown_ = now;
+  log_info(what);
+}
+
+void VerifyStatus::clear() {
+  if (live_) std::fputs("\r\x1b[K", stderr);
+}
+
+}  // namespace trainctl

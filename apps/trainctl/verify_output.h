@@ -1,0 +1,60 @@
+// What `trainctl verify` says: rows as layouts finish, or one JSON document at the end, and on
+// stderr what is at work.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/layout_selection.h"
+#include "engine/verify.h"
+
+namespace trainctl {
+
+/// Rows and the summary, on standard output.
+class VerifyOutput {
+ public:
+  struct Options {
+    bool json = false;
+    std::int64_t steps = 0;
+    std::size_t widest = 0;  // letters of the longest layout
+  };
+  /// `selection` says what was skipped; it must outlive this.
+  VerifyOutput(const Options& options, const LayoutSelection& selection);
+
+  void show(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict);
+  /// `left`: layouts that a signal kept from running.
+  void finish(std::int64_t left);
+  bool all_equal() const { return failed_ == 0; }
+
+ private:
+  void row(const std::vector<std::string>& cells, const std::string& last);
+  void add_json(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict);
+  void finish_json(std::int64_t left);
+  void finish_table(std::int64_t left);
+
+  Options options_;
+  const LayoutSelection& selection_;
+  std::vector<std::size_t> widths_;
+  std::int64_t equal_ = 0;
+  std::int64_t failed_ = 0;
+  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+};
+
+/// What is at work, on stderr: a live line on a terminal, else, where rows do not tell it, a plain
+/// line every five seconds.
+class VerifyStatus {
+ public:
+  explicit VerifyStatus(bool rows_tell);
+  void show(const std::string& what);
+  void clear();
+
+ private:
+  bool live_;
+  bool plain_;
+  std::chrono::steady_clock::time_point shown_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,159 @@
+// Mistakes in what a rank is told: its options, its plan, its data, its parameters. Each must be
+// caught, and named where it is.
+#include <utility>
+
+#include "base/error.h"
+#include "catch.h"
+#include "sample_verify.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// A parameter of the stage that holds it, in every rank's own plan.
+ParamSpec& row_of(Plan& plan, const std::string& name) {
+  for (StagePlan& stage : plan.stages) {
+    for (ParamSpec& row : stage.parameters) {
+      if (row.name == name) return row;
+    }
+  }
+  throw Error(ExitCode::internal, "no parameter " + name);
+}
+
+Faults of_config(std::function<void(Config&)> change) {
+  return {.config = [change](int rank, Config& config) {
+    if (rank == 1) change(config);
+  }};
+}
+
+Faults of_plan(std::function<void(Plan&)> change) {
+  return {.plan = [change](int, Plan& plan) { change(plan); }};
+}
+
+Faults of_batches(std::function<void(std::vector<Batch>&)> change) {
+  return {.batches = [change](int rank, std::int64_t, std::vector<Batch>& batches) {
+    if (rank == 1) change(batches);
+  }};
+}
+
+std::vector<FaultRow> config_faults() {
+  return {
+      {"another learning rate", small_gpt, "dp2",
+       of_config([](Config& config) { config.lr_schedule.max_lr *= 1.01; }), "parameter", ""},
+      {"another clip", small_gpt, "dp2",
+       of_config([](Config& config) { config.optimizer.clip_grad_norm = 1e-3; }), "parameter", ""},
+      {"another weight decay", small_gpt, "tp2",
+       of_config([](Config& config) { config.optimizer.weight_decay = 0.5; }), "parameter", ""},
+      {"another beta", small_gpt, "tp2",
+       of_config([](Config& config) { config.optimizer.beta2 = 0.99; }), "optimizer state 2 of",
+       ""},
+      {"another seed", small_gpt, "pp2", of_config([](Config& config) { config.train.seed += 1; }),
+       "initial parameter", ""},
+      {"another optimizer momentum", small_llama, "dp2",
+       of_config([](Config& config) { config.optimizer.momentum = 0.8; }), "parameter", "", 1, 2},
+      {"documents not kept apart",
+       {"data.reset_attention_mask=true"},
+       "dp2",
+       of_config([](Config& config) { config.data.reset_attention_mask = false; }),
+       "loss",
+       ""},
+      {"positions not reset",
+       {"data.reset_position_ids=true"},
+       "dp2",
+       of_config([](Config& config) { config.data.reset_position_ids = false; }),
+       "loss",
+       ""},
+  };
+}
+
+std::vector<FaultRow> plan_faults() {
+  const auto tp = static_cast<std::size_t>(Axis::tp);
+  return {
+      {"a norm's gradient not summed over tp", small_gpt, "tp2sp", of_plan([tp](Plan& plan) {
+         row_of(plan, "layers.1.norm1.weight").gradient_sum[tp] = false;
+       }),
+       "gradient", "layers.1.norm1.weight"},
+      {"a gradient summed twice", small_gpt, "tp2+dp2",
+       of_plan([tp](Plan& plan) { row_of(plan, "layers.1.norm1.weight").gradient_sum[tp] = true; }),
+       "gradient", "layers.1.norm1.weight"},
+      {"a bucket too short", small_gpt, "dp2",
+       of_plan([](Plan& plan) { plan.stages[0].flat.buckets[1].length /= 2; }), "gradient", ""},
+      {"decay of a norm", small_gpt, "dp2",
+       of_plan([](Plan& plan) { row_of(plan, "final_norm.weight").decay = true; }), "parameter",
+       "final_norm.weight"},
+      {"another start of a matrix", small_gpt, "tp2",
+       of_plan([](Plan& plan) { row_of(plan, "layers.0.mlp.up.weight").init_deviation *= 2; }),
+       "initial parameter", "layers.0.mlp.up.weight"},
+      {"ranks with the same keys take others", small_llama, "tp4",
+       of_plan([](Plan& plan) { row_of(plan, "layers.2.attention.k.weight").tp_copies = 1; }),
+       "initial parameter", "layers.2.attention.k.weight"},
+  };
+}
+
+Action& row_of(Plan& plan, ActionKind kind, int unit) {
+  for (StagePlan& stage : plan.stages) {
+    for (Action& row : stage.actions) {
+      if (row.kind == kind && row.begin == unit) return row;
+    }
+  }
+  throw Error(ExitCode::internal, "no such row");
+}
+
+std::vector<FaultRow> schedule_faults() {
+  const auto set_unit = [](ActionKind kind, int unit, int other) {
+    return of_plan([=](Plan& plan) {
+      Action& row = row_of(plan, kind, unit);
+      row.begin = other;
+      row.end = other + 1;
+    });
+  };
+  return {
+      {"a weight gradient left out, another made twice", small_gpt, "dp2",
+       set_unit(ActionKind::backward_weight, 2, 3), "gradient", "layers.2."},
+      {"the weight gradient of another micro-batch", small_gpt, "pp2+gpipe+m2",
+       of_plan([](Plan& plan) { row_of(plan, ActionKind::backward_weight, 4).microbatch = 1; }),
+       "gradient", "layers.3."},
+      {"a stage takes its micro-batches in another order", small_gpt, "pp2+gpipe+m2",
+       of_plan([](Plan& plan) {
+         for (Action& row : plan.stages.back().actions) {
+           if (row.kind == ActionKind::fetch) row.microbatch = 1 - row.microbatch;
+         }
+       }),
+       "loss", ""},
+  };
+}
+
+std::vector<FaultRow> batch_faults() {
+  return {
+      {"another dropout index", small_gpt, "dp2",
+       of_batches([](std::vector<Batch>& batches) { ++batches[0].global_token[3]; }), "gradient",
+       ""},
+      {"another token", small_gpt, "dp2",
+       of_batches([](std::vector<Batch>& batches) { batches[0].tokens[5] ^= 1; }), "loss", ""},
+      {"another weight", small_gpt, "dp2",
+       of_batches([](std::vector<Batch>& batches) { batches[0].loss_weight[0] += 1; }), "loss", ""},
+      {"swapped micro-batches on one stage", small_gpt, "pp2+m4",
+       of_batches([](std::vector<Batch>& batches) { std::swap(batches[0], batches[1]); }), "loss",
+       ""},
+      {"a micro-batch twice", small_gpt, "dp2+m2",
+       of_batches([](std::vector<Batch>& batches) { batches[0] = batches[1]; }), "loss", ""},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("mistakes in what a rank is told are caught and named") {
+  for (const FaultRow& row : config_faults()) check_fault(row);
+}
+
+TEST_CASE("mistakes in the plan are caught and named") {
+  for (const FaultRow& row : plan_faults()) check_fault(row);
+}
+
+TEST_CASE("mistakes in the schedule are caught and named") {
+  for (const FaultRow& row : schedule_faults()) check_fault(row);
+}
+
+TEST_CASE("mistakes in the data are caught") {
+  for (const FaultRow& row : batch_faults()) check_fault(row);
+}
