@@ -129,6 +129,7 @@ struct ParallelConfig {
   std::string group_ckpt_save_file;
   std::optional<std::int64_t> threads_per_rank;  // default: cores / ranks on the host
   double deadline_seconds = 300;                 // longest wait for another rank
+  bool check_collectives = false;                // over MPI; threads always compare
   std::string device = "cpu";                    // cpu | cuda
   bool operator==(const ParallelConfig&) const = default;
 };

@@ -139,6 +139,8 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
                                        .unset("cores / ranks on the host"));
   visit(parallel.deadline_seconds,
         field("deadline_seconds", "Longest wait for another rank").above(0).to(1e6));
+  visit(parallel.check_collectives,
+        field("check_collectives", "Ranks compare their calls before each collective over MPI"));
   visit(parallel.device, field("device", "Where the work runs").one_of("cpu|cuda"));
 }
 

@@ -300,6 +300,7 @@ int run_training(const TrainRequest& request) {
   WorldOptions options{.check_collectives = false, .report_hangs = true};
   if (!read.diagnostics.has_errors()) {
     options.deadline_seconds = read.config.parallel.deadline_seconds;
+    options.check_collectives = read.config.parallel.check_collectives;
   }
   if (request.local_ranks > 0) return run_threads(request, options);
   if (launched_as().size > 1) return run_mpi(request, options);

@@ -126,6 +126,9 @@ TEST_CASE("the same command twice writes the same numbers, over threads and over
   CHECK(metrics_of(dir / "t1").size() == 4);
   CHECK(repeatable_metrics(dir / "t1") == repeatable_metrics(dir / "t2"));
   CHECK(repeatable_metrics(dir / "t1") == repeatable_metrics(dir / "m"));
+  processes.insert(processes.end(), {"--set", "parallel.check_collectives=true"});
+  REQUIRE(train_over_mpi(2, train_words(config, dir / "c", processes)).exit_code == 0);
+  CHECK(repeatable_metrics(dir / "t1") == repeatable_metrics(dir / "c"));
 }
 
 TEST_CASE("the number of ranks does not change the losses") {

@@ -121,6 +121,7 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   same([](Config& c) { c.output.dir = "elsewhere"; });
   same([](Config& c) { c.log.every = 1; });
   same([](Config& c) { c.parallel.deadline_seconds = 5; });
+  same([](Config& c) { c.parallel.check_collectives = true; });
   same([](Config& c) { c.data.prefetch = 5; });
   Config model_a = base;
   Config model_b = base;
