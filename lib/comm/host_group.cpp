@@ -71,7 +71,7 @@ void HostGroup::require_host(const char* operation, const Tensor& data) const {
 }
 
 void HostGroup::require_sum(const char* operation, const Tensor& data) const {
-  if (data.dtype == DType::f32 || data.dtype == DType::bf16) return;
+  if (data.dtype == DType::f32 || data.dtype == DType::bf16 || data.dtype == DType::f16) return;
   refuse(operation, "cannot sum " + std::string(name_of(data.dtype)));
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/fp16.h"
+
 namespace trainctl {
 
 namespace {
@@ -31,6 +33,8 @@ void sum_in_rank_order(void* out, std::span<const void* const> parts, std::int64
   assert(!parts.empty());
   if (dtype == DType::bf16) {
     sum_typed(static_cast<bf16*>(out), parts, count);
+  } else if (dtype == DType::f16) {
+    sum_typed(static_cast<fp16*>(out), parts, count);
   } else {
     assert(dtype == DType::f32);
     sum_typed(static_cast<float*>(out), parts, count);

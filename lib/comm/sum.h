@@ -9,8 +9,8 @@
 
 namespace trainctl {
 
-/// out[i] = (parts[0][i] + parts[1][i]) + ... for `count` elements of f32 or bf16; bf16 is rounded
-/// once, at the end. `out` may be one of the parts.
+/// out[i] = (parts[0][i] + parts[1][i]) + ... for `count` elements of f32, bf16 or f16; the 16-bit
+/// types are rounded once, at the end. `out` may be one of the parts.
 void sum_in_rank_order(void* out, std::span<const void* const> parts, std::int64_t count,
                        DType dtype);
 

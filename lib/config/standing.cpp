@@ -23,7 +23,6 @@ constexpr Standing table[] = {
     {"model.cross_entropy_loss_fusion", no_effect, "true", "the loss is always fused"},
     {"model.cross_entropy_fusion_impl", not_built, "native", "native"},
     {"train.deterministic_mode", no_effect, "true", "every run on the CPU is deterministic"},
-    {"precision.compute", not_built, "fp32|bf16", "fp32 or bf16"},
     {"precision.enable_autocast", not_built, "false", "precision.compute: bf16"},
     {"precision.autocast_dtype", not_built, "*", ""},
     {"parallel.parallel_mode", not_built, "stand_alone|data_parallel|hybrid_parallel",

@@ -15,13 +15,6 @@ using Json = nlohmann::ordered_json;
 /// A default as JSON where it is one, else the word.
 Json json_of(std::string_view yaml) { return Json::accept(yaml) ? Json::parse(yaml) : Json(yaml); }
 
-/// The standing of the place it leads to, and for a key that stands for one value that value's.
-std::string_view status_of_row(const UpstreamKey& row) {
-  if (row.conversion == Conversion::true_is_bf16) return "supported";
-  if (row.conversion == Conversion::true_is_fp16) return "not built yet";
-  return status_of(row.path);
-}
-
 void append(std::string& note, const std::string& sentence) {
   note += (note.empty() ? "" : " ") + sentence;
 }
@@ -38,7 +31,7 @@ std::string note_of(const UpstreamKey& row) {
     words[0] = static_cast<char>(words[0] >= 'a' && words[0] <= 'z' ? words[0] - 32 : words[0]);
     append(note, words + ".");
   }
-  if (status_of_row(row) == "partly built") append(note, "Built: " + words + ".");
+  if (status_of(row.path) == "partly built") append(note, "Built: " + words + ".");
   return note;
 }
 
@@ -50,7 +43,7 @@ std::string upstream_json(Upstream list) {
     rows.push_back({{"upstream_key", row.key},
                     {"canonical_path", row.path},
                     {"default", json_of(row.fallback)},
-                    {"status", status_of_row(row)},
+                    {"status", status_of(row.path)},
                     {"note", note_of(row)},
                     {"deprecated", row.deprecated()}});
   }
@@ -61,7 +54,7 @@ std::string upstream_table(Upstream list) {
   constexpr std::string_view heads[] = {"UPSTREAM KEY", "CANONICAL PATH", "DEFAULT", "STATUS"};
   std::size_t widths[] = {heads[0].size(), heads[1].size(), heads[2].size(), heads[3].size()};
   const auto cells = [](const UpstreamKey& row) {
-    return std::array{row.key, row.path, row.fallback, status_of_row(row)};
+    return std::array{row.key, row.path, row.fallback, status_of(row.path)};
   };
   for (const UpstreamKey& row : upstream_keys(list)) {
     for (std::size_t i = 0; i < 4; ++i) widths[i] = std::max(widths[i], cells(row)[i].size());
@@ -95,7 +88,7 @@ std::string upstream_markdown() {
         "\n\n| upstream key | ours | default upstream | status | note |\n|---|---|---|---|---|\n";
     for (const UpstreamKey& row : upstream_keys(list)) {
       text += "| " + code(row.key) + " | " + code(row.path) + " | " + code(row.fallback) + " | " +
-              std::string(status_of_row(row)) + " | " + note_of(row) + " |\n";
+              std::string(status_of(row.path)) + " | " + note_of(row) + " |\n";
     }
     text += "\n";
   }

@@ -299,7 +299,7 @@ class Cases {
     add_case("optimizer", values * (4 * (3 + 2 * states) + copy), 0,
              [this] { optimizer_.step(ops_); });
     add_case("square_sum", values * 4, 0,
-             [this] { square_sum(ops_, {.x = store_.gradients(), .result = &state_.square_sum}); });
+             [this] { square_sum(ops_, {.x = store_.gradients(), .result = state_.square_sums}); });
   }
 
   const BenchSetup& setup_;

@@ -86,7 +86,8 @@ Measured measure(const BenchSetup& setup, int pairs) {
   Engine engine({.plan = setup.plan,
                  .train = setup.config.train,
                  .optimizer = setup.config.optimizer,
-                 .lr_schedule = setup.config.lr_schedule},
+                 .lr_schedule = setup.config.lr_schedule,
+                 .loss_scaling = resolve_loss_scaling(setup.config.precision)},
                 *world);
   engine.initialise();
   const std::vector<Batch> batches = random_batches(setup.plan);

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/fp16.h"
+
 namespace trainctl {
 
 namespace {
@@ -20,6 +22,7 @@ bool finite(const Tensor& x) {
 bool all_finite(const Tensor& x) {
   if (x.dtype == DType::f32) return finite<float>(x);
   if (x.dtype == DType::bf16) return finite<bf16>(x);
+  if (x.dtype == DType::f16) return finite<fp16>(x);
   return true;
 }
 

@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// Whether every element is finite. fp32 or bf16; integers always are.
+/// Whether every element is finite. fp32, bf16 or fp16; integers always are.
 bool all_finite(const Tensor& x);
 
 /// The first tensor with a value that is not finite: parameters in model order, then what the

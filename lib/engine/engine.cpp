@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
+#include "plan/check.h"
 #include "plan/learning_rate.h"
 
 namespace trainctl {
@@ -70,12 +71,13 @@ Engine::Engine(const EngineInput& input, World& world)
       everyone_(world.group("everyone", every_rank(world))),
       dp_(world.group("dp", plan_.mesh.group(world.rank(), Axis::dp))),
       tp_(world.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
-      model_(world.group("model", plan_.mesh.group(world.rank(), {Axis::tp, Axis::pp}))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.stream()),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
       evaluation_(plan_, world),
-      grad_norm_(plan_, store_, *model_, *everyone_) {
+      grad_norm_(plan_, store_, *everyone_,
+                 {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
+                 *state_) {
   state_->seed = input_.train.seed;
   stage_ = make_decoder_stage(
       {.model = plan_.model,
@@ -90,7 +92,9 @@ Engine::Engine(const EngineInput& input, World& world)
                              const std::string& name) { return buffers_.at(slot, name); }});
   for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
   shared_.resize(static_cast<std::size_t>(world.size()));
-  owns_batch_ = model_->rank() == 0;
+  const Mesh& mesh = plan_.mesh;
+  owns_batch_ =
+      mesh.coordinate(world.rank(), Axis::tp) == 0 && mesh.coordinate(world.rank(), Axis::pp) == 0;
   parts_ = {.stage = stage_.get(),
             .grad_sync = &grad_sync_,
             .param_sync = &param_sync_,
@@ -178,16 +182,18 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
     weight_sum_ = 0;
     for (const Pair& other : share({mine, 0})) weight_sum_ += other[0];
   }
-  const double step = static_cast<double>(completed_ + 1);
+  scale_ = state_->loss_scale;
+  updates_ = state_->updates;
+  const double update = static_cast<double>(updates_ + 1);
   state_->step = completed_;
   state_->loss_sum = 0;
-  state_->loss_scale = weight_sum_ > 0 ? static_cast<float>(1.0 / weight_sum_) : 0.0F;
+  state_->loss_factor = weight_sum_ > 0 ? static_cast<float>(1.0 / weight_sum_) : 0.0F;
   state_->learning_rate =
-      static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, completed_));
+      static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, updates_));
   state_->weight_decay =
-      static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, completed_));
-  state_->bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, step));
-  state_->bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, step));
+      static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, updates_));
+  state_->bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
+  state_->bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
   compute_.zero(store_.gradients());
 }
 
@@ -198,12 +204,9 @@ void Engine::optimizer_step() {
                         std::chrono::duration<double>(start - started_).count());
   }
   if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
-  norm_ = grad_norm_.run(ops_, *state_, input_.optimizer.clip_grad_norm);
-  skipped_ = !std::isfinite(norm_);  // the same on every rank: gradients are summed by now
-  if (!skipped_) {
-    optimizer_.step(ops_);
-    param_sync_.expire();
-  }
+  grad_norm_.run(ops_);
+  optimizer_.step(ops_);
+  param_sync_.expire();
   if (input_.hooks.timers) input_.hooks.timers("optimizer", seconds_since(start));
 }
 
@@ -215,22 +218,32 @@ StepReport Engine::finish_step(double seconds) {
     total += other[0];
     stops += other[1];
   }
-  const bool bad = skipped_ || !std::isfinite(total);
-  if (bad && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
+  skipped_in_row_ = state_->found_inf ? skipped_in_row_ + 1 : 0;
+  const bool bad = state_->found_inf || !std::isfinite(total);
+  const bool overflow = std::isfinite(total) && scale_explains_overflow();
+  if (bad && !overflow && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   ++completed_;
   const double tokens = static_cast<double>(plan_.tokens_per_step());
   return {.step = completed_,
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
-          .grad_norm = norm_,
-          .lr = learning_rate(input_.lr_schedule, input_.train.steps, completed_ - 1),
+          .grad_norm = state_->grad_norm,
+          .lr = learning_rate(input_.lr_schedule, input_.train.steps, updates_),
           .tokens = completed_ * plan_.tokens_per_step(),
           .tokens_per_second = tokens / seconds,
           .step_seconds = seconds,
           .flops_per_second = plan_.flops.total() / seconds,
           .val_loss = std::nullopt,
+          .loss_scale = input_.loss_scaling.on ? std::optional(scale_) : std::nullopt,
           .skipped = bad,
           .stop = stops > 0};
+}
+
+/// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can
+/// fall, else once.
+bool Engine::scale_explains_overflow() const {
+  const LossScaling& scaling = input_.loss_scaling;
+  return scaling.on && (scale_ > scaling.least || skipped_in_row_ < 2);
 }
 
 /// After the losses were shared.
@@ -244,6 +257,14 @@ void Engine::throw_bad_step() const {
   if (loss_is_bad && std::isfinite(shared_[self][0])) {
     throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
                                         " is not finite; its own message names the tensor");
+  }
+  if (!loss_is_bad && input_.loss_scaling.on) {
+    throw Error(ExitCode::diverged,
+                step + ": gradients overflowed in " + std::to_string(skipped_in_row_) +
+                    " steps in a row, the last with loss scale " + number(scale_) +
+                    ", which cannot fall: " +
+                    (input_.loss_scaling.dynamic() ? "it is the least"
+                                                  : "it is constant"));
   }
   const std::string tensor = first_bad_tensor(rows_, store_, buffers_, slot);
   throw Error(ExitCode::diverged,

@@ -26,6 +26,7 @@
 #include "engine/report.h"
 #include "engine/whole_params.h"
 #include "ops/kernels.h"
+#include "plan/loss_scaling.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -35,6 +36,7 @@ struct EngineInput {
   const TrainConfig& train;
   const OptimizerConfig& optimizer;
   const LrScheduleConfig& lr_schedule;
+  LossScaling loss_scaling{};
   double deadline_seconds = 300;
   bool separate_documents = false;     // attention stays within a document
   bool count_loss_weights = false;     // sum the weights over the ranks; else every token counts 1
@@ -56,8 +58,9 @@ class Engine {
   /// Sets every parameter from the seed.
   void initialise();
   /// One optimizer step; `batches` are this rank's micro-batches. Collective; allocates nothing
-  /// after the second. Throws Error{diverged} on a loss or gradient that is not finite, naming
-  /// step, rank and tensor, unless the policy is to skip such updates.
+  /// after the second. Updates nothing where a gradient is not finite, and goes on where a lower
+  /// loss scale may help or the policy is to skip. Else throws Error{diverged}, as for a loss that
+  /// is not finite, naming step, rank and tensor.
   StepReport train_step(const std::vector<Batch>& batches);
   /// See Evaluation::run. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
@@ -76,6 +79,8 @@ class Engine {
     return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
   }
   const OpContext& ops() const { return ops_; }
+  /// As the last step left it.
+  const StepState& step_state() const { return *state_; }
   std::int64_t completed_steps() const { return completed_; }
 
  private:
@@ -88,6 +93,7 @@ class Engine {
   void begin_step(const std::vector<Batch>& batches);
   void optimizer_step();
   StepReport finish_step(double seconds);
+  bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
 
   EngineInput input_;
@@ -103,7 +109,6 @@ class Engine {
   std::unique_ptr<Group> everyone_;
   std::unique_ptr<Group> dp_;
   std::unique_ptr<Group> tp_;     // of the layers, on the compute stream
-  std::unique_ptr<Group> model_;  // the ranks that hold one copy of the model: tp and pp
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
@@ -118,9 +123,10 @@ class Engine {
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
   double weight_sum_ = 0;  // of the running step, all ranks
-  double norm_ = 0;  // of its gradients
+  double scale_ = 1;          // of its loss
+  std::int64_t updates_ = 0;  // before it
+  std::int64_t skipped_in_row_ = 0;
   std::chrono::steady_clock::time_point started_;  // of the running step
-  bool skipped_ = false;
 };
 
 /// The kernels that a plan needs and `kernels` lacks, by name.

@@ -1,71 +1,75 @@
 #include "engine/grad_norm.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "ops/square_sum.h"
-#include "plan/shard.h"
+#include "plan/ownership.h"
 
 namespace trainctl {
 
 namespace {
 
-/// What a rank adds to the norm where gradients are scattered: what it counts of what it owns.
-std::vector<Tensor> counted_slices(const ParamStore& store) {
-  std::vector<Tensor> slices;
-  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-    const Ownership& own = store.ownership().parameters[static_cast<std::size_t>(i)];
-    if (!own.counts || own.owned.begin == own.owned.end) continue;
-    const Tensor gradient = store.gradient(i);
-    slices.push_back(gradient.view({gradient.numel()}).slice(own.owned.begin, own.owned.end));
-  }
-  return slices;
-}
-
-/// The stretches of the gradient buffer that `rank` adds to the norm: of all ranks with the same
-/// shard of a parameter one counts it. Replicas do so each for themselves, unless each has a part.
-std::vector<Tensor> counted_gradients(const Plan& plan, const ParamStore& store,
-                                      std::int64_t rank) {
-  if (scatters_gradients(plan)) return counted_slices(store);
-  const StagePlan& stage = plan.stage_of(rank);
-  std::vector<int> order(stage.parameters.size());
+std::vector<std::size_t> in_memory_order(const StagePlan& stage) {
+  std::vector<std::size_t> order(stage.parameters.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int a, int b) {
-    return stage.flat.offset[static_cast<std::size_t>(a)] <
-           stage.flat.offset[static_cast<std::size_t>(b)];
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return stage.flat.offset[a] < stage.flat.offset[b];
   });
-  std::vector<Tensor> stretches;
-  std::int64_t begin = 0;
-  bool counting = false;
-  for (std::size_t i = 0; i <= order.size(); ++i) {
-    const bool end = i == order.size();
-    const auto index = end ? 0 : static_cast<std::size_t>(order[i]);
-    const bool counts = !end && counts_over_tensor_ranks(stage.parameters[index], plan.mesh, rank);
-    if (counts == counting) continue;
-    const std::int64_t at = end ? stage.flat.length : stage.flat.offset[index];
-    if (counting) stretches.push_back(store.gradients().slice(begin, at));
-    begin = at;
-    counting = counts;
-  }
-  return stretches;
+  return order;
 }
 
 }  // namespace
 
-GradNorm::GradNorm(const Plan& plan, const ParamStore& store, Group& model, Group& everyone)
-    : counted_(counted_gradients(plan, store, everyone.rank())),
-      group_(scatters_gradients(plan) ? everyone : model),
-      squares_(static_cast<std::size_t>(group_.size())) {}
+GradNorm::GradNorm(const Plan& plan, const ParamStore& store, Group& everyone,
+                   const Rule& rule, StepState& state)
+    : everyone_(everyone),
+      parts_(parts(plan.stage_of(everyone.rank()), store)),
+      sums_(static_cast<std::size_t>(2 * everyone.size())) {
+  const LossScaling& scaling = rule.scaling;
+  const Tensor sums = host_tensor(sums_.data(), std::ssize(sums_));
+  verdict_ = {.square_sums = sums.view({everyone.size(), 2}),
+              .limit = rule.limit,
+              .growth = scaling.growth,
+              .backoff = scaling.backoff,
+              .least = scaling.least,
+              .window = scaling.window,
+              .hysteresis = scaling.hysteresis,
+              .state = &state};
+  state.loss_scale = scaling.initial;
+  state.hysteresis = scaling.hysteresis;
+}
 
-double GradNorm::run(const OpContext& context, StepState& state, double limit) {
-  state.square_sum = 0;
-  for (const Tensor& x : counted_) square_sum(context, {.x = x, .result = &state.square_sum});
-  gather_values(group_, {&state.square_sum, 1}, squares_, *context.stream);
-  const double norm = std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
-  const double coefficient = limit > 0 ? limit / (norm + 1e-6) : 1.0;
-  state.clip_coefficient = coefficient < 1.0 ? static_cast<float>(coefficient) : 1.0F;
-  return norm;
+/// What this rank owns, in as few pieces of the gradient buffer as it goes.
+std::vector<GradNorm::Part> GradNorm::parts(const StagePlan& stage, const ParamStore& store) const {
+  std::vector<Part> made;
+  std::int64_t begin = 0;
+  bool stretch = false;  // the last piece may go on
+  for (const std::size_t index : in_memory_order(stage)) {
+    const Ownership& own = store.ownership().parameters[index];
+    const std::int64_t at = stage.flat.offset[index];
+    const std::size_t sum = own.counts ? 0 : 1;
+    const std::int64_t count = stage.parameters[index].shape.numel();
+    const bool whole = own.owned.begin == 0 && own.owned.end == count;
+    if (!(whole && stretch && made.back().sum == sum)) {
+      stretch = whole;
+      if (own.owned.begin == own.owned.end) continue;
+      begin = at + own.owned.begin;
+      made.push_back({{}, sum});
+    }
+    made.back().gradients = store.gradients().slice(begin, at + own.owned.end);
+  }
+  return made;
+}
+
+void GradNorm::run(const OpContext& context) {
+  StepState& state = *verdict_.state;
+  state.square_sums[0] = state.square_sums[1] = 0;
+  for (const Part& part : parts_) {
+    square_sum(context, {.x = part.gradients, .result = &state.square_sums[part.sum]});
+  }
+  gather_values(everyone_, state.square_sums, sums_, *context.stream);
+  step_verdict(context, verdict_);
 }
 
 }  // namespace trainctl

@@ -12,8 +12,8 @@ class ParamStore;
 
 struct Hooks {
   /// When every gradient is summed and before the norm is taken (finalize_model_grads_func). It may
-  /// change gradients, equally on all replicas. With the parallel optimizer a rank has the sums of
-  /// its own slices, and partial values elsewhere.
+  /// change gradients, equally on all replicas. They are multiplied by the loss scale. With the
+  /// parallel optimizer a rank has the sums of its own slices, and partial values elsewhere.
   std::function<void(ParamStore&)> finalize_model_grads{};
   /// Before the sum of a gradient bucket starts (grad_sync_func).
   std::function<void(int bucket)> grad_sync{};

@@ -29,6 +29,7 @@ void append_metrics(const StepReport& report, std::string& text) {
   append(text, "{\"step\": ", report.step);
   append(text, ", \"loss\": ", report.loss);
   append(text, ", \"grad_norm\": ", report.grad_norm);
+  if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
   append(text, ", \"lr\": ", report.lr);
   append(text, ", \"tokens\": ", report.tokens);
   if (report.val_loss) append(text, ", \"val_loss\": ", *report.val_loss);

@@ -9,9 +9,10 @@
 
 namespace trainctl {
 
-/// Appends one line with its newline to `text`: step, loss, grad_norm, lr, tokens, then val_loss if
-/// measured, then what depends on the clock: tokens_per_second, step_seconds. Numbers in their
-/// shortest exact form; a value that is not finite is null.
+/// Appends one line with its newline to `text`: step, loss, grad_norm, loss_scale if there is a
+/// scaler, lr, tokens, then val_loss if measured, then what depends on the clock:
+/// tokens_per_second, step_seconds. Numbers in their shortest exact form; null where a value is not
+/// finite.
 void append_metrics(const StepReport& report, std::string& text);
 
 class MetricsFile {

@@ -36,7 +36,7 @@ class ParamStore {
   Weight weight(const std::string& name) const;
   Tensor master(int parameter) const { return piece("parameters", parameter); }
   Tensor gradient(int parameter) const { return piece("gradients", parameter); }
-  /// The bf16 copy, or an empty tensor where the kernels read the master.
+  /// The bf16 or fp16 copy, or an empty tensor where the kernels read the master.
   Tensor compute(int parameter) const;
   const OwnershipTable& ownership() const { return contents_.ownership; }
   /// What this rank updates of a parameter, and optimizer value `state` of that, flat; empty where

@@ -56,6 +56,7 @@ void append_progress(const StepReport& report, const ProgressOptions& options,
   if (report.val_loss) parts.add("val %.4f", *report.val_loss);
   if (report.skipped) parts.add("%s", "SKIPPED");
   parts.add("norm %.3g", report.grad_norm);
+  if (report.loss_scale) parts.add("scale %.6g", *report.loss_scale);
   parts.add("lr %.2e", report.lr);
   parts.add("%s tok/s", format_count(report.tokens_per_second).c_str());
   if (options.flops_ceiling > 0) {

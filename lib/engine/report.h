@@ -18,7 +18,8 @@ struct StepReport {
   double step_seconds = 0;
   double flops_per_second = 0;  // of the model (causal attention), all ranks
   std::optional<double> val_loss;
-  bool skipped = false;  // the update was left out because of a bad gradient
+  std::optional<double> loss_scale;  // of this step's backward, where there is a scaler
+  bool skipped = false;              // a loss or gradient was not finite; no update of the latter
   bool stop = false;     // a rank asked for the run to end here
 };
 

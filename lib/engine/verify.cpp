@@ -23,6 +23,7 @@ EngineInput engine_input(const Config& config, const Plan& plan, double deadline
           .train = config.train,
           .optimizer = config.optimizer,
           .lr_schedule = config.lr_schedule,
+          .loss_scaling = resolve_loss_scaling(config.precision),
           .deadline_seconds = deadline_seconds,
           .separate_documents = config.data.reset_attention_mask,
           .count_loss_weights = true};
@@ -43,6 +44,48 @@ Plan plan_alone(const Config& config) {
   require(!diagnostics.has_errors(), ExitCode::config,
           "one rank alone cannot run this: " + render_text(diagnostics, false));
   return plan;
+}
+
+/// A loss scale with which the first step does not overflow: training would find the largest such,
+/// from the configured one down. Sixteen times less here, as the parts of a sum that ranks hold may
+/// be larger than the sum.
+double fitting_scale(const Config& config, const Plan& plan) {
+  const LossScaling scaling = resolve_loss_scaling(config.precision);
+  if (!scaling.dynamic()) return scaling.initial;
+  const auto world = self_world();
+  Engine engine(engine_input(config, plan, config.parallel.deadline_seconds), *world);
+  engine.initialise();
+  StepReport report;
+  do {
+    report = engine.train_step(made_up_batches(config, plan, 0, 0));
+  } while (report.skipped);
+  return std::max(*report.loss_scale / 16, scaling.least);
+}
+
+/// What rounding to 16 bits does to the gradients of each recorded step: the same step in fp32.
+void record_roundings(const Config& half, Record& record) {
+  Config config = half;
+  config.precision.compute = ComputeType::fp32;
+  const Plan plan = plan_alone(config);
+  EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
+  input.loss_scaling = record.loss_scaling;
+  std::size_t index = 0;
+  input.hooks.finalize_model_grads = [&](ParamStore& store) {
+    RecordedStep& step = record.steps[index];
+    step.roundings = distances(step.gradients, record_gradients(store));
+  };
+  const auto world = self_world();
+  Engine engine(input, *world);
+  engine.initialise();
+  ParamStore& store = engine.parameters();
+  for (; index < record.steps.size(); ++index) {
+    const WholeTensors& start = record.states[index].kinds.front();
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
+      load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
+    }
+    engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
+  }
 }
 
 /// What one rank runs with, and the plan as it was before any fault.
@@ -84,6 +127,12 @@ class VerifiedRank {
   const RecordedStep& recorded() const {
     return record_.steps[static_cast<std::size_t>(step_ - 1)];
   }
+  /// Two gradients that are both rounded, neither more than three times as far from that in fp32 as
+  /// the single rank's.
+  double allowed_rounding(const ParamSpec& spec) const {
+    const auto rounding = recorded().roundings.find(spec.name);
+    return rounding == recorded().roundings.end() ? 0 : 4 * rounding->second;
+  }
   /// Messages of another type round as the computation does.
   double bound() const {
     const bool fp32 = plan_.compute == DType::f32 && plan_.message_dtype == DType::f32;
@@ -91,6 +140,7 @@ class VerifiedRank {
   }
 
   EngineInput with_hook(EngineInput input) {
+    input.loss_scaling = record_.loss_scaling;
     input.hooks.finalize_model_grads = [this](ParamStore&) { gradients_summed(); };
     return input;
   }
@@ -98,6 +148,7 @@ class VerifiedRank {
   template <class Get>
   void compare_tensors(Findings::Subject subject, const WholeTensors& whole, Get get) {
     for (subject.row = 0; const ParamSpec& spec : table()) {
+      subject.least_bound = subject.phase == Phase::gradient ? allowed_rounding(spec) : 0;
       findings_.compare(subject, spec, whole.at(spec.name), get(static_cast<int>(subject.row)));
       ++subject.row;
     }
@@ -126,14 +177,31 @@ class VerifiedRank {
     engine_.complete_parameters();
     if (faults_.parameters) faults_.parameters(rank_, step_, store());
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
-    findings_.compare({Phase::grad_norm, step_, 0, fp32_bound}, report.grad_norm,
-                      recorded().grad_norm);
+    compare_verdict();
     for (int kind = 0; kind < kinds; ++kind) {
       const auto phase = static_cast<Phase>(static_cast<int>(Phase::parameter) + kind);
       compare_tensors({phase, step_, 0, fp32_bound},
                       record_.states[index + 1].kinds[static_cast<std::size_t>(kind)],
                       [&](int i) { return held_part(store(), i, kind); });
     }
+  }
+
+  void compare_verdict() {
+    const StepState& found = engine_.step_state();
+    const StepState& expected = recorded().state;
+    if (!expected.found_inf) {
+      findings_.compare({Phase::grad_norm, step_, 0, fp32_bound}, found.grad_norm,
+                        expected.grad_norm);
+    }
+    findings_.compare({Phase::loss_scale, step_, 0, fp32_bound}, found.loss_scale,
+                      expected.loss_scale);
+    const auto compare_count = [&](std::int64_t own, std::int64_t other) {
+      findings_.compare({Phase::scaler, step_, 0, fp32_bound}, static_cast<double>(own),
+                        static_cast<double>(other));
+    };
+    compare_count(found.updates, expected.updates);
+    compare_count(found.good_steps, expected.good_steps);
+    compare_count(found.hysteresis, expected.hysteresis);
   }
 
   /// The part of a master that this rank updates. No number elsewhere: the step must get it.
@@ -156,8 +224,10 @@ class VerifiedRank {
 
   void gradients_summed() {
     if (faults_.gradients) faults_.gradients(rank_, step_, store());
-    compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},
-                    recorded().gradients, [&](int i) { return summed_part(i); });
+    if (!recorded().state.found_inf) {  // else there is nothing to measure
+      compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},
+                      recorded().gradients, [&](int i) { return summed_part(i); });
+    }
     load(recorded().gradients, [&](int i) { return summed_part(i); });
   }
 
@@ -199,9 +269,12 @@ Verification::Verification(const Config& config, std::int64_t steps)
   const Config single = alone(config);
   const Plan plan = plan_alone(single);
   Record& record = impl_->record;
+  record.loss_scaling = resolve_loss_scaling(single.precision);
+  record.loss_scaling.initial = fitting_scale(single, plan);
   record.optimizer_states = optimizer_states(single.optimizer);
   RecordedStep step;
   EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
+  input.loss_scaling = record.loss_scaling;
   input.hooks.finalize_model_grads = [&](ParamStore& store) {
     step.gradients = record_gradients(store);
   };
@@ -212,12 +285,13 @@ Verification::Verification(const Config& config, std::int64_t steps)
     record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
     const StepReport report = engine.train_step(made_up_batches(single, plan, 0, index));
     step.loss = report.loss;
-    step.grad_norm = report.grad_norm;
+    step.state = engine.step_state();
     step.largest_gradient = largest_of(step.gradients);
     record.steps.push_back(std::move(step));
     step = {};
   }
   record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
+  if (plan.compute != DType::f32) record_roundings(single, record);
 }
 
 Verification::~Verification() = default;

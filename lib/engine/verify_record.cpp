@@ -32,7 +32,8 @@ double largest_of(const std::vector<float>& values) {
 
 const char* word_of_phase(Phase phase) {
   constexpr const char* words[] = {"initial parameter",   "loss",      "gradient",
-                                   "grad norm",           "parameter", "optimizer state 1 of",
+                                   "grad norm",           "loss scale", "scaler state",
+                                   "parameter",           "optimizer state 1 of",
                                    "optimizer state 2 of"};
   return words[static_cast<std::size_t>(phase)];
 }
@@ -116,6 +117,18 @@ double largest_of(const WholeTensors& tensors) {
   return largest;
 }
 
+std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other) {
+  std::map<std::string, double> largest;
+  for (const auto& [name, values] : one) {
+    const std::vector<float>& others = other.at(name);
+    double& distance = largest[name];
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      distance = std::max(distance, difference_of(double{values[i]}, double{others[i]}));
+    }
+  }
+  return largest;
+}
+
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                const std::vector<float>& whole, const HeldPart& held) {
   for (const ShardPiece& piece : pieces_in(spec, mesh, rank, held.part)) {
@@ -150,8 +163,18 @@ void Findings::compare(const Subject& subject, const ParamSpec& spec,
         .found = double{held.values.as<float>()[local]},
         .expected = double{whole[static_cast<std::size_t>(at)]},
         .error = error_of(largest, scale),
+<<<<<<< HEAD
         .bound = subject.bound},
        {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
+||||||| 1069e5e
+        .bound = subject.bound},
+       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject.phase, spec),
+        rank_});
+=======
+        .bound = std::max(subject.bound, std::min(subject.least_bound / scale, 0.25))},
+       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject.phase, spec),
+        rank_});
+>>>>>>> precision-next
 }
 
 void Findings::compare(const Subject& subject, double found, double expected) {

@@ -10,6 +10,8 @@
 
 #include "engine/param_store.h"
 #include "engine/verify.h"
+#include "ops/step_state.h"
+#include "plan/loss_scaling.h"
 
 namespace trainctl {
 
@@ -23,15 +25,19 @@ struct RecordedState {
 
 struct RecordedStep {
   double loss = 0;
-  double grad_norm = 0;
   double largest_gradient = 0;
+  StepState state;  // as the step left it: norm, verdict and loss scale
   WholeTensors gradients;
+  // By parameter, in 16 bits: the largest distance of its gradient from that of the same step in
+  // fp32.
+  std::map<std::string, double> roundings;
 };
 
 struct Record {
   std::vector<RecordedState> states;  // before each step, and after the last
   std::vector<RecordedStep> steps;
   int optimizer_states = 0;
+  LossScaling loss_scaling;
 };
 
 /// Elements [part.begin, part.end) of a rank's shard of a parameter.
@@ -47,13 +53,25 @@ HeldPart held_part(const ParamStore& store, int parameter, int kind);
 RecordedState record_state(const ParamStore& store, int optimizer_states);
 WholeTensors record_gradients(const ParamStore& store);
 double largest_of(const WholeTensors& tensors);
+/// The largest difference between elements, of each tensor.
+std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other);
 
 /// Fills a rank's part from the whole tensor.
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                const std::vector<float>& whole, const HeldPart& held);
 
 /// The kinds of numbers, in the order in which a step makes them.
-enum class Phase : std::uint8_t { initial, loss, gradient, grad_norm, parameter, state1, state2 };
+enum class Phase : std::uint8_t {
+  initial,
+  loss,
+  gradient,
+  grad_norm,
+  loss_scale,
+  scaler,  // how many updates, and the counters that move the loss scale
+  parameter,
+  state1,
+  state2
+};
 
 /// The comparisons of one rank, or of all when merged.
 class Findings {
@@ -65,7 +83,14 @@ class Findings {
     std::int64_t step = 0;   // 1 for the first
     double least_scale = 0;  // where the tensor's own largest value is smaller
     double bound = 0;
+<<<<<<< HEAD
     std::int64_t row = 0;  // of the tensor, in the table of the rank's stage
+||||||| 1069e5e
+=======
+    // Of the difference itself. Where it is larger than the other bound it holds, up to an error
+    // of a quarter.
+    double least_bound = 0;
+>>>>>>> precision-next
   };
   /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,

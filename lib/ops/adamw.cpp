@@ -11,8 +11,8 @@ void adamw(const OpContext& context, const AdamW& args) {
             is_vector(args.v, count, DType::f32),
         "adamw", "parameter, gradient, m and v must be fp32 vectors of one length",
         {{"parameter", args.parameter}, {"gradient", args.gradient}, {"m", args.m}, {"v", args.v}});
-  check(args.compute.empty() || is_vector(args.compute, count, DType::bf16), "adamw",
-        "compute must be a bf16 vector as long as parameter",
+  check(is_copy(args.compute, count), "adamw",
+        "compute must be a bf16 or fp16 vector as long as parameter",
         {{"parameter", args.parameter}, {"compute", args.compute}});
   check(args.state != nullptr, "adamw", "state must be given", {});
   dispatch(context, &Kernels::adamw, args, "adamw");

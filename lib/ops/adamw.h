@@ -1,6 +1,7 @@
 // AdamW (Loshchilov and Hutter 2019, algorithm 2), fp32 state; g = grad * clip_coefficient:
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   p -= lr ( (m / bias_correction1) / (sqrt(v / bias_correction2) + eps) + weight_decay p )
+// With found_inf nothing is written.
 #pragma once
 
 #include "device/tensor.h"
@@ -13,11 +14,11 @@ struct AdamW {
   Tensor parameter;  // [n] fp32, updated
   Tensor gradient;   // [n] fp32
   Tensor m, v;       // [n] fp32, updated
-  Tensor compute{};  // optional [n] bf16: the rounded new parameter
+  Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   bool decay = false;  // apply state->weight_decay
   const StepState* state =
-      nullptr;  // learning_rate, weight_decay, bias corrections, clip_coefficient
+      nullptr;  // learning_rate, weight_decay, bias corrections, clip_coefficient, found_inf
 };
 
 void adamw(const OpContext& context, const AdamW& args);

@@ -24,15 +24,16 @@ struct Factors {
         decay(args.decay ? args.state->weight_decay : 0.0F) {}
 };
 
-/// Reads and writes everything once: the update is bound by memory.
-template <bool WithCompute>
+/// Reads and writes everything once: the update is bound by memory. Copy is the type of `compute`,
+/// float where there is none.
+template <class Copy>
 void update(const AdamW& args) {
   const Factors f(args);
   const float* gradient = args.gradient.as<float>();
   float* parameter = args.parameter.as<float>();
   float* first = args.m.as<float>();
   float* second = args.v.as<float>();
-  bf16* compute = static_cast<bf16*>(args.compute.data);
+  Copy* compute = static_cast<Copy*>(args.compute.data);
   for_elements(args.parameter.numel(), [&, f](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
@@ -44,7 +45,7 @@ void update(const AdamW& args) {
       first[i] = m;
       second[i] = v;
       parameter[i] = p;
-      if constexpr (WithCompute) compute[i] = to_bf16(p);
+      if constexpr (sizeof(Copy) < sizeof p) compute[i] = from_float<Copy>(p);
     }
   });
 }
@@ -52,11 +53,9 @@ void update(const AdamW& args) {
 }  // namespace
 
 void adamw_cpu(const OpContext&, const AdamW& args) {
-  if (args.compute.empty()) {
-    update<false>(args);
-  } else {
-    update<true>(args);
-  }
+  if (args.state->found_inf) return;
+  with_element_type(args.compute.empty() ? DType::f32 : args.compute.dtype,
+                    [&](auto copy) { update<decltype(copy)>(args); });
 }
 
 }  // namespace trainctl

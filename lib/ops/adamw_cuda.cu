@@ -53,6 +53,7 @@ __device__ void update(const Update& args, const StepState& state, std::int64_t 
 template <int width>
 __global__ void __launch_bounds__(threads) adamw_kernel(Update args) {
   const StepState state = *args.state;
+  if (state.found_inf) return;
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   const std::int64_t whole = args.count / width;
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(threads) adamw_kernel(Update args) {
 }  // namespace
 
 void adamw(const OpContext& context, const AdamW& args) {
+  refuse_fp16("adamw", args.compute.dtype);
   const std::int64_t count = args.parameter.numel();
   if (count == 0) return;
   const Update kernel_args{args.parameter.as<float>(),

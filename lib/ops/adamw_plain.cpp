@@ -1,11 +1,13 @@
 #include <cmath>
 
+#include "ops/elements.h"
 #include "ops/kernels_plain.h"
 
 namespace trainctl {
 
 void adamw_plain(const OpContext&, const AdamW& args) {
   const StepState& state = *args.state;
+  if (state.found_inf) return;
   const double decay = args.decay ? state.weight_decay : 0.0F;
   const double beta1 = args.beta1;
   const double beta2 = args.beta2;
@@ -20,7 +22,7 @@ void adamw_plain(const OpContext&, const AdamW& args) {
     args.v.as<float>()[i] = static_cast<float>(v);
     const auto updated = static_cast<float>(p - state.learning_rate * (step + decay * p));
     args.parameter.as<float>()[i] = updated;
-    if (!args.compute.empty()) args.compute.as<bf16>()[i] = to_bf16(updated);
+    round_to(args.compute, i, updated);
   }
 }
 

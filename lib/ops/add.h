@@ -7,7 +7,7 @@
 namespace trainctl {
 
 struct Add {
-  Tensor a;  // any shape, fp32 or bf16
+  Tensor a;  // any shape, fp32, bf16 or fp16
   Tensor b;
   Tensor y;  // overwritten; may be the same memory as a or b
 };

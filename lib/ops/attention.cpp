@@ -43,7 +43,7 @@ void check_common(const Args& args, std::string_view op) {
   const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
   const Shape keys{shape.sequences * shape.key_length, shape.kv_heads * shape.head_dim};
   if (args.q.empty() || !is_float(args.q) || args.q.shape != queries) {
-    fail_check(op, "q must be fp32 or bf16 of shape " + queries.to_string(), {{"q", args.q}});
+    fail_check(op, "q must be fp32, bf16 or fp16 of shape " + queries.to_string(), {{"q", args.q}});
   }
   if (args.k.empty() || args.v.empty() || args.k.shape != keys || args.k.dtype != args.q.dtype ||
       !same_kind(args.k, args.v)) {

@@ -34,7 +34,7 @@ struct AttentionDropout {
 
 struct AttentionForward {
   AttentionShape shape;
-  Tensor q;         // [sequences * query_length, heads * head_dim] fp32 or bf16
+  Tensor q;         // [sequences * query_length, heads * head_dim] fp32, bf16 or fp16
   Tensor k, v;      // [sequences * key_length, kv_heads * head_dim]
   Tensor document;  // optional [sequences * key_length] i32, non-decreasing within a sequence;
                     // needs equal query_length and key_length

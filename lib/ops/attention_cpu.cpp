@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "base/fp16.h"
 #include "ops/attention_pack.h"
 #include "ops/attention_rows.h"
 #include "ops/kernels_cpu.h"
@@ -475,6 +476,8 @@ void backward(const OpContext& context, const AttentionBackward& args) {
 void attention_forward_cpu(const OpContext& context, const AttentionForward& args) {
   if (args.q.dtype == DType::bf16) {
     forward<Bf16Dot, bf16>(context, args);
+  } else if (args.q.dtype == DType::f16) {
+    forward<FloatDot, fp16>(context, args);
   } else {
     forward<FloatDot, float>(context, args);
   }
@@ -483,6 +486,8 @@ void attention_forward_cpu(const OpContext& context, const AttentionForward& arg
 void attention_backward_cpu(const OpContext& context, const AttentionBackward& args) {
   if (args.q.dtype == DType::bf16) {
     backward<Bf16Dot, bf16>(context, args);
+  } else if (args.q.dtype == DType::f16) {
+    backward<FloatDot, fp16>(context, args);
   } else {
     backward<FloatDot, float>(context, args);
   }

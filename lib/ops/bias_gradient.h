@@ -7,7 +7,7 @@
 namespace trainctl {
 
 struct BiasGradient {
-  Tensor dy;  // [rows, features] fp32 or bf16
+  Tensor dy;  // [rows, features] fp32, bf16 or fp16
   Tensor db;  // [features] fp32, accumulated
 };
 

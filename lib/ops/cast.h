@@ -7,8 +7,8 @@
 namespace trainctl {
 
 struct Cast {
-  Tensor x;  // fp32 or bf16
-  Tensor y;  // fp32 or bf16, same numel, overwritten
+  Tensor x;  // fp32, bf16 or fp16
+  Tensor y;  // fp32, bf16 or fp16, same numel, overwritten
 };
 
 void cast(const OpContext& context, const Cast& args);

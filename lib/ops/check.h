@@ -25,13 +25,18 @@ inline void check(bool holds, std::string_view op, std::string_view rule,
 }
 
 inline bool is_float(const Tensor& tensor) {
-  return tensor.dtype == DType::f32 || tensor.dtype == DType::bf16;
+  return tensor.dtype == DType::f32 || tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
 }
 inline bool same_kind(const Tensor& one, const Tensor& other) {
   return one.shape == other.shape && one.dtype == other.dtype;
 }
 inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
   return !tensor.empty() && tensor.shape == Shape{length} && tensor.dtype == dtype;
+}
+/// A rounded copy of an fp32 vector, or none.
+inline bool is_copy(const Tensor& tensor, std::int64_t length) {
+  return tensor.empty() || is_vector(tensor, length, DType::bf16) ||
+         is_vector(tensor, length, DType::f16);
 }
 
 [[noreturn]] void fail_missing(const OpContext& context, std::string_view op);

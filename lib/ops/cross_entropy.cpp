@@ -12,7 +12,7 @@ template <class Args>
 void check_rows(std::string_view op, const Args& args) {
   const Tensor& logits = args.logits;
   check(!logits.empty() && is_float(logits) && logits.shape.rank() == 2, op,
-        "logits must be a matrix of fp32 or bf16", {{"logits", logits}});
+        "logits must be a matrix of fp32, bf16 or fp16", {{"logits", logits}});
   const std::int64_t rows = logits.shape[0];
   check(is_vector(args.labels, rows, DType::i32), op,
         "labels must be an i32 vector with one element per row of logits",

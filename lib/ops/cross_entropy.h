@@ -2,8 +2,8 @@
 // vocabulary combine max and sum between the two. Columns from `valid` on are padding: -inf.
 //   stats:    row_max = max(logits), row_sum = sum exp(logits - row_max), target = logits[label]
 //   combine:  the stats of all shards become those of the whole row
-//   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_scale, in place;
-//             loss_sum += sum weight * (logsumexp - target)
+//   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_factor * loss_scale, in
+//             place; loss_sum += sum weight * (logsumexp - target)
 #pragma once
 
 #include "device/tensor.h"
@@ -13,7 +13,7 @@
 namespace trainctl {
 
 struct CrossEntropyStats {
-  Tensor logits;                    // [rows, columns] fp32 or bf16
+  Tensor logits;                    // [rows, columns] fp32, bf16 or fp16
   Tensor labels;                    // [rows] i32; a label outside this shard leaves target = 0
   std::int64_t first_column = 0;    // global index of column 0
   std::int64_t valid = 0;           // columns of this shard that are real
@@ -34,7 +34,7 @@ struct CrossEntropyGradient {
   Tensor weight;                    // [rows] fp32: the token's weight in the loss
   bool forward_only = false;        // leave the logits alone, only add to the loss
   bool owns_loss = true;            // false on all but one of the ranks that share the vocabulary
-  StepState* state = nullptr;       // reads loss_scale, adds to loss_sum
+  StepState* state = nullptr;       // reads the two factors, adds to loss_sum
 };
 
 void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);

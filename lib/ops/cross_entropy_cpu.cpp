@@ -81,6 +81,10 @@ void stats(const CrossEntropyStats& args) {
   });
 }
 
+float scale_of(const StepState& state) {
+  return static_cast<float>(double{state.loss_factor} * state.loss_scale);
+}
+
 /// One row: exp(logit - row_max) / row_sum * scale, less scale at the label.
 template <class T>
 void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
@@ -91,7 +95,7 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
     std::fill(logits, logits + columns, T{});
     return;
   }
-  const float scale = weight * args.state->loss_scale;
+  const float scale = weight * scale_of(*args.state);
   const float highest = args.row_max.as<float>()[row];
   const float factor = scale / args.row_sum.as<float>()[row];
   const std::int64_t valid = args.valid;

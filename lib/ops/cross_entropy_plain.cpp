@@ -34,7 +34,8 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row, double log
   const std::int64_t columns = args.logits.columns();
   T* logits = args.logits.as<T>() + row * columns;
   const float weight = args.weight.as<float>()[row];
-  const double scale = static_cast<double>(weight) * args.state->loss_scale;
+  const double scale =
+      static_cast<double>(weight) * args.state->loss_factor * args.state->loss_scale;
   const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
   for (std::int64_t i = 0; i < columns; ++i) {
     const double chance =

@@ -25,7 +25,8 @@ constexpr std::uint64_t dropout_stream(std::int64_t step, std::int64_t site) {
 }
 
 struct Dropout {
-  Tensor x;  // [rows, features] fp32 or bf16, in place: activations forward, gradients backward
+  // [rows, features] fp32, bf16 or fp16, in place: activations forward, gradients backward
+  Tensor x;
   Tensor global_token;             // [rows] i64: global sample index * seq_length + position
   std::int64_t first_feature = 0;  // of this shard
   std::int64_t features = 0;       // over all shards

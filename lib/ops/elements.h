@@ -6,7 +6,9 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/fp16.h"
 #include "base/parallel_for.h"
+#include "device/tensor.h"
 
 namespace trainctl {
 
@@ -26,14 +28,24 @@ constexpr std::int64_t row_grain(std::int64_t columns) {
   return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, columns));
 }
 
-/// Calls with_float(float{}) or with_float(bf16{}).
+/// Calls function(float{}), function(bf16{}) or function(fp16{}).
 template <class Function>
 void with_element_type(DType type, const Function& function) {
   if (type == DType::bf16) {
     function(bf16{});
+  } else if (type == DType::f16) {
+    function(fp16{});
   } else {
     function(float{});
   }
+}
+
+/// copy[index] = value, where there is a copy.
+inline void round_to(const Tensor& copy, std::int64_t index, float value) {
+  if (copy.empty()) return;
+  with_element_type(copy.dtype, [&](auto element) {
+    copy.as<decltype(element)>()[index] = from_float<decltype(element)>(value);
+  });
 }
 
 }  // namespace trainctl

@@ -10,7 +10,7 @@ namespace trainctl {
 
 struct EmbeddingForward {
   Tensor indices;  // [tokens] i32
-  Tensor table;    // [rows, hidden] fp32 or bf16
+  Tensor table;    // [rows, hidden] fp32, bf16 or fp16
   std::int64_t first_row = 0;
   Tensor y;  // [tokens, hidden], as table
   bool accumulate = false;
@@ -19,7 +19,7 @@ struct EmbeddingForward {
 struct EmbeddingBackward {
   Tensor indices;
   std::int64_t first_row = 0;
-  Tensor dy;      // [tokens, hidden] fp32 or bf16
+  Tensor dy;      // [tokens, hidden] fp32, bf16 or fp16
   Tensor dtable;  // [rows, hidden] fp32, accumulated in token order
 };
 

@@ -7,7 +7,7 @@
 namespace trainctl {
 
 struct GeluForward {
-  Tensor x;  // any shape, fp32 or bf16
+  Tensor x;  // any shape, fp32, bf16 or fp16
   Tensor y;  // as x, overwritten
 };
 

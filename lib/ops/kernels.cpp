@@ -37,6 +37,7 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.adamw, "adamw");
   note(kernels.sgd, "sgd");
   note(kernels.square_sum, "square_sum");
+  note(kernels.step_verdict, "step_verdict");
   note(kernels.normal_fill, "normal_fill");
   return missing;
 }

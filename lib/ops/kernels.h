@@ -22,6 +22,7 @@
 #include "ops/rope.h"
 #include "ops/sgd.h"
 #include "ops/square_sum.h"
+#include "ops/step_verdict.h"
 #include "ops/swiglu.h"
 
 namespace trainctl {
@@ -55,6 +56,7 @@ struct Kernels {
   Kernel<AdamW> adamw;
   Kernel<Sgd> sgd;
   Kernel<SquareSum> square_sum;
+  Kernel<StepVerdict> step_verdict;
   Kernel<NormalFill> normal_fill;
 };
 

@@ -29,6 +29,7 @@ const Kernels cpu_kernels{
     .adamw = adamw_cpu,
     .sgd = sgd_cpu,
     .square_sum = square_sum_cpu,
+    .step_verdict = step_verdict_plain,
     .normal_fill = normal_fill_cpu,
 };
 

@@ -31,6 +31,7 @@ void cross_entropy_gradient_plain(const OpContext& context, const CrossEntropyGr
 void adamw_plain(const OpContext& context, const AdamW& args);
 void sgd_plain(const OpContext& context, const Sgd& args);
 void square_sum_plain(const OpContext& context, const SquareSum& args);
+void step_verdict_plain(const OpContext& context, const StepVerdict& args);
 void normal_fill_plain(const OpContext& context, const NormalFill& args);
 
 /// The complete table of the plain kernels, under the name of the backend that it stands for.
@@ -61,6 +62,7 @@ constexpr Kernels plain_table(std::string_view name) {
       .adamw = adamw_plain,
       .sgd = sgd_plain,
       .square_sum = square_sum_plain,
+      .step_verdict = step_verdict_plain,
       .normal_fill = normal_fill_plain,
   };
 }

@@ -9,7 +9,7 @@ void layernorm_forward(const OpContext& context, const LayerNormForward& args) {
   constexpr std::string_view op = "layernorm";
   const std::int64_t hidden = args.x.columns();
   check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32 or bf16", {{"x", args.x}});
+        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
         {{"x", args.x}, {"y", args.y}});
   check(args.residual.empty() ||
@@ -30,7 +30,7 @@ void layernorm_backward(const OpContext& context, const LayerNormBackward& args)
   constexpr std::string_view op = "layernorm_backward";
   const std::int64_t hidden = args.x.columns();
   check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32 or bf16", {{"x", args.x}});
+        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
             same_kind(args.x, args.dx),
         op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 struct LayerNormForward {
-  Tensor x;         // [rows, hidden] fp32 or bf16
+  Tensor x;         // [rows, hidden] fp32, bf16 or fp16
   Tensor residual;  // optional, as x
   Tensor sum;       // as x; written only if residual is given
   Tensor weight;    // [hidden] fp32

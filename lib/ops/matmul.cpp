@@ -30,10 +30,10 @@ void matmul(const OpContext& context, const Matmul& args) {
   check(!a.empty() && !b.empty() && !c.empty() && a.shape.rank() == 2 && b.shape.rank() == 2 &&
             c.shape.rank() == 2,
         op, "a, b and c must be matrices", {{"a", a}, {"b", b}, {"c", c}});
-  check(is_float(a) && a.dtype == b.dtype, op, "a and b must both be fp32 or both bf16",
+  check(is_float(a) && a.dtype == b.dtype, op, "a and b must both be fp32, bf16 or fp16",
         {{"a", a}, {"b", b}});
-  check(c.dtype == DType::f32 || (c.dtype == DType::bf16 && a.dtype == DType::bf16), op,
-        "c must be fp32, or bf16 with bf16 operands", {{"a", a}, {"b", b}, {"c", c}});
+  check(c.dtype == DType::f32 || c.dtype == a.dtype, op,
+        "c must be fp32, or of the type of a and b", {{"a", a}, {"b", b}, {"c", c}});
   const Shape left = args.transpose_a ? Shape{a.shape[1], a.shape[0]} : a.shape;
   const Shape right = args.transpose_b ? Shape{b.shape[1], b.shape[0]} : b.shape;
   check(left[1] == right[0] && c.shape == Shape{left[0], right[1]}, op,

@@ -1,6 +1,6 @@
 // c = op(a) * op(b) [+ bias] or c += op(a) * op(b), op(x) = x or its transpose.
-// a, b: both fp32 or both bf16; products are accumulated in fp32. c: fp32, or bf16 with bf16
-// operands. Linear layers: forward y[t,o] = x[t,i] w[o,i]^T; input gradient dx = dy w; weight
+// a, b: both fp32, bf16 or fp16; products are accumulated in fp32. c: fp32, or as a and b. Linear
+// layers: forward y[t,o] = x[t,i] w[o,i]^T; input gradient dx = dy w; weight
 // gradient dw += dy^T x.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Matmul {
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
   const float* scale_a =
-      nullptr;  // per-operand scales for 8-bit operands; must be null for fp32 and bf16
+      nullptr;  // per-operand scales for 8-bit operands; must be null for the types above
   const float* scale_b = nullptr;
 };
 

@@ -2,6 +2,7 @@
 #include "ops/kernels_plain.h"
 #include "ops/matmul_library.h"
 #include "ops/matmul_tiles.h"
+#include "ops/matmul_widened.h"
 
 namespace trainctl {
 
@@ -22,8 +23,13 @@ void matmul_cpu(const OpContext& context, const Matmul& args) {
     matmul_plain(context, args);  // leaves c, or sets it to the bias or zero
     return;
   }
-  if (!stays_in_cache(args) && matmul_tiles(context, args)) return;
-  matmul_library(context, args);
+  const bool half = shape.operand == DType::f16;
+  if ((half || !stays_in_cache(args)) && matmul_tiles(context, args)) return;
+  if (half) {
+    matmul_widened(context, args);
+  } else {
+    matmul_library(context, args);
+  }
 }
 
 }  // namespace trainctl

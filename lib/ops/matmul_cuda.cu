@@ -210,6 +210,7 @@ const void* rounded_bias(const Tensor& bias, std::byte* workspace, cudaStream_t 
 }  // namespace
 
 void matmul(const OpContext& context, const Matmul& args) {
+  refuse_fp16("matmul", args.a.dtype);
   const std::int64_t k = args.transpose_a ? args.a.rows() : args.a.columns();
   const auto stream = static_cast<cudaStream_t>(context.stream->native());
   if (args.c.numel() == 0) return;

@@ -27,30 +27,28 @@ constexpr std::int64_t lanes_of(const PackSource& source, const PackRange& range
   return std::clamp<std::int64_t>(source.lanes - strip * range.per_strip, 0, range.per_strip);
 }
 
-constexpr __mmask64 low_bits(std::int64_t count) {
-  return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
-}
-
 /// Memory runs along depth: 16 x 16 words are read by rows and written transposed.
 template <class Words>
 void pack_inner(const PackSource& source, const PackRange& range, std::int64_t strip,
                 std::uint32_t* to) {
-  constexpr std::int64_t value_bytes = 4 / Words::values;
+  constexpr std::int64_t value_bytes = Words::value_bytes;
+  constexpr std::int64_t word_bytes = Words::values * value_bytes;
   const std::int64_t lanes = lanes_of(source, range, strip);
   const std::int64_t row_bytes = source.memory_columns * value_bytes;
   const std::byte* from = source.data + strip * range.per_strip * row_bytes;
   const std::int64_t end = range.end * value_bytes;
-  for (std::int64_t at = range.begin * value_bytes; at < end; at += 64) {
-    const __mmask64 mask = low_bits(end - at);
+  for (std::int64_t at = range.begin * value_bytes; at < end;
+       at += 16 * word_bytes) {
     __m512i block[16];
     for (std::int64_t lane = 0; lane < 16; ++lane) {
       // The next strip's rows: each row is too short a run for the hardware to see it coming.
       __builtin_prefetch(from + (lane + range.per_strip) * row_bytes + at);
-      block[lane] = lane < lanes ? _mm512_maskz_loadu_epi8(mask, from + lane * row_bytes + at)
-                                 : _mm512_setzero_si512();
+      block[lane] =
+          lane < lanes ? Words::along(from + lane * row_bytes + at, end - at)
+                       : _mm512_setzero_si512();
     }
     transpose_words(block);
-    const std::int64_t words = std::min<std::int64_t>(16, (end - at + 3) / 4);
+    const std::int64_t words = std::min<std::int64_t>(16, (end - at + word_bytes - 1) / word_bytes);
     for (std::int64_t word = 0; word < words; ++word) {
       _mm512_store_si512(to + word * strip_lanes, block[word]);
     }
@@ -63,7 +61,7 @@ void pack_inner(const PackSource& source, const PackRange& range, std::int64_t s
 template <class Words>
 void pack_outer(const PackSource& source, const PackRange& range, std::int64_t words,
                 std::uint32_t* to) {
-  constexpr std::int64_t value_bytes = 4 / Words::values;
+  constexpr std::int64_t value_bytes = Words::value_bytes;
   constexpr std::int64_t group = 16;
   constexpr std::int64_t prefetch_rows = 16;
   const std::int64_t row_bytes = source.memory_columns * value_bytes;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/fp16.h"
 #include "base/parallel_for.h"
 #include "ops/elements.h"
 #include "ops/matmul_tiles.h"
@@ -54,9 +55,16 @@ __m512 load(const bf16* from, __mmask16 mask) {
   const __m256i half = _mm256_maskz_loadu_epi16(mask, from);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
+__m512 load(const fp16* from, __mmask16 mask) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
+}
 void store(float* to, __mmask16 mask, __m512 value) { _mm512_mask_storeu_ps(to, mask, value); }
 void store(bf16* to, __mmask16 mask, __m512 value) {
   _mm256_mask_storeu_epi16(to, mask, (__m256i)_mm512_cvtneps_pbh(value));
+}
+
+void store(fp16* to, __mmask16 mask, __m512 value) {
+  _mm256_mask_storeu_epi16(to, mask, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
 /// target = sums + source + bias, for the part of a tile that c has.
@@ -94,7 +102,7 @@ struct Cut {
   std::int64_t depth;          // values of the summed dim for which b is packed at a time
   std::int64_t rows, columns;  // of c that are finished before the next are begun
   std::int64_t b_words;        // room for packed b; after it come the sums, if any
-  // Sums over several chunks that c cannot hold because it is bf16: of all rows, or of each
+  // Sums over several chunks that c cannot hold because it is bf16 or fp16: of all rows, or of each
   // thread's block only.
   bool keeps_sums, keeps_block;
 };
@@ -313,7 +321,7 @@ class Product {
     return (depth.end - depth.begin + Words::values - 1) / Words::values;
   }
 
-  static constexpr std::int64_t value_bytes = 4 / Words::values;
+  static constexpr std::int64_t value_bytes = Words::value_bytes;
   const Matmul& args_;
   MatmulShape s_;
   Cut cut_;
@@ -339,6 +347,10 @@ bool matmul_tiles(const OpContext& context, const Matmul& args) {
   // Packing pays only where each operand is used by several tiles' worth of the other.
   if (s.m < tile_rows || s.n < tile_columns) return false;
   if (s.operand == DType::f32) return run_product<FloatWords, float>(context, args);
+  if (s.operand == DType::f16) {
+    return s.result == DType::f32 ? run_product<Fp16Words, float>(context, args)
+                                  : run_product<Fp16Words, fp16>(context, args);
+  }
   if (s.result == DType::f32) return run_product<Bf16Words, float>(context, args);
   return run_product<Bf16Words, bf16>(context, args);
 }

@@ -1,6 +1,7 @@
 // What the register tiles of matmul_tiles_avx512.cpp work on. A word is 32 bits of one row along
-// the summed dim: one fp32 value, or two neighbouring bf16 values. A strip holds up to 16 rows: 16
-// words (one per row, missing rows zero) for each step along that dim.
+// the summed dim: one fp32 value, which may be fp16 in memory, or two neighbouring bf16 values. A
+// strip holds up to 16 rows: 16 words (one per row, missing rows zero) for each step along that
+// dim.
 #pragma once
 
 #include <immintrin.h>
@@ -14,11 +15,21 @@ namespace trainctl {
 
 inline constexpr std::int64_t strip_lanes = 16;
 
+/// The first `count` of up to 64 bits.
+constexpr __mmask64 low_bits(std::int64_t count) {
+  return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
+}
+
 struct FloatWords {
   static constexpr std::int64_t values = 1;
+  static constexpr std::int64_t value_bytes = 4;  // in memory
 
   static __m512 multiply_add(__m512i a, __m512i b, __m512 sum) {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
+  }
+  /// 16 words of one row: the values of the next `bytes` bytes at `from`, then zeros.
+  static __m512i along(const std::byte* from, std::int64_t bytes) {
+    return _mm512_maskz_loadu_epi8(low_bits(bytes), from);
   }
   /// The words of up to 16 lanes that lie side by side at `from`.
   static __m512i across(const std::byte* from, std::int64_t, bool, __mmask16 lanes) {
@@ -26,11 +37,30 @@ struct FloatWords {
   }
 };
 
+/// fp16 values that packing makes fp32: their sums need that range.
+struct Fp16Words : FloatWords {
+  static constexpr std::int64_t value_bytes = 2;
+
+  static __m512i along(const std::byte* from, std::int64_t bytes) {
+    return widen(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(low_bits(bytes)), from));
+  }
+  static __m512i across(const std::byte* from, std::int64_t, bool, __mmask16 lanes) {
+    return widen(_mm256_maskz_loadu_epi16(lanes, from));
+  }
+
+ private:
+  static __m512i widen(__m256i halves) { return _mm512_castps_si512(_mm512_cvtph_ps(halves)); }
+};
+
 struct Bf16Words {
   static constexpr std::int64_t values = 2;
+  static constexpr std::int64_t value_bytes = 2;
 
   static __m512 multiply_add(__m512i a, __m512i b, __m512 sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  static __m512i along(const std::byte* from, std::int64_t bytes) {
+    return _mm512_maskz_loadu_epi8(low_bits(bytes), from);
   }
   /// As above; the second value of each word comes from the next row of memory, if there is one.
   static __m512i across(const std::byte* from, std::int64_t row_bytes, bool has_next,

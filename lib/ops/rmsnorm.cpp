@@ -8,7 +8,7 @@ namespace trainctl {
 void rmsnorm_forward(const OpContext& context, const RmsNormForward& args) {
   constexpr std::string_view op = "rmsnorm";
   check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32 or bf16", {{"x", args.x}});
+        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
         {{"x", args.x}, {"y", args.y}});
   check(args.residual.empty() ||
@@ -28,7 +28,7 @@ void rmsnorm_backward(const OpContext& context, const RmsNormBackward& args) {
   constexpr std::string_view op = "rmsnorm_backward";
   const std::int64_t hidden = args.x.columns();
   check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32 or bf16", {{"x", args.x}});
+        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
             same_kind(args.x, args.dx),
         op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});

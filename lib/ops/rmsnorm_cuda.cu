@@ -223,11 +223,13 @@ void run_backward(const OpContext& context, const RmsNormBackward& args) {
 }  // namespace
 
 void rmsnorm_forward(const OpContext& context, const RmsNormForward& args) {
+  refuse_fp16("rmsnorm", args.x.dtype);
   if (args.x.numel() == 0) return;
   args.x.dtype == DType::f32 ? run_forward<float>(context, args) : run_forward<bf16>(context, args);
 }
 
 void rmsnorm_backward(const OpContext& context, const RmsNormBackward& args) {
+  refuse_fp16("rmsnorm_backward", args.x.dtype);
   if (args.x.numel() == 0) return;
   args.x.dtype == DType::f32 ? run_backward<float>(context, args)
                              : run_backward<bf16>(context, args);

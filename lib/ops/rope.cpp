@@ -10,7 +10,7 @@ namespace trainctl {
 void rope(const OpContext& context, const Rope& args) {
   constexpr std::string_view op = "rope";
   check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32 or bf16", {{"x", args.x}});
+        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
   if (args.head_dim <= 0 || args.head_dim % 2 != 0 || args.x.columns() % args.head_dim != 0) {
     fail_check(
         op,

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 struct Rope {
-  Tensor x;         // [tokens, heads * head_dim] fp32 or bf16, in place
+  Tensor x;         // [tokens, heads * head_dim] fp32, bf16 or fp16, in place
   Tensor position;  // [tokens] i32
   Tensor table;     // [positions, head_dim] fp32: cos of each pair, then sin of each pair
   std::int64_t head_dim = 0;

@@ -12,8 +12,8 @@ void sgd(const OpContext& context, const Sgd& args) {
   check(args.momentum.empty() ? args.coefficient == 0 : is_vector(args.momentum, count, DType::f32),
         "sgd", "momentum must be an fp32 vector as long as parameter, or absent with coefficient 0",
         {{"parameter", args.parameter}, {"momentum", args.momentum}});
-  check(args.compute.empty() || is_vector(args.compute, count, DType::bf16), "sgd",
-        "compute must be a bf16 vector as long as parameter",
+  check(is_copy(args.compute, count), "sgd",
+        "compute must be a bf16 or fp16 vector as long as parameter",
         {{"parameter", args.parameter}, {"compute", args.compute}});
   check(args.state != nullptr, "sgd", "state must be given", {});
   dispatch(context, &Kernels::sgd, args, "sgd");

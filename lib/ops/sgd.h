@@ -1,5 +1,6 @@
 // SGD with momentum and decoupled decay; g = grad * clip_coefficient:
 //   b = momentum b + g;  p -= lr (b + weight_decay p)
+// With found_inf nothing is written.
 #pragma once
 
 #include "device/tensor.h"
@@ -12,10 +13,10 @@ struct Sgd {
   Tensor parameter;   // [n] fp32, updated
   Tensor gradient;    // [n] fp32
   Tensor momentum{};  // optional [n] fp32, updated; absent when coefficient is 0
-  Tensor compute{};   // optional [n] bf16: the rounded new parameter
+  Tensor compute{};   // optional [n] bf16 or fp16: the rounded new parameter
   float coefficient = 0;
   bool decay = false;
-  const StepState* state = nullptr;
+  const StepState* state = nullptr;  // learning_rate, weight_decay, clip_coefficient, found_inf
 };
 
 void sgd(const OpContext& context, const Sgd& args);

@@ -5,7 +5,8 @@ namespace trainctl {
 
 namespace {
 
-template <bool WithMomentum, bool WithCompute>
+/// Copy is the type of `compute`, float where there is none.
+template <bool WithMomentum, class Copy>
 void update(const Sgd& args) {
   const float clip = args.state->clip_coefficient;
   const float rate = args.state->learning_rate;
@@ -14,7 +15,7 @@ void update(const Sgd& args) {
   const float* gradient = args.gradient.as<float>();
   float* parameter = args.parameter.as<float>();
   float* momentum = static_cast<float*>(args.momentum.data);
-  bf16* compute = static_cast<bf16*>(args.compute.data);
+  Copy* compute = static_cast<Copy*>(args.compute.data);
   for_elements(args.parameter.numel(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
@@ -25,7 +26,7 @@ void update(const Sgd& args) {
       }
       const float p = parameter[i] - rate * (b + decay * parameter[i]);
       parameter[i] = p;
-      if constexpr (WithCompute) compute[i] = to_bf16(p);
+      if constexpr (sizeof(Copy) < sizeof p) compute[i] = from_float<Copy>(p);
     }
   });
 }
@@ -33,12 +34,14 @@ void update(const Sgd& args) {
 }  // namespace
 
 void sgd_cpu(const OpContext&, const Sgd& args) {
-  const bool with_compute = !args.compute.empty();
-  if (args.momentum.empty()) {
-    with_compute ? update<false, true>(args) : update<false, false>(args);
-  } else {
-    with_compute ? update<true, true>(args) : update<true, false>(args);
-  }
+  if (args.state->found_inf) return;
+  with_element_type(args.compute.empty() ? DType::f32 : args.compute.dtype, [&](auto copy) {
+    if (args.momentum.empty()) {
+      update<false, decltype(copy)>(args);
+    } else {
+      update<true, decltype(copy)>(args);
+    }
+  });
 }
 
 }  // namespace trainctl

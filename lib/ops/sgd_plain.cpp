@@ -1,9 +1,11 @@
+#include "ops/elements.h"
 #include "ops/kernels_plain.h"
 
 namespace trainctl {
 
 void sgd_plain(const OpContext&, const Sgd& args) {
   const StepState& state = *args.state;
+  if (state.found_inf) return;
   const double decay = args.decay ? state.weight_decay : 0.0F;
   for (std::int64_t i = 0; i < args.parameter.numel(); ++i) {
     double b = static_cast<double>(args.gradient.as<float>()[i]) * state.clip_coefficient;
@@ -14,7 +16,7 @@ void sgd_plain(const OpContext&, const Sgd& args) {
     const double p = args.parameter.as<float>()[i];
     const auto updated = static_cast<float>(p - state.learning_rate * (b + decay * p));
     args.parameter.as<float>()[i] = updated;
-    if (!args.compute.empty()) args.compute.as<bf16>()[i] = to_bf16(updated);
+    round_to(args.compute, i, updated);
   }
 }
 

@@ -6,7 +6,7 @@ namespace trainctl {
 
 void swiglu_forward(const OpContext& context, const SwigluForward& args) {
   constexpr std::string_view op = "swiglu";
-  check(!args.gate.empty() && is_float(args.gate), op, "gate must be fp32 or bf16",
+  check(!args.gate.empty() && is_float(args.gate), op, "gate must be fp32, bf16 or fp16",
         {{"gate", args.gate}});
   check(!args.up.empty() && same_kind(args.gate, args.up) && !args.y.empty() &&
             same_kind(args.gate, args.y),
@@ -16,7 +16,7 @@ void swiglu_forward(const OpContext& context, const SwigluForward& args) {
 
 void swiglu_backward(const OpContext& context, const SwigluBackward& args) {
   constexpr std::string_view op = "swiglu_backward";
-  check(!args.gate.empty() && is_float(args.gate), op, "gate must be fp32 or bf16",
+  check(!args.gate.empty() && is_float(args.gate), op, "gate must be fp32, bf16 or fp16",
         {{"gate", args.gate}});
   check(!args.up.empty() && same_kind(args.gate, args.up) && !args.dy.empty() &&
             same_kind(args.gate, args.dy),

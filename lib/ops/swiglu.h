@@ -7,7 +7,7 @@
 namespace trainctl {
 
 struct SwigluForward {
-  Tensor gate;  // any shape, fp32 or bf16
+  Tensor gate;  // any shape, fp32, bf16 or fp16
   Tensor up;
   Tensor y;  // overwritten
 };

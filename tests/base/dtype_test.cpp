@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/fp16.h"
 #include "base/hash.h"
 #include "base/shape.h"
 #include "catch.h"
@@ -21,6 +22,29 @@ TEST_CASE("bfloat16 rounds to nearest even and keeps special values") {
   for (int bits = 0; bits < 0x7f80; bits += 7) {
     const bf16 value{static_cast<std::uint16_t>(bits)};
     REQUIRE(to_bf16(to_float(value)).bits == value.bits);
+  }
+}
+
+TEST_CASE("half precision rounds to nearest even, below its normal numbers too") {
+  CHECK(to_fp16(1.0F).bits == 0x3c00);
+  CHECK(to_fp16(1.00048828125F).bits == 0x3c00);  // half way, to even (down)
+  CHECK(to_fp16(1.00146484375F).bits == 0x3c02);  // half way, to even (up)
+  CHECK(to_fp16(-65504.0F).bits == 0xfbff);
+  CHECK(to_fp16(65519.0F).bits == 0x7bff);
+  CHECK(to_fp16(65520.0F).bits == 0x7c00);  // half way to what would be 65536
+  CHECK(to_fp16(0x1p-14F).bits == 0x0400);  // the least normal number
+  CHECK(to_fp16(0x1p-24F).bits == 0x0001);  // the least of all
+  CHECK(to_fp16(0x1p-25F).bits == 0x0000);  // half of it, to even
+  CHECK(to_fp16(0x1.8p-24F).bits == 0x0002);
+  CHECK(to_fp16(std::numeric_limits<float>::infinity()).bits == 0x7c00);
+  CHECK(std::isnan(to_float(to_fp16(std::numeric_limits<float>::quiet_NaN()))));
+  CHECK(to_float(fp16{0x0001}) == 0x1p-24F);
+  CHECK(to_float(fp16{0x83ff}) == -1023 * 0x1p-24F);
+  CHECK(to_float(fp16{0xfc00}) == -std::numeric_limits<float>::infinity());
+  for (std::uint32_t bits = 0; bits <= 0x7c00U; ++bits) {
+    const fp16 value{static_cast<std::uint16_t>(bits)};
+    REQUIRE(to_fp16(to_float(value)).bits == value.bits);
+    REQUIRE(to_fp16(-to_float(value)).bits == (value.bits | 0x8000U));
   }
 }
 

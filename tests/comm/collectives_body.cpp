@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/fp16.h"
 #include "base/hash.h"
 
 namespace trainctl {
@@ -64,6 +65,7 @@ class Body {
     for (const std::int64_t count : {0, 1, 5, 100, 4096, 4097, 20011}) {
       check_reductions<float>(count);
       check_reductions<bf16>(count);
+      check_reductions<fp16>(count);
     }
     for (const std::int64_t count : {0, 1, 333, 70001}) check_copies(count);
     check_all_to_all();

@@ -78,7 +78,7 @@ TEST_CASE("every operation works among threads") {
   REQUIRE(hashes == std::vector<std::uint64_t>(static_cast<std::size_t>(size), hashes[0]));
 }
 
-TEST_CASE("the sum has one order, and bf16 is rounded once") {
+TEST_CASE("the sum has one order, and 16-bit types are rounded once") {
   const float large = 0x1.0p24F;
   const float one = 1;
   const float minus = -0x1.0p24F;
@@ -95,6 +95,12 @@ TEST_CASE("the sum has one order, and bf16 is rounded once") {
   bf16 rounded{};
   sum_in_rank_order(&rounded, halves, 1, DType::bf16);
   REQUIRE(to_float(rounded) == 258);  // rounding after each step would stay at 256
+  const fp16 c = to_fp16(2048);
+  const fp16 d = to_fp16(1);
+  const void* small[] = {&c, &d, &d};
+  fp16 once{};
+  sum_in_rank_order(&once, small, 1, DType::f16);
+  REQUIRE(to_float(once) == 2050);  // rounding after each step would stay at 2048
 }
 
 TEST_CASE("a rank that does not come is named by all others") {

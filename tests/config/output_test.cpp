@@ -193,10 +193,7 @@ TEST_CASE("the mapping of an upstream list") {
                              {"note", ""},
                              {"deprecated", false}}));
   CHECK(megatron[12]["upstream_key"] == "fp16");
-  CHECK(megatron[12]["status"] == "not built yet");
-  CHECK(megatron[13]["status"] == "supported");
-  CHECK(megatron[14]["status"] == "partly built");
-  CHECK(contains(megatron[14]["note"], "Built: fp32 or bf16."));
+  for (const int row : {12, 13, 14}) CHECK(megatron[row]["status"] == "supported");
   const Json old = Json::parse(upstream_json(Upstream::mindspore))[7];
   CHECK(old["upstream_key"] == "auto_parallel_search_mode");
   CHECK(old["default"] == "recursive_programming");

@@ -46,7 +46,6 @@ TEST_CASE("each feature that is not built is refused once") {
         "parallel: {parallel_mode: auto_parallel}", "parallel: {bucket_rule: megatron}",
         "parallel: {gradients_mean: false}", "parallel: {dataset_strategy: full_batch}",
         "parallel: {device: cuda}", "parallel: {pipeline: {scheduler: zb-h1}}",
-        "precision: {compute: fp16}",
         "parallel: {comm_fusion: {allreduce: {mode: size, config: 32}}}", "moe: {num_experts: 4}",
         "recompute: {enable: true}", "offload: {enable: true}",
         "precision: {enable_autocast: true}"}) {

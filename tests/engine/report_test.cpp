@@ -21,6 +21,7 @@ StepReport sample() {
           .step_seconds = 0.0622,
           .flops_per_second = 41e9,
           .val_loss = std::nullopt,
+          .loss_scale = std::nullopt,
           .skipped = false,
           .stop = false};
 }
@@ -50,12 +51,15 @@ TEST_CASE("a metrics line is JSON with exact numbers") {
   CHECK(line["tokens"] == 92160);
   CHECK_FALSE(line.contains("val_loss"));
   CHECK_FALSE(line.contains("skipped"));
+  CHECK_FALSE(line.contains("loss_scale"));
+  report.loss_scale = 0x1p32;
   report.val_loss = 1.5;
   report.skipped = true;
   report.grad_norm = std::numeric_limits<double>::infinity();
   const auto other = metrics_of(report);
   CHECK(other["val_loss"] == 1.5);
   CHECK(other["skipped"] == true);
+  CHECK(other["loss_scale"] == 4294967296.0);
   CHECK(other["grad_norm"].is_null());
 }
 

@@ -71,6 +71,7 @@ class Watched {
                    .train = config.train,
                    .optimizer = config.optimizer,
                    .lr_schedule = config.lr_schedule,
+                   .loss_scaling = resolve_loss_scaling(config.precision),
                    .deadline_seconds = 60,
                    .count_loss_weights = true,
                    .wants_stop = [] { return false; },
@@ -123,7 +124,7 @@ BlocksTaken blocks_of(std::vector<std::string> more, int ranks, Stretch stretch 
 }  // namespace
 
 TEST_CASE("nothing is allocated in a step after the second") {
-  const std::string compute = GENERATE("fp32", "bf16");
+  const std::string compute = GENERATE("fp32", "bf16", "fp16");
   const std::string family = GENERATE("gpt2", "llama");
   const int ranks = GENERATE(1, 2);
   INFO(compute << " " << family << " on " << ranks << " rank(s)");

@@ -7,7 +7,7 @@ using namespace op_test;
 
 TEST_CASE("add gives the plain sums, also in place") {
   const auto count = GENERATE(1, 7, 64, 4097, 20000);
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : float_types) {
     Values a = Values::random(Shape{count}, type, 1);
     Values b = Values::random(Shape{count}, type, 2);
     Values plain(Shape{count}, type);
@@ -29,5 +29,5 @@ TEST_CASE("add names what does not fit") {
         "y [2, 3] fp32");
   CHECK(failure_of([&] {
           add(host.context(), {.a = ids.tensor(), .b = ids.tensor(), .y = ids.tensor()});
-        }) == "[add] a must be fp32 or bf16: a [2, 3] i32");
+        }) == "[add] a must be fp32, bf16 or fp16: a [2, 3] i32");
 }

@@ -120,7 +120,7 @@ void compare(const Problem& problem, double slack = 1) {
                   << problem.shape.head_dim << " " << name_of(problem.dtype));
   const Result expected = run(plain_kernels, problem);
   const Result got = run(cpu_kernels, problem);
-  const double allowed = slack * (problem.dtype == DType::bf16 ? 1.5e-2 : 3e-6);
+  const double allowed = 1.5 * slack * tolerance(problem.dtype);
   CHECK(difference(got.out, expected.out) < allowed);
   CHECK(difference(got.logsumexp, expected.logsumexp) < 2e-6);
   CHECK(difference(got.dq, expected.dq) < allowed);
@@ -149,7 +149,7 @@ Values documents(std::int64_t sequences, std::int64_t length) {
 }  // namespace
 
 TEST_CASE("attention agrees with the plain kernel") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     compare(square(1, 1, 1, 1, 2, dtype));
     compare(square(2, 5, 2, 2, 10, dtype));
     compare(square(1, 64, 2, 1, 64, dtype));
@@ -162,7 +162,7 @@ TEST_CASE("attention agrees with the plain kernel") {
 }
 
 TEST_CASE("attention keeps to documents") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     for (const std::int64_t length : {9, 130, 300}) {
       Problem problem = square(2, length, 2, 1, 20, dtype);
       problem.document = documents(2, length);
@@ -185,7 +185,7 @@ TEST_CASE("attention of a document does not depend on its neighbours") {
 }
 
 TEST_CASE("attention with fewer queries than keys") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     for (const std::int64_t queries : {1, 3, 100}) {
       Problem problem = square(2, 230, 4, 2, 32, dtype);
       problem.shape.query_length = queries;
@@ -198,7 +198,7 @@ TEST_CASE("attention with fewer queries than keys") {
 }
 
 TEST_CASE("attention with dropout") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     Problem problem = square(2, 131, 2, 1, 24, dtype);
     problem.dropout = 0.3F;
     compare(problem);
@@ -206,7 +206,7 @@ TEST_CASE("attention with dropout") {
 }
 
 TEST_CASE("attention whose keys' gradients do not fit into scratch at once") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     Problem problem = square(1, 40, 1, 1, 256, dtype);
     problem.shape.key_length = 2100;
     problem.shape.query_offset = 2060;

@@ -18,7 +18,7 @@ Values sum_rows(const Kernels& kernels, Values dy, std::int64_t features, int th
 TEST_CASE("bias_gradient adds the plain column sums, with any number of threads") {
   const auto shape =
       GENERATE(Shape{1, 1}, Shape{3, 7}, Shape{130, 515}, Shape{500, 64}, Shape{257, 1100});
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : float_types) {
     const Values dy = Values::random(shape, type, 1);
     const Values fast = sum_rows(cpu_kernels, dy, shape[1], 2);
     CHECK(difference(fast, sum_rows(plain_kernels, dy, shape[1], 1)) < 2e-6);

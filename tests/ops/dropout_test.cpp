@@ -31,7 +31,7 @@ Values run(const Kernels& kernels, const Problem& problem, int threads = 2) {
 }  // namespace
 
 TEST_CASE("dropout agrees with the plain kernel to the bit") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     for (const Problem& problem :
          {Problem{1, 1, 0, 1, dtype}, Problem{5, 7, 0, 7, dtype}, Problem{64, 128, 3, 150, dtype},
           Problem{129, 768, 0, 768, dtype, 0.9F}, Problem{3, 61, 64, 131, dtype}}) {

@@ -30,7 +30,7 @@ Case cases() {
 
 TEST_CASE("embedding gives the plain rows and zeros outside its shard") {
   const Case c = cases();
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : float_types) {
     Values indices = ids(c.tokens, 2 * c.rows, 1);
     Values table = Values::random(Shape{c.rows, c.hidden}, type, 3);
     const auto run = [&](const Kernels& kernels) {
@@ -72,7 +72,7 @@ TEST_CASE("embedding of one token") {
 
 TEST_CASE("embedding's backward adds as the plain one, with any number of threads") {
   const Case c = cases();
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : float_types) {
     Values indices = ids(c.tokens, 2 * c.rows, 1);
     Values dy = Values::random(Shape{c.tokens, c.hidden}, type, 3);
     const auto run = [&](const Kernels& kernels, int threads) {

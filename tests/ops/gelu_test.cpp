@@ -25,7 +25,7 @@ Result run(const Kernels& kernels, const Shape& shape, DType dtype, int threads 
 }  // namespace
 
 TEST_CASE("gelu agrees with the plain kernel") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     for (const Shape& shape : {Shape{1}, Shape{5, 7}, Shape{64, 128}, Shape{3, 5, 769}}) {
       INFO(shape.to_string() << " " << name_of(dtype));
       const Result expected = run(plain_kernels, shape, dtype);
@@ -86,7 +86,7 @@ TEST_CASE("gelu refuses what does not fit") {
         }) == "[gelu] y must be as x: x [2, 3] fp32, y [3, 2] fp32");
   CHECK(failure_of([&] {
           gelu_forward(host.context(), {number.tensor(), number.tensor()});
-        }) == "[gelu] x must be fp32 or bf16: x [2, 3] i32");
+        }) == "[gelu] x must be fp32, bf16 or fp16: x [2, 3] i32");
   CHECK(failure_of([&] {
           gelu_backward(host.context(), {x.tensor(), x.tensor(), Tensor{}});
         }) == "[gelu_backward] dy and dx must be as x: x [2, 3] fp32, dy [2, 3] fp32, dx (none)");

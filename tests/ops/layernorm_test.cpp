@@ -76,7 +76,7 @@ Tensors run(const Kernels& kernels, const Problem& problem, int threads = 2) {
 TEST_CASE("layernorm agrees with the plain kernel") {
   for (const std::int64_t rows : {1, 5, 64, 129}) {
     for (const std::int64_t hidden : {1, 7, 128, 768}) {
-      for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const DType dtype : float_types) {
         for (const bool residual : {false, true}) {
           const Problem problem{rows, hidden, dtype, residual};
           INFO(rows << " rows of " << hidden << " " << name_of(dtype) << " residual " << residual);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fp16.h"
 #include "base/parallel_for.h"
 #include "base/philox.h"
 #include "base/scratch.h"
@@ -17,6 +18,9 @@
 namespace op_test {
 
 using namespace trainctl;
+
+/// The element types of activations.
+inline constexpr DType float_types[] = {DType::f32, DType::bf16, DType::f16};
 
 /// Memory aligned to 64 bytes, without slack at the end that would hide a write too far.
 class Memory {
@@ -38,7 +42,7 @@ class Values {
       : shape_(shape),
         dtype_(dtype),
         bytes_(static_cast<std::size_t>(shape.numel() * size_of(dtype))) {}
-  /// Normally distributed fp32 or bf16 elements.
+  /// Normally distributed fp32, bf16 or fp16 elements.
   static Values random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation = 1) {
     Values values(shape, dtype);
     const Philox source(7, stream);
@@ -58,27 +62,31 @@ class Values {
   std::int64_t numel() const { return shape_.numel(); }
   double at(std::int64_t i) const {
     const std::byte* from = bytes_.data() + i * size_of(dtype_);
-    float value;
-    bf16 half;
-    if (dtype_ == DType::bf16) {
-      std::memcpy(&half, from, sizeof half);
-      return to_float(half);
-    }
-    std::memcpy(&value, from, sizeof value);
-    return value;
+    if (dtype_ == DType::bf16) return read<bf16>(from);
+    if (dtype_ == DType::f16) return read<fp16>(from);
+    return read<float>(from);
   }
   void set(std::int64_t i, float value) {
     std::byte* to = bytes_.data() + i * size_of(dtype_);
-    const bf16 half = to_bf16(value);
-    if (dtype_ == DType::bf16) {
-      std::memcpy(to, &half, sizeof half);
-    } else {
-      std::memcpy(to, &value, sizeof value);
-    }
+    if (dtype_ == DType::bf16) return write<bf16>(to, value);
+    if (dtype_ == DType::f16) return write<fp16>(to, value);
+    write<float>(to, value);
   }
   bool operator==(const Values& other) const { return bytes_ == other.bytes_; }
 
  private:
+  template <class T>
+  static double read(const std::byte* from) {
+    T element;
+    std::memcpy(&element, from, sizeof element);
+    return to_float(element);
+  }
+  template <class T>
+  static void write(std::byte* to, float value) {
+    const T element = from_float<T>(value);
+    std::memcpy(to, &element, sizeof element);
+  }
+
   Shape shape_;
   DType dtype_;
   std::vector<std::byte> bytes_;
@@ -98,7 +106,10 @@ inline double difference(const Values& got, const Values& expected, double least
 }
 
 /// What fast and plain results may differ by.
-inline double tolerance(DType dtype) { return dtype == DType::bf16 ? 1e-2 : 2e-6; }
+inline double tolerance(DType dtype) {
+  if (dtype == DType::f32) return 2e-6;
+  return dtype == DType::bf16 ? 1e-2 : 1e-2 / 8;  // fp16 has three more bits
+}
 
 /// A context on the given kernels; sets the calling thread's count of compute threads.
 class Host {

@@ -41,7 +41,7 @@ Values run(const Kernels& kernels, const Problem& problem, Values x, int threads
 }  // namespace
 
 TEST_CASE("rope agrees with the plain kernel") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     for (const bool inverse : {false, true}) {
       for (const Problem& problem :
            {Problem{1, 1, 2, dtype, inverse}, Problem{5, 3, 14, dtype, inverse},

@@ -31,7 +31,7 @@ Result run(const Kernels& kernels, const Shape& shape, DType dtype, int threads 
 }  // namespace
 
 TEST_CASE("swiglu agrees with the plain kernel") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : float_types) {
     for (const Shape& shape : {Shape{1}, Shape{5, 7}, Shape{64, 128}, Shape{3, 5, 769}}) {
       INFO(shape.to_string() << " " << name_of(dtype));
       const Result expected = run(plain_kernels, shape, dtype);

@@ -202,7 +202,6 @@ TEST_CASE("data", "[check]") {
 }
 
 TEST_CASE("what a run cannot do yet is legal in a plan", "[check]") {
-  CHECK(found([](Config& c) { c.precision.compute = ComputeType::fp16; }).empty());
   CHECK(found([](Config& c) { c.parallel.device = "cuda"; }).empty());
   CHECK(found([](Config& c) { c.parallel.parallel_mode = ParallelMode::auto_parallel; }).empty());
 }
