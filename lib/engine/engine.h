@@ -74,6 +74,9 @@ class Engine {
     return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
   }
   const OpContext& ops() const { return ops_; }
+  const Buffers& buffers() const { return buffers_; }
+  /// What this rank has allocated; data and runtime are not known here.
+  MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
 
  private:

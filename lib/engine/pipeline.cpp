@@ -16,7 +16,7 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, Strea
                    double deadline_seconds)
     : compute_(compute),
       deadline_seconds_(deadline_seconds),
-      group_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))) {
+      group_(world.group("messages pp", plan.mesh.group(world.rank(), Axis::pp))) {
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.units.size(); ++i) {
     const UnitRange& units = stage.units[i];
