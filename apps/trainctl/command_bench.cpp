@@ -1,4 +1,4 @@
-// trainctl bench step | ops: where the time of a training step goes on this machine.
+// trainctl bench step | ops | overlap: where the time of a training step goes on this machine.
 #include <iostream>
 
 #include "commands.h"
@@ -13,7 +13,8 @@ constexpr const char* examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml\n"
     "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
     "15\n"
-    "  trainctl bench ops --config configs/gpt2-124m.yaml\n";
+    "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
+    "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n";
 
 /// What both kinds take; false if only the help was wanted.
 bool read_request(CLI::App& app, const Arguments& arguments, BenchRequest& request) {
@@ -50,12 +51,27 @@ int run_ops(const Arguments& arguments) {
   return 0;
 }
 
+int run_overlap(const Arguments& arguments) {
+  CLI::App app("Measures, on an emulated wire, what communication the work hides.",
+               "trainctl bench overlap");
+  std::int64_t rounds = 3;
+  BenchRequest request;
+  add_whole_number(app, "--rounds", rounds, "Runs of each kind, in turns; default 3", 1, 1000);
+  if (!read_request(app, arguments, request)) return 0;
+  request.pairs = static_cast<int>(rounds);
+  bench_overlap(request, std::cout);
+  finish_output();
+  return 0;
+}
+
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  return run_subcommand("trainctl bench", arguments, examples,
-                        {{"step", "A training step against its matrix products", run_step},
-                         {"ops", "Each operation against the machine's ceiling", run_ops}});
+  return run_subcommand(
+      "trainctl bench", arguments, examples,
+      {{"step", "A training step against its matrix products", run_step},
+       {"ops", "Each operation against the machine's ceiling", run_ops},
+       {"overlap", "Communication hidden behind work, and bubbles", run_overlap}});
 }
 
 }  // namespace trainctl

@@ -53,5 +53,7 @@ std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value);
 void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream);
 /// A byte string from `root` to all (its length first).
 void broadcast_bytes(Group& group, std::string& bytes, int root);
+/// Every member's byte string, in rank order, on rank `root`; empty elsewhere.
+std::vector<std::string> gather_bytes(Group& group, std::string mine, int root);
 
 }  // namespace trainctl

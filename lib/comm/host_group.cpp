@@ -32,15 +32,16 @@ class HostGroup::InUse {
   HostGroup& group_;
 };
 
-HostGroup::HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline,
-                     Activity& activity)
+HostGroup::HostGroup(std::string name, Members members, double deadline, const Records& records)
     : name_(std::move(name)),
-      ranks_(std::move(ranks)),
-      rank_(rank),
+      ranks_(std::move(members.ranks)),
+      rank_(members.rank),
       deadline_(deadline),
-      activity_(activity),
-      note_(activity, name_, ranks_),
-      message_note_(activity, name_, ranks_),
+      activity_(records.activity),
+      traffic_(records.traffic),
+      counted_(records.traffic.row(name_)),
+      note_(activity_, name_, ranks_),
+      message_note_(activity_, name_, ranks_),
       posted_(*this, deadline) {}
 
 std::string HostGroup::late_text(const char* operation, double waited,
@@ -100,6 +101,7 @@ void HostGroup::require_counts(const char* side, std::span<const std::int64_t> c
 void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
   require_sum("all_reduce", data);
   require_host("all_reduce", data);
+  count(Operation::all_reduce, data.bytes());
   stream.enqueue(Task([this, data] {
     const InUse in_use(*this, {Collective::all_reduce, data.dtype, -1, data.bytes()});
     compare_calls(call_);
@@ -110,6 +112,7 @@ void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
 void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
   require_sum("reduce_scatter", data);
   require_whole("reduce_scatter", data, shard);
+  count(Operation::reduce_scatter, data.bytes());
   stream.enqueue(Task([this, data, shard] {
     const InUse in_use(*this, {Collective::reduce_scatter, data.dtype, -1, data.bytes()});
     compare_calls(call_);
@@ -119,6 +122,7 @@ void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& 
 
 void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
   require_whole("all_gather", data, shard);
+  count(Operation::all_gather, data.bytes());
   stream.enqueue(Task([this, data, shard] {
     const InUse in_use(*this, {Collective::all_gather, data.dtype, -1, data.bytes()});
     compare_calls(call_);
@@ -131,6 +135,7 @@ void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   if (root < 0 || root >= size()) {
     refuse("broadcast", "there is no rank " + std::to_string(root));
   }
+  count(Operation::broadcast, data.bytes());
   stream.enqueue(Task([this, data, root] {
     const InUse in_use(*this, {Collective::broadcast, data.dtype, root, data.bytes()});
     compare_calls(call_);
@@ -144,6 +149,7 @@ void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> sen
   require_counts("send", send_counts, send);
   require_counts("receive", receive_counts, receive);
   if (send.dtype != receive.dtype) refuse("all_to_all", "the dtypes differ");
+  count(Operation::all_to_all, send.bytes());
   Counts* counts = borrow_counts(send_counts, receive_counts);
   stream.enqueue(Task([this, send, receive, counts] {
     const InUse in_use(*this, {Collective::all_to_all, send.dtype});
@@ -189,6 +195,7 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
                           std::to_string(size()) + " ranks");
   }
   if (message.tag < 0) refuse(operation, "the tag is negative");
+  count(message.sends ? Operation::send : Operation::receive, message.data.bytes());
   Message posting = message;
   posting.ticket = posted_.open(message.sends, message.peer);
   stream.enqueue(Task([this, posting] { post(posting); }));
@@ -197,6 +204,7 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
 }
 
 void HostGroup::barrier(Stream& stream) {
+  count(Operation::barrier, 0);
   stream.enqueue(Task([this] {
     const InUse in_use(*this, {Collective::barrier});
     compare_calls(call_);

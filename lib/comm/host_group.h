@@ -11,14 +11,22 @@
 #include "comm/collective_call.h"
 #include "comm/group.h"
 #include "comm/posted.h"
+#include "comm/traffic.h"
 
 namespace trainctl {
 
 class HostGroup : public Group {
  public:
-  /// `ranks` are the members' world ranks, `rank` is this member's place among them.
-  HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline,
-            Activity& activity);
+  struct Members {
+    std::vector<int> ranks;  // of the world
+    int rank;                // this member's place among them
+  };
+  /// Of the world: what its groups wait for, and what goes through them.
+  struct Records {
+    Activity& activity;
+    Traffic& traffic;
+  };
+  HostGroup(std::string name, Members members, double deadline, const Records& records);
 
   int rank() const final { return rank_; }
   int size() const final { return static_cast<int>(ranks_.size()); }
@@ -76,6 +84,9 @@ class HostGroup : public Group {
   /// More that helps whoever reads about a late rank; may be empty.
   virtual std::string remarks() const { return ""; }
 
+  /// Of its own that the group has allocated, for whoever measures.
+  void add_memory(std::int64_t bytes) { counted_.memory += bytes; }
+
   Posted& posted() { return posted_; }
   const std::vector<int>& ranks() const { return ranks_; }
   double deadline() const { return deadline_; }
@@ -89,6 +100,7 @@ class HostGroup : public Group {
   Event post_from(const Message& message, Stream& stream);
   Counts* borrow_counts(std::span<const std::int64_t> send, std::span<const std::int64_t> receive);
   void give_back(Counts* counts);
+  void count(Operation operation, std::int64_t bytes) { traffic_.add(counted_, operation, bytes); }
   [[noreturn]] void refuse(const char* operation, const std::string& rule) const;
   void require_host(const char* operation, const Tensor& data) const;
   void require_sum(const char* operation, const Tensor& data) const;
@@ -101,6 +113,8 @@ class HostGroup : public Group {
   const int rank_;
   const double deadline_;
   Activity& activity_;
+  const Traffic& traffic_;
+  Traffic::Row& counted_;
   std::atomic<bool> in_use_{false};
   CollectiveCall call_;
   WaitNote note_;

@@ -27,14 +27,12 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 }  // namespace
 
-MpiGroup::MpiGroup(std::string name, std::vector<int> ranks, int rank, MpiShared& shared,
+MpiGroup::MpiGroup(std::string name, Members members, Traffic& traffic, MpiShared& shared,
                    MPI_Comm comm)
-    : HostGroup(std::move(name), std::move(ranks), rank, shared.deadline, shared.activity),
+    : HostGroup(std::move(name), std::move(members), shared.deadline, {shared.activity, traffic}),
       shared_(shared),
       comm_(comm),
       piece_bytes_(staging_piece_bytes(size())),
-      staging_bytes_(staging_bytes(size())),
-      staging_(static_cast<std::byte*>(device_allocate(DeviceKind::cpu, staging_bytes_))),
       exchanges_{MpiRequests(shared, comm, note()), MpiRequests(shared, comm, note())},
       distributions_{MpiRequests(shared, comm, note()), MpiRequests(shared, comm, note())},
       sources_(static_cast<std::size_t>(size())) {}
@@ -43,7 +41,7 @@ MpiGroup::~MpiGroup() {
   const bool under_way = shared_.progress.forget(posted());
   // After a failure MPI may still write to the staging memory, and freeing is collective.
   if (under_way || shared_.broken || std::uncaught_exceptions() > 0) return;
-  device_release(DeviceKind::cpu, staging_, staging_bytes_);
+  device_release(DeviceKind::cpu, staging_, staging_bytes(size()));
   MPI_Comm_free(&comm_);
 }
 
@@ -97,7 +95,16 @@ std::byte* MpiGroup::staged(std::int64_t slot, int peer) const {
   return staging_ + (slot * (size() - 1) + place) * piece_bytes_;
 }
 
+/// Groups that never sum need no staging memory. Those that do sum in the first step already.
+void MpiGroup::have_staging() {
+  if (staging_ != nullptr) return;
+  const std::int64_t bytes = staging_bytes(size());
+  staging_ = static_cast<std::byte*>(device_allocate(DeviceKind::cpu, bytes));
+  add_memory(bytes);
+}
+
 void MpiGroup::do_all_reduce(const Tensor& data) {
+  have_staging();
   if (data.bytes() <= at_once_bytes) {
     all_reduce_at_once(data);
     return;
@@ -108,6 +115,7 @@ void MpiGroup::do_all_reduce(const Tensor& data) {
 }
 
 void MpiGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
+  have_staging();
   reduce_in_pieces(data, cut(shard.numel(), data), bytes_of(shard), false);
 }
 

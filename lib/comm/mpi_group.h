@@ -13,7 +13,7 @@ namespace trainctl {
 class MpiGroup : public HostGroup {
  public:
   /// Takes over `comm`, whose rank i is world rank ranks[i].
-  MpiGroup(std::string name, std::vector<int> ranks, int rank, MpiShared& shared, MPI_Comm comm);
+  MpiGroup(std::string name, Members members, Traffic& traffic, MpiShared& shared, MPI_Comm comm);
   ~MpiGroup() override;
 
  private:
@@ -46,14 +46,14 @@ class MpiGroup : public HostGroup {
   void post_exchange(const Tensor& data, const Cut& cut, std::int64_t piece);
   void sum_piece(const Tensor& data, const Cut& cut, std::int64_t piece, std::byte* out);
   void post_distribution(const Tensor& data, const Cut& cut, std::int64_t piece);
+  void have_staging();
   std::byte* staged(std::int64_t slot, int peer) const;
   void finish(MpiRequests& requests, const char* operation);
 
   MpiShared& shared_;
   MPI_Comm comm_;
   std::int64_t piece_bytes_;
-  std::int64_t staging_bytes_;
-  std::byte* staging_;
+  std::byte* staging_ = nullptr;
   std::array<MpiRequests, 2> exchanges_;
   std::array<MpiRequests, 2> distributions_;
   std::vector<const void*> sources_;

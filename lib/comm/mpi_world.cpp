@@ -117,6 +117,7 @@ class MpiWorld : public World {
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
   const std::string& host() const override { return host_; }
+  Traffic& traffic() override { return traffic_; }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
   Activity* activity() override { return &shared_.activity; }
   void abort(int exit_code) noexcept override;
@@ -136,6 +137,7 @@ class MpiWorld : public World {
   const std::string host_ = host_name();
   const int exceptions_before_ = std::uncaught_exceptions();
   MpiShared shared_;
+  Traffic traffic_;
   int local_rank_ = 0;
   int local_size_ = 1;
   std::atomic<bool> aborting_{false};
@@ -268,8 +270,8 @@ std::unique_ptr<Group> MpiWorld::group(const std::string& name, std::span<const 
   MPI_CHECK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Group_free(&members));
   MPI_CHECK(MPI_Group_free(&everybody));
-  return std::make_unique<MpiGroup>(name, std::vector<int>(ranks.begin(), ranks.end()), place,
-                                    shared_, comm);
+  return std::make_unique<MpiGroup>(name, HostGroup::Members{{ranks.begin(), ranks.end()}, place},
+                                    traffic_, shared_, comm);
 }
 
 /// Making a communicator blocks without a deadline, so its members meet here first.

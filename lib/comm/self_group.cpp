@@ -67,6 +67,7 @@ class SelfWorld : public World {
   int local_rank() const override { return 0; }
   int local_size() const override { return 1; }
   const std::string& host() const override { return host_; }
+  Traffic& traffic() override { return traffic_; }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     require(ranks.size() == 1 && ranks[0] == 0, ExitCode::internal,
             "group '" + name + "' asks for ranks of a world that has one");
@@ -76,6 +77,7 @@ class SelfWorld : public World {
 
  private:
   const std::string host_ = host_name();
+  Traffic traffic_;
 };
 
 }  // namespace

@@ -31,9 +31,9 @@ ThreadMeeting::ThreadMeeting(int size)
   letters.reserve(256);
 }
 
-ThreadGroup::ThreadGroup(std::string name, std::vector<int> ranks, int rank, ThreadShared& shared,
-                         ThreadMeeting& meeting, Activity& activity)
-    : HostGroup(std::move(name), std::move(ranks), rank, shared.options.deadline_seconds, activity),
+ThreadGroup::ThreadGroup(std::string name, Members members, const Records& records,
+                         ThreadShared& shared, ThreadMeeting& meeting)
+    : HostGroup(std::move(name), std::move(members), shared.options.deadline_seconds, records),
       shared_(shared),
       meeting_(meeting),
       sources_(static_cast<std::size_t>(size())) {

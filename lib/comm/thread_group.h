@@ -77,8 +77,8 @@ class ThreadShared {
 
 class ThreadGroup : public HostGroup {
  public:
-  ThreadGroup(std::string name, std::vector<int> ranks, int rank, ThreadShared& shared,
-              ThreadMeeting& meeting, Activity& activity);
+  ThreadGroup(std::string name, Members members, const Records& records, ThreadShared& shared,
+              ThreadMeeting& meeting);
   ~ThreadGroup() override;
 
   void check_world() const override { shared_.check(); }

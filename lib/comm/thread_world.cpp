@@ -73,6 +73,7 @@ class ThreadWorld : public World {
   int local_rank() const override { return rank_; }
   int local_size() const override { return shared_.size; }
   const std::string& host() const override { return shared_.host; }
+  Traffic& traffic() override { return traffic_; }
 
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     const int place = place_among(ranks, rank_);
@@ -82,8 +83,9 @@ class ThreadWorld : public World {
     std::vector<int> members(ranks.begin(), ranks.end());
     const int occurrence = made_[{name, members}]++;
     ThreadMeeting& meeting = shared_.meeting(name, ranks, occurrence);
-    return std::make_unique<ThreadGroup>(name, std::move(members), place, shared_, meeting,
-                                         *activity());
+    return std::make_unique<ThreadGroup>(name, HostGroup::Members{std::move(members), place},
+                                         HostGroup::Records{*activity(), traffic_}, shared_,
+                                         meeting);
   }
   Activity* activity() override { return &shared_.activities[static_cast<std::size_t>(rank_)]; }
 
@@ -95,6 +97,7 @@ class ThreadWorld : public World {
  private:
   const int rank_;
   ThreadShared& shared_;
+  Traffic traffic_;
   std::map<std::pair<std::string, std::vector<int>>, int> made_;
 };
 

@@ -1,4 +1,5 @@
 #include <bit>
+#include <numeric>
 
 #include "comm/group.h"
 
@@ -41,6 +42,32 @@ void broadcast_bytes(Group& group, std::string& bytes, int root) {
   auto* data = reinterpret_cast<std::uint8_t*>(bytes.data());
   group.broadcast(host_tensor(data, length), root, stream);
   stream.synchronize();
+}
+
+std::vector<std::string> gather_bytes(Group& group, std::string mine, int root) {
+  const auto lengths = gather_values(group, static_cast<std::uint64_t>(mine.size()));
+  const bool receives = group.rank() == root;
+  std::vector<std::int64_t> sent(lengths.size());
+  std::vector<std::int64_t> received(lengths.size());
+  sent[static_cast<std::size_t>(root)] = std::ssize(mine);
+  if (receives) received.assign(lengths.begin(), lengths.end());
+  std::string all(
+      static_cast<std::size_t>(std::accumulate(received.begin(), received.end(), std::int64_t{0})),
+      0);
+  const auto bytes = [](std::string& text) {
+    return host_tensor(reinterpret_cast<std::uint8_t*>(text.data()), std::ssize(text));
+  };
+  Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
+  group.all_to_all(bytes(mine), sent, bytes(all), received, stream);
+  stream.synchronize();
+  std::vector<std::string> strings;
+  std::size_t begin = 0;
+  for (std::size_t rank = 0; receives && rank < received.size(); ++rank) {
+    const auto length = static_cast<std::size_t>(received[rank]);
+    strings.push_back(all.substr(begin, length));
+    begin += length;
+  }
+  return strings;
 }
 
 }  // namespace trainctl

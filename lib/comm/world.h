@@ -8,6 +8,7 @@
 #include <string>
 
 #include "comm/group.h"
+#include "comm/traffic.h"
 
 namespace trainctl {
 
@@ -34,6 +35,8 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual const std::string& host() const = 0;
+  /// Counts what goes through the groups of this world.
+  virtual Traffic& traffic() = 0;
   /// Collective over `ranks` (ascending world ranks containing this one): all of them call it with
   /// the same arguments in the same order. A single rank gets a SelfGroup. Groups must not outlive
   /// the world.

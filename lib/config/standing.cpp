@@ -86,7 +86,6 @@ constexpr Standing table[] = {
     {"hooks.finalize_model_grads", not_built, "true", "true"},
     {"hooks.grad_scale", not_built, "*", ""},
     {"hooks.no_sync", not_built, "last_microbatch", "last_microbatch"},
-    {"hooks.grad_sync", not_built, "overlap", "overlap"},
     {"log.barrier_with_timers", not_built, "*", ""},
 };
 

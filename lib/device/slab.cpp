@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <cstdlib>
@@ -19,6 +20,8 @@ namespace {
 constexpr std::int64_t alignment = 64;
 constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 constexpr std::int64_t page = 4096;
+
+std::atomic<std::int64_t> held{0};
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -80,17 +83,22 @@ std::string describe(const std::vector<SlabRow>& rows) {
 void* device_allocate(DeviceKind device, std::int64_t bytes) {
   assert(bytes >= 0);
   if (bytes == 0) return nullptr;
-  return device == DeviceKind::cuda ? cuda_allocate(bytes) : cpu_allocate(bytes);
+  void* data = device == DeviceKind::cuda ? cuda_allocate(bytes) : cpu_allocate(bytes);
+  held += bytes;
+  return data;
 }
 
 void device_release(DeviceKind device, void* data, std::int64_t bytes) {
   if (data == nullptr) return;
+  held -= bytes;
   if (device == DeviceKind::cuda) {
     cuda_release(data);
   } else {
     cpu_release(data, bytes);
   }
 }
+
+std::int64_t device_bytes_held() { return held; }
 
 std::int64_t Slab::padded_bytes(const SlabRow& row) {
   return round_up(row.shape.numel() * size_of(row.dtype), alignment);
@@ -142,6 +150,12 @@ Tensor Slab::bytes() const { return Tensor{data_, Shape{size_}, DType::u8, devic
 ActivationStack::ActivationStack(DeviceKind device, int slots, const std::vector<SlabRow>& rows) {
   slabs_.reserve(static_cast<std::size_t>(slots));
   for (int slot = 0; slot < slots; ++slot) slabs_.emplace_back(device, rows);
+}
+
+std::int64_t ActivationStack::bytes() const {
+  std::int64_t sum = 0;
+  for (const Slab& slab : slabs_) sum += slab.bytes().numel();
+  return sum;
 }
 
 }  // namespace trainctl

@@ -51,11 +51,14 @@ class ActivationStack {
     return slabs_[static_cast<std::size_t>(slot)].at(name);
   }
   int slots() const { return static_cast<int>(slabs_.size()); }
+  std::int64_t bytes() const;  // of all slots
 
  private:
   std::vector<Slab> slabs_;
 };
 
+/// What this process now holds of device_allocate's memory, on all devices.
+std::int64_t device_bytes_held();
 /// Raw device memory, 64-byte aligned, zeroed; on the CPU in huge pages where the system gives
 /// them.
 void* device_allocate(DeviceKind device, std::int64_t bytes);

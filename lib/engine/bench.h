@@ -25,4 +25,10 @@ void bench_step(const BenchRequest& request, std::ostream& out);
 /// the machine's ceiling (matrix rate or memory bandwidth, whichever bounds it).
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
+/// On an emulated wire, over threads: how much of the gradient sums the backward hides (two
+/// replicas), how near the bubble of two stages is to the simulation, and what the simulation says
+/// of more stages from the times measured. Each ratio is printed beside its limit. `pairs` is the
+/// number of rounds.
+void bench_overlap(const BenchRequest& request, std::ostream& out);
+
 }  // namespace trainctl

@@ -14,6 +14,7 @@ class Buffers {
   Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage);
   /// A row of the activation table; rows shared by all micro-batches ignore `slot`.
   Tensor at(int slot, const std::string& name) const;
+  std::int64_t bytes() const { return kept_.bytes() + transient_.bytes().numel(); }
   /// What ops run with on `stream`: its device's kernels, and scratch_bytes_per_thread for each of
   /// the plan's threads.
   OpContext context(Stream& stream) const;

@@ -68,9 +68,9 @@ Engine::Engine(const EngineInput& input, World& world)
               .ownership = make_ownership(plan_, world.rank())}),
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
-      everyone_(world.group("everyone", every_rank(world))),
-      dp_(world.group("dp", plan_.mesh.group(world.rank(), Axis::dp))),
-      tp_(world.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
+      everyone_(world.group("scalars world", every_rank(world))),
+      dp_(world.group("replicas dp", plan_.mesh.group(world.rank(), Axis::dp))),
+      tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.stream()),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
@@ -167,9 +167,12 @@ const std::vector<Engine::Pair>& Engine::share(Pair mine) {
 StepReport Engine::train_step(const std::vector<Batch>& batches) {
   const auto start = Clock::now();
   started_ = start;
+  world_.traffic().begin();
   begin_step(batches);
   execute(rows_.actions, rows_.slots, parts_);
-  return finish_step(seconds_since(start));
+  const StepReport report = finish_step(seconds_since(start));
+  world_.traffic().end();
+  return report;
 }
 
 void Engine::begin_step(const std::vector<Batch>& batches) {

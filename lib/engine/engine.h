@@ -81,6 +81,9 @@ class Engine {
   const OpContext& ops() const { return ops_; }
   /// As the last step left it.
   const StepState& step_state() const { return *state_; }
+  const Buffers& buffers() const { return buffers_; }
+  /// What this rank has allocated; data and runtime are not known here.
+  MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "comm/await.h"
+#include "plan/flat_layout.h"
 
 namespace trainctl {
 
@@ -23,10 +24,6 @@ std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
   return {tp.begin() + first, tp.begin() + first + copies};
 }
 
-bool is_partial(const ParamSpec& row, bool copies) {
-  return copies ? row.tp_copies > 1 : row.gradient_sum[static_cast<std::size_t>(Axis::tp)];
-}
-
 std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
   const std::vector<int> stages = plan.mesh.group(world.rank(), Axis::pp);
   if (world.rank() != stages.front() && world.rank() != stages.back()) return nullptr;
@@ -35,22 +32,8 @@ std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
   return world.group("gradients embedding", ends);
 }
 
-std::int64_t partial_elements(const StagePlan& stage, const Bucket& bucket, bool copies) {
-  std::int64_t count = 0;
-  for (const int index : bucket.parameters) {
-    const ParamSpec& row = stage.parameters[static_cast<std::size_t>(index)];
-    if (is_partial(row, copies)) count += row.shape.numel();
-  }
-  return count;
-}
-
 std::vector<SlabRow> packed_rows(const StagePlan& stage) {
-  std::int64_t most = 0;
-  for (const Bucket& bucket : stage.flat.buckets) {
-    for (const bool copies : {false, true}) {
-      most = std::max(most, partial_elements(stage, bucket, copies));
-    }
-  }
+  const std::int64_t most = packed_elements(stage.parameters, stage.flat);
   if (most == 0) return {};
   return {{"packed", Shape{most}, DType::f32}};
 }
@@ -79,7 +62,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
       pending.shared = gradient.view({gradient.numel()}).slice(summed.begin, summed.end);
     }
     for (const bool copies : {false, true}) {
-      if (partial_elements(stage, bucket, copies) == 0) continue;
+      if (partial_elements(stage.parameters, bucket, copies) == 0) continue;
       Group* group = copies ? copies_.get() : tp_.get();
       pending.partial.push_back(pack(stage, store, bucket, group, copies));
     }

@@ -27,6 +27,8 @@ class GradSync {
   /// Starts the sum of the tied embedding in this bucket over the first and the last stage, after
   /// the bucket's own sum.
   void reduce_embedding(int bucket, Stream& compute);
+  /// Of the buffer in which partial gradients are packed.
+  std::int64_t bytes() const { return packed_.bytes().numel(); }
   /// `compute` continues after the bucket's sums.
   void wait(int bucket, Stream& compute, double deadline_seconds);
 

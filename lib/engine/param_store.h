@@ -49,6 +49,10 @@ class ParamStore {
   /// The gradients and the masters of a bucket, flat, with the gaps between them.
   Tensor bucket(int index) const { return stretch("gradients", index); }
   Tensor bucket_masters(int index) const { return stretch("parameters", index); }
+  /// Of the buffers that are there: "parameters", "compute", "gradients", "state0", "state1".
+  std::int64_t bytes(const std::string& buffer) const {
+    return slab_.contains(buffer) ? slab_.at(buffer).bytes() : 0;
+  }
   int index_of(const std::string& name) const { return index_.at(name); }
 
  private:

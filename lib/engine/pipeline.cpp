@@ -38,7 +38,7 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const
       world_rank_(world.rank()),
       broadcasts_(plan.result_broadcast),
       reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
-      group_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))) {
+      group_(world.group("messages pp", plan.mesh.group(world.rank(), Axis::pp))) {
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.units.size(); ++i) {
     const UnitRange& units = stage.units[i];

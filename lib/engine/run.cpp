@@ -17,6 +17,7 @@
 #include "config/standing.h"
 #include "engine/ceiling.h"
 #include "engine/corpus.h"
+#include "engine/end_report.h"
 #include "engine/engine.h"
 #include "engine/export.h"
 #include "engine/layout_files.h"
@@ -48,7 +49,8 @@ Prepared prepare(const TrainRequest& request, World& world) {
   const Site site{
       .world_size = world.size(),
       .ranks_per_host = world.local_size(),
-      .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+      .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+      .ranks_are_threads = request.local_ranks > 0};
   prepared.plan = make_plan(prepared.read.config, site, prepared.read.sources, diagnostics);
   check_standing(prepared.read.config, prepared.read.sources, Severity::error, diagnostics);
   if (!diagnostics.has_errors()) {
@@ -137,11 +139,11 @@ class Run {
       if (metrics) metrics->write(report);
       if (progress) progress->show(report, step == config_.train.steps || stopped);
     }
-    const bool traced = tell_step();  // together; the others need not wait for the weights
+    const bool written = tell_step();  // together; the others need not wait for the weights
     if (config_.output.save_weights) save();
     if (first()) tell_memory();
     if (stopped) return static_cast<int>(ExitCode::interrupted);
-    return static_cast<int>(traced ? ExitCode::ok : ExitCode::io);
+    return static_cast<int>(written ? ExitCode::ok : ExitCode::io);
   }
 
  private:
@@ -214,7 +216,7 @@ class Run {
     log_info("weights: " + (directory_ / "model.safetensors").string());
   }
 
-  /// Collective. False when the trace could not be written, which must not cost the weights.
+  /// Collective. False when a file could not be written, which must not cost the weights.
   bool tell_step() {
     const TraceSource source{.trace = trace_,
                              .plan = plan_,
@@ -223,16 +225,25 @@ class Run {
                              .deadline_seconds = config_.parallel.deadline_seconds};
     const MeasuredStep measured = measure_last_step(source);
     if (first()) log_info(to_string(measured, plan_.bubble_fraction));
-    if (config_.log.trace.empty()) return true;
+    const MemoryEstimate taken = engine_.memory();
+    const EndReport report{plan_, world_, everyone_, taken, measured};
+    const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
+    if (config_.log.trace.empty()) return told;
+    const bool traced = try_to_write([&] { write_trace(config_.log.trace, source); });
+    if (first() && traced) log_info("trace: " + config_.log.trace);
+    return told && traced;
+  }
+
+  template <class Body>
+  static bool try_to_write(const Body& body) {
     try {
-      write_trace(config_.log.trace, source);
+      body();
+      return true;
     } catch (const Error& error) {
       if (error.code() != ExitCode::io) throw;
       log_error(error.what());
       return false;
     }
-    if (first()) log_info("trace: " + config_.log.trace);
-    return true;
   }
 
   void tell_memory() const {

@@ -163,18 +163,8 @@ void Findings::compare(const Subject& subject, const ParamSpec& spec,
         .found = double{held.values.as<float>()[local]},
         .expected = double{whole[static_cast<std::size_t>(at)]},
         .error = error_of(largest, scale),
-<<<<<<< HEAD
-        .bound = subject.bound},
-       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
-||||||| 1069e5e
-        .bound = subject.bound},
-       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject.phase, spec),
-        rank_});
-=======
         .bound = std::max(subject.bound, std::min(subject.least_bound / scale, 0.25))},
-       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject.phase, spec),
-        rank_});
->>>>>>> precision-next
+       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
 }
 
 void Findings::compare(const Subject& subject, double found, double expected) {

@@ -83,14 +83,10 @@ class Findings {
     std::int64_t step = 0;   // 1 for the first
     double least_scale = 0;  // where the tensor's own largest value is smaller
     double bound = 0;
-<<<<<<< HEAD
-    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage
-||||||| 1069e5e
-=======
     // Of the difference itself. Where it is larger than the other bound it holds, up to an error
     // of a quarter.
     double least_bound = 0;
->>>>>>> precision-next
+    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage
   };
   /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,

@@ -25,6 +25,11 @@ class JsonText {
   void value(std::string_view text);
   void value(const std::string& text) { value(std::string_view(text)); }
   void value(const char* text) { value(std::string_view(text)); }
+  /// What is JSON already.
+  void json(std::string_view text) {
+    before_item();
+    text_ += text;
+  }
   /// An array on one line.
   template <class Item>
   void value(const std::vector<Item>& items) {

@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "plan/learning_rate.h"
 #include "formats/print_html_parts.h"
 #include "formats/print_memory_models.h"
 #include "formats/print_text.h"
+#include "plan/learning_rate.h"
 
 namespace trainctl {
 
@@ -79,8 +79,8 @@ std::string parameter_rows(const Plan& plan, int stage) {
 bool same_uses(const std::vector<CollectiveUse>& left, const std::vector<CollectiveUse>& right) {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(),
                     [](const CollectiveUse& a, const CollectiveUse& b) {
-                      return a.name == b.name && a.group == b.group && a.count == b.count &&
-                             a.bytes == b.bytes;
+                      return a.name() == b.name() && a.group_name() == b.group_name() &&
+                             a.count == b.count && a.bytes == b.bytes;
                     });
 }
 
@@ -141,7 +141,7 @@ std::string communication_html(const Plan& plan) {
     }
     for (const CollectiveUse& use : uses) {
       any = true;
-      text += "<tr>" + cell(span_text(stage, end - 1), "n") + cell(use.name) + cell(use.group) +
+      text += "<tr>" + cell(span_text(stage, end - 1), "n") + cell(use.name()) + cell(use.group) +
               cell(format_grouped(use.count), "n") + cell(format_bytes(use.bytes), "n") + "</tr>\n";
     }
     stage = end;

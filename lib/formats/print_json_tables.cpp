@@ -1,8 +1,8 @@
 #include <array>
 
-#include "plan/optimizer_shard.h"
 #include "formats/print_json_parts.h"
 #include "formats/print_text.h"
+#include "plan/optimizer_shard.h"
 #include "plan/resolve.h"
 
 namespace trainctl {
@@ -149,8 +149,11 @@ void write_communication(JsonText& json, const Plan& plan) {
     for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
       json.open_object(one_line);
       json.member("stage", stage);
-      json.member("name", use.name);
+      json.member("operation", use.operation);
+      json.member("what", use.what);
+      json.member("purpose", use.purpose);
       json.member("group", use.group);
+      json.member("ranks", use.ranks);
       json.member("count", use.count);
       json.member("bytes", use.bytes);
       json.close();

@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "plan/plan.h"
+#include "plan/simulate.h"
 
 namespace trainctl {
 
@@ -27,6 +28,10 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
 /// transition(from, to) of plan/layout.h, messages between stages, gradients, parameters.
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
                                                   const Config& config);
+
+/// The rows of all stages without their costs: two ranks that share layers and two replicas stand
+/// for all. It looks at `plan`.
+SimulationInput simulation_input(const Plan& plan);
 
 /// FNV-1a over everything that ranks must agree on: sizes, table rows, actions, and the settings
 /// that change results. Paths, logging and deadlines are not in it.

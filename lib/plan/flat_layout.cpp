@@ -272,4 +272,29 @@ FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const Buck
   return builder.take();
 }
 
+bool is_partial(const ParamSpec& parameter, bool copies) {
+  return copies ? parameter.tp_copies > 1
+                : parameter.gradient_sum[static_cast<std::size_t>(Axis::tp)];
+}
+
+std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bucket& bucket,
+                              bool copies) {
+  std::int64_t count = 0;
+  for (const int index : bucket.parameters) {
+    const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
+    if (is_partial(row, copies)) count += row.shape.numel();
+  }
+  return count;
+}
+
+std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout) {
+  std::int64_t most = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    for (const bool copies : {false, true}) {
+      most = std::max(most, partial_elements(parameters, bucket, copies));
+    }
+  }
+  return most;
+}
+
 }  // namespace trainctl

@@ -31,4 +31,13 @@ std::vector<int> index_blocks(std::size_t count, const IntList& last);
 /// group number `groups`, as upstream; with stages in that of their neighbouring layer.
 std::int64_t aggregation_group(int unit, std::int64_t layers, std::int64_t groups, bool whole);
 
+/// Whether a gradient is a partial sum over tensor-parallel ranks: over all of them, or (`copies`)
+/// over those that hold the same keys and values.
+bool is_partial(const ParamSpec& parameter, bool copies);
+/// Elements of a bucket's gradients that are; they are packed before they are summed.
+std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bucket& bucket,
+                              bool copies);
+/// Of the buffer that they are packed in, which all buckets of a stage share.
+std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout);
+
 }  // namespace trainctl

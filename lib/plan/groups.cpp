@@ -111,6 +111,13 @@ RankLists list_groups(const Mesh& mesh, std::string_view kind) {
   return groups;
 }
 
+std::int64_t group_size(const Mesh& mesh, std::string_view kind) {
+  const Selection selection = selection_of(mesh, kind);
+  std::int64_t size = 1;
+  for (const Digit& digit : selection.own) size *= digit.size;
+  return selection.most > 0 ? std::min(size, selection.most) : size;
+}
+
 RankLists groups_with(const Mesh& mesh, std::string_view kind, std::int64_t rank) {
   require(rank >= 0 && rank < mesh.world_size(), ExitCode::usage,
           "the world of " + std::to_string(mesh.world_size()) + " ranks has no rank " +

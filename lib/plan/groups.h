@@ -22,6 +22,8 @@ std::span<const std::string_view> group_kinds();
 /// of each pipeline group (one rank without stages), position_embedding the first. Throws
 /// Error{usage} for a kind that is none.
 RankLists list_groups(const Mesh& mesh, std::string_view kind);
+/// Ranks in each group of a kind.
+std::int64_t group_size(const Mesh& mesh, std::string_view kind);
 /// Only the groups of `kind` that hold `rank`, without listing the others.
 RankLists groups_with(const Mesh& mesh, std::string_view kind, std::int64_t rank);
 

@@ -5,6 +5,7 @@
 #include "base/staging.h"
 #include "plan/activation_memory.h"
 #include "plan/estimate.h"
+#include "plan/flat_layout.h"
 
 namespace trainctl {
 
@@ -62,14 +63,16 @@ std::int64_t gradient_elements(const StagePlan& stage, const std::vector<Optimiz
   return std::min(stage.flat.length, kept + largest);
 }
 
-/// Staging of every group that this rank sums with.
-std::int64_t staging_of(const Plan& plan) {
-  const Mesh& mesh = plan.mesh;
-  std::int64_t bytes = 0;
-  for (const std::int64_t ranks : {mesh.dp * mesh.cp, mesh.tp}) {
-    if (ranks > 1) bytes += staging_bytes(ranks);
+/// Staging of every group that this rank sums with, once for each group; threads read each other's
+/// memory.
+std::int64_t staging_of(const StagePlan& stage) {
+  std::map<std::string, std::int64_t> groups;
+  for (const CollectiveUse& use : stage.communication) {
+    const bool sums = use.operation == "all_reduce" || use.operation == "reduce_scatter";
+    if (sums) groups[use.group_name()] = staging_bytes(use.ranks);
   }
-  if (plan.model.experts > 1 && mesh.edp > 1) bytes += staging_bytes(mesh.edp);
+  std::int64_t bytes = 0;
+  for (const auto& [group, staged] : groups) bytes += staged;
   return bytes;
 }
 
@@ -96,11 +99,13 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (plan.model.family == Family::llama) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  memory.communication = staging_of(plan);
+  memory.communication = packed_elements(stage.parameters, stage.flat) * fp32;
+  if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
   const std::int64_t local_tokens = plan.tokens_per_step() / plan.mesh.dp / plan.mesh.cp;
   // The step at hand and those ahead of it.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
-  memory.runtime = program_allowance + (plan.mesh.world_size() > 1 ? wire_allowance : 0);
+  const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
+  memory.runtime = program_allowance + (wire ? wire_allowance : 0);
   return memory;
 }
 

@@ -16,22 +16,10 @@ namespace {
 /// Proves the rows of all stages against each other, which also gives the bubble. Replicas run the
 /// same rows, and so do the ranks that share layers, so two of each stand for all.
 void prove(Plan& plan) {
-  SimulationInput simulation;
+  SimulationInput simulation = simulation_input(plan);
   simulation.cost = [layers = plan.model.layers](const RankRows&, const Action& action) {
     return layer_cost(action, layers);
   };
-  const Mesh& mesh = plan.mesh;
-  const bool experts = plan.model.experts > 1 && mesh.ep * mesh.etp > 1;
-  const int inner = mesh.tp * mesh.cp > 1 || experts ? 2 : 1;
-  const int replicas = mesh.dp > 1 ? 2 : 1;
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
-    for (int rank = 0; rank < inner * replicas; ++rank) {
-      simulation.ranks.push_back(
-          RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
-    }
-    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters, rows.shards));
-  }
   const Simulation result = simulate(simulation);
   plan.bubble_fraction = result.bubble_fraction;
   if (result.violations.empty()) return;
@@ -91,6 +79,7 @@ Plan sizes_of(const Config& config, const Site& site) {
   const ParallelConfig& parallel = config.parallel;
   Plan plan;
   plan.mode = resolve_mode(parallel, site.world_size);
+  plan.ranks_are_threads = site.ranks_are_threads;
   plan.mesh = resolve_mesh(parallel, site.world_size);
   plan.model = model_shape(config.model, config.moe);
   plan.compute = dtype_of(config.precision.compute);
@@ -149,7 +138,7 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
   rows.actions = refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters, rows.shards),
-                        config.hooks.param_sync);
+                        config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
   rows.slots = peak_microbatches(rows.schedule);
   rows.activations = make_activations(
       {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
@@ -178,6 +167,23 @@ const MemoryEstimate& Plan::most_memory() const {
       stages.begin(), stages.end(),
       [](const auto& a, const auto& b) { return a.memory.total() < b.memory.total(); });
   return most->memory;
+}
+
+SimulationInput simulation_input(const Plan& plan) {
+  SimulationInput simulation;
+  const Mesh& mesh = plan.mesh;
+  const bool experts = plan.model.experts > 1 && mesh.ep * mesh.etp > 1;
+  const int inner = mesh.tp * mesh.cp > 1 || experts ? 2 : 1;
+  const int replicas = mesh.dp > 1 ? 2 : 1;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    for (int rank = 0; rank < inner * replicas; ++rank) {
+      simulation.ranks.push_back(
+          RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
+    }
+    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters, rows.shards));
+  }
+  return simulation;
 }
 
 double layer_cost(const Action& action, std::int64_t layers) {
@@ -214,8 +220,8 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   prove(plan);
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
-    rows.memory = estimate_memory(plan, rows, config);
     rows.communication = estimate_communication(plan, stage, config);
+    rows.memory = estimate_memory(plan, rows, config);
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
   plan.steps = config.train.steps;

@@ -25,6 +25,7 @@ struct Site {
   std::int64_t world_size = 1;
   std::int64_t ranks_per_host = 1;
   std::int64_t cores_per_host = 1;
+  bool ranks_are_threads = false;  // of one process: nothing is staged, one program for all
 };
 
 struct MemoryEstimate {         // bytes on one rank
@@ -32,7 +33,7 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;    // kept x slots + transient + scratch
-  std::int64_t communication = 0;  // staging of the reduction
+  std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
   std::int64_t data = 0;           // prefetched batches
   std::int64_t runtime = 0;  // program, libraries and their own buffers: an allowance, see docs
   std::int64_t total() const;
@@ -45,11 +46,19 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
   double total() const { return matmul + attention_causal; }
 };
 
-struct CollectiveUse {  // of one rank in one step
-  std::string name;     // "all_reduce gradients"
-  std::string group;    // a kind of plan/groups.h
+/// Calls of one kind by one rank in one step: what the engine's groups count when it runs.
+struct CollectiveUse {
+  std::string operation;  // "all_reduce"
+  std::string what;       // "tied embedding"
+  std::string purpose;    // "layers", "gradients", "parameters", "messages" or "scalars"
+  // A kind of plan/groups.h; "kv": tensor-parallel ranks with the same k and v; "world": all ranks.
+  std::string group;
+  std::int64_t ranks = 1;  // of the group, at least 2
   std::int64_t count = 0;
   std::int64_t bytes = 0;  // payload of all of them
+  std::string name() const { return operation + " " + what; }
+  /// Each purpose has groups of its own. The engine makes them under this name.
+  std::string group_name() const { return purpose + " " + group; }
 };
 
 struct RatePoint {  // of the preview: the update that follows `step` completed ones
@@ -84,6 +93,7 @@ struct Plan {
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step
   int threads_per_rank = 1;
+  bool ranks_are_threads = false;
   std::string schedule;  // see schedule_name
   int group_size = 1;    // microbatch_group_size_per_vp_stage
   MessageRules messages;

@@ -11,7 +11,8 @@ namespace {
 /// units, over all micro-batches, have been emitted. A unit belongs to one chunk.
 class Refinement {
  public:
-  Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets, std::size_t rows)
+  Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets, std::size_t rows,
+             bool overlap)
       : buckets_(buckets) {
     int end = 0;
     std::size_t parts = rows;
@@ -21,7 +22,7 @@ class Refinement {
       chunk.final_from = range.end;
       for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
         const int ready = buckets_[bucket].ready_unit;
-        if (buckets_[bucket].reduced && ready >= range.begin && ready < range.end) {
+        if (overlap && buckets_[bucket].reduced && ready >= range.begin && ready < range.end) {
           chunk.buckets.push_back(static_cast<int>(bucket));
         }
       }
@@ -81,6 +82,10 @@ class Refinement {
     part.end = unit + 1;
     rows_.push_back(part);
     if (row.kind == ActionKind::backward_weight) finish_weight(row.chunk, unit);
+  }
+
+  void reduce_all() {
+    add_rows(ActionKind::reduce, [](const BucketSum& sum) { return sum.reduced; });
   }
 
   /// By now every reduce has been started.
@@ -165,8 +170,9 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 }
 
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
-                           const std::vector<BucketSum>& buckets, ParamSyncStart param_sync) {
-  Refinement refined(input, buckets, rows.size());
+                           const std::vector<BucketSum>& buckets, ParamSyncStart param_sync,
+                           bool overlap) {
+  Refinement refined(input, buckets, rows.size(), overlap);
   refined.gather_all(param_sync);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Action& row = rows[i];
@@ -183,6 +189,7 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
       if (paired) ++i;
       continue;
     }
+    if (row.kind == ActionKind::step && !overlap) refined.reduce_all();
     if (row.kind == ActionKind::forward) {
       refined.forward(row);
       continue;

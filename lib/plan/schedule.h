@@ -85,11 +85,13 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 /// Starts every gather first, in the order in which the parameters are read, and waits for each
 /// before the first F of its units, which splits that F (before_forward: before anything else).
 /// Splits B and W per unit, interleaved (B of a unit, its W, the next unit below) where they stand
-/// together, starts each bucket's reduce in the last micro-batch as soon as its last unit is done,
-/// and before the step sums the tied embedding over its two stages and waits for all.
+/// together, starts each bucket's reduce in the last micro-batch as soon as its last unit is done
+/// (not `overlap`: once the whole backward is), and before the step sums the tied embedding over
+/// its two stages and waits for all.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
-                           ParamSyncStart param_sync = ParamSyncStart::overlap);
+                           ParamSyncStart param_sync = ParamSyncStart::overlap,
+                           bool overlap = true);
 
 /// Most micro-batches of one chunk each that occupy a slot at once: from the first row that fills
 /// it (data fetched, input received, F) to the last B or W.

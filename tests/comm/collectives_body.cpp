@@ -270,6 +270,12 @@ class Body {
       broadcast_bytes(group_, bytes, root);
       expect(bytes == text, "broadcast_bytes gives '" + bytes + "'");
     }
+    // The first rank has nothing to say.
+    const auto said = gather_bytes(group_, std::string(static_cast<std::size_t>(me_), 'x'), root);
+    expect(std::ssize(said) == (me_ == root ? size_ : 0), "gather_bytes reaches others");
+    for (std::size_t rank = 0; rank < said.size(); ++rank) {
+      expect(said[rank] == std::string(rank, 'x'), "gather_bytes gives '" + said[rank] + "'");
+    }
   }
 
   void check_arguments() {

@@ -123,6 +123,7 @@ class FaultyWorld : public World {
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
   const std::string& host() const override { return inner_.host(); }
+  Traffic& traffic() override { return inner_.traffic(); }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     return std::make_unique<FaultyGroup>(inner_.group(name, ranks), faults_);
   }

@@ -145,6 +145,7 @@ class CountingWorld : public World {
   int local_rank() const override { return world_.local_rank(); }
   int local_size() const override { return world_.local_size(); }
   const std::string& host() const override { return world_.host(); }
+  Traffic& traffic() override { return world_.traffic(); }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     auto made = world_.group(name, ranks);
     if (!name.starts_with("gradients") && !name.starts_with("parameters")) return made;
@@ -160,7 +161,7 @@ class CountingWorld : public World {
 Use planned(const StagePlan& stage, const std::string& name) {
   Use use;
   for (const CollectiveUse& row : stage.communication) {
-    if (row.name != name) continue;
+    if (row.name() != name) continue;
     use.count += row.count;
     use.bytes += row.bytes;
   }

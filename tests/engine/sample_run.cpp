@@ -11,7 +11,7 @@ const std::string& sample_yaml() {
   static const std::string text = R"(
 model: {family: gpt2, num_layers: 2, hidden_size: 32, ffn_hidden_size: 64, num_attention_heads: 4,
         seq_length: 16, vocab_size: 61}
-data: {train: none}
+data: {train: none, eod_mask_loss: true}
 train: {steps: 100, global_batch_size: 8, seed: 7}
 optimizer: {clip_grad_norm: 0.5}
 lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3}
@@ -61,11 +61,12 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
                      run.loss_scaling.value_or(resolve_loss_scaling(read.config.precision)),
                  .deadline_seconds = run.deadline_seconds,
                  .separate_documents = read.config.data.reset_attention_mask,
-                 .count_loss_weights = true,
+                 .count_loss_weights = read.config.data.eod_mask_loss,
                  .hooks = run.hooks,
                  .trace = run.make_trace ? run.make_trace(world, plan) : nullptr},
                 world);
   engine.initialise();
+  if (run.prepare) run.prepare(engine, plan, world);
   std::vector<StepReport> reports;
   for (std::int64_t step = 0; step < run.steps; ++step) {
     std::vector<Batch> batches;

@@ -26,6 +26,7 @@ struct SampleRun {
   std::function<Trace*(const World&, const Plan&)> make_trace{};  // of each rank
   std::function<void(World&, const Plan&)> after_training{};      // on each rank
   std::function<std::unique_ptr<World>(World&)> wrap{};         // the world that each rank is given
+  std::function<void(Engine&, const Plan&, World&)> prepare{};  // before the first step, each rank
   std::function<void(Engine&, const Plan&, World&)> inspect{};  // as the run ends, on each rank
 };
 

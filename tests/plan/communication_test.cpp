@@ -11,14 +11,14 @@ namespace {
 CollectiveUse use_of(const StagePlan& stage, const std::string& name) {
   INFO(name);
   const auto at = std::find_if(stage.communication.begin(), stage.communication.end(),
-                               [&](const CollectiveUse& use) { return use.name == name; });
+                               [&](const CollectiveUse& use) { return use.name() == name; });
   REQUIRE(at != stage.communication.end());
   return *at;
 }
 
 bool uses(const StagePlan& stage, const std::string& name) {
   return std::any_of(stage.communication.begin(), stage.communication.end(),
-                     [&](const CollectiveUse& use) { return use.name == name; });
+                     [&](const CollectiveUse& use) { return use.name() == name; });
 }
 
 void check_use(const StagePlan& stage, const std::string& name, const std::string& group,
@@ -41,7 +41,9 @@ TEST_CASE("traffic of data parallelism", "[communication]") {
   CHECK(gradients.group == "dp");
   CHECK(gradients.bytes == stage.flat.length * 4);
   CHECK(gradients.count == static_cast<std::int64_t>(stage.flat.buckets.size()));
-  check_use(stage, "all_reduce loss", "dp", 1, 16);
+  CHECK(gradients.ranks == 4);
+  CHECK(gradients.group_name() == "gradients dp");
+  check_use(stage, "all_gather loss", "world", 1, 4 * 16);
   config.train.micro_batch_size = 1;
   config.hooks.no_sync = NoSync::never;
   const Plan often = plan_of(config, 4);
@@ -60,8 +62,11 @@ TEST_CASE("traffic of tensor parallelism", "[communication]") {
   check_use(stage, "all_reduce embedding", "tp", 1, stream);
   check_use(stage, "all_reduce head", "tp", 1, stream);
   check_use(stage, "all_gather head statistics", "tp", 4, 3 * 2 * 12 * 64);  // fp32, a quarter each
-  check_use(stage, "all_reduce gradient norm", "tp-pp", 1, 8);
-  CHECK(stage.communication.size() == 6);
+  check_use(stage, "all_gather gradient norm", "tp-pp", 1, 2 * 8);
+  check_use(stage, "all_gather loss", "world", 1, 2 * 16);
+  CHECK(stage.communication.size() == 7);
+  config.data.eod_mask_loss = true;
+  check_use(plan_of(config, 2).stages[0], "all_gather loss weights", "world", 1, 2 * 16);
 }
 
 TEST_CASE("traffic of sequence parallelism", "[communication]") {
@@ -134,7 +139,7 @@ TEST_CASE("traffic of context and expert parallelism", "[communication]") {
   std::int64_t dense = 0;
   std::int64_t experts = 0;
   for (const CollectiveUse& use : stage.communication) {
-    if (use.name != "all_reduce gradients") continue;
+    if (use.name() != "all_reduce gradients") continue;
     (use.group == "expert:dp" ? experts : dense) += use.bytes;
   }
   CHECK(dense + experts == stage.flat.length * 4);
@@ -151,7 +156,7 @@ TEST_CASE("traffic of a sharded optimizer", "[communication]") {
   CHECK(use_of(stage, "reduce_scatter gradients").bytes == stage.flat.length * 4);
   CHECK(use_of(stage, "all_gather parameters").bytes == stage.flat.length * 4);
   CHECK_FALSE(uses(stage, "all_reduce gradients"));
-  check_use(stage, "all_reduce gradient norm", "tp-dp-cp", 1, 8);
+  check_use(stage, "all_gather gradient norm", "world", 1, 4 * 8);
   config.parallel.bucket_rule = BucketRule::size;
   const Plan dealt = plan_of(config, 4);
   REQUIRE(dealt.stages.size() == 1);

@@ -44,6 +44,13 @@ TEST_CASE("refined rows interleave B and W and reduce as early as they can", "[s
   }
   CHECK(texts(refine(rows, input, std::vector<BucketSum>(3))) == alone);
   CHECK(texts(refine(rows, input, reduced({2, 0, 0}))) == parallel);
+  Texts serial = alone;
+  serial.pop_back();
+  for (const char* text : {"reduce 0", "reduce 1", "reduce 2", "wait_reduce 0", "wait_reduce 1",
+                           "wait_reduce 2", "step"}) {
+    serial.push_back(text);
+  }
+  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), false)) == serial);
 }
 
 TEST_CASE("W rows apart from their B are split on their own", "[schedule]") {

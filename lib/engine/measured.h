@@ -1,0 +1,29 @@
+// What a run did beside what the plan said it would: calls and bytes of every group's collectives
+// and messages in the last step, and memory by category.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/traffic.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// All calls of one operation through the groups of one name, on one rank in one step.
+struct TrafficRow {
+  std::string operation;
+  std::string group;  // CollectiveUse::group_name
+  Traffic::Use planned;
+  Traffic::Use measured;
+  bool same() const { return planned.count == measured.count && planned.bytes == measured.bytes; }
+};
+
+/// Rows in the plan's order, then those that it does not list.
+std::vector<TrafficRow> compare_traffic(const StagePlan& stage, const Traffic& traffic);
+
+/// "all_reduce 'gradients dp': 4 calls with 1,024 bytes, planned 3 with 768", one line for each row
+/// that is not the same; empty: all are.
+std::string differences(const std::vector<TrafficRow>& rows);
+
+}  // namespace trainctl
