@@ -51,9 +51,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Sets every parameter from the seed.
+  /// Sets every parameter from the seed; with parallel.parameter_broadcast it is the first
+  /// replica's values that count. Collective then.
   void initialise();
-  /// One optimizer step; `batches` are this rank's micro-batches. Collective; allocates nothing
+  /// One optimizer step; `batches` are this rank's micro-batches, or with
+  /// full_batch those of all replicas (Plan::fed_sequences). Collective; allocates nothing
   /// after the second. Throws Error{diverged} on a loss or gradient that is not finite, naming
   /// step, rank and tensor, unless the policy is to skip such updates.
   StepReport train_step(const std::vector<Batch>& batches);
@@ -115,8 +117,8 @@ class Engine {
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
-  double weight_sum_ = 0;  // of the running step, all ranks
-  double norm_ = 0;  // of its gradients
+  double weight_sum_ = 0;                          // of the running step, all ranks
+  double norm_ = 0;                                // of its gradients
   std::chrono::steady_clock::time_point started_;  // of the running step
   bool skipped_ = false;
 };

@@ -56,7 +56,7 @@ class Traffic {
                std::int64_t elements) {
     const Collective collective = transition(from, to).value_or(Collective::none);
     const bool sums = from == Layout::partial;
-    const std::int64_t size = sums && config_.parallel.force_fp32_communication ? fp32 : element();
+    const std::int64_t size = sums && plan_.fp32_sums ? fp32 : element();
     const std::string word(word_for(collective));
     if (!word.empty()) add(word + " " + what, "tp", count, elements * size);
   }
@@ -69,6 +69,7 @@ class Traffic {
     return (&stage_ - plan_.stages.data()) * plan_.mesh.stride(Axis::pp);
   }
   std::int64_t element() const { return size_of(plan_.compute); }
+  std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
   std::int64_t tokens() const {
     return plan_.micro_batch_size * plan_.model.seq_length / plan_.mesh.cp;
   }
@@ -242,6 +243,7 @@ BucketUse use_of(const Bucket& bucket, const StagePlan& stage) {
       ++use.dealt_count;
     }
   }
+  if (use.rows > 0) return use;  // without the bucket's padding
   if (whole == 0) use.scattered = bucket.length;
   use.summed = bucket.length - use.scattered;
   return use;
@@ -274,7 +276,9 @@ void add_rows(Traffic& traffic, bool expert, std::int64_t sums) {
     const Ownership& own = table.parameters[i];
     if (own.route < 0 || stage.parameters[i].expert != expert) continue;
     const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
-    const auto bytes = [](const Slice& slice) { return (slice.end - slice.begin) * fp32; };
+    const auto bytes = [&](const Slice& slice) {
+      return (slice.end - slice.begin) * traffic.gradient();
+    };
     if (route.scatter.size() > 1) {
       traffic.add("reduce_scatter gradients", route.scatter_kind, sums, bytes(own.scattered));
     }
@@ -292,7 +296,7 @@ void add_replicas(Traffic& traffic, bool expert) {
   const StagePlan& stage = traffic.stage();
   const std::int64_t ranks = expert ? plan.mesh.edp : plan.mesh.dp * plan.mesh.cp;
   const std::string group = expert ? "expert:dp" : plan.mesh.cp == 1 ? "dp" : "dp-cp";
-  const BucketRule rule = resolve_bucket_rule(traffic.config().parallel);
+  const BucketRule rule = plan.gradient.buckets;
   const bool each = traffic.config().hooks.no_sync == NoSync::never;
   if (rule == BucketRule::size) {
     add_rows(traffic, expert, each || plan.accumulates_slices ? plan.microbatches : 1);
@@ -306,9 +310,9 @@ void add_replicas(Traffic& traffic, bool expert) {
     const std::int64_t sums = each ? plan.microbatches : 1;
     const std::int64_t scatters =
         use.rows > 0 && plan.accumulates_slices ? plan.microbatches : sums;
-    traffic.add("all_reduce gradients", group, sums, use.summed * fp32);
-    traffic.add("reduce_scatter gradients", group, scatters, use.scattered * fp32);
-    traffic.add("all_reduce gradient slices", group, 1, use.mirrored * fp32);
+    traffic.add("all_reduce gradients", group, sums, use.summed * traffic.gradient());
+    traffic.add("reduce_scatter gradients", group, scatters, use.scattered * traffic.gradient());
+    traffic.add("all_reduce gradient slices", group, 1, use.mirrored * traffic.gradient());
     const bool by_bucket = use.rows == 0 || rule == BucketRule::layers;
     if (by_bucket) traffic.add("all_gather parameters", group, 1, use.scattered * fp32);
     traffic.add_total("broadcast parameters", group, use.dealt_count, use.dealt * fp32);
@@ -324,11 +328,11 @@ void add_shared_gradients(Traffic& traffic) {
     if (row.gradient_sum[static_cast<std::size_t>(Axis::tp)]) over_tp += numel;
     if (row.tp_copies > 1) copies += numel;
     if (row.two_homes) {
-      traffic.add("all_reduce tied embedding", "embedding", 1, numel * fp32);
+      traffic.add("all_reduce tied embedding", "embedding", 1, numel * traffic.gradient());
     }
   }
-  traffic.add("all_reduce replicated gradients", "tp", 1, over_tp * fp32);
-  traffic.add("all_reduce shared keys and values", "tp", 1, copies * fp32);
+  traffic.add("all_reduce replicated gradients", "tp", 1, over_tp * traffic.gradient());
+  traffic.add("all_reduce shared keys and values", "tp", 1, copies * traffic.gradient());
 }
 
 /// The global norm of the gradient, and the loss with its weight.

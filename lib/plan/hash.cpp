@@ -66,6 +66,8 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(plan.compute, plan.micro_batch_size, plan.microbatches, plan.threads_per_rank);
   digest.add(plan.mode, plan.sequence_parallel, plan.split_vocabulary, plan.group_size);
   digest.add(std::string_view(plan.schedule));
+  digest.add(plan.fp32_sums, plan.full_batch, plan.broadcast_parameters);
+  digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.factor, plan.gradient.fused);
 }
 
 void add_parameters(Digest& digest, const StagePlan& stage) {
@@ -120,8 +122,7 @@ void add_settings(Digest& digest, const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   digest.add(std::string_view(parallel.device));
   digest.add(parallel.parallel_optimizer.enable, parallel.parallel_optimizer.threshold,
-             parallel.parallel_optimizer.weight_shard_size, parallel.gradients_mean,
-             parallel.gradient_fp32_sync);
+             parallel.parallel_optimizer.weight_shard_size);
   digest.add(parallel.cp_comm_type, parallel.pipeline.dtype);
   digest.add(config.moe.aux_loss_factor, config.recompute.enable, config.offload.enable);
 }

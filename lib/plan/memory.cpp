@@ -62,6 +62,14 @@ std::int64_t gradient_elements(const StagePlan& stage, const std::vector<Optimiz
   return std::min(stage.flat.length, kept + largest);
 }
 
+/// What gradients are cast into before they are sent, for one bucket at a time.
+std::int64_t cast_bytes(const Plan& plan, const StagePlan& stage) {
+  if (plan.gradient.dtype == DType::f32) return 0;
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
+  return largest * size_of(plan.gradient.dtype);
+}
+
 /// Staging of every group that this rank sums with.
 std::int64_t staging_of(const Plan& plan) {
   const Mesh& mesh = plan.mesh;
@@ -96,8 +104,9 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (plan.model.family == Family::llama) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  memory.communication = staging_of(plan);
-  const std::int64_t local_tokens = plan.tokens_per_step() / plan.mesh.dp / plan.mesh.cp;
+  memory.communication = staging_of(plan) + cast_bytes(plan, stage);
+  const std::int64_t local_tokens =
+      plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
   // The step at hand and those ahead of it.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
   memory.runtime = program_allowance + (plan.mesh.world_size() > 1 ? wire_allowance : 0);
