@@ -129,7 +129,9 @@ TEST_CASE("every bucket rule gives the numbers of one rank") {
       CHECK(verdict.equal);
     }
   }
-  CHECK(verify(bucket_rules[0], "dp2+zero1").equal);
+  for (const char* layout : {"dp2+zero1", "dp2+fusion", "tp2+dp2+layers", "pp2+dp2+megatron"}) {
+    CHECK(verify(bucket_rules[0], layout).equal);
+  }
 }
 
 TEST_CASE("lengths that no vector register divides, without gaps between parameters") {
