@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-enum class Collective : std::uint8_t {
+enum class CollectiveKind : std::uint8_t {
   all_reduce,
   reduce_scatter,
   all_gather,
@@ -16,10 +16,10 @@ enum class Collective : std::uint8_t {
   all_to_all,
   barrier,
 };
-const char* name_of(Collective operation);
+const char* name_of(CollectiveKind operation);
 
 struct CollectiveCall {
-  Collective operation = Collective::barrier;
+  CollectiveKind operation = CollectiveKind::barrier;
   DType dtype = DType::u8;
   int root = -1;             // broadcast
   std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where they may differ

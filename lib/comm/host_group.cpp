@@ -103,7 +103,7 @@ void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
   require_host("all_reduce", data);
   count(Operation::all_reduce, data.bytes());
   stream.enqueue(Task([this, data] {
-    const InUse in_use(*this, {Collective::all_reduce, data.dtype, -1, data.bytes()});
+    const InUse in_use(*this, {CollectiveKind::all_reduce, data.dtype, -1, data.bytes()});
     compare_calls(call_);
     do_all_reduce(data);
   }));
@@ -114,7 +114,7 @@ void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& 
   require_whole("reduce_scatter", data, shard);
   count(Operation::reduce_scatter, data.bytes());
   stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this, {Collective::reduce_scatter, data.dtype, -1, data.bytes()});
+    const InUse in_use(*this, {CollectiveKind::reduce_scatter, data.dtype, -1, data.bytes()});
     compare_calls(call_);
     do_reduce_scatter(data, shard);
   }));
@@ -124,7 +124,7 @@ void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stre
   require_whole("all_gather", data, shard);
   count(Operation::all_gather, data.bytes());
   stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this, {Collective::all_gather, data.dtype, -1, data.bytes()});
+    const InUse in_use(*this, {CollectiveKind::all_gather, data.dtype, -1, data.bytes()});
     compare_calls(call_);
     do_all_gather(shard, data);
   }));
@@ -137,7 +137,7 @@ void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   }
   count(Operation::broadcast, data.bytes());
   stream.enqueue(Task([this, data, root] {
-    const InUse in_use(*this, {Collective::broadcast, data.dtype, root, data.bytes()});
+    const InUse in_use(*this, {CollectiveKind::broadcast, data.dtype, root, data.bytes()});
     compare_calls(call_);
     do_broadcast(data, root);
   }));
@@ -152,7 +152,7 @@ void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> sen
   count(Operation::all_to_all, send.bytes());
   Counts* counts = borrow_counts(send_counts, receive_counts);
   stream.enqueue(Task([this, send, receive, counts] {
-    const InUse in_use(*this, {Collective::all_to_all, send.dtype});
+    const InUse in_use(*this, {CollectiveKind::all_to_all, send.dtype});
     compare_calls(call_);
     do_all_to_all(send, receive, *counts);
     give_back(counts);
@@ -206,7 +206,7 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
 void HostGroup::barrier(Stream& stream) {
   count(Operation::barrier, 0);
   stream.enqueue(Task([this] {
-    const InUse in_use(*this, {Collective::barrier});
+    const InUse in_use(*this, {CollectiveKind::barrier});
     compare_calls(call_);
     do_barrier();
   }));

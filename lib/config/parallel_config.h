@@ -120,7 +120,7 @@ struct ParallelConfig {
   bool force_fp32_communication = false;
   bool parameter_broadcast = false;
   bool enable_alltoall = false;
-  bool gradient_accumulation_fusion = false;
+  std::optional<bool> gradient_accumulation_fusion;  // default: true
   bool delay_wgrad_compute = false;
   std::optional<bool> vocab_emb_dp;  // default: tensor_parallel is 1
   DatasetSplit dataset_strategy;

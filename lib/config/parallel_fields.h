@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/field.h"
+#include "config/gradient_fields.h"
 #include "config/model_fields.h"
 #include "config/parallel_config.h"
 #include "config/pipeline_fields.h"
@@ -47,8 +48,8 @@ void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
     return field(key, meaning).from(1).to(most_ranks_in_config);
   };
   visit(parallel.parallel_mode, field("parallel_mode", "How ranks share the work")
-                                    .unset("hybrid_parallel where a size below needs it, "
-                                           "data_parallel with more than one rank, else "
+                                    .unset("hybrid_parallel where a size or an option below needs "
+                                           "it, data_parallel with more than one rank, else "
                                            "stand_alone"));
   visit(parallel.device_num,
         size("device_num", "Number of ranks; must equal the world size").unset("the world size"));
@@ -106,20 +107,14 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
             .from(1)
             .to(1 << 20)
             .unset("bucket_rule decides"));
-  visit(parallel.gradients_mean,
-        field("gradients_mean", "Divide summed gradients by the number of replicas")
-            .unset("the loss is a mean over the global batch"));
-  visit(parallel.gradient_fp32_sync,
-        field("gradient_fp32_sync", "Gradients are summed in the parameter's type, fp32"));
-  visit(parallel.loss_repeated_mean,
-        field("loss_repeated_mean", "Divide by the ranks that compute the same loss"));
-  visit(parallel.force_fp32_communication, field("force_fp32_communication", "All sums in fp32"));
-  visit(parallel.parameter_broadcast,
-        field("parameter_broadcast", "Rank 0's initial parameters are sent to all"));
+  gradient_fields(visit, parallel);
   visit(parallel.enable_alltoall,
         field("enable_alltoall", "A split moves from one dim to another by all-to-all"));
   visit(parallel.gradient_accumulation_fusion,
-        field("gradient_accumulation_fusion", "Weight gradients are added by the product itself"));
+        field("gradient_accumulation_fusion",
+              "true: a weight gradient is added up by the product itself; false: it is made apart, "
+              "in fp32 memory of the largest matrix, and then added; the same but for rounding")
+            .unset("true"));
   visit(parallel.delay_wgrad_compute,
         field("delay_wgrad_compute", "Weight gradients run after the expert exchange starts"));
   visit(parallel.vocab_emb_dp,
@@ -127,7 +122,9 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
             .unset("true without tensor parallelism"));
   visit(parallel.dataset_strategy,
         field("dataset_strategy",
-              "data_parallel, full_batch, or the slices of each dim for each input"));
+              "data_parallel: a rank is fed the micro-batches of its replica; full_batch: those of "
+              "all, of which it takes its own; or the slices of each dim for each input. Not in "
+              "data_parallel mode"));
   visit(parallel.search_mode, field("search_mode", "auto_parallel: how splits are searched"));
   visit.section(parallel.strategy_ckpt_config,
                 field("strategy_ckpt_config", "Files of parallel strategies"));

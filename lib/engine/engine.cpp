@@ -4,12 +4,12 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
+#include "engine/feed.h"
 #include "plan/check.h"
 #include "plan/learning_rate.h"
 
@@ -21,13 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-template <class T>
-void fill(const Tensor& to, const std::vector<T>& from) {
-  if (to.empty()) return;  // this stage has no use for it
-  assert(to.numel() == static_cast<std::int64_t>(from.size()));
-  std::memcpy(to.as<T>(), from.data(), static_cast<std::size_t>(to.bytes()));
 }
 
 OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
@@ -84,10 +77,16 @@ Engine::Engine(const EngineInput& input, World& world)
        .units = rows_.units,
        .micro_batch_size = plan_.micro_batch_size,
        .slots = rows_.slots,
-       .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant},
+       .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
+              plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{}},
        .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
-       .weights = [this](const std::string& name) { return store_.weight(name); },
+       .weights =
+           [this](const std::string& name) {
+             Weight weight = store_.weight(name);
+             if (!plan_.gradient.fused) weight.apart = buffers_.at(0, "d_weight");
+             return weight;
+           },
        .activations = [this](int slot,
                              const std::string& name) { return buffers_.at(slot, name); }});
   for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
@@ -118,7 +117,12 @@ Engine::~Engine() {
   if (parts_.activity != nullptr) parts_.activity->name_actions({});
 }
 
-void Engine::initialise() { store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank()); }
+void Engine::initialise() {
+  store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank());
+  if (!plan_.broadcast_parameters) return;
+  dp_->broadcast(store_.masters(), 0, compute_);
+  store_.refresh_compute(ops_);
+}
 
 Pass Engine::make_pass(int slot) const {
   // Later stages have no tokens, all but the last no labels.
@@ -150,13 +154,8 @@ Pass Engine::make_pass(int slot) const {
 }
 
 void Engine::load_batch(const Batch& batch, int slot) {
-  const BatchTensors& to = passes_[static_cast<std::size_t>(slot)].batch;
-  fill(to.tokens, batch.tokens);
-  fill(to.labels, batch.labels);
-  fill(to.position, batch.position);
-  fill(to.document, batch.document);
-  fill(to.global_token, batch.global_token);
-  fill(to.loss_weight, batch.loss_weight);
+  const std::int64_t own = plan_.micro_batch_size * plan_.model.seq_length;
+  feed(batch, {own, dp_->rank()}, passes_[static_cast<std::size_t>(slot)].batch);
 }
 
 const std::vector<Engine::Pair>& Engine::share(Pair mine) {
@@ -181,16 +180,19 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   weight_sum_ = static_cast<double>(plan_.tokens_per_step());
   if (input_.count_loss_weights) {
     double mine = 0;
-    for (const Batch& batch : batches) mine += owns_batch_ ? batch.weight_sum : 0;
-    weight_sum_ = 0;
-    for (const Pair& other : share({mine, 0})) weight_sum_ += other[0];
+    for (const Batch& batch : batches) mine += batch.weight_sum;
+    weight_sum_ = plan_.full_batch ? mine : 0;
+    if (!plan_.full_batch) {
+      for (const Pair& other : share({owns_batch_ ? mine : 0, 0})) weight_sum_ += other[0];
+    }
   }
   scale_ = state_->loss_scale;
   updates_ = state_->updates;
   const double update = static_cast<double>(updates_ + 1);
   state_->step = completed_;
   state_->loss_sum = 0;
-  state_->loss_factor = weight_sum_ > 0 ? static_cast<float>(1.0 / weight_sum_) : 0.0F;
+  const auto factor = static_cast<double>(plan_.gradient.factor);
+  state_->loss_factor = weight_sum_ > 0 ? static_cast<float>(factor / weight_sum_) : 0.0F;
   state_->learning_rate =
       static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, updates_));
   state_->weight_decay =

@@ -55,12 +55,14 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Sets every parameter from the seed.
+  /// Sets every parameter from the seed; with parallel.parameter_broadcast it is the first
+  /// replica's values that count. Collective then.
   void initialise();
-  /// One optimizer step; `batches` are this rank's micro-batches. Collective; allocates nothing
-  /// after the second. Updates nothing where a gradient is not finite, and goes on where a lower
-  /// loss scale may help or the policy is to skip. Else throws Error{diverged}, as for a loss that
-  /// is not finite, naming step, rank and tensor.
+  /// One optimizer step; `batches` are this rank's micro-batches, or with full_batch those of all
+  /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second. Updates
+  /// nothing where a gradient is not finite, and goes on where a lower loss scale may help or the
+  /// policy is to skip. Else throws Error{diverged}, as for a loss that is not finite, naming step,
+  /// rank and tensor.
   StepReport train_step(const std::vector<Batch>& batches);
   /// See Evaluation::run. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,

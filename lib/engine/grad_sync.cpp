@@ -4,6 +4,8 @@
 #include <cassert>
 
 #include "comm/await.h"
+#include "ops/cast.h"
+#include "ops/kernels.h"
 #include "plan/flat_layout.h"
 
 namespace trainctl {
@@ -32,10 +34,12 @@ std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
   return world.group("gradients embedding", ends);
 }
 
-std::vector<SlabRow> packed_rows(const StagePlan& stage) {
-  const std::int64_t most = packed_elements(stage.parameters, stage.flat);
+/// Where gradients lie on their way, for one sum at a time.
+std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage) {
+  const std::int64_t most =
+      packed_elements(stage.parameters, stage.flat, plan.gradient.dtype != DType::f32);
   if (most == 0) return {};
-  return {{"packed", Shape{most}, DType::f32}};
+  return {{"packed", Shape{most}, plan.gradient.dtype}};
 }
 
 }  // namespace
@@ -46,20 +50,23 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),
-      packed_(device, packed_rows(plan.stage_of(world.rank()))),
-      stream_(device, "gradients", Stream::Mode::queued) {
+      packed_(device, packed_rows(plan, plan.stage_of(world.rank()))),
+      stream_(device, "gradients", Stream::Mode::queued),
+      ops_{.kernels = &kernels_for(device), .stream = &stream_},
+      casts_(plan.gradient.dtype != DType::f32) {
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
     const Bucket& bucket = stage.flat.buckets[i];
     Pending& pending = buckets_.emplace_back();
-    pending.gradients = store.bucket(static_cast<int>(i));
+    pending.replicas = sum_of(replicas_.get(), store.bucket(static_cast<int>(i)));
     pending.scatters = scatters(stage, store, static_cast<int>(i));
     for (const int index : bucket.parameters) {
       const auto at = static_cast<std::size_t>(index);
       if (!stage.parameters[at].two_homes) continue;
       const Slice summed = store.ownership().parameters[at].summed;
       const Tensor gradient = store.gradient(index);
-      pending.shared = gradient.view({gradient.numel()}).slice(summed.begin, summed.end);
+      pending.shared = sum_of(embedding_.get(),
+                              gradient.view({gradient.numel()}).slice(summed.begin, summed.end));
     }
     for (const bool copies : {false, true}) {
       if (partial_elements(stage.parameters, bucket, copies) == 0) continue;
@@ -86,7 +93,7 @@ std::vector<GradSync::Scatter> GradSync::scatters(const StagePlan& stage, const 
     const Tensor all = store.bucket(bucket);
     const std::int64_t part = all.numel() / replicas_->size();
     const std::int64_t begin = replicas_->rank() * part;
-    made.push_back({replicas_.get(), nullptr, all, all.slice(begin, begin + part)});
+    made.push_back({replicas_.get(), {}, all, all.slice(begin, begin + part)});
     return made;
   }
   const OwnershipTable& table = store.ownership();
@@ -96,18 +103,26 @@ std::vector<GradSync::Scatter> GradSync::scatters(const StagePlan& stage, const 
     const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
     const Tensor gradient = store.gradient(index);
     const Tensor all = gradient.view({gradient.numel()});
+    const Tensor summed = all.slice(own.summed.begin, own.summed.end);
     made.push_back({group_over(route.scatter_kind, route.scatter),
-                    group_over(route.mirror_kind, route.mirror),
-                    all.slice(own.scattered.begin, own.scattered.end),
-                    all.slice(own.summed.begin, own.summed.end)});
+                    sum_of(group_over(route.mirror_kind, route.mirror), summed),
+                    all.slice(own.scattered.begin, own.scattered.end), summed});
   }
   assert(made.empty() || made.size() == parameters.size());
   return made;
 }
 
-GradSync::Packed GradSync::pack(const StagePlan& stage, const ParamStore& store,
-                                const Bucket& bucket, Group* group, bool copies) const {
-  Packed made{.group = group, .gradients = {}, .places = {}, .all = {}};
+GradSync::Sum GradSync::sum_of(Group* group, const Tensor& gradients) const {
+  if (!casts_ || group == nullptr || group->size() == 1) {
+    return {.group = group, .gradients = {}, .places = {}, .all = gradients};
+  }
+  const Tensor place = packed_.at("packed").slice(0, gradients.numel());
+  return {.group = group, .gradients = {gradients}, .places = {place}, .all = place};
+}
+
+GradSync::Sum GradSync::pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket,
+                             Group* group, bool copies) const {
+  Sum made{.group = group, .gradients = {}, .places = {}, .all = {}};
   const Tensor buffer = packed_.at("packed");
   std::int64_t end = 0;
   for (const int index : bucket.parameters) {
@@ -122,32 +137,45 @@ GradSync::Packed GradSync::pack(const StagePlan& stage, const ParamStore& store,
   return made;
 }
 
+void GradSync::move(const Tensor& to, const Tensor& from) {
+  if (!casts_) return stream_.copy(to, from);
+  stream_.enqueue(Task([ops = &ops_, to, from] { cast(*ops, {.x = from, .y = to}); }));
+}
+
+void GradSync::run(const Sum& sum) {
+  for (std::size_t i = 0; i < sum.gradients.size(); ++i) move(sum.places[i], sum.gradients[i]);
+  sum.group->all_reduce(sum.all, stream_);
+  for (std::size_t i = 0; i < sum.gradients.size(); ++i) move(sum.gradients[i], sum.places[i]);
+}
+
+void GradSync::run(const Scatter& scatter) {
+  Group* group = scatter.scatter;
+  if (group != nullptr && !casts_) {
+    group->reduce_scatter(scatter.gradient, scatter.slice, stream_);
+  } else if (group != nullptr) {
+    const std::int64_t part = scatter.slice.numel();
+    const Tensor whole = packed_.at("packed").slice(0, scatter.gradient.numel());
+    const Tensor own = whole.slice(group->rank() * part, (group->rank() + 1) * part);
+    move(whole, scatter.gradient);
+    group->reduce_scatter(whole, own, stream_);
+    move(scatter.slice, own);
+  }
+  if (scatter.mirror.group != nullptr) run(scatter.mirror);
+}
+
 void GradSync::reduce(int bucket, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
   stream_.wait(compute.record());
-  for (const Packed& part : pending.partial) {
-    for (std::size_t i = 0; i < part.gradients.size(); ++i) {
-      stream_.copy(part.places[i], part.gradients[i]);
-    }
-    part.group->all_reduce(part.all, stream_);
-    for (std::size_t i = 0; i < part.gradients.size(); ++i) {
-      stream_.copy(part.gradients[i], part.places[i]);
-    }
-  }
-  for (const Scatter& scatter : pending.scatters) {
-    if (scatter.scatter != nullptr) {
-      scatter.scatter->reduce_scatter(scatter.gradient, scatter.slice, stream_);
-    }
-    if (scatter.mirror != nullptr) scatter.mirror->all_reduce(scatter.slice, stream_);
-  }
-  if (pending.scatters.empty()) replicas_->all_reduce(pending.gradients, stream_);
+  for (const Sum& part : pending.partial) run(part);
+  for (const Scatter& scatter : pending.scatters) run(scatter);
+  if (pending.scatters.empty()) run(pending.replicas);
   pending.done = stream_.record();
 }
 
 void GradSync::reduce_embedding(int bucket, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
   stream_.wait(compute.record());
-  if (pending.shared.numel() > 0) embedding_->all_reduce(pending.shared, stream_);
+  if (pending.shared.all.numel() > 0) run(pending.shared);
   pending.done = stream_.record();
 }
 

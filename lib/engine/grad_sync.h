@@ -2,7 +2,8 @@
 // while the backward still runs: first, packed, those parameters whose gradient is partial over
 // tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas. Where
 // optimizer state is divided it is reduce-scattered in place, as a whole or parameter by parameter
-// (plan/ownership.h): a rank then has the sum of its slices only, and anything elsewhere.
+// (plan/ownership.h): a rank then has the sum of its slices only, and anything elsewhere. Without
+// gradient_fp32_sync gradients travel in the compute type.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@
 #include "comm/world.h"
 #include "device/slab.h"
 #include "engine/param_store.h"
+#include "ops/context.h"
 
 namespace trainctl {
 
@@ -36,31 +38,36 @@ class GradSync {
   Stream& stream() { return stream_; }
 
  private:
-  /// Gradients of a bucket that are summed over `group` through one packed buffer.
-  struct Packed {
+  /// Gradients that are summed over `group`: in place if there are no places, else through these,
+  /// parts of a buffer in which they are packed and in the type in which they travel.
+  struct Sum {
     Group* group = nullptr;
     std::vector<Tensor> gradients;
-    std::vector<Tensor> places;  // in the packed buffer
+    std::vector<Tensor> places;
     Tensor all;
   };
   /// Scattered to `slice` over one group, whose values are then summed over another; each null
   /// where it would be a single rank.
   struct Scatter {
     Group* scatter = nullptr;
-    Group* mirror = nullptr;
+    Sum mirror;
     Tensor gradient, slice;
   };
   struct Pending {
-    Tensor gradients;  // all-reduced, unless there are scatters
-    std::vector<Scatter> scatters;
-    std::vector<Packed> partial;
-    Tensor shared;  // the summed gradient of the tied embedding, on the stages that hold one
+    Sum replicas;
+    std::vector<Scatter> scatters;  // instead of `replicas`, if there are any
+    std::vector<Sum> partial;
+    Sum shared;  // of the tied embedding, on the stages that hold one
     Event done;
   };
   std::vector<Scatter> scatters(const StagePlan& stage, const ParamStore& store, int bucket);
   Group* group_over(const std::string& kind, const std::vector<int>& ranks);
-  Packed pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
-              bool copies) const;
+  Sum sum_of(Group* group, const Tensor& gradients) const;
+  Sum pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
+           bool copies) const;
+  void move(const Tensor& to, const Tensor& from);
+  void run(const Sum& sum);
+  void run(const Scatter& scatter);
 
   World& world_;
   std::unique_ptr<Group> replicas_;
@@ -70,6 +77,8 @@ class GradSync {
   std::unique_ptr<Group> embedding_;  // the first and the last stage; null on those between
   Slab packed_;
   Stream stream_;
+  OpContext ops_;
+  bool casts_ = false;  // gradients travel in another type than fp32
   std::vector<Pending> buckets_;
 };
 

@@ -73,11 +73,35 @@ Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
   return sizes.dp % 2 == 0 ? Words{"", "zero1", "shard2"} : Words{"", "zero1"};
 }
 
+/// How gradients form buckets; what the file does not say of a rule is such that a small model has
+/// several.
+bool apply_buckets(std::string_view word, Config& config) {
+  ParallelConfig& parallel = config.parallel;
+  if (word == "megatron") {
+    parallel.bucket_rule = BucketRule::megatron;
+  } else if (word == "fusion") {
+    parallel.bucket_rule = BucketRule::comm_fusion;
+    FusionConfig& fusion = parallel.comm_fusion.allreduce;
+    if (!fusion.mode) fusion = {FusionMode::index, {std::nullopt, IntList{1, 6}}};
+  } else if (word == "layers") {
+    parallel.bucket_rule = BucketRule::layers;
+    if (!parallel.gradient_aggregation_group) parallel.gradient_aggregation_group = 2;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Words bucket_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.dp > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
+}
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe", "pipeline stages", apply_scheduler, scheduler_words},
     {"m", "mN", "", apply_microbatches, microbatch_words},
     {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
+    {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},
 };
 
 }  // namespace

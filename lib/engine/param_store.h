@@ -45,6 +45,7 @@ class ParamStore {
     return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
   }
   Tensor state(int parameter, int state) const;
+  Tensor masters() const { return slab_.at("parameters"); }
   Tensor gradients() const { return slab_.at("gradients"); }
   /// The gradients and the masters of a bucket, flat, with the gaps between them.
   Tensor bucket(int index) const { return stretch("gradients", index); }

@@ -128,7 +128,9 @@ class Run {
           .flops_ceiling =
               matmul_ceiling(engine_.ops(), plan_.compute) * static_cast<double>(world_.size())});
     }
-    BatchLoader loader(corpus_.train, corpus_.rule, loader_order());
+    BatchRule fed = corpus_.rule;
+    fed.sequences = plan_.fed_sequences();
+    BatchLoader loader(corpus_.train, fed, loader_order());
     bool stopped = false;
     for (std::int64_t step = 1; step <= config_.train.steps && !stopped; ++step) {
       StepReport report = engine_.train_step(loader.next_step());
@@ -170,8 +172,8 @@ class Run {
   BatchLoader::Order loader_order() const {
     return {.global_batch = config_.train.global_batch_size,
             .microbatches = plan_.microbatches,
-            .data_parallel = plan_.mesh.dp,
-            .data_rank = plan_.mesh.coordinate(world_.rank(), Axis::dp),
+            .data_parallel = plan_.full_batch ? 1 : plan_.mesh.dp,
+            .data_rank = plan_.full_batch ? 0 : plan_.mesh.coordinate(world_.rank(), Axis::dp),
             .first_step = 0,
             .steps = config_.train.steps,
             .ahead = config_.data.prefetch};

@@ -222,9 +222,17 @@ class VerifiedRank {
     return {all.view({all.numel()}).slice(part.begin, part.end), part};
   }
 
+  /// To those of the mean loss; they are replaced by the single rank's afterwards.
+  void divide_gradients() {
+    const auto factor = static_cast<float>(truth_.gradient.factor);
+    const Tensor all = store().gradients();
+    for (std::int64_t i = 0; i < all.numel(); ++i) all.as<float>()[i] /= factor;
+  }
+
   void gradients_summed() {
     if (faults_.gradients) faults_.gradients(rank_, step_, store());
     if (!recorded().state.found_inf) {  // else there is nothing to measure
+      if (truth_.gradient.factor != 1) divide_gradients();
       compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},
                       recorded().gradients, [&](int i) { return summed_part(i); });
     }

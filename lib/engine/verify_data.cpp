@@ -46,10 +46,11 @@ std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::
   std::vector<Batch> batches(static_cast<std::size_t>(plan.microbatches));
   std::int64_t microbatch = 0;
   for (Batch& batch : batches) {
-    resize(batch, plan.micro_batch_size * plan.model.seq_length);
-    const std::int64_t first = step * config.train.global_batch_size +
-                               (microbatch++ * plan.mesh.dp + data_rank) * plan.micro_batch_size;
-    for (std::int64_t row = 0; row < plan.micro_batch_size; ++row) {
+    resize(batch, plan.fed_sequences() * plan.model.seq_length);
+    const std::int64_t before = microbatch++ * plan.mesh.dp + (plan.full_batch ? 0 : data_rank);
+    const std::int64_t first =
+        step * config.train.global_batch_size + before * plan.micro_batch_size;
+    for (std::int64_t row = 0; row < plan.fed_sequences(); ++row) {
       put_sample(config, first + row, static_cast<std::size_t>(row), batch);
     }
   }

@@ -1,5 +1,6 @@
 #include "nn/linear.h"
 
+#include "ops/add.h"
 #include "ops/bias_gradient.h"
 #include "ops/matmul.h"
 
@@ -23,8 +24,19 @@ void Linear::backward_bias(const Pass& pass, const Tensor& dy) const {
 }
 
 void Linear::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {
-  matmul(*pass.ops,
-         {.a = dy, .b = x, .c = weight.gradient, .transpose_a = true, .accumulate = true});
+  add_weight_gradient(pass, weight, dy, x);
+}
+
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy,
+                         const Tensor& x) {
+  const Tensor& gradient = weight.gradient;
+  if (weight.apart.empty()) {
+    return matmul(*pass.ops,
+                  {.a = dy, .b = x, .c = gradient, .transpose_a = true, .accumulate = true});
+  }
+  const Tensor made = weight.apart.slice(0, gradient.numel()).view(gradient.shape);
+  matmul(*pass.ops, {.a = dy, .b = x, .c = made, .transpose_a = true});
+  add(*pass.ops, {.a = gradient, .b = made, .y = gradient});
 }
 
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias) {

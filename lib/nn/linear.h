@@ -25,6 +25,9 @@ struct Linear {
   void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
 };
 
+/// Adds dy^T x to the gradient of `weight`, by way of weight.apart if that is given.
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x);
+
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias);
 /// The same for a layer whose outputs are summed over the ranks of `tp`: the first adds the bias.

@@ -1,6 +1,7 @@
 #include "nn/reshard.h"
 
 #include "base/error.h"
+#include "ops/cast.h"
 
 namespace trainctl {
 
@@ -15,15 +16,39 @@ Tensor own_rows(const Group& group, const Tensor& x) {
   return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
 }
 
-void move(const Pass& pass, Group& group, Layout from, Layout to, const Tensor& x,
-          const Tensor& y) {
+/// Casts x to fp32, sums that and casts it, or this rank's rows of it, to y.
+void sum_in_fp32(const Pass& pass, Group& group, const Tensor& sum, const Tensor& x,
+                 const Tensor& y) {
+  const Tensor wide = sum.slice(0, x.rows());
+  cast(*pass.ops, {.x = x, .y = wide});
+  if (y.rows() == x.rows()) {
+    group.all_reduce(wide, *pass.ops->stream);
+    return cast(*pass.ops, {.x = wide, .y = y});
+  }
+  const Tensor own = own_rows(group, wide);
+  group.reduce_scatter(wide, own, *pass.ops->stream);
+  cast(*pass.ops, {.x = own, .y = y});
+}
+
+struct Way {
+  Layout from, to;
+};
+
+void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, const Tensor& y) {
+  Group& group = *reshard.group;
   if (group.size() == 1) return copy(pass, x, y);
-  const std::optional<Collective> collective = transition(from, to);
+  const std::optional<Collective> collective = transition(way.from, way.to);
   require(collective.has_value(), ExitCode::internal, "no collective joins these layouts");
+  const bool wide = !reshard.sum.empty() && x.dtype != DType::f32;
   switch (*collective) {
     case Collective::none: return copy(pass, x, y);
-    case Collective::all_reduce: copy(pass, x, y); return group.all_reduce(y, *pass.ops->stream);
-    case Collective::reduce_scatter_tokens: return group.reduce_scatter(x, y, *pass.ops->stream);
+    case Collective::all_reduce:
+      if (wide) return sum_in_fp32(pass, group, reshard.sum, x, y);
+      copy(pass, x, y);
+      return group.all_reduce(y, *pass.ops->stream);
+    case Collective::reduce_scatter_tokens:
+      if (wide) return sum_in_fp32(pass, group, reshard.sum, x, y);
+      return group.reduce_scatter(x, y, *pass.ops->stream);
     case Collective::all_gather_tokens: return group.all_gather(x, y, *pass.ops->stream);
     case Collective::slice_tokens: return copy(pass, own_rows(group, x), y);
     default: throw Error(ExitCode::internal, "not built yet: moving a tensor split by features");
@@ -33,11 +58,11 @@ void move(const Pass& pass, Group& group, Layout from, Layout to, const Tensor& 
 }  // namespace
 
 void Reshard::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
-  move(pass, *group, from, to, x, y);
+  move(pass, *this, {from, to}, x, y);
 }
 
 void Reshard::backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
-  move(pass, *group, dual(to), dual(from), dy, dx);
+  move(pass, *this, {dual(to), dual(from)}, dy, dx);
 }
 
 }  // namespace trainctl

@@ -14,6 +14,9 @@ struct Reshard {
   Group* group = nullptr;
   Layout from = Layout::invariant;
   Layout to = Layout::invariant;
+  // [T, hidden] fp32: what is not fp32 is cast into it to be summed, and back. Empty: summed as it
+  // is.
+  Tensor sum{};
 
   /// x lies as `from` says, y as `to`; overwritten. Where the collective is none or an all-reduce,
   /// x and y may be the same memory.
@@ -27,11 +30,12 @@ struct Reshard {
 struct TensorParallel {
   Group* group = nullptr;
   Layout stream = Layout::invariant;
+  Tensor sum{};  // see Reshard
 
   /// Before a column layer: every rank needs all tokens.
-  Reshard enter() const { return {group, stream, Layout::replicated}; }
+  Reshard enter() const { return {group, stream, Layout::replicated, sum}; }
   /// After a row layer: its output is a sum over the ranks.
-  Reshard leave() const { return {group, Layout::partial, stream}; }
+  Reshard leave() const { return {group, Layout::partial, stream, sum}; }
 };
 
 }  // namespace trainctl

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/linear.h"
 #include "ops/cross_entropy.h"
 #include "ops/matmul.h"
 
@@ -61,9 +62,7 @@ void VocabHead::forward(const Pass& pass, const Saved& saved) const {
     if (!pass.training) continue;
     matmul(*pass.ops,
            {.a = chunk_logits, .b = weight.value, .c = saved.partial_dx.slice(begin, end)});
-    matmul(
-        *pass.ops,
-        {.a = chunk_logits, .b = x, .c = weight.gradient, .transpose_a = true, .accumulate = true});
+    add_weight_gradient(pass, weight, chunk_logits, x);
   }
   if (pass.training) enter.backward(pass, saved.partial_dx, saved.dx);
 }

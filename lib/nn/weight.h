@@ -12,6 +12,9 @@ namespace trainctl {
 struct Weight {
   Tensor value;     // compute dtype for matrices, fp32 for vectors
   Tensor gradient;  // fp32, accumulated; empty where no training is wanted
+  // fp32, at least as large: where a product is put before it is added to the gradient; empty: the
+  // product adds to the gradient itself.
+  Tensor apart{};
 
   bool empty() const { return value.empty(); }
 };

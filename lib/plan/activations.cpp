@@ -229,6 +229,10 @@ void add_transients(Rows& rows, const Share& share, const ActivationInput& input
       rows.transient("stream.d_mlp", share.tokens, hidden);
     }
   }
+  if (input.fp32_sums) {
+    rows.list.push_back(
+        {"stream.sum", Shape{share.tokens, hidden}, DType::f32, Lifetime::transient});
+  }
   add_messages(rows, share, input, units);
   if (holds.head) add_head_transients(rows, share, input);
 }

@@ -58,6 +58,8 @@ struct ActivationSpec {
 ///         layer's input again), stream.partial [T,H] (before a reduce-scatter), stream.d_attention
 ///         stream.d_mlp [T,H] (gathered gradients of the two branches); with a split vocabulary
 ///         head.all_stats [3 tp,chunk] fp32
+///  without gradient_accumulation_fusion, transient: d_weight [elements of the largest] fp32
+///  with fp32_sums, transient: stream.sum [T,H] fp32 (what tensor-parallel ranks add up)
 ///  with context parallelism, transient: cp.k cp.v cp.d_k cp.d_v [T,K] (of the neighbour in the
 ///         ring)
 ///  stages: a chunk's input lies in its first unit's row; chunk.C.output (to the next stage) [T,H],
@@ -83,6 +85,7 @@ struct ActivationInput {
   bool early_gradients = false;
   MessageRules messages{};
   DType message_dtype = DType::f32;
+  bool fp32_sums = false;
 };
 /// The rows of one stage, that of `units` (all its chunks).
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,

@@ -68,10 +68,11 @@ void check_deferral(const Facts& facts, Check& check) {
                 "defer_embedding_wgrad_compute fills the time in which a pipeline drains, but "
                 "pipeline_stages is 1",
                 "pipeline_stages could be 2 or more, or defer_embedding_wgrad_compute false");
-  } else if (!facts.parallel().gradient_accumulation_fusion &&
+  } else if (!facts.parallel().gradient_accumulation_fusion.value_or(false) &&
              check.clean({"parallel.gradient_accumulation_fusion"})) {
     check.error("defer-wgrad", path,
-                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which is false",
+                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which is not "
+                "true",
                 "gradient_accumulation_fusion could be true, or defer_embedding_wgrad_compute "
                 "false");
   }

@@ -43,20 +43,52 @@ void remark_compiled(const Facts& facts, Check& check) {
                     parallel.search_mode != SearchMode::recursive_programming,
                     "only parallel_mode auto_parallel searches");
   }
-  if (facts.compiled) return;
-  const std::string reason =
-      mode_of(facts) + " does not look at it; semi_auto_parallel and auto_parallel do";
-  check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, reason);
-  check.no_effect("parallel.loss_repeated_mean", !parallel.loss_repeated_mean, reason);
-  check.no_effect("parallel.dataset_strategy", !(parallel.dataset_strategy == DatasetSplit{}),
-                  reason);
-  if (!facts.mesh_is_clean(check)) return;
+  if (facts.compiled || !facts.mesh_is_clean(check)) return;
   if (facts.mesh.ep == 1) {
     check.no_effect("parallel.enable_alltoall", parallel.enable_alltoall,
                     mode_of(facts) +
                         " moves no split from one dim to another, and "
                         "expert_parallel is 1");
   }
+}
+
+/// Keys of data and gradients that change nothing here.
+void remark_data(const Facts& facts, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  if (!facts.splits) {
+    const std::string reason =
+        mode_of(facts) +
+        " does not look at it; hybrid_parallel, semi_auto_parallel and auto_parallel do";
+    check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, reason);
+    check.no_effect("parallel.loss_repeated_mean", !parallel.loss_repeated_mean, reason);
+    check.no_effect("parallel.dataset_strategy", !(parallel.dataset_strategy == DatasetSplit{}),
+                    reason);
+  }
+  if (!facts.mesh_is_clean(check)) return;
+  const bool narrow = facts.config.precision.compute != ComputeType::fp32;
+  const char* one_replica = "there is one replica";
+  check.no_effect("parallel.dataset_strategy",
+                  facts.mesh.dp == 1 && parallel.dataset_strategy.word == "full_batch",
+                  one_replica);
+  if (facts.replicas() == 1) {
+    check.no_effect("parallel.gradients_mean", parallel.gradients_mean == false, one_replica);
+    check.no_effect("parallel.parameter_broadcast", parallel.parameter_broadcast, one_replica);
+  }
+  check.no_effect("parallel.loss_repeated_mean", facts.mesh.tp == 1 && !parallel.loss_repeated_mean,
+                  "tensor_parallel is 1, so no two ranks compute the same loss");
+  if (!narrow) {
+    const char* wide = "precision.compute is fp32, so every sum is in fp32";
+    check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, wide);
+    check.no_effect("parallel.force_fp32_communication", parallel.force_fp32_communication, wide);
+    return;
+  }
+  const char* forced = "force_fp32_communication is true";
+  check.no_effect("parallel.gradient_fp32_sync",
+                  !parallel.gradient_fp32_sync && parallel.force_fp32_communication, forced);
+  check.no_effect(
+      "parallel.force_fp32_communication",
+      parallel.force_fp32_communication && facts.mesh.tp == 1 && parallel.gradient_fp32_sync,
+      "tensor_parallel is 1 and gradients are summed in fp32");
 }
 
 void check_search(const Facts& facts, Check& check) {
@@ -81,7 +113,7 @@ std::string shown(const IntList& split) {
 /// Each input: the batch in data_parallel slices, at most one dim split.
 void check_inputs(const Facts& facts, Check& check) {
   const char* path = "parallel.dataset_strategy";
-  if (!facts.compiled || !facts.mesh_is_clean(check) || !check.clean({path})) return;
+  if (!facts.splits || !facts.mesh_is_clean(check) || !check.clean({path})) return;
   const std::int64_t data = facts.mesh.dp;
   const std::int64_t ranks = facts.site.world_size / facts.mesh.pp;
   std::size_t number = 0;
@@ -108,6 +140,9 @@ void check_inputs(const Facts& facts, Check& check) {
                   input + counted(ranks, "rank") + " of a stage / " + text_of(product) +
                       " slices is not whole",
                   help);
+    } else if (!facts.compiled && product != data) {
+      check.error("dataset-strategy", path, input + "only the batch is split in " + mode_of(facts),
+                  help);
     } else {
       continue;
     }
@@ -122,6 +157,7 @@ void check_modes(const Facts& facts, Check& check) {
   check_inputs(facts, check);
   remark_sizes(facts, check);
   remark_compiled(facts, check);
+  remark_data(facts, check);
   if (facts.mode == ParallelMode::stand_alone) {
     check.no_effect("parallel.gradients_mean", facts.parallel().gradients_mean.has_value(),
                     "stand_alone has one rank");

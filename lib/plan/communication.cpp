@@ -58,8 +58,9 @@ std::int64_t UseList::ranks_of(const std::string& group) const {
 void UseList::reshard(Layout from, Layout to, const std::string& what, std::int64_t count,
                       std::int64_t elements) {
   const Collective collective = transition(from, to).value_or(Collective::none);
+  const bool wide = from == Layout::partial && plan_.fp32_sums;
   const std::string word(word_for(collective));
-  if (!word.empty()) add(layer_call(word, what, "tp"), count, elements * element());
+  if (!word.empty()) add(layer_call(word, what, "tp"), count, elements * (wide ? fp32 : element()));
 }
 
 bool UseList::holds(int unit) const {

@@ -37,6 +37,7 @@ class UseList {
   }
   const Config& config() const { return config_; }
   std::int64_t element() const { return size_of(plan_.compute); }
+  std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
   std::int64_t tokens() const {  // of a micro-batch
     return plan_.micro_batch_size * plan_.model.seq_length / plan_.mesh.cp;
   }

@@ -37,6 +37,7 @@ BucketUse use_of(const Bucket& bucket, const StagePlan& stage) {
       ++use.dealt_count;
     }
   }
+  if (use.rows > 0) return use;  // without the bucket's padding
   if (whole == 0) use.scattered = bucket.length;
   use.summed = bucket.length - use.scattered;
   return use;
@@ -69,7 +70,9 @@ void add_rows(UseList& list, bool expert, std::int64_t sums) {
     const Ownership& own = table.parameters[i];
     if (own.route < 0 || stage.parameters[i].expert != expert) continue;
     const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
-    const auto bytes = [](const Slice& slice) { return (slice.end - slice.begin) * fp32; };
+    const auto bytes = [&](const Slice& slice) {
+      return (slice.end - slice.begin) * list.gradient();
+    };
     list.add(
         {"reduce_scatter", "gradients", "gradients", route.scatter_kind, std::ssize(route.scatter)},
         sums, bytes(own.scattered));
@@ -87,7 +90,7 @@ void add_replicas(UseList& list, bool expert) {
   const Plan& plan = list.plan();
   const StagePlan& stage = list.stage();
   const std::string group = expert ? "expert:dp" : replicas_kind(plan.mesh);
-  const BucketRule rule = resolve_bucket_rule(list.config().parallel);
+  const BucketRule rule = plan.gradient.buckets;
   const bool each = list.config().hooks.no_sync == NoSync::never;
   if (rule == BucketRule::size) {
     add_rows(list, expert, each || plan.accumulates_slices ? plan.microbatches : 1);
@@ -100,9 +103,11 @@ void add_replicas(UseList& list, bool expert) {
     const std::int64_t sums = each ? plan.microbatches : 1;
     const std::int64_t scatters =
         use.rows > 0 && plan.accumulates_slices ? plan.microbatches : sums;
-    list.add({"all_reduce", "gradients", "gradients", group}, sums, use.summed * fp32);
-    list.add({"reduce_scatter", "gradients", "gradients", group}, scatters, use.scattered * fp32);
-    list.add({"all_reduce", "gradient slices", "gradients", group}, 1, use.mirrored * fp32);
+    list.add({"all_reduce", "gradients", "gradients", group}, sums, use.summed * list.gradient());
+    list.add({"reduce_scatter", "gradients", "gradients", group}, scatters,
+             use.scattered * list.gradient());
+    list.add({"all_reduce", "gradient slices", "gradients", group}, 1,
+             use.mirrored * list.gradient());
     const bool by_bucket = use.rows == 0 || rule == BucketRule::layers;
     const UseList::Call gather{"all_gather", "parameters", "parameters", group};
     if (by_bucket) list.add(gather, 1, use.scattered * fp32);
@@ -115,7 +120,7 @@ void add_replicas(UseList& list, bool expert) {
 void add_shared_gradients(UseList& list) {
   for (const Bucket& bucket : list.stage().flat.buckets) {
     const auto partial = [&](bool copies) {
-      return partial_elements(list.stage().parameters, bucket, copies) * fp32;
+      return partial_elements(list.stage().parameters, bucket, copies) * list.gradient();
     };
     list.add({"all_reduce", "replicated gradients", "gradients", "tp"}, 1, partial(false));
     list.add({"all_reduce", "shared keys and values", "gradients", "kv"}, 1, partial(true));
@@ -123,7 +128,7 @@ void add_shared_gradients(UseList& list) {
       const ParamSpec& row = list.stage().parameters[static_cast<std::size_t>(index)];
       if (!row.two_homes) continue;
       list.add({"all_reduce", "tied embedding", "gradients", "embedding"}, 1,
-               row.shape.numel() * fp32);
+               row.shape.numel() * list.gradient());
     }
   }
 }
@@ -136,8 +141,8 @@ void add_pairs(UseList& list, const std::string& what) {
 }
 
 /// The loss with the wish to stop, the weights that it is divided by, and the gradient's squares,
-/// those of the norm apart from those that are only looked at:
-/// gathered, and added on each rank in the same order.
+/// those of the norm apart from those that are only looked at: gathered, and added on each rank in
+/// the same order.
 void add_scalars(UseList& list) {
   add_pairs(list, "loss");
   if (list.config().data.eod_mask_loss) add_pairs(list, "loss weights");

@@ -20,6 +20,7 @@ struct Buffer {
   std::vector<int> parameters;
   bool expert = false;
   std::size_t chunk = 0;
+  bool scattered = false;  // its gradients are reduce-scattered
 };
 
 /// Where parameters start and buckets end.
@@ -85,7 +86,7 @@ std::size_t chunk_of(int unit, const std::vector<UnitRange>& units) {
 
 /// Whether the gradient of a parameter is reduce-scattered, in a bucket apart.
 bool is_scattered(const BucketInput& input, std::size_t parameter) {
-  return input.rule == BucketRule::size && parameter < input.scattered.size() &&
+  return input.rule != BucketRule::megatron && parameter < input.scattered.size() &&
          input.scattered[parameter];
 }
 
@@ -96,7 +97,8 @@ std::vector<Buffer> buffers_of(const std::vector<ParamSpec>& parameters, const B
   for (const bool expert : {false, true}) {
     for (std::size_t left = 2 * chunks; left > 0; --left) {
       const bool scattered = left % 2 == 0;
-      Buffer buffer{.parameters = {}, .expert = expert, .chunk = (left - 1) / 2};
+      Buffer buffer{
+          .parameters = {}, .expert = expert, .chunk = (left - 1) / 2, .scattered = scattered};
       for (std::size_t i = parameters.size(); i > 0; --i) {
         const ParamSpec& row = parameters[i - 1];
         if (row.expert != expert || chunk_of(row.unit, input.units) != buffer.chunk) continue;
@@ -159,8 +161,12 @@ std::vector<int> fusion_of(const Builder& builder, const Buffer& buffer, const B
   std::vector<int> blocks(count);
   std::iota(blocks.begin(), blocks.end(), 0);
   if (!input.fusion.openstate) return blocks;
-  const FusionConfig& rule =
-      input.parallel_optimizer ? input.fusion.reducescatter : input.fusion.allreduce;
+  // Indices count the all-reduces of a run without a parallel optimizer.
+  const FusionConfig none;
+  const FusionConfig& given =
+      buffer.scattered ? input.fusion.reducescatter : input.fusion.allreduce;
+  const bool counts = given.mode == FusionMode::index;
+  const FusionConfig& rule = counts && input.parallel_optimizer ? none : given;
   if (rule.mode == FusionMode::index) {
     const std::vector<int> all = index_blocks(first + count, rule.config.index.value_or(IntList{}));
     return {all.begin() + static_cast<std::ptrdiff_t>(first), all.end()};
@@ -287,9 +293,11 @@ std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bu
   return count;
 }
 
-std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout) {
+std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout,
+                             bool casts) {
   std::int64_t most = 0;
   for (const Bucket& bucket : layout.buckets) {
+    if (casts) most = std::max(most, bucket.length);
     for (const bool copies : {false, true}) {
       most = std::max(most, partial_elements(parameters, bucket, copies));
     }

@@ -37,7 +37,9 @@ bool is_partial(const ParamSpec& parameter, bool copies);
 /// Elements of a bucket's gradients that are; they are packed before they are summed.
 std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bucket& bucket,
                               bool copies);
-/// Of the buffer that they are packed in, which all buckets of a stage share.
-std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout);
+/// Of the buffer that they are packed in, which all buckets of a stage share; `casts`: whole
+/// buckets are cast into it too.
+std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout,
+                             bool casts);
 
 }  // namespace trainctl

@@ -68,6 +68,8 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(std::string_view(plan.schedule));
   digest.add(plan.messages.mode, plan.messages.keeps_outputs, plan.message_dtype,
              plan.result_broadcast);
+  digest.add(plan.fp32_sums, plan.full_batch, plan.broadcast_parameters);
+  digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.factor, plan.gradient.fused);
 }
 
 void add_parameters(Digest& digest, const StagePlan& stage) {
@@ -122,8 +124,7 @@ void add_settings(Digest& digest, const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   digest.add(std::string_view(parallel.device));
   digest.add(parallel.parallel_optimizer.enable, parallel.parallel_optimizer.threshold,
-             parallel.parallel_optimizer.weight_shard_size, parallel.gradients_mean,
-             parallel.gradient_fp32_sync);
+             parallel.parallel_optimizer.weight_shard_size);
   digest.add(parallel.cp_comm_type);
   digest.add(config.moe.aux_loss_factor, config.recompute.enable, config.offload.enable);
 }

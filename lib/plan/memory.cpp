@@ -99,9 +99,12 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (plan.model.family == Family::llama) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  memory.communication = packed_elements(stage.parameters, stage.flat) * fp32;
+  const bool casts = plan.gradient.dtype != DType::f32;
+  memory.communication = packed_elements(stage.parameters, stage.flat, casts) *
+                         size_of(plan.gradient.dtype);
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
-  const std::int64_t local_tokens = plan.tokens_per_step() / plan.mesh.dp / plan.mesh.cp;
+  const std::int64_t local_tokens =
+      plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
   // The step at hand and those ahead of it.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;

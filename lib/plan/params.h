@@ -111,16 +111,18 @@ struct BucketInput {
   std::int64_t aggregation_groups = 1;  // layers: gradient_aggregation_group
   std::int64_t layers = 0;              // of the whole model
   std::vector<UnitRange> units;         // per chunk; no bucket spans two chunks
-  std::vector<bool> scattered;          // size: per parameter; no bucket holds both kinds
+  std::vector<bool> scattered;          // per parameter; no bucket holds both kinds
 };
 
-/// size: closes a bucket at bucket_size elements, default 4,000,000. With the parallel optimizer,
-/// parameters whose gradient is reduce-scattered are in other buckets than those kept whole.
+/// With the parallel optimizer, parameters whose gradient is reduce-scattered are in other buckets
+/// than those kept whole (not so megatron, which cuts buckets across parameters).
+/// size: closes a bucket at bucket_size elements, default 4,000,000.
 /// megatron: megatron.core param_and_grad_buffer, in elements; padded only with the parallel
 /// optimizer, then starts to 64 and lengths to lcm(replicas, 128).
-/// comm_fusion: MindSpore's auto, size and index blocks (elements of fp32: MB x 1048576 / 4) of the
-/// kind that the run uses: reducescatter with the parallel optimizer, else allreduce; a kind that
-/// is not given is auto. openstate false: a bucket for each parameter. layers:
+/// comm_fusion: MindSpore's auto, size and index blocks (elements of fp32: MB x 1048576 / 4), by
+/// reducescatter of the scattered gradients and by allreduce of the others; a kind that is not
+/// given is auto, and so is index with the parallel optimizer. openstate false: a bucket for each
+/// parameter. layers:
 /// gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts are padded to 64
 /// and lengths to 64 x replicas but for megatron. Details: flat_layout.h.
 FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);

@@ -75,6 +75,21 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline) {
                    .casts = plan.message_dtype != plan.compute};
 }
 
+/// Without `mode` looking at an option its default holds.
+void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
+  const bool looks = mode_splits_model(plan.mode);
+  const std::int64_t replicas = plan.mesh.dp * plan.mesh.cp;
+  const bool wide = parallel.force_fp32_communication;
+  plan.gradient.buckets = resolve_bucket_rule(parallel);
+  if (looks && !parallel.gradient_fp32_sync && !wide) plan.gradient.dtype = plan.compute;
+  if (!parallel.gradients_mean.value_or(true)) plan.gradient.factor *= replicas;
+  if (looks && !parallel.loss_repeated_mean) plan.gradient.factor *= plan.mesh.tp;
+  plan.gradient.fused = parallel.gradient_accumulation_fusion.value_or(true);
+  plan.fp32_sums = wide && plan.compute != DType::f32 && plan.mesh.tp > 1;
+  plan.full_batch = looks && parallel.dataset_strategy.word == "full_batch" && plan.mesh.dp > 1;
+  plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
+}
+
 Plan sizes_of(const Config& config, const Site& site) {
   const ParallelConfig& parallel = config.parallel;
   Plan plan;
@@ -86,6 +101,7 @@ Plan sizes_of(const Config& config, const Site& site) {
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  set_data_rules(plan, parallel);
   const BatchSizes batch = resolve_batch(config.train, plan.mesh);
   plan.micro_batch_size = batch.micro_batch_size;
   plan.microbatches = batch.microbatches;
@@ -104,7 +120,7 @@ Plan sizes_of(const Config& config, const Site& site) {
 BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   BucketInput input;
-  input.rule = resolve_bucket_rule(parallel);
+  input.rule = plan.gradient.buckets;
   input.bucket_size = parallel.bucket_size.value_or(0);
   input.replicas = plan.mesh.dp * plan.mesh.cp;
   input.expert_replicas = plan.mesh.edp;
@@ -122,6 +138,18 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
+/// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
+std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
+  const bool has_head = stage.units.back().end == plan.units();
+  std::int64_t most = 0;
+  for (const ParamSpec& row : stage.parameters) {
+    const bool tied_head = plan.model.tied && has_head && row.name == "embedding.token.weight";
+    const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
+    if (product) most = std::max(most, row.shape.numel());
+  }
+  return most;
+}
+
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
@@ -130,9 +158,9 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   }
   rows.parameters = make_parameters(
       {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
-  rows.shards = shard_optimizer({plan.mode, config.parallel.parallel_optimizer,
-                                 resolve_bucket_rule(config.parallel), plan.mesh},
-                                rows.parameters);
+  rows.shards = shard_optimizer(
+      {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},
+      rows.parameters);
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
@@ -142,8 +170,12 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   rows.slots = peak_microbatches(rows.schedule);
   rows.activations = make_activations(
       {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
-       plan.split_vocabulary, peak_gradients(rows.schedule) > 1, plan.messages, plan.message_dtype},
+       plan.split_vocabulary, peak_gradients(rows.schedule) > 1, plan.messages, plan.message_dtype,
+       plan.fp32_sums},
       rows.units);
+  if (plan.gradient.fused) return;
+  rows.activations.push_back(
+      {"d_weight", Shape{largest_product(rows, plan)}, DType::f32, Lifetime::transient});
 }
 
 }  // namespace

@@ -61,6 +61,16 @@ struct CollectiveUse {
   std::string group_name() const { return purpose + " " + group; }
 };
 
+/// Of what gradients are the gradient once they are summed, and how they travel.
+struct GradientRule {
+  BucketRule buckets = BucketRule::size;
+  DType dtype = DType::f32;  // in which they are sent; they are kept and added up in fp32
+  // Over the gradient of the mean loss of the global batch: the number of replicas without
+  // gradients_mean, times the ranks that compute the same loss without loss_repeated_mean.
+  std::int64_t factor = 1;
+  bool fused = true;  // products add to weight gradients themselves (gradient_accumulation_fusion)
+};
+
 struct RatePoint {  // of the preview: the update that follows `step` completed ones
   std::int64_t step = 0;
   double learning_rate = 0;
@@ -89,6 +99,10 @@ struct Plan {
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
+  bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp
+  bool full_batch = false;  // every replica is fed the micro-batches of all
+  bool broadcast_parameters = false;  // initial parameters come from the first replica
+  GradientRule gradient;
   bool accumulates_slices = false;  // parallel optimizer: gradients accumulate in its slices
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step
@@ -108,6 +122,8 @@ struct Plan {
   std::uint64_t hash = 0;
 
   std::int64_t tokens_per_step() const;
+  /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
+  std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;       // of the whole model, each once
   const MemoryEstimate& most_memory() const;  // of the stage that needs most
   int units() const { return static_cast<int>(model.layers) + 2; }

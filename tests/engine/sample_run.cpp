@@ -31,7 +31,7 @@ std::int32_t token_of(std::int64_t sample, std::int64_t place) {
 
 Batch make_batch(const Plan& plan, std::int64_t first_sample) {
   Batch batch;
-  for (std::int64_t s = first_sample; s < first_sample + plan.micro_batch_size; ++s) {
+  for (std::int64_t s = first_sample; s < first_sample + plan.fed_sequences(); ++s) {
     for (std::int64_t i = 0; i < plan.model.seq_length; ++i) {
       batch.tokens.push_back(token_of(s, i));
       batch.labels.push_back(token_of(s, i + 1));
@@ -71,10 +71,10 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
   for (std::int64_t step = 0; step < run.steps; ++step) {
     std::vector<Batch> batches;
     for (std::int64_t m = 0; m < plan.microbatches; ++m) {
-      batches.push_back(
-          make_batch(plan, step * read.config.train.global_batch_size +
-                               (m * plan.mesh.dp + plan.mesh.coordinate(world.rank(), Axis::dp)) *
-                                   plan.micro_batch_size));
+      const std::int64_t replica =
+          plan.full_batch ? 0 : plan.mesh.coordinate(world.rank(), Axis::dp);
+      batches.push_back(make_batch(plan, step * read.config.train.global_batch_size +
+                                             (m * plan.mesh.dp + replica) * plan.micro_batch_size));
     }
     reports.push_back(engine.train_step(batches));
   }

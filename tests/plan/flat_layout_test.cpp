@@ -252,7 +252,10 @@ TEST_CASE("comm_fusion chooses the kind that the run uses", "[flat_layout]") {
         Members{{9, 8}, {7, 6, 5, 4}, {3}, {2, 1, 0}});
   input.parallel_optimizer = true;
   input.units.clear();
-  CHECK(make_flat_layout(ten_layers(), input).buckets.size() == 1);  // reducescatter: auto
+  CHECK(make_flat_layout(ten_layers(), input).buckets.size() == 1);  // no index then: auto
+  input.scattered = {true, true, true, true, false, false, false, false, false, false};
+  CHECK(members(make_flat_layout(ten_layers(), input)) ==
+        Members{{3, 2, 1, 0}, {9, 8, 7, 6, 5, 4}});
   input.fusion.openstate = false;
   CHECK(make_flat_layout(ten_layers(), input).buckets.size() == 10);
 }
