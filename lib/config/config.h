@@ -58,6 +58,14 @@ struct PrecisionConfig {
   ComputeType compute = ComputeType::fp32;
   bool enable_autocast = false;
   std::optional<ComputeType> autocast_dtype;  // default: compute
+  std::optional<double> loss_scale;           // constant
+  std::optional<bool> dynamic_loss_scale;     // default: in fp16, unless loss_scale is given
+  double initial_loss_scale = 0x1p32;
+  double min_loss_scale = 1;
+  double loss_scale_growth = 2;
+  double loss_scale_backoff = 0.5;
+  std::int64_t loss_scale_window = 1000;  // updates without an overflow before it grows
+  std::int64_t loss_scale_hysteresis = 2;
   bool operator==(const PrecisionConfig&) const = default;
 };
 

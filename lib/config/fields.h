@@ -84,6 +84,28 @@ void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
         field("enable_autocast", "Products in autocast_dtype, parameters in fp32"));
   visit(precision.autocast_dtype,
         field("autocast_dtype", "Type of the products under enable_autocast").unset("compute"));
+  visit(precision.loss_scale, field("loss_scale", "Constant factor of the loss in the backward")
+                                  .above(0)
+                                  .to(0x1p64)
+                                  .unset("dynamic in fp16, else none"));
+  visit(precision.dynamic_loss_scale,
+        field("dynamic_loss_scale", "The factor falls when gradients overflow, and grows again")
+            .unset("true in fp16 without loss_scale, else false"));
+  visit(precision.initial_loss_scale,
+        field("initial_loss_scale", "Dynamic: the factor of the first step").above(0).to(0x1p64));
+  visit(precision.min_loss_scale,
+        field("min_loss_scale", "Dynamic: the factor never falls below it").above(0).to(0x1p64));
+  visit(precision.loss_scale_growth,
+        field("loss_scale_growth", "Dynamic: what the factor grows by").above(1).to(1024));
+  visit(precision.loss_scale_backoff,
+        field("loss_scale_backoff", "Dynamic: what an overflow multiplies the factor by")
+            .above(0)
+            .below(1));
+  visit(precision.loss_scale_window,
+        field("loss_scale_window", "Dynamic: updates without overflow before it grows").from(1));
+  visit(precision.loss_scale_hysteresis,
+        field("loss_scale_hysteresis", "Dynamic: overflows before it falls; growth starts anew")
+            .from(1));
 }
 
 template <class Visitor>

@@ -268,8 +268,8 @@ void Engine::throw_bad_step() const {
                 step + ": gradients overflowed in " + std::to_string(skipped_in_row_) +
                     " steps in a row, the last with loss scale " + number(scale_) +
                     ", which cannot fall: " +
-                    (input_.loss_scaling.dynamic() ? "it is the least"
-                                                  : "it is constant"));
+                    (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
+                                                   : "it is constant"));
   }
   const std::string tensor = first_bad_tensor(rows_, store_, buffers_, slot);
   throw Error(ExitCode::diverged,

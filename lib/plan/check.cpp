@@ -161,6 +161,7 @@ void check_rules(const Config& config, const Site& site, Check& check) {
   check_overlap(facts, check);
   check_recompute(facts, check);
   check_modes(facts, check);
+  check_precision(config.precision, check);
   check_optimizer(config.optimizer, check);
   check_schedule(config.lr_schedule, config.train.steps, check);
   check_data(config, check);

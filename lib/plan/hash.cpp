@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "plan/estimate.h"
+#include "plan/loss_scaling.h"
 
 namespace trainctl {
 
@@ -106,6 +107,9 @@ void add_settings(Digest& digest, const Config& config) {
   const TrainConfig& train = config.train;
   digest.add(train.steps, train.seed, train.validate_every, train.on_bad_loss,
              train.check_replicas_every);
+  const LossScaling scaling = resolve_loss_scaling(config.precision);
+  digest.add(scaling.on, scaling.initial, scaling.least, scaling.growth, scaling.backoff,
+             scaling.window, scaling.hysteresis);
   const OptimizerConfig& o = config.optimizer;
   digest.add(o.type, o.beta1, o.beta2, o.eps, o.weight_decay, o.start_weight_decay);
   digest.add(o.end_weight_decay, o.weight_decay_incr_style, o.momentum, o.clip_grad_norm);

@@ -27,16 +27,7 @@ Options operator+(Options a, const Options& b) {
 
 const Options eight{"parallel.tensor_parallel=2", "parallel.pipeline_stages=2",
                     "parallel.data_parallel=2", "train.micro_batch_size=1"};
-const LossScaling scaled{.on = true,
-                         .initial = 1024,
-                         .least = 1,
-                         .growth = 2,
-                         .backoff = 0.5,
-                         .window = 1000,
-                         .hysteresis = 2};
-
-LossScaling constant(double scale) { return {.on = true, .initial = scale, .least = scale}; }
-
+const Options scaled{"precision.dynamic_loss_scale=true", "precision.initial_loss_scale=1024"};
 const Options half{"precision.compute=fp16"};
 
 thread_local int this_rank = 0;
@@ -113,11 +104,10 @@ double largest_error(const Options& options, const std::string& layout) {
 }  // namespace
 
 TEST_CASE("an infinity on one rank leaves every rank as it was, and the scale falls") {
-  for (const Options& precision : {Options{}, half}) {
+  for (const Options& precision : {scaled, half + scaled}) {
     for (const int rank : {0, 3, 5, 6}) {
       INFO("rank " << rank);
       SampleRun run{.set_options = eight + precision, .ranks = 8, .steps = 2, .world = {}};
-      run.loss_scaling = scaled;
       const auto before = held_after(run);
       run.steps = 4;
       const auto after = held_after(with_overflow(run, rank, {3, 4}));
@@ -133,8 +123,7 @@ TEST_CASE("an infinity on one rank leaves every rank as it was, and the scale fa
 }
 
 TEST_CASE("a step that is left out does not count: rate and Adam's correction go on from before") {
-  SampleRun run{.set_options = {}, .ranks = 1, .steps = 4, .world = {}};
-  run.loss_scaling = scaled;
+  const SampleRun run{.set_options = scaled, .ranks = 1, .steps = 4, .world = {}};
   const auto reports = train_sample(with_overflow(run, 0, {2}));
   const auto usual = train_sample(run);
   CHECK(reports[1].skipped);
@@ -147,13 +136,14 @@ TEST_CASE("a step that is left out does not count: rate and Adam's correction go
 }
 
 TEST_CASE("the scale of a run: constant, growing after its window, none") {
-  SampleRun run{.set_options = {}, .ranks = 2, .steps = 5, .world = {}};
-  run.loss_scaling = scaled;
-  run.loss_scaling->window = 2;
+  SampleRun run{.set_options = scaled + Options{"precision.loss_scale_window=2"},
+                .ranks = 2,
+                .steps = 5,
+                .world = {}};
   CHECK(scales_of(train_sample(run)) == std::vector<double>{1024, 1024, 2048, 2048, 4096});
-  run.loss_scaling = constant(64);
+  run.set_options = {"precision.loss_scale=64"};
   CHECK(scales_of(train_sample(run)) == std::vector<double>(5, 64));
-  run.loss_scaling.reset();
+  run.set_options = {};
   CHECK(scales_of(train_sample(run)) == std::vector<double>(5, 0));
 }
 
@@ -162,8 +152,9 @@ TEST_CASE("in fp32 a power of two as loss scale changes no bit") {
                                          "parallel.parallel_optimizer.threshold=0"};
   SampleRun run{.set_options = layout, .ranks = 8, .steps = 4, .world = {}};
   const auto plain = train_sample(run);
-  for (const LossScaling& scaling : {scaled, constant(0.25), constant(0x1p32)}) {
-    run.loss_scaling = scaling;
+  for (const Options& precision :
+       {scaled, Options{"precision.loss_scale=0.25"}, Options{"precision.loss_scale=4294967296"}}) {
+    run.set_options = layout + precision;
     const auto reports = train_sample(run);
     for (std::size_t step = 0; step < plain.size(); ++step) {
       CHECK(reports[step].loss == plain[step].loss);
@@ -188,10 +179,9 @@ TEST_CASE("fp16 finds its loss scale and then trains as fp32 does") {
   }
   CHECK(reports.back().loss < reports[0].loss - 0.3);
   // The same from a scale that fits: the same numbers as fp32, but for rounding.
-  run.loss_scaling = constant(1024);
+  run.set_options = half + Options{"precision.loss_scale=1024"};
   run.steps = 10;
   const auto fitting = train_sample(run);
-  run.loss_scaling.reset();
   run.set_options = {};
   const auto wide = train_sample(run);
   for (std::size_t step = 0; step < wide.size(); ++step) {
@@ -202,35 +192,32 @@ TEST_CASE("fp16 finds its loss scale and then trains as fp32 does") {
 }
 
 TEST_CASE("overflow is divergence where the scale cannot fall, at the second step in a row") {
-  const auto failure_of = [](const LossScaling& scaling, std::vector<int> steps,
-                             const Options& options = {}) -> std::string {
-    SampleRun run{.set_options = options, .ranks = 1, .steps = 6, .world = {}};
-    run.loss_scaling = scaling;
+  const auto failure_of = [](const Options& options, std::vector<int> steps) -> std::string {
     try {
-      train_sample(with_overflow(run, 0, std::move(steps)));
+      train_sample(with_overflow({.set_options = options, .ranks = 1, .steps = 6, .world = {}}, 0,
+                                 std::move(steps)));
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::diverged);
       return error.what();
     }
     return "";
   };
-  LossScaling least = scaled;
-  least.least = 512;
-  least.hysteresis = 1;
+  const Options least = scaled + Options{"precision.min_loss_scale=512",
+                                         "precision.loss_scale_hysteresis=1"};
   CHECK(failure_of(least, {2, 4, 6}).empty());
   CHECK(failure_of(least, {2, 3, 4}) ==
         "step 3: gradients overflowed in 2 steps in a row, the last with loss scale 512, which "
-        "cannot fall: it is the least");
-  CHECK(failure_of(constant(64), {2, 4}).empty());
-  CHECK(failure_of(constant(64), {4, 5}) ==
+        "cannot fall: it is precision.min_loss_scale");
+  CHECK(failure_of({"precision.loss_scale=64"}, {2, 4}).empty());
+  CHECK(failure_of({"precision.loss_scale=64"}, {4, 5}) ==
         "step 5: gradients overflowed in 2 steps in a row, the last with loss scale 64, which "
-        "cannot fall: it is constant");
-  CHECK(failure_of(least, {2, 3, 4, 5}, {"train.on_bad_loss=skip"}).empty());
+        "cannot fall: precision.loss_scale is constant");
+  CHECK(failure_of(least + Options{"train.on_bad_loss=skip"}, {2, 3, 4, 5}).empty());
   CHECK_THAT(failure_of({}, {2}),
              Catch::Contains("step 2, rank 0: the gradient norm is not finite"));
 }
 
-TEST_CASE("layouts agree in fp16") {
+TEST_CASE("layouts agree in fp16, and in fp32 with a scaler") {
   const Options gpt{"model.num_layers=4", "model.hidden_dropout=0.1",
                     "model.num_attention_heads=8"};
   const Options llama{"model.family=llama", "model.num_layers=4", "model.num_query_groups=2",
@@ -238,6 +225,8 @@ TEST_CASE("layouts agree in fp16") {
   for (const Options& model : {gpt, llama}) {
     for (const char* layout : {"tp2sp+pp2+dp2+m4+zero1", "tp4+pp2+gpipe"}) {
       CHECK(largest_error(model + half, layout) < half_bound);
+      CHECK(largest_error(model + scaled + Options{"precision.initial_loss_scale=4294967296"},
+                          layout) < fp32_bound);
     }
   }
 }

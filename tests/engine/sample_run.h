@@ -22,7 +22,6 @@ struct SampleRun {
   double deadline_seconds = 30;  // of the engine
   WorldOptions world;
   Hooks hooks{};                                                  // of every rank
-  std::optional<LossScaling> loss_scaling{};                      // not given: as configured
   std::function<Trace*(const World&, const Plan&)> make_trace{};  // of each rank
   std::function<void(World&, const Plan&)> after_training{};      // on each rank
   std::function<std::unique_ptr<World>(World&)> wrap{};         // the world that each rank is given

@@ -101,6 +101,7 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   differs([](Config& c) { c.model.norm_epsilon = 1e-6; });
   differs([](Config& c) { c.model.num_layers = 5; });
   differs([](Config& c) { c.precision.compute = ComputeType::bf16; });
+  differs([](Config& c) { c.precision.loss_scale = 1024; });
   differs([](Config& c) { c.parallel.bucket_size = 1000; });
   differs([](Config& c) { c.parallel.threads_per_rank = 1; });
   differs([](Config& c) { c.data.train[0].weight = 2; });
