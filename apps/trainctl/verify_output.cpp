@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "formats/print_text.h"
@@ -42,8 +43,14 @@ std::string listed(const std::vector<std::string>& layouts) {
 
 }  // namespace
 
+struct VerifyOutput::JsonRows {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+};
+
+VerifyOutput::~VerifyOutput() = default;
+
 VerifyOutput::VerifyOutput(const Options& options, const LayoutSelection& selection)
-    : options_(options), selection_(selection) {
+    : options_(options), selection_(selection), json_(std::make_unique<JsonRows>()) {
   widths_ = {std::max<std::size_t>(options.widest, 6), 9, 62, 7};
   if (!options.json) row({"layout", "error", "largest at", "verdict"}, "seconds");
 }
@@ -83,7 +90,7 @@ void VerifyOutput::add_json(const std::string& layout, std::int64_t ranks,
               {"largest", json_of(verdict.largest)}};
   if (verdict.first) row["first"] = json_of(*verdict.first);
   if (!verdict.failure.empty()) row["failure"] = verdict.failure;
-  rows_.push_back(row);
+  json_->rows.push_back(row);
 }
 
 void VerifyOutput::finish(std::int64_t left) {
@@ -101,7 +108,7 @@ void VerifyOutput::finish_json(std::int64_t left) {
         {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
   }
   const Json document = {{"format_version", 1}, {"steps", options_.steps}, {"equal", all_equal()},
-                         {"layouts", rows_},    {"skipped", skipped},      {"not_run", left}};
+                         {"layouts", json_->rows},    {"skipped", skipped},      {"not_run", left}};
   print(with_newline(document.dump(2)));
 }
 

@@ -4,7 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +23,7 @@ class VerifyOutput {
   };
   /// `selection` says what was skipped; it must outlive this.
   VerifyOutput(const Options& options, const LayoutSelection& selection);
+  ~VerifyOutput();
 
   void show(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict);
   /// `left`: layouts that a signal kept from running.
@@ -40,7 +41,8 @@ class VerifyOutput {
   std::vector<std::size_t> widths_;
   std::int64_t equal_ = 0;
   std::int64_t failed_ = 0;
-  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+  struct JsonRows;
+  std::unique_ptr<JsonRows> json_;
 };
 
 /// What is at work, on stderr: a live line on a terminal, else, where rows do not tell it, a plain

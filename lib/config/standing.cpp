@@ -36,7 +36,6 @@ constexpr Standing table[] = {
     {"parallel.pipeline.scheduler", not_built, "1f1b|gpipe", "1f1b or gpipe"},
     {"parallel.pipeline.interleave", not_built, "false", "false"},
     {"parallel.pipeline.microbatch_group_size_per_vp_stage", not_built, "*", ""},
-    {"parallel.pipeline.dtype", not_built, "fp32|bf16", "fp32, bf16, or nothing"},
     {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
     {"parallel.pipeline.use_ring_exchange_p2p", not_built, "false", "false"},

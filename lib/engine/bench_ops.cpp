@@ -13,6 +13,7 @@
 #include "engine/ceiling.h"
 #include "engine/optimizer.h"
 #include "ops/kernels.h"
+#include "plan/ownership.h"
 
 namespace trainctl {
 
@@ -49,7 +50,9 @@ class Cases {
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
         buffers_(DeviceKind::cpu, plan_, plan_.stages.front()),
         store_(DeviceKind::cpu, plan_.stages.front(),
-               {.compute = plan_.compute, .states = optimizer_states(setup.config.optimizer)}),
+               {.compute = plan_.compute,
+                .states = optimizer_states(setup.config.optimizer),
+                .ownership = make_ownership(plan_, 0)}),
         optimizer_(setup.config.optimizer, store_, &state_) {
     set_thread_count(plan_.threads_per_rank);
     ops_ = buffers_.context(stream_);

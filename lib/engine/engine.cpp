@@ -269,7 +269,7 @@ void Engine::throw_bad_step() const {
                     " steps in a row, the last with loss scale " + number(scale_) +
                     ", which cannot fall: " +
                     (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
-                                                   : "it is constant"));
+                                                   : "precision.loss_scale is constant"));
   }
   const std::string tensor = first_bad_tensor(rows_, store_, buffers_, slot);
   throw Error(ExitCode::diverged,

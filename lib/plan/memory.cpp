@@ -14,7 +14,7 @@ namespace {
 // The program, its libraries and their own buffers, as measured: in one process, and what the wire
 // adds to each of several.
 constexpr std::int64_t program_allowance = std::int64_t{16} << 20;
-constexpr std::int64_t wire_allowance = std::int64_t{10} << 20;
+constexpr std::int64_t wire_allowance = std::int64_t{16} << 20;
 
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;

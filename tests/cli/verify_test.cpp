@@ -1,4 +1,5 @@
 // trainctl verify on the command line: rows, JSON, refusals. Needs no data.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
@@ -45,7 +46,9 @@ TEST_CASE("verify of all layouts as JSON counts what rules forbid") {
   CHECK(json["steps"] == 1);
   CHECK(json["layouts"].size() > 10);
   CHECK(json["layouts"][0]["largest"]["error"] < 2e-5);
-  CHECK(json["skipped"][0]["code"] == "stage-layers");
+  const auto& skipped = json["skipped"];
+  CHECK(std::any_of(skipped.begin(), skipped.end(),
+                    [](const Json& row) { return row["code"] == "stage-layers"; }));
 }
 
 TEST_CASE("verify refuses what it cannot run") {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/fp16.h"
 #include "base/hash.h"
 #include "catch.h"
 #include "comm/collectives_body.h"

@@ -42,7 +42,7 @@ TEST_CASE("a value that is not built is refused with its place") {
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {pipeline: {dtype: fp16}}", "parallel: {virtual_pipeline_stages: 2}",
+        "parallel: {virtual_pipeline_stages: 2}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
         "parallel: {pipeline: {scheduler: zb-h1}}", "moe: {num_experts: 4}",
         "recompute: {enable: true}", "offload: {enable: true}",
@@ -99,9 +99,8 @@ TEST_CASE("a warning of a rule is not repeated") {
 TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
   CHECK(status_of("parallel.context_parallel") == "not built yet");
-  CHECK(status_of("parallel.pipeline.dtype") == "not built yet");
   CHECK(status_of("moe.capacity_factor") == "not built yet");
-  CHECK(status_of("precision.compute") == "partly built");
+  CHECK(status_of("parallel.pipeline.scheduler") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");
   CHECK(find_standing("parallel.pipelines") == nullptr);
 }

@@ -102,7 +102,7 @@ void check_close(const std::vector<StepReport>& found, const std::vector<StepRep
 std::int64_t planned_bytes(const Plan& plan, const std::string& what) {
   std::int64_t bytes = 0;
   for (const CollectiveUse& use : plan.stages[0].communication) {
-    if (use.name == what) bytes += use.bytes;
+    if (use.name() == what) bytes += use.bytes;
   }
   return bytes;
 }

@@ -40,7 +40,7 @@ void clear(const Tensor& values) {
 }
 
 GroupFault layers(GroupOperation operation, int occurrence, const FaultAction& act) {
-  return {.group = "tp", .operation = operation, .occurrence = occurrence, .act = act};
+  return {.group = "layers tp", .operation = operation, .occurrence = occurrence, .act = act};
 }
 
 /// Without sequence parallelism a step has, over tp: the sum of the embedding, then of attention
@@ -60,7 +60,7 @@ std::vector<FaultRow> invariant_faults() {
       {"backward of invariant to replicated twice: attention", small_gpt, "tp2",
        on_all(2, layers(all_reduce, 14, twice)), "gradient", "layers.2.norm1"},
       {"one rank adds nothing", small_gpt, "tp2",
-       on_one({1, "tp", all_reduce, 11, with_input(clear)}), "gradient", "layers.3.norm2"},
+       on_one({1, "layers tp", all_reduce, 11, with_input(clear)}), "gradient", "layers.3.norm2"},
       {"the head's gradient of its input not summed", small_gpt, "tp2",
        on_all(2, layers(all_reduce, 10, skip)), "gradient", "final_norm"},
       {"a step later", small_gpt, "tp2", on_all(2, layers(all_reduce, 33, skip)), "gradient",
@@ -76,17 +76,17 @@ std::vector<FaultRow> sequence_faults() {
       {"partial to tokens skipped", small_gpt, "tp2sp", on_all(2, layers(reduce_scatter, 3, skip)),
        "loss", ""},
       {"partial to tokens: the other part", small_gpt, "tp2sp",
-       on_one({1, "tp", reduce_scatter, 3, swapped}), "loss", ""},
+       on_one({1, "layers tp", reduce_scatter, 3, swapped}), "loss", ""},
       {"tokens to replicated: wrong order", small_gpt, "tp2sp",
-       on_one({1, "tp", all_gather, 4, swapped}), "loss", ""},
+       on_one({1, "layers tp", all_gather, 4, swapped}), "loss", ""},
       {"backward of partial to tokens skipped", small_gpt, "tp2sp",
        on_all(2, layers(all_gather, 16, skip)), "gradient", "layers.2.mlp.down"},
       {"backward of tokens to replicated skipped", small_gpt, "tp2sp",
        on_all(2, layers(reduce_scatter, 13, skip)), "gradient", "layers.2.norm2"},
       {"the input of a weight gradient gathered in the wrong order", small_gpt, "tp2sp",
-       on_one({1, "tp", all_gather, 18, swapped}), "gradient", "layers.2.mlp.up", 1},
+       on_one({1, "layers tp", all_gather, 18, swapped}), "gradient", "layers.2.mlp.up", 1},
       {"the gradient of the embedding gathered in the wrong order", small_gpt, "tp2sp",
-       on_one({0, "tp", all_gather, 28, swapped}), "gradient", "embedding.", 0},
+       on_one({0, "layers tp", all_gather, 28, swapped}), "gradient", "embedding.", 0},
   };
 }
 
@@ -94,19 +94,19 @@ std::vector<FaultRow> loss_faults() {
   const FaultAction skip = left_out();
   return {
       {"another largest logit on one rank", small_gpt, "tp2",
-       on_one({0, "tp", all_gather, 1, with_output(add_one)}), "loss", ""},
+       on_one({0, "layers tp", all_gather, 1, with_output(add_one)}), "loss", ""},
       {"the vocabulary's sums of another step", small_gpt, "tp2",
        on_all(2, layers(all_gather, 4, skip)), "loss", "", -1, 2},
       {"one rank counts too few weights", small_gpt, "dp2",
-       on_one({1, "everyone", all_gather, 1,
+       on_one({1, "scalars world", all_gather, 1,
                with_output([](const Tensor& all) { all.as<double>()[0] *= 0.5; })}),
        "loss", "", 1},
       {"one rank's loss left out of the mean", small_gpt, "dp2",
-       on_one({0, "everyone", all_gather, 2,
+       on_one({0, "scalars world", all_gather, 3,
                with_output([](const Tensor& all) { all.as<double>()[2] = 0; })}),
        "loss", "", 0},
       {"the norm over one axis only", small_gpt, "tp2+pp2",
-       on_one({2, "model", all_gather, 1,
+       on_one({2, "scalars world", all_gather, 2,
                with_output([](const Tensor& all) { all.as<double>()[0] = 0; })}),
        "grad norm", "", 2},
   };
@@ -140,13 +140,13 @@ std::vector<FaultRow> gradient_faults() {
 std::vector<FaultRow> message_faults() {
   return {
       {"an output that is damaged on its way", small_gpt, "pp2+m2",
-       on_one({0, "pp", send, 1, with_input(swap_halves)}), "loss", ""},
+       on_one({0, "messages pp", send, 1, with_input(swap_halves)}), "loss", ""},
       {"a received output that is overwritten", small_gpt, "pp2+m2",
-       on_one({1, "pp", receive, 2, with_output(clear)}), "loss", ""},
+       on_one({1, "messages pp", receive, 2, with_output(clear)}), "loss", ""},
       {"a gradient that is lost on its way", small_gpt, "pp2+m2",
-       on_one({0, "pp", receive, 1, with_output(clear)}), "gradient", "layers.1.", 0},
+       on_one({0, "messages pp", receive, 1, with_output(clear)}), "gradient", "layers.1.", 0},
       {"a gradient of other tokens", small_gpt, "pp2+gpipe+m2",
-       on_one({1, "pp", send, 2, with_input(swap_halves)}), "gradient", "layers.1.", 0},
+       on_one({1, "messages pp", send, 2, with_input(swap_halves)}), "gradient", "layers.1.", 0},
   };
 }
 

@@ -33,12 +33,12 @@ const std::vector<std::string> tp2_pp2{"parallel.tensor_parallel=2", "parallel.p
                                        "train.micro_batch_size=2"};
 
 /// A stage does not send one of its outputs.
-Mistake unsent() { return {tp2_pp2, {{0, "pp", GroupOperation::send, 3, left_out()}}}; }
+Mistake unsent() { return {tp2_pp2, {{0, "messages pp", GroupOperation::send, 3, left_out()}}}; }
 
 /// One rank makes two collectives of a group in the other order.
 Mistake swapped_calls() {
-  return {tp2_dp2, exchanged({1, "tp", GroupOperation::all_gather, 2, {}},
-                             {1, "tp", GroupOperation::reduce_scatter, 2, {}})};
+  return {tp2_dp2, exchanged({1, "layers tp", GroupOperation::all_gather, 2, {}},
+                             {1, "layers tp", GroupOperation::reduce_scatter, 2, {}})};
 }
 
 /// Two ranks begin with the sum over replicas, two with that over tensor-parallel ranks: a circle.

@@ -34,7 +34,8 @@ bool is_table(const std::string& name) {
 /// The text of every source in which findings are made.
 std::string all_sources() {
   std::string text;
-  for (const char* folder : {"lib/config", "lib/plan", "lib/formats", "apps/trainctl"}) {
+  for (const char* folder : {"lib/config", "lib/plan", "lib/formats", "lib/engine",
+                             "apps/trainctl"}) {
     const std::filesystem::path root = std::filesystem::path(TRAINCTL_SOURCE_DIR) / folder;
     for (const auto& entry : std::filesystem::directory_iterator(root)) {
       const std::string name = entry.path().filename().string();

@@ -36,7 +36,7 @@ TEST_CASE("traffic of data parallelism", "[communication]") {
   Config config = small_config();
   const Plan plan = plan_of(config, 4);
   const StagePlan& stage = plan.stages[0];
-  REQUIRE(stage.communication.size() == 2);
+  REQUIRE(stage.communication.size() == 3);
   const CollectiveUse gradients = use_of(stage, "all_reduce gradients");
   CHECK(gradients.group == "dp");
   CHECK(gradients.bytes == stage.flat.length * 4);
@@ -44,6 +44,7 @@ TEST_CASE("traffic of data parallelism", "[communication]") {
   CHECK(gradients.ranks == 4);
   CHECK(gradients.group_name() == "gradients dp");
   check_use(stage, "all_gather loss", "world", 1, 4 * 16);
+  check_use(stage, "all_gather gradient norm", "world", 1, 4 * 16);
   config.train.micro_batch_size = 1;
   config.hooks.no_sync = NoSync::never;
   const Plan often = plan_of(config, 4);
@@ -62,7 +63,7 @@ TEST_CASE("traffic of tensor parallelism", "[communication]") {
   check_use(stage, "all_reduce embedding", "tp", 1, stream);
   check_use(stage, "all_reduce head", "tp", 1, stream);
   check_use(stage, "all_gather head statistics", "tp", 4, 3 * 2 * 12 * 64);  // fp32, a quarter each
-  check_use(stage, "all_gather gradient norm", "tp-pp", 1, 2 * 8);
+  check_use(stage, "all_gather gradient norm", "world", 1, 2 * 16);
   check_use(stage, "all_gather loss", "world", 1, 2 * 16);
   CHECK(stage.communication.size() == 7);
   config.data.eod_mask_loss = true;
@@ -156,7 +157,7 @@ TEST_CASE("traffic of a sharded optimizer", "[communication]") {
   CHECK(use_of(stage, "reduce_scatter gradients").bytes == stage.flat.length * 4);
   CHECK(use_of(stage, "all_gather parameters").bytes == stage.flat.length * 4);
   CHECK_FALSE(uses(stage, "all_reduce gradients"));
-  check_use(stage, "all_gather gradient norm", "world", 1, 4 * 8);
+  check_use(stage, "all_gather gradient norm", "world", 1, 4 * 16);
   config.parallel.bucket_rule = BucketRule::size;
   const Plan dealt = plan_of(config, 4);
   REQUIRE(dealt.stages.size() == 1);

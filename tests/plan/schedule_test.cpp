@@ -50,7 +50,7 @@ TEST_CASE("refined rows interleave B and W and reduce as early as they can", "[s
                            "wait_reduce 2", "step"}) {
     serial.push_back(text);
   }
-  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), false)) == serial);
+  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), ParamSyncStart::overlap, false)) == serial);
 }
 
 TEST_CASE("W rows apart from their B are split on their own", "[schedule]") {
