@@ -5,21 +5,12 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "comm/group_operation.h"
 
 namespace trainctl {
 
-enum class CollectiveKind : std::uint8_t {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  all_to_all,
-  barrier,
-};
-const char* name_of(CollectiveKind operation);
-
 struct CollectiveCall {
-  CollectiveKind operation = CollectiveKind::barrier;
+  GroupOperation operation = GroupOperation::barrier;
   DType dtype = DType::u8;
   int root = -1;             // broadcast
   std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where they may differ

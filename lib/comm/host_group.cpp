@@ -101,9 +101,9 @@ void HostGroup::require_counts(const char* side, std::span<const std::int64_t> c
 void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
   require_sum("all_reduce", data);
   require_host("all_reduce", data);
-  count(Operation::all_reduce, data.bytes());
+  count(GroupOperation::all_reduce, data.bytes());
   stream.enqueue(Task([this, data] {
-    const InUse in_use(*this, {CollectiveKind::all_reduce, data.dtype, -1, data.bytes()});
+    const InUse in_use(*this, {GroupOperation::all_reduce, data.dtype, -1, data.bytes()});
     compare_calls(call_);
     do_all_reduce(data);
   }));
@@ -112,9 +112,9 @@ void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
 void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
   require_sum("reduce_scatter", data);
   require_whole("reduce_scatter", data, shard);
-  count(Operation::reduce_scatter, data.bytes());
+  count(GroupOperation::reduce_scatter, data.bytes());
   stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this, {CollectiveKind::reduce_scatter, data.dtype, -1, data.bytes()});
+    const InUse in_use(*this, {GroupOperation::reduce_scatter, data.dtype, -1, data.bytes()});
     compare_calls(call_);
     do_reduce_scatter(data, shard);
   }));
@@ -122,9 +122,9 @@ void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& 
 
 void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
   require_whole("all_gather", data, shard);
-  count(Operation::all_gather, data.bytes());
+  count(GroupOperation::all_gather, data.bytes());
   stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this, {CollectiveKind::all_gather, data.dtype, -1, data.bytes()});
+    const InUse in_use(*this, {GroupOperation::all_gather, data.dtype, -1, data.bytes()});
     compare_calls(call_);
     do_all_gather(shard, data);
   }));
@@ -135,9 +135,9 @@ void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   if (root < 0 || root >= size()) {
     refuse("broadcast", "there is no rank " + std::to_string(root));
   }
-  count(Operation::broadcast, data.bytes());
+  count(GroupOperation::broadcast, data.bytes());
   stream.enqueue(Task([this, data, root] {
-    const InUse in_use(*this, {CollectiveKind::broadcast, data.dtype, root, data.bytes()});
+    const InUse in_use(*this, {GroupOperation::broadcast, data.dtype, root, data.bytes()});
     compare_calls(call_);
     do_broadcast(data, root);
   }));
@@ -149,10 +149,10 @@ void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> sen
   require_counts("send", send_counts, send);
   require_counts("receive", receive_counts, receive);
   if (send.dtype != receive.dtype) refuse("all_to_all", "the dtypes differ");
-  count(Operation::all_to_all, send.bytes());
+  count(GroupOperation::all_to_all, send.bytes());
   Counts* counts = borrow_counts(send_counts, receive_counts);
   stream.enqueue(Task([this, send, receive, counts] {
-    const InUse in_use(*this, {CollectiveKind::all_to_all, send.dtype});
+    const InUse in_use(*this, {GroupOperation::all_to_all, send.dtype});
     compare_calls(call_);
     do_all_to_all(send, receive, *counts);
     give_back(counts);
@@ -195,7 +195,7 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
                           std::to_string(size()) + " ranks");
   }
   if (message.tag < 0) refuse(operation, "the tag is negative");
-  count(message.sends ? Operation::send : Operation::receive, message.data.bytes());
+  count(message.sends ? GroupOperation::send : GroupOperation::receive, message.data.bytes());
   Message posting = message;
   posting.ticket = posted_.open(message.sends, message.peer);
   stream.enqueue(Task([this, posting] { post(posting); }));
@@ -204,9 +204,9 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
 }
 
 void HostGroup::barrier(Stream& stream) {
-  count(Operation::barrier, 0);
+  count(GroupOperation::barrier, 0);
   stream.enqueue(Task([this] {
-    const InUse in_use(*this, {CollectiveKind::barrier});
+    const InUse in_use(*this, {GroupOperation::barrier});
     compare_calls(call_);
     do_barrier();
   }));

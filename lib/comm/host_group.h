@@ -100,7 +100,9 @@ class HostGroup : public Group {
   Event post_from(const Message& message, Stream& stream);
   Counts* borrow_counts(std::span<const std::int64_t> send, std::span<const std::int64_t> receive);
   void give_back(Counts* counts);
-  void count(Operation operation, std::int64_t bytes) { traffic_.add(counted_, operation, bytes); }
+  void count(GroupOperation operation, std::int64_t bytes) {
+    traffic_.add(counted_, operation, bytes);
+  }
   [[noreturn]] void refuse(const char* operation, const std::string& rule) const;
   void require_host(const char* operation, const Tensor& data) const;
   void require_sum(const char* operation, const Tensor& data) const;

@@ -6,22 +6,10 @@
 #include <cstdint>
 #include <deque>
 #include <string>
-#include <string_view>
+
+#include "comm/group_operation.h"
 
 namespace trainctl {
-
-enum class Operation : std::uint8_t {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  all_to_all,
-  send,
-  receive,
-  barrier,
-};
-inline constexpr int operation_count = 8;
-std::string_view name_of(Operation operation);
 
 /// Owned by a World; only the thread that calls its groups may use it, `memory` only while no call
 /// is under way.
@@ -33,7 +21,7 @@ class Traffic {
   };
   struct Row {
     std::string group;
-    std::array<Use, operation_count> uses;  // by Operation
+    std::array<Use, operation_count> uses;  // by GroupOperation
     std::int64_t memory = 0;                // bytes allocated to stage sums in
   };
 
@@ -43,7 +31,7 @@ class Traffic {
   /// Counting starts at zero, and stops; nothing is counted before and after. Allocates nothing.
   void begin();
   void end() { counting_ = false; }
-  void add(Row& row, Operation operation, std::int64_t bytes) const {
+  void add(Row& row, GroupOperation operation, std::int64_t bytes) const {
     if (!counting_) return;
     Use& use = row.uses[static_cast<std::size_t>(operation)];
     ++use.count;

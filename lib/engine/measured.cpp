@@ -28,7 +28,7 @@ std::vector<TrafficRow> compare_traffic(const StagePlan& stage, const Traffic& t
   for (const Traffic::Row& group : traffic.rows()) {
     for (std::size_t i = 0; i < group.uses.size(); ++i) {
       if (group.uses[i].count == 0) continue;
-      const std::string operation(name_of(static_cast<Operation>(i)));
+      const std::string operation(name_of(static_cast<GroupOperation>(i)));
       row_of(rows, operation, group.group).measured = group.uses[i];
     }
   }

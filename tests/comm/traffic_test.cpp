@@ -38,7 +38,7 @@ TEST_CASE("what goes through groups is counted between begin and end") {
       text += row.group + ":";
       for (std::size_t i = 0; i < row.uses.size(); ++i) {
         if (row.uses[i].count == 0) continue;
-        text += " " + std::string(name_of(static_cast<Operation>(i))) + " " +
+        text += " " + std::string(name_of(static_cast<GroupOperation>(i))) + " " +
                 std::to_string(row.uses[i].count) + "/" + std::to_string(row.uses[i].bytes);
       }
       text += "\n";

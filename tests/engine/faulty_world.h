@@ -9,20 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/group_operation.h"
 #include "comm/world.h"
 
 namespace trainctl {
-
-enum class GroupOperation {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  all_to_all,
-  send,
-  receive,
-  barrier,
-};
 
 /// A call as the program made it. `make` carries it out, also later.
 struct GroupCall {

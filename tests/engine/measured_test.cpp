@@ -228,12 +228,12 @@ TEST_CASE("a step that differs from its plan is told with its numbers") {
   Traffic::Row& messages = traffic.row("messages pp");
   traffic.begin();
   for (const std::int64_t bytes : {50, 50, 20}) {
-    traffic.add(gradients, Operation::all_reduce, bytes);
+    traffic.add(gradients, GroupOperation::all_reduce, bytes);
   }
-  for (int i = 0; i < 4; ++i) traffic.add(messages, Operation::send, 16);
+  for (int i = 0; i < 4; ++i) traffic.add(messages, GroupOperation::send, 16);
   CHECK(differences(compare_traffic(stage, traffic)) == "");
-  traffic.add(messages, Operation::send, 1000);
-  traffic.add(messages, Operation::receive, 8);
+  traffic.add(messages, GroupOperation::send, 1000);
+  traffic.add(messages, GroupOperation::receive, 8);
   CHECK(differences(compare_traffic(stage, traffic)) ==
         "send 'messages pp': 5 calls with 1,064 bytes, planned 4 with 64\n"
         "receive 'messages pp': 1 calls with 8 bytes, planned 0 with 0\n");
