@@ -208,12 +208,4 @@ OwnershipTable make_ownership(const Plan& plan, std::int64_t rank) {
   return Table(plan, rank).make();
 }
 
-bool scatters_gradients(const Plan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-    return std::any_of(stage.shards.begin(), stage.shards.end(), [](const OptimizerShard& shard) {
-      return shard.kind == ShardKind::rows || shard.kind == ShardKind::bucket;
-    });
-  });
-}
-
 }  // namespace trainctl

@@ -48,7 +48,4 @@ struct OwnershipTable {
 /// `plan` needs mesh, and of the rank's stage parameters, shards and flat layout.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);
 
-/// Whether on some stage no rank has all of its summed gradients.
-bool scatters_gradients(const Plan& plan);
-
 }  // namespace trainctl
