@@ -1,6 +1,6 @@
 # Tests of the CUDA side. The loader's runs in every build; those labelled gpu need a device and are
 # skipped with a message where there is none.
-trainctl_test(NAME cuda_loader LABEL unit SOURCES device/cuda_loader_test.cpp LIBS trainctl_device)
+trainctl_test(NAME cuda_loader LABEL unit THREADS all SOURCES device/cuda_loader_test.cpp LIBS trainctl_device)
 if(NOT TRAINCTL_HAVE_CUDA)
   return()
 endif()

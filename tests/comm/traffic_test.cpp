@@ -23,7 +23,7 @@ TEST_CASE("what goes through groups is counted between begin and end") {
     world.traffic().begin();
     one->all_reduce(all, stream);
     again->all_reduce(half, stream);
-    one->reduce_scatter(all, half, stream);
+    one->reduce_scatter(all, host_tensor(received.data(), 4), stream);
     other->all_gather(half, host_tensor(received.data(), 8), stream);
     other->broadcast(half, 1, stream);
     other->all_to_all(all, fours, host_tensor(received.data(), 8), fours, stream);

@@ -160,7 +160,7 @@ TEST_CASE("what runs is the plan's buckets") {
   CHECK(counts.size() >= 5);
 }
 
-TEST_CASE("sums start while the backward runs") {
+TEST_CASE("sums start while the backward runs", "[threads]") {
   for (const Options& rule : bucket_rules) {
     const Plan plan = plan_of(rule, 2);
     const auto& rows = plan.stages[0].actions;
@@ -269,7 +269,8 @@ TEST_CASE("activations may be summed in fp32 over tensor ranks") {
   CHECK_FALSE(has_row(plan_of(two_tensor_ranks + force, 2), "stream.sum"));  // fp32 already
 }
 
-TEST_CASE("initial parameters of the first replica reach the others when they are broadcast") {
+TEST_CASE("initial parameters of the first replica reach the others when they are broadcast",
+          "[threads]") {
   Faults another_seed;
   another_seed.config = [](int rank, Config& config) { config.train.seed += rank == 1 ? 1 : 0; };
   const LayoutVerdict apart = verify({}, "dp2", another_seed);

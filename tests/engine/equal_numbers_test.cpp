@@ -103,7 +103,7 @@ TEST_CASE("gradient accumulation gives the losses of one micro-batch") {
   }
 }
 
-TEST_CASE("the same run twice is bit-identical") {
+TEST_CASE("the same run twice is bit-identical", "[threads]") {
   for (int ranks : {1, 4}) {
     const auto first = train_sample({.set_options = {}, .ranks = ranks, .steps = 6, .world = {}});
     const auto second = train_sample({.set_options = {}, .ranks = ranks, .steps = 6, .world = {}});
@@ -132,7 +132,7 @@ TEST_CASE("bf16 stays near fp32") {
   CHECK(rounded[0].loss != exact[0].loss);
 }
 
-TEST_CASE("a loss that is not finite stops the run and names step, rank and tensor") {
+TEST_CASE("a loss that is not finite stops the run and names step, rank and tensor", "[threads]") {
   const std::vector<std::string> wild{"lr_schedule.max_lr=1e30", "lr_schedule.min_lr=1e30"};
   try {
     train_sample({.set_options = wild, .ranks = 2, .steps = 6, .world = {}});

@@ -65,7 +65,7 @@ TEST_CASE("a fault acts on the call it names and on no other") {
   CHECK(waited);
 }
 
-TEST_CASE("a call that is left out on one rank leaves the other waiting") {
+TEST_CASE("a call that is left out on one rank leaves the other waiting", "[threads]") {
   try {
     sums_of({{1, "a", std::nullopt, 3, left_out()}});
     FAIL("nobody waited");
@@ -98,7 +98,7 @@ TEST_CASE("exchanged calls are made in the other order") {
   CHECK(order == std::to_string(8.0F));  // ((1 + 1) * 2) * 2, not (1 * 2 + 1) * 2
 }
 
-TEST_CASE("a message can be left out or damaged") {
+TEST_CASE("a message can be left out or damaged", "[threads]") {
   std::mutex mutex;
   float received = 0;
   const auto deliver = [&](const FaultList& faults) {

@@ -19,7 +19,7 @@ TEST_CASE("each phase is timed once in a step") {
   CHECK(calls == std::map<std::string, int>{{"forward-backward", 3}, {"optimizer", 3}});
 }
 
-TEST_CASE("the hook before a bucket's sum sees every bucket on every rank") {
+TEST_CASE("the hook before a bucket's sum sees every bucket on every rank", "[threads]") {
   std::atomic<int> sums = 0;
   std::atomic<int> highest = 0;
   Hooks hooks;

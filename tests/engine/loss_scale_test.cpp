@@ -103,7 +103,7 @@ double largest_error(const Options& options, const std::string& layout) {
 
 }  // namespace
 
-TEST_CASE("an infinity on one rank leaves every rank as it was, and the scale falls") {
+TEST_CASE("an infinity on one rank leaves every rank as it was, and the scale falls", "[threads]") {
   for (const Options& precision : {scaled, half + scaled}) {
     for (const int rank : {0, 3, 5, 6}) {
       INFO("rank " << rank);

@@ -239,7 +239,7 @@ TEST_CASE("a step that differs from its plan is told with its numbers") {
         "receive 'messages pp': 1 calls with 8 bytes, planned 0 with 0\n");
 }
 
-TEST_CASE("sums that start after the backward give the same numbers, later") {
+TEST_CASE("sums that start after the backward give the same numbers, later", "[threads]") {
   const Options late{"hooks.grad_sync=after_backward"};
   std::vector<std::vector<StepReport>> reports;
   std::vector<std::size_t> last_pass;

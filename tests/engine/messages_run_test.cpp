@@ -102,7 +102,7 @@ double waited(Options options, int ranks, ActionKind kind, double wire_seconds) 
 
 }  // namespace
 
-TEST_CASE("the ways to exchange messages give the same numbers, bit by bit") {
+TEST_CASE("the ways to exchange messages give the same numbers, bit by bit", "[threads]") {
   const Options chosen{pipeline + "batch_p2p_comm=false", pipeline + "overlap_p2p_comm=true",
                        pipeline + "deallocate_outputs=true"};
   const Numbers usual = numbers_of(two_stages({}), 4);
@@ -219,7 +219,8 @@ Evaluated evaluate_twice(const Options& options, int ranks, const Dataset& data,
 
 }  // namespace
 
-TEST_CASE("validation through a pipeline is that of one rank, whatever the number of windows") {
+TEST_CASE("validation through a pipeline is that of one rank, whatever the number of windows",
+          "[threads]") {
   const Folder folder("windows");
   const Dataset data = thirteen_windows(folder);
   REQUIRE(data.windows() == 13);

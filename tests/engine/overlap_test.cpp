@@ -53,7 +53,7 @@ TEST_CASE("a wire is as slow as it was asked for") {
   CHECK(found.serial_step_seconds > found.serial_exposed_seconds);
 }
 
-TEST_CASE("a measured bubble is near that of the simulation on a slow wire") {
+TEST_CASE("a measured bubble is near that of the simulation on a slow wire", "[threads]") {
   // Messages of 4 ms outweigh the work: nearly all is waiting.
   const BubbleResult found = measure_bubble(sample_config({}), 4, {.wire_alpha_seconds = 4e-3}, 3);
   CHECK(found.microbatches == 4);

@@ -236,7 +236,7 @@ TEST_CASE("small parameters stay whole, and their buckets are summed") {
   }
 }
 
-TEST_CASE("every rank has the whole parameters after the step") {
+TEST_CASE("every rank has the whole parameters after the step", "[threads]") {
   for (const Case& layout : cases) {
     INFO(text_of(layout));
     SampleRun run{.set_options = layout.layout, .ranks = layout.ranks, .steps = 3, .world = {}};
@@ -318,7 +318,7 @@ TEST_CASE("the state of rows is divided by the replicas") {
   CHECK(held == expected);
 }
 
-TEST_CASE("a bad update is left out on every rank") {
+TEST_CASE("a bad update is left out on every rank", "[threads]") {
   for (const Case& layout : {cases[1], cases[3], cases[6]}) {
     INFO(text_of(layout));
     Hooks hooks;

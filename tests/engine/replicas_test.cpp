@@ -50,7 +50,7 @@ const std::string vocab_dp = "parallel.vocab_emb_dp=true";
 
 }  // namespace
 
-TEST_CASE("a copy that drifts is named with its ranks, in every kind of group") {
+TEST_CASE("a copy that drifts is named with its ranks, in every kind of group", "[threads]") {
   const std::vector<Drift> drifts{
       {"replicas",
        {},

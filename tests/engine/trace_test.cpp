@@ -122,7 +122,8 @@ const std::vector<std::string> two_stages{"parallel.pipeline_stages=2", "train.m
 
 }  // namespace
 
-TEST_CASE("each planned row of each rank is in the trace once, in order, without overlap") {
+TEST_CASE("each planned row of each rank is in the trace once, in order, without overlap",
+          "[threads]") {
   const std::string scheduler = GENERATE("1f1b", "gpipe");
   std::vector<std::string> options = two_stages;
   options.push_back("parallel.pipeline.scheduler=" + scheduler);

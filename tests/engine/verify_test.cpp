@@ -59,7 +59,7 @@ TEST_CASE("more tensor ranks than rows of keys") {
   }
 }
 
-TEST_CASE("a changed element is named with rank, index and both values") {
+TEST_CASE("a changed element is named with rank, index and both values", "[threads]") {
   const Faults faults{.gradients = [](int rank, std::int64_t step, ParamStore& store) {
     if (rank != 1 || step != 2) return;
     const Tensor gradient = store.gradient(store.index_of("layers.0.mlp.up.weight"));
@@ -102,7 +102,7 @@ TEST_CASE("a replica that drifts is found after the step") {
   CHECK(second.first->place() == "optimizer state 2 of embedding.token.weight[0, 7], step 1");
 }
 
-TEST_CASE("a layout that ends early says why") {
+TEST_CASE("a layout that ends early says why", "[threads]") {
   const Faults faults{.batches = [](int rank, std::int64_t step, std::vector<Batch>&) {
     if (rank == 1 && step == 2) throw Error(ExitCode::internal, "on purpose");
   }};
