@@ -65,7 +65,7 @@ Engine::Engine(const EngineInput& input, World& world)
       dp_(world.group("replicas dp", plan_.mesh.group(world.rank(), Axis::dp))),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
-      param_sync_(plan_, store_, world, grad_sync_.stream()),
+      param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
       evaluation_(plan_, world),
       grad_norm_(plan_, store_, *everyone_,

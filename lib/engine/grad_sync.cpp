@@ -1,12 +1,11 @@
 #include "engine/grad_sync.h"
 
 #include <algorithm>
-#include <cassert>
 
 #include "comm/await.h"
-#include "ops/cast.h"
 #include "ops/kernels.h"
 #include "plan/flat_layout.h"
+#include "plan/row_exchange.h"
 
 namespace trainctl {
 
@@ -35,158 +34,137 @@ std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
 }
 
 /// Where gradients lie on their way, for one sum at a time.
-std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage) {
-  const std::int64_t most =
-      packed_elements(stage.parameters, stage.flat, plan.gradient.dtype != DType::f32);
+std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
+                                 const OwnershipTable& table) {
+  const std::int64_t most = packed_gradients(plan, stage, table);
   if (most == 0) return {};
   return {{"packed", Shape{most}, plan.gradient.dtype}};
 }
 
+Tensor flat(const Tensor& gradient) { return gradient.view({gradient.numel()}); }
+
+Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradient)}; }
+
 }  // namespace
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device)
-    : world_(world),
-      replicas_(world.group("gradients dp", plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
+    : groups_(world, "gradients"),
+      replicas_(groups_.over("dp", plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),
-      packed_(device, packed_rows(plan, plan.stage_of(world.rank()))),
+      packed_(device, packed_rows(plan, plan.stage_of(world.rank()), store.ownership())),
       stream_(device, "gradients", Stream::Mode::queued),
       ops_{.kernels = &kernels_for(device), .stream = &stream_},
       casts_(plan.gradient.dtype != DType::f32) {
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
     const Bucket& bucket = stage.flat.buckets[i];
+    const Tensor all = store.bucket(static_cast<int>(i));
     Pending& pending = buckets_.emplace_back();
-    pending.replicas = sum_of(replicas_.get(), store.bucket(static_cast<int>(i)));
-    pending.scatters = scatters(stage, store, static_cast<int>(i));
+    add_partial(pending, stage, store, bucket);
+    switch (stage.shards[static_cast<std::size_t>(bucket.parameters.front())].kind) {
+      case ShardKind::rows:
+        add_rows(pending, store, bucket, fuses_rows(plan.gradient.buckets));
+        break;
+      case ShardKind::bucket: {
+        const std::int64_t part = all.numel() / replicas_->size();
+        const std::int64_t begin = replicas_->rank() * part;
+        add(pending.sums, replicas_, nullptr, {{all, all.slice(begin, begin + part)}});
+        break;
+      }
+      default: add(pending.sums, nullptr, replicas_, {undivided(all)});
+    }
+    add_shared(pending, stage, store, bucket);
+  }
+}
+
+void GradSync::add(std::vector<Sum>& sums, Group* scatter, Group* group,
+                   const std::vector<Divided>& gradients) const {
+  if (scatter == nullptr && group == nullptr) return;
+  Sum& sum = sums.emplace_back(Sum{scatter, group, {}, {}, {}});
+  if (gradients.size() == 1 && !casts_) {
+    sum.values = gradients.front();
+    return;
+  }
+  const int ranks = scatter == nullptr ? 1 : scatter->size();
+  const int rank = scatter == nullptr ? 0 : scatter->rank();
+  Packed packed = pack_scatter(gradients, packed_.at("packed"), ranks, rank);
+  sum.values = packed.all;
+  sum.in = std::move(packed.in);
+  sum.out = std::move(packed.out);
+}
+
+void GradSync::add_partial(Pending& pending, const StagePlan& stage, const ParamStore& store,
+                           const Bucket& bucket) {
+  for (const bool copies : {false, true}) {
+    std::vector<Divided> partial;
     for (const int index : bucket.parameters) {
-      const auto at = static_cast<std::size_t>(index);
-      if (!stage.parameters[at].two_homes) continue;
-      const Slice summed = store.ownership().parameters[at].summed;
-      const Tensor gradient = store.gradient(index);
-      pending.shared = sum_of(embedding_.get(),
-                              gradient.view({gradient.numel()}).slice(summed.begin, summed.end));
+      const ParamSpec& row = stage.parameters[static_cast<std::size_t>(index)];
+      if (is_partial(row, copies)) partial.push_back(undivided(store.gradient(index)));
     }
-    for (const bool copies : {false, true}) {
-      if (partial_elements(stage.parameters, bucket, copies) == 0) continue;
-      Group* group = copies ? copies_.get() : tp_.get();
-      pending.partial.push_back(pack(stage, store, bucket, group, copies));
-    }
+    if (!partial.empty()) add(pending.sums, nullptr, (copies ? copies_ : tp_).get(), partial);
   }
 }
 
-Group* GradSync::group_over(const std::string& kind, const std::vector<int>& ranks) {
-  if (ranks.size() == 1) return nullptr;
-  if (ranks.size() == static_cast<std::size_t>(replicas_->size())) return replicas_.get();
-  std::unique_ptr<Group>& group = shards_[ranks];
-  if (!group) group = world_.group("gradients " + kind, ranks);
-  return group.get();
-}
-
-std::vector<GradSync::Scatter> GradSync::scatters(const StagePlan& stage, const ParamStore& store,
-                                                  int bucket) {
-  const std::vector<int>& parameters =
-      stage.flat.buckets[static_cast<std::size_t>(bucket)].parameters;
-  std::vector<Scatter> made;
-  if (stage.shards[static_cast<std::size_t>(parameters.front())].kind == ShardKind::bucket) {
-    const Tensor all = store.bucket(bucket);
-    const std::int64_t part = all.numel() / replicas_->size();
-    const std::int64_t begin = replicas_->rank() * part;
-    made.push_back({replicas_.get(), {}, all, all.slice(begin, begin + part)});
-    return made;
-  }
+void GradSync::add_rows(Pending& pending, const ParamStore& store, const Bucket& bucket,
+                        bool fused) {
   const OwnershipTable& table = store.ownership();
-  for (const int index : parameters) {
-    const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
-    if (own.route < 0) continue;
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
-    const Tensor gradient = store.gradient(index);
-    const Tensor all = gradient.view({gradient.numel()});
-    const Tensor summed = all.slice(own.summed.begin, own.summed.end);
-    made.push_back({group_over(route.scatter_kind, route.scatter),
-                    sum_of(group_over(route.mirror_kind, route.mirror), summed),
-                    all.slice(own.scattered.begin, own.scattered.end), summed});
+  for (const RowExchange& exchange : row_exchanges(table, bucket.parameters, fused)) {
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    std::vector<Divided> gradients;
+    for (const int index : exchange.parameters) {
+      const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
+      const Tensor all = flat(store.gradient(index));
+      gradients.push_back({all.slice(own.scattered.begin, own.scattered.end),
+                           all.slice(own.summed.begin, own.summed.end)});
+    }
+    add(pending.sums, groups_.over(route.scatter_kind, route.scatter),
+        groups_.over(route.mirror_kind, route.mirror), gradients);
   }
-  assert(made.empty() || made.size() == parameters.size());
-  return made;
 }
 
-GradSync::Sum GradSync::sum_of(Group* group, const Tensor& gradients) const {
-  if (!casts_ || group == nullptr || group->size() == 1) {
-    return {.group = group, .gradients = {}, .places = {}, .all = gradients};
-  }
-  const Tensor place = packed_.at("packed").slice(0, gradients.numel());
-  return {.group = group, .gradients = {gradients}, .places = {place}, .all = place};
-}
-
-GradSync::Sum GradSync::pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket,
-                             Group* group, bool copies) const {
-  Sum made{.group = group, .gradients = {}, .places = {}, .all = {}};
-  const Tensor buffer = packed_.at("packed");
-  std::int64_t end = 0;
+void GradSync::add_shared(Pending& pending, const StagePlan& stage, const ParamStore& store,
+                          const Bucket& bucket) {
   for (const int index : bucket.parameters) {
-    const ParamSpec& row = stage.parameters[static_cast<std::size_t>(index)];
-    if (!is_partial(row, copies)) continue;
-    const std::int64_t count = row.shape.numel();
-    made.gradients.push_back(store.gradient(index).view({count}));
-    made.places.push_back(buffer.slice(end, end + count));
-    end += count;
+    const auto at = static_cast<std::size_t>(index);
+    if (!stage.parameters[at].two_homes) continue;
+    const Slice summed = store.ownership().parameters[at].summed;
+    if (summed.length() == 0) continue;
+    const Tensor gradient = flat(store.gradient(index)).slice(summed.begin, summed.end);
+    add(pending.shared, nullptr, embedding_.get(), {undivided(gradient)});
   }
-  made.all = buffer.slice(0, end);
-  return made;
 }
 
-void GradSync::move(const Tensor& to, const Tensor& from) {
-  if (!casts_) return stream_.copy(to, from);
-  stream_.enqueue(Task([ops = &ops_, to, from] { cast(*ops, {.x = from, .y = to}); }));
-}
-
-void GradSync::run(const Sum& sum) {
-  for (std::size_t i = 0; i < sum.gradients.size(); ++i) move(sum.places[i], sum.gradients[i]);
-  sum.group->all_reduce(sum.all, stream_);
-  for (std::size_t i = 0; i < sum.gradients.size(); ++i) move(sum.gradients[i], sum.places[i]);
-}
-
-void GradSync::run(const Scatter& scatter) {
-  Group* group = scatter.scatter;
-  if (group != nullptr && !casts_) {
-    group->reduce_scatter(scatter.gradient, scatter.slice, stream_);
-  } else if (group != nullptr) {
-    const std::int64_t part = scatter.slice.numel();
-    const Tensor whole = packed_.at("packed").slice(0, scatter.gradient.numel());
-    const Tensor own = whole.slice(group->rank() * part, (group->rank() + 1) * part);
-    move(whole, scatter.gradient);
-    group->reduce_scatter(whole, own, stream_);
-    move(scatter.slice, own);
+void GradSync::start(const std::vector<Sum>& sums, Pending& pending, Stream& compute) {
+  stream_.wait(compute.record());
+  for (const Sum& sum : sums) {
+    run(sum.in, ops_);
+    if (sum.scatter != nullptr) {
+      sum.scatter->reduce_scatter(sum.values.whole, sum.values.part, stream_);
+    }
+    if (sum.group != nullptr) sum.group->all_reduce(sum.values.part, stream_);
+    run(sum.out, ops_);
   }
-  if (scatter.mirror.group != nullptr) run(scatter.mirror);
+  pending.done = stream_.record();
 }
 
 void GradSync::reduce(int bucket, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
-  stream_.wait(compute.record());
-  for (const Sum& part : pending.partial) run(part);
-  for (const Scatter& scatter : pending.scatters) run(scatter);
-  if (pending.scatters.empty()) run(pending.replicas);
-  pending.done = stream_.record();
+  start(pending.sums, pending, compute);
 }
 
 void GradSync::reduce_embedding(int bucket, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
-  stream_.wait(compute.record());
-  if (pending.shared.all.numel() > 0) run(pending.shared);
-  pending.done = stream_.record();
+  start(pending.shared, pending, compute);
 }
 
 void GradSync::wait(int bucket, Stream& compute, double deadline_seconds) {
   const Event& done = buckets_[static_cast<std::size_t>(bucket)].done;
   // The host waits as well: a failed reduction must stop this rank here, with the group's own
   // message.
-  await(done, deadline_seconds, [&] {
-    return "the sum of gradient bucket " + std::to_string(bucket) + " over group '" +
-           replicas_->name() + "'";
-  });
+  await(done, deadline_seconds,
+        [&] { return "the sum of gradient bucket " + std::to_string(bucket); });
   compute.wait(done);
 }
 

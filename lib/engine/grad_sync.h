@@ -1,20 +1,18 @@
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
 // while the backward still runs: first, packed, those parameters whose gradient is partial over
 // tensor-parallel ranks (plan/params.h, gradient_sum), then the bucket over its replicas. Where
-// optimizer state is divided it is reduce-scattered in place, as a whole or parameter by parameter
-// (plan/ownership.h): a rank then has the sum of its slices only, and anything elsewhere. Without
-// gradient_fp32_sync gradients travel in the compute type.
+// optimizer state is divided it is reduce-scattered, as a whole or by the routes of its parameters
+// (plan/ownership.h, plan/row_exchange.h): a rank then has the sum of its slices only, and anything
+// elsewhere. Without gradient_fp32_sync gradients travel in the compute type.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "comm/world.h"
 #include "device/slab.h"
+#include "engine/exchange.h"
+#include "engine/group_map.h"
 #include "engine/param_store.h"
-#include "ops/context.h"
 
 namespace trainctl {
 
@@ -29,49 +27,39 @@ class GradSync {
   /// Starts the sum of the tied embedding in this bucket over the first and the last stage, after
   /// the bucket's own sum.
   void reduce_embedding(int bucket, Stream& compute);
-  /// Of the buffer in which partial gradients are packed.
+  /// Of the buffer in which gradients are packed.
   std::int64_t bytes() const { return packed_.bytes().numel(); }
   /// `compute` continues after the bucket's sums.
   void wait(int bucket, Stream& compute, double deadline_seconds);
 
   /// Where the sums run; whatever else the same ranks exchange may run there too.
-  Stream& stream() { return stream_; }
+  const OpContext& context() const { return ops_; }
 
  private:
-  /// Gradients that are summed over `group`: in place if there are no places, else through these,
-  /// parts of a buffer in which they are packed and in the type in which they travel.
+  /// Gradients that are reduce-scattered over one group, and what that leaves summed over another;
+  /// either null where it would be one rank. Packed gradients are moved there and back.
   struct Sum {
-    Group* group = nullptr;
-    std::vector<Tensor> gradients;
-    std::vector<Tensor> places;
-    Tensor all;
-  };
-  /// Scattered to `slice` over one group, whose values are then summed over another; each null
-  /// where it would be a single rank.
-  struct Scatter {
     Group* scatter = nullptr;
-    Sum mirror;
-    Tensor gradient, slice;
+    Group* group = nullptr;
+    Divided values;
+    std::vector<Move> in, out;
   };
   struct Pending {
-    Sum replicas;
-    std::vector<Scatter> scatters;  // instead of `replicas`, if there are any
-    std::vector<Sum> partial;
-    Sum shared;  // of the tied embedding, on the stages that hold one
+    std::vector<Sum> sums;
+    std::vector<Sum> shared;  // of the tied embedding, on the stages that hold one
     Event done;
   };
-  std::vector<Scatter> scatters(const StagePlan& stage, const ParamStore& store, int bucket);
-  Group* group_over(const std::string& kind, const std::vector<int>& ranks);
-  Sum sum_of(Group* group, const Tensor& gradients) const;
-  Sum pack(const StagePlan& stage, const ParamStore& store, const Bucket& bucket, Group* group,
-           bool copies) const;
-  void move(const Tensor& to, const Tensor& from);
-  void run(const Sum& sum);
-  void run(const Scatter& scatter);
+  void add(std::vector<Sum>& sums, Group* scatter, Group* group,
+           const std::vector<Divided>& gradients) const;
+  void add_partial(Pending& pending, const StagePlan& stage, const ParamStore& store,
+                   const Bucket& bucket);
+  void add_rows(Pending& pending, const ParamStore& store, const Bucket& bucket, bool fused);
+  void add_shared(Pending& pending, const StagePlan& stage, const ParamStore& store,
+                  const Bucket& bucket);
+  void start(const std::vector<Sum>& sums, Pending& pending, Stream& compute);
 
-  World& world_;
-  std::unique_ptr<Group> replicas_;
-  std::map<std::vector<int>, std::unique_ptr<Group>> shards_;  // of replicas
+  GroupMap groups_;  // of replicas
+  Group* replicas_;  // null: there is one
   std::unique_ptr<Group> tp_;
   std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
   std::unique_ptr<Group> embedding_;  // the first and the last stage; null on those between

@@ -4,6 +4,7 @@
 
 #include "comm/await.h"
 #include "ops/cast.h"
+#include "plan/row_exchange.h"
 
 namespace trainctl {
 
@@ -11,87 +12,98 @@ namespace {
 
 Tensor flat(const Tensor& x) { return x.view({x.numel()}); }
 
-bool is_sliced(const StagePlan& stage, const std::vector<int>& parameters) {
-  return stage.shards[static_cast<std::size_t>(parameters.front())].kind == ShardKind::bucket;
+std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
+                                 const OwnershipTable& table) {
+  const std::int64_t most = packed_parameters(plan, stage, table);
+  if (most == 0) return {};
+  return {{"packed", Shape{most}, DType::f32}};
 }
 
 }  // namespace
 
-ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world, Stream& stream)
-    : world_(world),
-      stream_(stream),
-      dp_(plan.mesh.group(world.rank(), std::vector{Axis::cp, Axis::dp})) {
+ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
+                     const OpContext& queue, DeviceKind device)
+    : groups_(world, "parameters"),
+      queue_(queue),
+      replicas_(nullptr),
+      packed_(device, packed_rows(plan, plan.stage_of(world.rank()), store.ownership())) {
   const StagePlan& stage = plan.stage_of(world.rank());
   const std::string kind = plan.mesh.cp == 1 ? "dp" : "dp-cp";
-  for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
-    const std::vector<int>& parameters = stage.flat.buckets[i].parameters;
-    Bucket& bucket = buckets_.emplace_back();
-    if (is_sliced(stage, parameters)) {
-      Group* group = group_over(kind, dp_);
-      const Tensor whole = store.bucket_masters(static_cast<int>(i));
+  const std::vector<int> ranks = plan.mesh.group(world.rank(), {Axis::cp, Axis::dp});
+  for (const GatherBlock& planned : stage.gathers) {
+    Block& block = blocks_.emplace_back();
+    if (planned.bucket >= 0) {
+      Group* group = groups_.over(kind, ranks);
+      const Tensor whole = store.bucket_masters(planned.bucket);
       const std::int64_t part = whole.numel() / group->size();
       const std::int64_t begin = group->rank() * part;
-      bucket.gathers.push_back({group, whole.slice(begin, begin + part), whole});
+      block.gathers.push_back({group, {whole, whole.slice(begin, begin + part)}, {}, {}});
     }
-    for (const int index : parameters) {
+    add_rows(block, store, planned, fuses_rows(plan.gradient.buckets));
+    for (const int index : planned.parameters) {
       const OptimizerShard& shard = stage.shards[static_cast<std::size_t>(index)];
-      if (shard.kind != ShardKind::whole) add(bucket, store, shard, index);
+      if (shard.kind == ShardKind::dealt) {
+        replicas_ = groups_.over(kind, ranks);
+        block.sends.push_back({static_cast<int>(shard.owner), flat(store.master(index))});
+      }
+      const Tensor copy = store.compute(index);
+      if (!copy.empty()) block.copies.push_back({store.master(index), copy});
     }
   }
 }
 
-void ParamSync::add(Bucket& bucket, const ParamStore& store, const OptimizerShard& shard,
-                    int parameter) {
-  const Tensor master = flat(store.master(parameter));
-  if (shard.kind == ShardKind::dealt) {
-    bucket.sends.push_back({static_cast<int>(shard.owner), master});
-    group_over("dp", dp_);
-  } else if (shard.kind == ShardKind::rows) {
-    const OwnershipTable& table = store.ownership();
-    const Ownership& own = table.parameters[static_cast<std::size_t>(parameter)];
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
-    bucket.gathers.push_back({group_over(route.gather_kind, route.gather),
-                              master.slice(own.owned.begin, own.owned.end), master});
+void ParamSync::add_rows(Block& block, const ParamStore& store, const GatherBlock& planned,
+                         bool fused) {
+  const OwnershipTable& table = store.ownership();
+  for (const RowExchange& exchange : row_exchanges(table, planned.parameters, fused)) {
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    Gather& gather = block.gathers.emplace_back();
+    gather.group = groups_.over(route.gather_kind, route.gather);
+    std::vector<Divided> masters;
+    for (const int index : exchange.parameters) {
+      const Slice& own = table.parameters[static_cast<std::size_t>(index)].owned;
+      const Tensor master = flat(store.master(index));
+      masters.push_back({master, master.slice(own.begin, own.end)});
+    }
+    if (masters.size() == 1) {
+      gather.values = masters.front();
+      continue;
+    }
+    Packed packed =
+        pack_gather(masters, packed_.at("packed"), gather.group->size(), gather.group->rank());
+    gather.values = packed.all;
+    gather.in = std::move(packed.in);
+    gather.out = std::move(packed.out);
   }
-  const Tensor copy = store.compute(parameter);
-  if (!copy.empty()) bucket.copies.push_back({store.master(parameter), copy});
 }
 
-Group* ParamSync::group_over(const std::string& kind, const std::vector<int>& ranks) {
-  std::unique_ptr<Group>& group = groups_[ranks];
-  if (!group) group = world_.group("parameters " + kind, ranks);
-  return group.get();
-}
-
-void ParamSync::start(int bucket, Stream& compute) {
-  Bucket& mine = buckets_[static_cast<std::size_t>(bucket)];
-  stream_.wait(compute.record());
+void ParamSync::start(int block, Stream& compute) {
+  Block& mine = blocks_[static_cast<std::size_t>(block)];
+  Stream& stream = *queue_.stream;
+  stream.wait(compute.record());
   for (const Gather& gather : mine.gathers) {
-    gather.group->all_gather(gather.part, gather.whole, stream_);
+    run(gather.in, queue_);
+    gather.group->all_gather(gather.values.part, gather.values.whole, stream);
+    run(gather.out, queue_);
   }
-  for (const Send& send : mine.sends) {
-    groups_.at(dp_)->broadcast(send.whole, send.owner, stream_);
-  }
-  mine.done = stream_.record();
+  for (const Send& send : mine.sends) replicas_->broadcast(send.whole, send.owner, stream);
+  mine.done = stream.record();
 }
 
-void ParamSync::wait(int bucket, const OpContext& context, double deadline_seconds) {
-  const Bucket& mine = buckets_[static_cast<std::size_t>(bucket)];
+void ParamSync::wait(int block, const OpContext& context, double deadline_seconds) {
+  const Block& mine = blocks_[static_cast<std::size_t>(block)];
   // The host waits as well, as for the sums of gradients: a failed gather must stop this rank here.
   await(mine.done, deadline_seconds,
-        [&] { return "the gather of the parameters of bucket " + std::to_string(bucket); });
+        [&] { return "gather " + std::to_string(block) + " of parameters"; });
   context.stream->wait(mine.done);
   for (const Copy& copy : mine.copies) cast(context, {.x = copy.master, .y = copy.compute});
 }
 
 void ParamSync::complete(const OpContext& context, double deadline_seconds) {
   if (current_) return;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (!buckets_[i].empty()) start(static_cast<int>(i), *context.stream);
-  }
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (!buckets_[i].empty()) wait(static_cast<int>(i), context, deadline_seconds);
-  }
+  const int count = static_cast<int>(blocks_.size());
+  for (int block = 0; block < count; ++block) start(block, *context.stream);
+  for (int block = 0; block < count; ++block) wait(block, context, deadline_seconds);
   current_ = true;
 }
 

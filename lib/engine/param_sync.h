@@ -1,28 +1,31 @@
-// Brings the masters that other ranks have updated to this one, bucket by bucket, on the
-// communication stream: rows and slices of buckets are gathered among the ranks that share a copy
-// of their optimizer state, dealt parameters broadcast by their owners. A step begins with these
-// rows; whoever reads parameters between two steps completes them first.
+// Brings the masters that other ranks have updated to this one, block by block (plan/gathers.h), on
+// the communication stream: rows and slices of buckets are gathered among the ranks that share a
+// copy of their optimizer state, dealt parameters broadcast by their owners. A step begins with
+// these rows; whoever reads parameters between two steps completes them first.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <vector>
 
-#include "comm/world.h"
+#include "device/slab.h"
+#include "engine/exchange.h"
+#include "engine/group_map.h"
 #include "engine/param_store.h"
 
 namespace trainctl {
 
 class ParamSync {
  public:
-  /// Collective: forms its own groups, which only `stream` uses. It and the memory of `store` must
-  /// outlive this.
-  ParamSync(const Plan& plan, const ParamStore& store, World& world, Stream& stream);
+  /// Collective: forms its own groups, which only the stream of `queue` uses. That and the memory
+  /// of `store` must outlive this.
+  ParamSync(const Plan& plan, const ParamStore& store, World& world, const OpContext& queue,
+            DeviceKind device);
 
-  /// Starts the gathers of one bucket after everything that `compute` holds so far.
-  void start(int bucket, Stream& compute);
+  /// Starts the gathers of one block after everything that `compute` holds so far.
+  void start(int block, Stream& compute);
+  /// Of the buffer in which parameters arrive together.
+  std::int64_t bytes() const { return packed_.bytes().numel(); }
   /// The context's stream continues after them, and rounds matrices to the compute copy.
-  void wait(int bucket, const OpContext& context, double deadline_seconds);
+  void wait(int block, const OpContext& context, double deadline_seconds);
 
   /// The optimizer has run: what other ranks updated is old here.
   void expire() { current_ = false; }
@@ -32,7 +35,8 @@ class ParamSync {
  private:
   struct Gather {
     Group* group = nullptr;
-    Tensor part, whole;
+    Divided values;
+    std::vector<Move> in, out;  // of those that travel together
   };
   struct Send {
     int owner = 0;  // rank of dp
@@ -41,21 +45,19 @@ class ParamSync {
   struct Copy {
     Tensor master, compute;
   };
-  struct Bucket {
+  struct Block {
     std::vector<Gather> gathers;
     std::vector<Send> sends;
     std::vector<Copy> copies;
     Event done;
-    bool empty() const { return gathers.empty() && sends.empty(); }
   };
-  void add(Bucket& bucket, const ParamStore& store, const OptimizerShard& shard, int parameter);
-  Group* group_over(const std::string& kind, const std::vector<int>& ranks);
+  void add_rows(Block& block, const ParamStore& store, const GatherBlock& planned, bool fused);
 
-  World& world_;
-  Stream& stream_;
-  std::vector<int> dp_;
-  std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
-  std::vector<Bucket> buckets_;
+  GroupMap groups_;
+  const OpContext& queue_;
+  Group* replicas_;  // null: there is one
+  Slab packed_;
+  std::vector<Block> blocks_;
   bool current_ = true;
 };
 

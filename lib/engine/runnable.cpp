@@ -27,11 +27,6 @@ void check_parallel_optimizer(const Plan& plan, const SourceMap& sources,
     refuse("parallel_optimizer.gradient_accumulation_shard", "gradients that accumulate in slices",
            "today: gradient_accumulation_shard: false", sources, diagnostics);
   }
-  const BucketRule rule = plan.gradient.buckets;
-  if ((rule == BucketRule::comm_fusion || rule == BucketRule::layers) && any_rows(plan)) {
-    refuse("bucket_rule", "fused exchange of optimizer state that is cut by rows",
-           "today: bucket_rule: size", sources, diagnostics);
-  }
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include "plan/communication.h"
 #include "plan/flat_layout.h"
-#include "plan/ownership.h"
 #include "plan/resolve.h"
+#include "plan/row_exchange.h"
 
 namespace trainctl {
 
@@ -11,108 +11,80 @@ namespace {
 
 constexpr std::int64_t fp32 = 4;
 
-/// What becomes of one bucket's elements.
-struct BucketUse {
-  std::int64_t summed = 0;     // all-reduced
-  std::int64_t scattered = 0;  // reduced to the ranks that own them, and gathered as parameters
-  std::int64_t mirrored = 0;   // slices that several groups hold
-  std::int64_t dealt = 0;      // parameters that their owners send to all
-  std::int64_t dealt_count = 0;
-  std::int64_t rows = 0;  // parameters cut by rows
-};
-
-BucketUse use_of(const Bucket& bucket, const StagePlan& stage) {
-  BucketUse use;
-  std::int64_t whole = 0;
-  for (const int index : bucket.parameters) {
-    const auto at = static_cast<std::size_t>(index);
-    const std::int64_t numel = stage.parameters[at].shape.numel();
-    const OptimizerShard& shard = stage.shards[at];
-    const bool cut = shard.kind == ShardKind::rows || shard.kind == ShardKind::bucket;
-    (cut ? use.scattered : whole) += numel;
-    use.rows += shard.kind == ShardKind::rows ? 1 : 0;
-    if (shard.kind == ShardKind::rows && shard.mirrors > 1) use.mirrored += shard.elements;
-    if (shard.kind == ShardKind::dealt) {
-      use.dealt += numel;
-      ++use.dealt_count;
+/// The sums of a bucket's gradients over the ranks with the same parameters: as one stretch, or of
+/// rows by their routes.
+void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
+              const std::string& group) {
+  const Plan& plan = list.plan();
+  const ShardKind kind =
+      list.stage().shards[static_cast<std::size_t>(bucket.parameters.front())].kind;
+  const bool each = list.config().hooks.no_sync == NoSync::never;
+  const bool rows = kind == ShardKind::rows;
+  const std::int64_t count = each || (rows && plan.accumulates_slices) ? plan.microbatches : 1;
+  if (!rows) {
+    const char* operation = kind == ShardKind::bucket ? "reduce_scatter" : "all_reduce";
+    return list.add({operation, "gradients", "gradients", group}, count,
+                    bucket.length * list.gradient());
+  }
+  const bool fused = fuses_rows(plan.gradient.buckets);
+  for (const RowExchange& exchange : row_exchanges(table, bucket.parameters, fused)) {
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    std::int64_t scattered = 0;
+    std::int64_t summed = 0;
+    for (const int index : exchange.parameters) {
+      const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
+      scattered += own.scattered.length() * list.gradient();
+      summed += own.summed.length() * list.gradient();
     }
-  }
-  if (use.rows > 0) return use;  // without the bucket's padding
-  if (whole == 0) use.scattered = bucket.length;
-  use.summed = bucket.length - use.scattered;
-  return use;
-}
-
-/// Sharded parameters by comm_fusion.allgather, which fuses them in the order of the forward.
-void add_fused_gathers(UseList& list, bool expert, const std::string& group) {
-  std::vector<std::int64_t> elements;
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < list.stage().shards.size(); ++i) {
-    const ParamSpec& row = list.stage().parameters[i];
-    if (list.stage().shards[i].kind != ShardKind::rows || row.expert != expert) continue;
-    elements.push_back(row.shape.numel());
-    total += row.shape.numel();
-  }
-  if (elements.empty()) return;
-  const CommFusionConfig& fusion = list.config().parallel.comm_fusion;
-  const std::vector<int> blocks = fusion_blocks(elements, fusion_threshold(fusion.allgather));
-  const std::int64_t count =
-      fusion.openstate ? blocks.back() + 1 : static_cast<std::int64_t>(elements.size());
-  list.add_total({"all_gather", "parameters", "parameters", group}, count, total * fp32);
-}
-
-/// Rows, parameter by parameter: the sums of their gradients, and their masters over the ranks that
-/// share a copy of the state.
-void add_rows(UseList& list, bool expert, std::int64_t sums) {
-  const StagePlan& stage = list.stage();
-  const OwnershipTable table = make_ownership(list.plan(), list.rank());
-  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
-    const Ownership& own = table.parameters[i];
-    if (own.route < 0 || stage.parameters[i].expert != expert) continue;
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(own.route)];
-    const auto bytes = [&](const Slice& slice) {
-      return (slice.end - slice.begin) * list.gradient();
-    };
     list.add(
         {"reduce_scatter", "gradients", "gradients", route.scatter_kind, std::ssize(route.scatter)},
-        sums, bytes(own.scattered));
+        count, scattered);
     list.add(
         {"all_reduce", "gradient slices", "gradients", route.mirror_kind, std::ssize(route.mirror)},
-        sums, bytes(own.summed));
-    list.add(
-        {"all_gather", "parameters", "parameters", route.gather_kind, std::ssize(route.gather)}, 1,
-        stage.parameters[i].shape.numel() * fp32);
+        count, summed);
   }
 }
 
-/// What the ranks with the same parameters exchange, of dense ones or of experts.
-void add_replicas(UseList& list, bool expert) {
-  const Plan& plan = list.plan();
+/// A block of parameters, from the ranks that have updated them.
+void add_gather(UseList& list, const OwnershipTable& table, const GatherBlock& block,
+                const std::string& group) {
   const StagePlan& stage = list.stage();
-  const std::string group = expert ? "expert:dp" : replicas_kind(plan.mesh);
-  const BucketRule rule = plan.gradient.buckets;
-  const bool each = list.config().hooks.no_sync == NoSync::never;
-  if (rule == BucketRule::size) {
-    add_rows(list, expert, each || plan.accumulates_slices ? plan.microbatches : 1);
+  const auto bytes_of = [&](int index) {
+    return stage.parameters[static_cast<std::size_t>(index)].shape.numel() * fp32;
+  };
+  if (block.bucket >= 0) {
+    const Bucket& bucket = stage.flat.buckets[static_cast<std::size_t>(block.bucket)];
+    return list.add({"all_gather", "parameters", "parameters", group}, 1, bucket.length * fp32);
   }
-  if (rule == BucketRule::comm_fusion) add_fused_gathers(list, expert, group);
+  for (const int index : block.parameters) {
+    const OptimizerShard& shard = stage.shards[static_cast<std::size_t>(index)];
+    if (shard.kind != ShardKind::dealt) continue;
+    list.add({"broadcast", "parameters", "parameters", group}, 1, bytes_of(index));
+  }
+  const bool fused = fuses_rows(list.plan().gradient.buckets);
+  for (const RowExchange& exchange : row_exchanges(table, block.parameters, fused)) {
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    std::int64_t bytes = 0;
+    for (const int index : exchange.parameters) bytes += bytes_of(index);
+    list.add(
+        {"all_gather", "parameters", "parameters", route.gather_kind, std::ssize(route.gather)}, 1,
+        bytes);
+  }
+}
+
+/// What the ranks with the same parameters exchange.
+void add_replicas(UseList& list) {
+  const StagePlan& stage = list.stage();
+  const OwnershipTable table = make_ownership(list.plan(), list.rank());
+  const auto group = [&](bool expert) {
+    return expert ? "expert:dp" : replicas_kind(list.plan().mesh);
+  };
   for (const Bucket& bucket : stage.flat.buckets) {
-    if (bucket.expert != expert) continue;
-    const BucketUse use = use_of(bucket, stage);
-    if (rule == BucketRule::size && use.rows > 0) continue;  // has no other parameters
-    const std::int64_t sums = each ? plan.microbatches : 1;
-    const std::int64_t scatters =
-        use.rows > 0 && plan.accumulates_slices ? plan.microbatches : sums;
-    list.add({"all_reduce", "gradients", "gradients", group}, sums, use.summed * list.gradient());
-    list.add({"reduce_scatter", "gradients", "gradients", group}, scatters,
-             use.scattered * list.gradient());
-    list.add({"all_reduce", "gradient slices", "gradients", group}, 1,
-             use.mirrored * list.gradient());
-    const bool by_bucket = use.rows == 0 || rule == BucketRule::layers;
-    const UseList::Call gather{"all_gather", "parameters", "parameters", group};
-    if (by_bucket) list.add(gather, 1, use.scattered * fp32);
-    list.add_total({"broadcast", "parameters", "parameters", group}, use.dealt_count,
-                   use.dealt * fp32);
+    add_sums(list, table, bucket, group(bucket.expert));
+  }
+  for (const GatherBlock& block : stage.gathers) {
+    const auto first = static_cast<std::size_t>(block.parameters.front());
+    add_gather(list, table, block, group(stage.parameters[first].expert));
   }
 }
 
@@ -152,8 +124,7 @@ void add_scalars(UseList& list) {
 }  // namespace
 
 void add_state(UseList& list) {
-  add_replicas(list, false);
-  add_replicas(list, true);
+  add_replicas(list);
   add_shared_gradients(list);
   add_scalars(list);
 }

@@ -97,6 +97,10 @@ void add_stage(Digest& digest, const StagePlan& stage) {
     digest.add(std::string_view(row.name));
     digest.add(row.shape, row.dtype, row.lifetime);
   }
+  for (const GatherBlock& block : stage.gathers) {
+    digest.add(block.parameters.size(), block.bucket);
+    for (const int index : block.parameters) digest.add(index);
+  }
   digest.add(stage.slots);
   for (const Action& row : stage.actions) {
     digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket);

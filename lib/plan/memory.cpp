@@ -5,7 +5,7 @@
 #include "base/staging.h"
 #include "plan/activation_memory.h"
 #include "plan/estimate.h"
-#include "plan/flat_layout.h"
+#include "plan/row_exchange.h"
 
 namespace trainctl {
 
@@ -99,9 +99,9 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (plan.model.family == Family::llama) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  const bool casts = plan.gradient.dtype != DType::f32;
-  memory.communication = packed_elements(stage.parameters, stage.flat, casts) *
-                         size_of(plan.gradient.dtype);
+  const OwnershipTable table = make_ownership(plan, number * plan.mesh.stride(Axis::pp));
+  memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
+                         packed_parameters(plan, stage, table) * fp32;
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
   const std::int64_t local_tokens =
       plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;

@@ -13,8 +13,6 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-std::int64_t size_of(const Slice& slice) { return slice.end - slice.begin; }
-
 std::int64_t place_of(const Ranks& ranks, std::int64_t rank) {
   return std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
 }
@@ -189,7 +187,7 @@ class Table {
         own.state = table_.state_length + std::max<std::int64_t>(0, offset + from - begin);
       } else {
         own.state = table_.divided ? table_.state_length : offset;
-        table_.state_length += size_of(own.owned);
+        table_.state_length += own.owned.length();
       }
     }
     table_.state_length += length;

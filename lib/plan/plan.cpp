@@ -150,6 +150,12 @@ std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   return most;
 }
 
+std::vector<UnitRange> units_of(const std::vector<GatherBlock>& gathers) {
+  std::vector<UnitRange> units;
+  for (const GatherBlock& block : gathers) units.push_back(block.units);
+  return units;
+}
+
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
@@ -165,8 +171,11 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
-  rows.actions = refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters, rows.shards),
-                        config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
+  rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
+                              config.parallel.comm_fusion);
+  rows.actions =
+      refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters), units_of(rows.gathers),
+             config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
   rows.slots = peak_microbatches(rows.schedule);
   rows.activations = make_activations(
       {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
@@ -213,7 +222,8 @@ SimulationInput simulation_input(const Plan& plan) {
       simulation.ranks.push_back(
           RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
     }
-    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters, rows.shards));
+    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters));
+    simulation.gathers.push_back(units_of(rows.gathers));
   }
   return simulation;
 }

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "config/diagnostics.h"
 #include "plan/activations.h"
+#include "plan/gathers.h"
 #include "plan/mesh.h"
 #include "plan/model.h"
 #include "plan/optimizer_shard.h"
@@ -83,6 +84,7 @@ struct StagePlan {
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
   FlatLayout flat;
+  std::vector<GatherBlock> gathers;
   std::vector<ActivationSpec> activations;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs

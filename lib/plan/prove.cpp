@@ -26,19 +26,21 @@ struct Progress {
 
 class Proof {
  public:
-  Proof(const RankRows& rank, const std::vector<BucketSum>& buckets, std::string who,
+  Proof(const RankRows& rank, const std::vector<BucketSum>& buckets,
+        const std::vector<UnitRange>& gathers, std::string who,
         std::vector<std::string>& violations)
       : in_(rank.input),
         rows_(rank.rows),
         buckets_(buckets),
+        gathers_(gathers),
         who_(std::move(who)),
         violations_(violations),
         reduced_(buckets.size(), 0),
         shared_(buckets.size(), 0),
         waited_(buckets.size(), 0),
-        gathered_(buckets.size(), 0),
-        arrived_(buckets.size(), 0) {
-    for (const BucketSum& bucket : buckets) coming_ += bucket.gathered ? 1 : 0;
+        gathered_(gathers.size(), 0),
+        arrived_(gathers.size(), 0),
+        coming_(gathers.size()) {
     const auto microbatches = static_cast<std::size_t>(in_.microbatches);
     for (const UnitRange& range : in_.units) {
       Progress fresh;
@@ -91,6 +93,9 @@ class Proof {
 
   bool in_range(const Action& action) const {
     if (action.kind == ActionKind::step) return true;
+    if (action.kind == ActionKind::gather || action.kind == ActionKind::wait_gather) {
+      return action.bucket >= 0 && action.bucket < static_cast<int>(gathers_.size());
+    }
     if (names_bucket(action.kind)) return has_bucket(action);
     const bool place = action.chunk >= 0 && action.chunk < in_.chunks() && action.microbatch >= 0 &&
                        action.microbatch < in_.microbatches;
@@ -107,8 +112,7 @@ class Proof {
     switch (action.kind) {
       case ActionKind::reduce: return sum.reduced;
       case ActionKind::reduce_embedding: return sum.embedding;
-      case ActionKind::wait_reduce: return sum.has_rows();
-      default: return sum.gathered;
+      default: return sum.has_rows();
     }
   }
 
@@ -140,19 +144,18 @@ class Proof {
   }
 
   void wait_gather(const Action& action) {
-    const auto bucket = static_cast<std::size_t>(action.bucket);
-    if (gathered_[bucket] == 0) fail("is not being gathered");
-    if (arrived_[bucket]++ == 0) --coming_;
+    const auto block = static_cast<std::size_t>(action.bucket);
+    if (gathered_[block] == 0) fail("is not being gathered");
+    if (arrived_[block]++ == 0) --coming_;
   }
 
-  /// No bucket spans two chunks.
   void check_arrived(const Action& action) {
     if (coming_ == 0) return;
-    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-      const BucketSum& sum = buckets_[bucket];
-      if (!sum.gathered || arrived_[bucket] > 0) continue;
-      if (action.end <= sum.ready_unit || action.begin > sum.last_unit) continue;
-      fail("reads parameters before wait_gather " + std::to_string(bucket));
+    for (std::size_t block = 0; block < gathers_.size(); ++block) {
+      const UnitRange& units = gathers_[block];
+      if (arrived_[block] > 0) continue;
+      if (action.end <= units.begin || action.begin >= units.end) continue;
+      fail("reads parameters before wait_gather " + std::to_string(block));
     }
   }
 
@@ -303,9 +306,13 @@ class Proof {
       if (reduced_[bucket] + shared_[bucket] > 0 && waited_[bucket] == 0) {
         fail("nobody waited for reduce " + name);
       }
-      if (sum.gathered && gathered_[bucket] == 0) fail("bucket " + name + " is never gathered");
-      if (gathered_[bucket] > 0 && arrived_[bucket] == 0) {
-        fail("nobody waited for gather " + name);
+    }
+    for (std::size_t block = 0; block < gathers_.size(); ++block) {
+      const std::string name = "gather " + std::to_string(block);
+      if (gathered_[block] == 0) {
+        fail(name + " is missing");
+      } else if (arrived_[block] == 0) {
+        fail("nobody waited for " + name);
       }
     }
   }
@@ -313,6 +320,7 @@ class Proof {
   const ScheduleInput& in_;
   std::span<const Action> rows_;
   const std::vector<BucketSum>& buckets_;
+  const std::vector<UnitRange>& gathers_;
   std::string who_;
   std::vector<std::string>& violations_;
   std::vector<Progress> progress_;  // [chunk][micro-batch]
@@ -323,18 +331,19 @@ class Proof {
   std::vector<int> reduced_;        // per bucket: how many rows of each kind
   std::vector<int> shared_;
   std::vector<int> waited_;
-  std::vector<int> gathered_;
+  std::vector<int> gathered_;  // per block of parameters
   std::vector<int> arrived_;
-  int coming_ = 0;  // buckets that are gathered and not waited for yet
+  std::size_t coming_ = 0;  // blocks that are not waited for yet
   std::size_t row_ = 0;
   bool stepped_ = false;
 };
 
 }  // namespace
 
-void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets, const std::string& who,
+void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
+                const std::vector<UnitRange>& gathers, const std::string& who,
                 std::vector<std::string>& violations) {
-  Proof(rank, buckets, who, violations).run();
+  Proof(rank, buckets, gathers, who, violations).run();
 }
 
 }  // namespace trainctl

@@ -11,9 +11,9 @@ namespace {
 /// units, over all micro-batches, have been emitted. A unit belongs to one chunk.
 class Refinement {
  public:
-  Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets, std::size_t rows,
-             bool overlap)
-      : buckets_(buckets) {
+  Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets,
+             const std::vector<UnitRange>& gathers, std::size_t rows, bool overlap)
+      : buckets_(buckets), gathers_(gathers) {
     int end = 0;
     std::size_t parts = rows;
     for (const UnitRange& range : input.units) {
@@ -34,23 +34,18 @@ class Refinement {
                static_cast<std::size_t>(2 * (range.end - range.begin));
     }
     weights_left_.assign(static_cast<std::size_t>(end), input.microbatches);
-    rows_.reserve(parts + 5 * buckets_.size() + 1);
+    rows_.reserve(parts + 3 * buckets_.size() + 3 * gathers_.size() + 1);
   }
 
   void copy(const Action& row) { rows_.push_back(row); }
 
-  /// Parameters that are read first are gathered first.
   void gather_all(ParamSyncStart when) {
-    for (std::size_t bucket = buckets_.size(); bucket > 0; --bucket) {
-      if (buckets_[bucket - 1].gathered) coming_.push_back(static_cast<int>(bucket - 1));
-    }
-    std::stable_sort(coming_.begin(), coming_.end(),
-                     [&](int a, int b) { return ready_at(a) < ready_at(b); });
-    for (const int bucket : coming_) {
-      rows_.push_back(Action{.kind = ActionKind::gather, .bucket = bucket});
+    for (std::size_t block = 0; block < gathers_.size(); ++block) {
+      coming_.push_back(static_cast<int>(block));
+      rows_.push_back(Action{.kind = ActionKind::gather, .bucket = coming_.back()});
     }
     if (when == ParamSyncStart::overlap) return;
-    for (const int bucket : coming_) await_gather(bucket);
+    for (const int block : coming_) await_gather(block);
     coming_.clear();
   }
 
@@ -58,16 +53,16 @@ class Refinement {
   void forward(const Action& row) {
     Action part = row;
     for (int unit = row.begin; unit < row.end; ++unit) {
-      const auto reads = [&](int bucket) {
-        const BucketSum& sum = buckets_[static_cast<std::size_t>(bucket)];
-        return sum.ready_unit <= unit && unit <= sum.last_unit;
+      const auto reads = [&](int block) {
+        const UnitRange& units = gathers_[static_cast<std::size_t>(block)];
+        return units.begin <= unit && unit < units.end;
       };
       if (std::none_of(coming_.begin(), coming_.end(), reads)) continue;
       part.end = unit;
       if (part.begin < part.end) rows_.push_back(part);
       part.begin = unit;
-      for (const int bucket : coming_) {
-        if (reads(bucket)) await_gather(bucket);
+      for (const int block : coming_) {
+        if (reads(block)) await_gather(block);
       }
       std::erase_if(coming_, reads);
     }
@@ -104,8 +99,8 @@ class Refinement {
     std::size_t next = 0;      // into `buckets`
   };
 
-  void await_gather(int bucket) {
-    rows_.push_back(Action{.kind = ActionKind::wait_gather, .bucket = bucket});
+  void await_gather(int block) {
+    rows_.push_back(Action{.kind = ActionKind::wait_gather, .bucket = block});
   }
 
   int ready_at(int bucket) const { return buckets_[static_cast<std::size_t>(bucket)].ready_unit; }
@@ -133,9 +128,10 @@ class Refinement {
   }
 
   const std::vector<BucketSum>& buckets_;
+  const std::vector<UnitRange>& gathers_;
   std::vector<int> weights_left_;  // per unit
   std::vector<Chunk> chunks_;
-  std::vector<int> coming_;  // buckets that are gathered and not waited for yet
+  std::vector<int> coming_;  // blocks that are gathered and not waited for yet
   std::vector<Action> rows_;
 };
 
@@ -149,17 +145,13 @@ bool is_pair(const Action& backward, const Action& weight) {
 }  // namespace
 
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
-                                   const std::vector<ParamSpec>& parameters,
-                                   const std::vector<OptimizerShard>& shards) {
+                                   const std::vector<ParamSpec>& parameters) {
   std::vector<BucketSum> sums;
   for (const Bucket& bucket : layout.buckets) {
     BucketSum& sum = sums.emplace_back();
-    sum.ready_unit = sum.last_unit = bucket.ready_unit;
+    sum.ready_unit = bucket.ready_unit;
     for (const int index : bucket.parameters) {
-      const auto at = static_cast<std::size_t>(index);
-      const ParamSpec& row = parameters[at];
-      sum.last_unit = std::max(sum.last_unit, row.unit);
-      sum.gathered = sum.gathered || (!shards.empty() && shards[at].kind != ShardKind::whole);
+      const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
       const auto& axes = row.gradient_sum;
       sum.reduced = sum.reduced || row.tp_copies > 1 ||
                     std::find(axes.begin(), axes.end(), true) != axes.end();
@@ -170,9 +162,10 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 }
 
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
-                           const std::vector<BucketSum>& buckets, ParamSyncStart param_sync,
+                           const std::vector<BucketSum>& buckets,
+                           const std::vector<UnitRange>& gathers, ParamSyncStart param_sync,
                            bool overlap) {
-  Refinement refined(input, buckets, rows.size(), overlap);
+  Refinement refined(input, buckets, gathers, rows.size(), overlap);
   refined.gather_all(param_sync);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Action& row = rows[i];

@@ -65,31 +65,29 @@ std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInp
 /// before which a wait row stands.
 std::vector<Action> arrange_messages(std::vector<Action> rows, const ScheduleInput& input);
 
-/// What becomes of one bucket: its parameters before the first F that reads them, its gradients
-/// between their last W and the step.
+/// What becomes of the gradients of one bucket between their last W and the step.
 struct BucketSum {
   int ready_unit = 0;      // its lowest unit: gradients are final once W of it has run
-  int last_unit = 0;       // its highest
   bool reduced = false;    // summed over ranks of its stage
   bool embedding = false;  // a tied embedding with two homes: then summed over both
-  bool gathered = false;   // parts of it are updated by other ranks
   bool has_rows() const { return reduced || embedding; }
 };
 /// Of each bucket in flat order. It is reduced if the gradient of a parameter in it is summed over
-/// an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies), and gathered if a parameter
-/// in it has an optimizer shard. `shards`: one for each parameter; empty: none is cut.
+/// an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
-                                   const std::vector<ParamSpec>& parameters,
-                                   const std::vector<OptimizerShard>& shards);
+                                   const std::vector<ParamSpec>& parameters);
 
-/// Starts every gather first, in the order in which the parameters are read, and waits for each
-/// before the first F of its units, which splits that F (before_forward: before anything else).
+/// The rows of a stage around its passes. `gathers`: the units that read each block of parameters
+/// that others update.
+/// Starts every gather first, in their order, and waits for each before the first F of its units,
+/// which splits that F (before_forward: before anything else).
 /// Splits B and W per unit, interleaved (B of a unit, its W, the next unit below) where they stand
 /// together, starts each bucket's reduce in the last micro-batch as soon as its last unit is done
 /// (not `overlap`: once the whole backward is), and before the step sums the tied embedding over
 /// its two stages and waits for all.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
+                           const std::vector<UnitRange>& gathers = {},
                            ParamSyncStart param_sync = ParamSyncStart::overlap,
                            bool overlap = true);
 

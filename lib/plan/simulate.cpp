@@ -121,6 +121,7 @@ std::string Play::describe(int index) const {
 Simulation simulate(const SimulationInput& input) {
   Simulation result;
   const std::vector<BucketSum> no_buckets;
+  const std::vector<UnitRange> no_gathers;
   std::map<std::pair<int, const Action*>, bool> proven;  // replicas share their rows
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
     const RankRows& mine = input.ranks[rank];
@@ -128,6 +129,7 @@ Simulation simulate(const SimulationInput& input) {
     if (!mine.rows.empty() && proven[{mine.input.stage, mine.rows.data()}]) continue;
     const std::size_t before = result.violations.size();
     prove_rows(mine, stage < input.buckets.size() ? input.buckets[stage] : no_buckets,
+               stage < input.gathers.size() ? input.gathers[stage] : no_gathers,
                "rank " + std::to_string(rank), result.violations);
     result.peak_microbatches = std::max(result.peak_microbatches, peak_microbatches(mine.rows));
     if (mine.rows.empty()) continue;

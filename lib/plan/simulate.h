@@ -32,6 +32,8 @@ struct SimulationInput {
   /// of the receive). Waits and send rows cost nothing themselves.
   std::function<double(const RankRows&, const Action&)> cost;
   bool keep_times = false;  // fill Simulation::times
+  /// Per stage, the units that read each block of gathered parameters; no entry: there are none.
+  std::vector<std::vector<UnitRange>> gathers{};
 };
 
 /// When a row of the compute queue ran.
@@ -65,7 +67,8 @@ struct Simulation {
 Simulation simulate(const SimulationInput& input);
 
 /// The per-rank part of the proof; appends to `violations`.
-void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets, const std::string& who,
+void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
+                const std::vector<UnitRange>& gathers, const std::string& who,
                 std::vector<std::string>& violations);
 
 }  // namespace trainctl

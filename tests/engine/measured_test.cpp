@@ -49,6 +49,7 @@ const Options zero{"parallel.parallel_optimizer.enable=true",
                    "parallel.parallel_optimizer.gradient_accumulation_shard=false"};
 const Options dealt = zero + Options{"parallel.parallel_mode=data_parallel"};
 const Options half{"precision.compute=bf16"};
+const Options fused{"parallel.bucket_rule=comm_fusion"};
 
 const std::vector<Case> layouts{
     {1, {}},
@@ -82,6 +83,9 @@ const std::vector<Case> layouts{
     {4, zero + tp4 + llama},
     {8, zero + pp2 + tp2 + sp},
     {4, zero + pp2 + untied + half},
+    {8, zero + tp2 + sp + fused},
+    {4, zero + tp2 + half + fused + Options{"parallel.parallel_mode=hybrid_parallel"}},
+    {8, zero + pp2 + tp2 + Options{"parallel.bucket_rule=layers"}},
     {2, dealt},
     {4, dealt + half},
     {2,

@@ -54,6 +54,12 @@ const std::vector<std::pair<std::string, Change>> ways{
        shard(config, -1);
        config.parallel.rank_order = "dp-tp-cp-ep-pp";
      }},
+    {"rows in fused calls",
+     [](Config& config) {
+       shard(config, 2);
+       config.parallel.bucket_rule = BucketRule::layers;
+       config.parallel.gradient_aggregation_group = 2;
+     }},
 };
 
 LayoutVerdict compare(const Verification& single, const Config& model, const std::string& layout,

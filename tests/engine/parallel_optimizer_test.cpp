@@ -55,6 +55,17 @@ const std::vector<Case> cases{
      {"parallel.bucket_rule=megatron", "parallel.pipeline_stages=2", "parallel.tensor_parallel=2",
       "train.micro_batch_size=2"}},
     {4, {"parallel.tensor_parallel=2", "hooks.param_sync=before_forward"}},
+    {4, {"parallel.parallel_mode=hybrid_parallel", "parallel.bucket_rule=comm_fusion"}},
+    {4,
+     {"parallel.parallel_mode=hybrid_parallel", "parallel.bucket_rule=comm_fusion",
+      "parallel.comm_fusion.openstate=false"}},
+    {8,
+     {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+      "parallel.bucket_rule=comm_fusion", "parallel.parallel_optimizer.weight_shard_size=2",
+      "parallel.gradient_fp32_sync=false"}},
+    {8,
+     {"parallel.pipeline_stages=2", "parallel.tensor_parallel=2", "train.micro_batch_size=1",
+      "parallel.bucket_rule=layers", "parallel.gradient_aggregation_group=2"}},
 };
 
 Options operator+(Options left, const Options& right) {

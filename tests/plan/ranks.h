@@ -24,9 +24,10 @@ struct Ranks {
   std::vector<std::vector<Action>> rows;
   std::vector<std::vector<BucketSum>> buckets;
   std::function<double(const RankRows&, const Action&)> cost;
+  std::vector<std::vector<UnitRange>> gathers{};
 
   Simulation play(bool keep_times = false) const {
-    SimulationInput input{ranks, buckets, cost, keep_times};
+    SimulationInput input{ranks, buckets, cost, keep_times, gathers};
     for (std::size_t i = 0; i < rows.size(); ++i) input.ranks[i].rows = rows[i];
     return simulate(input);
   }

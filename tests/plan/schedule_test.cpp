@@ -50,7 +50,8 @@ TEST_CASE("refined rows interleave B and W and reduce as early as they can", "[s
                            "wait_reduce 2", "step"}) {
     serial.push_back(text);
   }
-  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), ParamSyncStart::overlap, false)) == serial);
+  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), {}, ParamSyncStart::overlap, false)) ==
+        serial);
 }
 
 TEST_CASE("W rows apart from their B are split on their own", "[schedule]") {
@@ -110,17 +111,15 @@ TEST_CASE("buckets of chunks and experts start when their own units are final", 
 
 TEST_CASE("what decides whether a bucket is summed", "[schedule]") {
   std::vector<ParamSpec> parameters(4);
-  std::vector<OptimizerShard> shards;
   FlatLayout layout;
   for (int index = 0; index < 4; ++index) {
     layout.buckets.push_back(Bucket{.length = 64, .parameters = {index}, .ready_unit = 3 - index});
   }
   const auto shown = [&] {
     std::string text;
-    for (const BucketSum& sum : bucket_sums(layout, parameters, shards)) {
+    for (const BucketSum& sum : bucket_sums(layout, parameters)) {
       text += std::to_string(sum.ready_unit) + (sum.reduced ? "r" : "") +
-              (sum.embedding ? "e" : "") + (sum.gathered ? "g" : "") +
-              (sum.has_rows() ? " " : "- ");
+              (sum.embedding ? "e" : "") + (sum.has_rows() ? " " : "- ");
     }
     return text;
   };
@@ -133,36 +132,24 @@ TEST_CASE("what decides whether a bucket is summed", "[schedule]") {
   layout.buckets[0].parameters = {2, 1};
   parameters[2].tp_copies = 1;
   CHECK(shown() == "3r 2r 1- 0e ");
-  shards.resize(4);
-  CHECK(shown() == "3r 2r 1- 0e ");
-  shards[1].kind = ShardKind::rows;
-  shards[3].kind = ShardKind::bucket;
-  CHECK(shown() == "3rg 2rg 1- 0eg ");
-  parameters[1].unit = 9;
-  CHECK(bucket_sums(layout, parameters, shards)[0].last_unit == 9);
 }
 
 TEST_CASE("parameters are gathered first, and waited for where they are read", "[schedule]") {
   const ScheduleInput input = stage_input({.microbatches = 2, .width = 4}, 0);
   const auto rows = schedule_no_pipelining(input);
-  std::vector<BucketSum> buckets(4);  // reverse model order
-  const int first[] = {3, 2, 0, 0};
-  const int last[] = {3, 3, 1, 0};
-  for (std::size_t i = 0; i < 4; ++i) {
-    buckets[i] = {.ready_unit = first[i], .last_unit = last[i], .gathered = i != 3};
-  }
+  const std::vector<UnitRange> gathers{{0, 2}, {2, 4}, {3, 4}};
   const auto head = [&](ParamSyncStart when) {
-    Texts all = texts(refine(rows, input, buckets, when));
+    Texts all = texts(refine(rows, input, {}, gathers, when));
     all.resize(10);
     return all;
   };
-  CHECK(head(ParamSyncStart::overlap) == Texts{"gather 2", "gather 1", "gather 0", "fetch 0.0",
-                                               "wait_gather 2", "F0.0[0,2)", "wait_gather 1",
-                                               "F0.0[2,3)", "wait_gather 0", "F0.0[3,4)"});
+  CHECK(head(ParamSyncStart::overlap) == Texts{"gather 0", "gather 1", "gather 2", "fetch 0.0",
+                                               "wait_gather 0", "F0.0[0,2)", "wait_gather 1",
+                                               "F0.0[2,3)", "wait_gather 2", "F0.0[3,4)"});
   CHECK(head(ParamSyncStart::before_forward) ==
-        Texts{"gather 2", "gather 1", "gather 0", "wait_gather 2", "wait_gather 1", "wait_gather 0",
+        Texts{"gather 0", "gather 1", "gather 2", "wait_gather 0", "wait_gather 1", "wait_gather 2",
               "fetch 0.0", "F0.0[0,4)", "B0.0[3,4)", "W0.0[3,4)"});
-  const Texts all = texts(refine(rows, input, buckets));
+  const Texts all = texts(refine(rows, input, {}, gathers));
   CHECK(std::count(all.begin(), all.end(), "F1.0[0,4)") == 1);  // by then they are there
 }
 

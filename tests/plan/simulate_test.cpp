@@ -251,18 +251,18 @@ TEST_CASE("interleaved chunks wrap from the last stage to the first", "[simulate
 
 namespace {
 
-/// Two replicas that gather both their buckets: units 1 and 2, and unit 0.
+/// Two replicas that gather the parameters of unit 0, then those of units 1 and 2.
 Ranks gathering() {
   const ScheduleInput input = stage_input({.microbatches = 2, .width = 3}, 0);
-  std::vector<BucketSum> buckets = reduced({1, 0});
-  buckets[0].last_unit = 2;
-  for (BucketSum& bucket : buckets) bucket.gathered = true;
+  const std::vector<BucketSum> buckets = reduced({1, 0});
+  const std::vector<UnitRange> gathers{{0, 1}, {1, 3}};
   Ranks all;
   for (int rank = 0; rank < 2; ++rank) {
     all.ranks.push_back({input, rank, 0, {}});
-    all.rows.push_back(refine(schedule_no_pipelining(input), input, buckets));
+    all.rows.push_back(refine(schedule_no_pipelining(input), input, buckets, gathers));
   }
   all.buckets = {buckets};
+  all.gathers = {gathers};
   return all;
 }
 
@@ -278,19 +278,22 @@ Simulation broken_gather(Change change) {
 TEST_CASE("parameters are gathered and waited for before they are read", "[simulate]") {
   using Rows = std::vector<Action>;
   CHECK(gathering().play().violations.empty());
-  CHECK(
-      mentions(broken_gather([](Rows& r) { drop(r, "gather 0"); }), "bucket 0 is never gathered"));
+  CHECK(mentions(broken_gather([](Rows& r) {
+                   drop(r, "gather 0");
+                   drop(r, "wait_gather 0");
+                 }),
+                 "gather 0 is missing"));
   CHECK(mentions(broken_gather([](Rows& r) { drop(r, "gather 1"); }), "is not being gathered"));
   CHECK(mentions(broken_gather([](Rows& r) { drop(r, "wait_gather 0"); }),
                  "nobody waited for gather 0"));
   CHECK(mentions(broken_gather([](Rows& r) { drop(r, "wait_gather 1"); }),
-                 "F0.0[0,1): reads parameters before wait_gather 1"));
-  CHECK(mentions(broken_gather([](Rows& r) { exchange(r, "wait_gather 0", "F0.0[1,3)"); }),
-                 "F0.0[1,3): reads parameters before wait_gather 0"));
+                 "F0.0[1,3): reads parameters before wait_gather 1"));
+  CHECK(mentions(broken_gather([](Rows& r) { exchange(r, "wait_gather 1", "F0.0[1,3)"); }),
+                 "F0.0[1,3): reads parameters before wait_gather 1"));
   CHECK(mentions(broken_gather([](Rows& r) { r.insert(r.begin(), r[index_of(r, "gather 0")]); }),
                  "has been gathered before"));
   Ranks other = gathering();
-  other.buckets[0][1].gathered = false;
+  other.gathers[0].pop_back();
   CHECK(mentions(other.play(), "gather 1: is out of range"));
 }
 
