@@ -41,6 +41,8 @@ class World {
   /// the same arguments in the same order. A single rank gets a SelfGroup. Groups must not outlive
   /// the world.
   virtual std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) = 0;
+  /// The group of all ranks.
+  std::unique_ptr<Group> everyone(const std::string& name);
   /// Where this rank notes what it is doing; null where nobody could wait for it.
   virtual Activity* activity() { return nullptr; }
   /// Ends every rank of the job with `exit_code`, without waiting for any but to let them report a
@@ -62,6 +64,10 @@ LaunchedAs launched_as();
 /// MPI_Init_thread(MULTIPLE) .. MPI_Finalize. Throws Error{unavailable} if the launcher says more
 /// than one rank and MPI sees one (srun without PMIx), naming the fix.
 std::unique_ptr<World> mpi_world(const WorldOptions& options);
+
+/// Runs body(world) in the world that mpirun made. If it throws, the error is logged and every rank
+/// ends with its code.
+void run_mpi_world(const WorldOptions& options, const std::function<void(World&)>& body);
 
 /// Runs body(world) on `size` threads and returns when all have ended. If one throws, the others
 /// are woken with Error{peer}, and the first failure is rethrown. The body sets its own thread

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
@@ -39,12 +38,6 @@ bool has_row(const StagePlan& stage, const std::string& name) {
                      [&](const ActivationSpec& row) { return row.name == name; });
 }
 
-std::vector<int> every_rank(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
@@ -61,7 +54,7 @@ Engine::Engine(const EngineInput& input, World& world)
               .ownership = make_ownership(plan_, world.rank())}),
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
-      everyone_(world.group("scalars world", every_rank(world))),
+      everyone_(world.everyone("scalars world")),
       dp_(world.group("replicas dp", plan_.mesh.group(world.rank(), Axis::dp))),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),

@@ -77,12 +77,6 @@ StagePlan without_activations(StagePlan stage) {
   return stage;
 }
 
-std::vector<int> every_rank(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 /// Everything that turns tokens into the next one, on one rank of a layout.
 class Model {
  public:
@@ -92,7 +86,7 @@ class Model {
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
         buffers_(DeviceKind::cpu, plan, stage_),
         store_(DeviceKind::cpu, stage_, {.compute = plan.compute, .states = 0, .training = false}),
-        everyone_(world.group("everyone", every_rank(world))),
+        everyone_(world.everyone("everyone")),
         tp_(world.group("tp", plan.mesh.group(world.rank(), Axis::tp))),
         pp_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))),
         reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
@@ -245,28 +239,15 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
   if (first) out << '\n';
 }
 
-void generate_under_mpi(const GenerateRequest& request, std::ostream& out) {
-  const std::unique_ptr<World> world = mpi_world({});
-  set_log_rank(world->rank(), world->size());
-  try {
-    generate_on(request, *world, out);
-  } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    log_error(error.what());
-    world->abort(static_cast<int>(known != nullptr ? known->code() : ExitCode::internal));
-  }
-}
-
 }  // namespace
 
 void generate(const GenerateRequest& request, std::ostream& out) {
-  if (request.local_ranks > 0) {
-    return run_thread_world(request.local_ranks, {}, [&](World& world) {
-      set_log_rank(world.rank(), world.size());
-      generate_on(request, world, out);
-    });
-  }
-  if (launched_as().size > 1) return generate_under_mpi(request, out);
+  const auto on_rank = [&](World& world) {
+    set_log_rank(world.rank(), world.size());
+    generate_on(request, world, out);
+  };
+  if (request.local_ranks > 0) return run_thread_world(request.local_ranks, {}, on_rank);
+  if (launched_as().size > 1) return run_mpi_world({}, on_rank);
   generate_on(request, *self_world(), out);
 }
 

@@ -1,7 +1,6 @@
 #include "engine/overlap.h"
 
 #include <algorithm>
-#include <numeric>
 #include <thread>
 
 #include "base/error.h"
@@ -116,9 +115,7 @@ std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const 
   std::vector<TimedStep> timed(static_cast<std::size_t>(steps));
   for (TimedStep& step : timed) step.rows.resize(static_cast<std::size_t>(ranks));
   run_thread_world(ranks, wire, [&](World& world) {
-    std::vector<int> all(static_cast<std::size_t>(ranks));
-    std::iota(all.begin(), all.end(), 0);
-    const auto everyone = world.group("world", all);
+    const auto everyone = world.everyone("world");
     Trace trace(plan.stage_of(world.rank()).actions, 1);
     Engine engine({.plan = plan,
                    .train = config.train,

@@ -272,38 +272,12 @@ class Run {
 
 int run_rank(const TrainRequest& request, World& world) {
   set_log_rank(world.rank(), world.size());
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  for (int rank = 0; rank < world.size(); ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
-  const std::unique_ptr<Group> everyone = world.group("world", ranks);
+  const std::unique_ptr<Group> everyone = world.everyone("world");
   Prepared prepared = prepare(request, world);
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
   write_own_layout_files(prepared.read.config, prepared.plan, world.rank());
   return Run(request, prepared, world, *everyone).train();
-}
-
-int run_threads(const TrainRequest& request, const WorldOptions& options) {
-  int code = 0;
-  run_thread_world(request.local_ranks, options, [&](World& world) {
-    const int mine = run_rank(request, world);
-    if (world.rank() == 0) code = mine;
-  });
-  return code;
-}
-
-int run_mpi(const TrainRequest& request, const WorldOptions& options) {
-  const std::unique_ptr<World> world = mpi_world(options);
-  try {
-    return run_rank(request, *world);
-  } catch (const Error& error) {
-    log_error(error.what());
-    world->abort(static_cast<int>(error.code()));
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    log_error(std::string("unexpected: ") + error.what());
-    world->abort(static_cast<int>(ExitCode::internal));
-    return static_cast<int>(ExitCode::internal);
-  }
 }
 
 }  // namespace
@@ -316,9 +290,19 @@ int run_training(const TrainRequest& request) {
     options.deadline_seconds = read.config.parallel.deadline_seconds;
     options.check_collectives = read.config.parallel.check_collectives;
   }
-  if (request.local_ranks > 0) return run_threads(request, options);
-  if (launched_as().size > 1) return run_mpi(request, options);
-  return run_rank(request, *self_world());
+  int code = 0;
+  const auto on_rank = [&](World& world) {
+    const int mine = run_rank(request, world);
+    if (world.rank() == 0 || request.local_ranks == 0) code = mine;
+  };
+  if (request.local_ranks > 0) {
+    run_thread_world(request.local_ranks, options, on_rank);
+  } else if (launched_as().size > 1) {
+    run_mpi_world(options, on_rank);
+  } else {
+    on_rank(*self_world());
+  }
+  return code;
 }
 
 }  // namespace trainctl
