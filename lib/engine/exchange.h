@@ -15,7 +15,7 @@ struct Move {
 };
 
 /// Enqueued one after the other on the context's stream, which the context must outlive.
-void run(const std::vector<Move>& moves, const OpContext& ops);
+void enqueue(const std::vector<Move>& moves, const OpContext& ops);
 
 /// Flat values of which each rank of a group gets or gives one of `ranks` equal parts, in turn.
 struct Divided {

@@ -139,12 +139,12 @@ void GradSync::add_shared(Pending& pending, const StagePlan& stage, const ParamS
 void GradSync::start(const std::vector<Sum>& sums, Pending& pending, Stream& compute) {
   stream_.wait(compute.record());
   for (const Sum& sum : sums) {
-    run(sum.in, ops_);
+    enqueue(sum.in, ops_);
     if (sum.scatter != nullptr) {
       sum.scatter->reduce_scatter(sum.values.whole, sum.values.part, stream_);
     }
     if (sum.group != nullptr) sum.group->all_reduce(sum.values.part, stream_);
-    run(sum.out, ops_);
+    enqueue(sum.out, ops_);
   }
   pending.done = stream_.record();
 }

@@ -82,9 +82,9 @@ void ParamSync::start(int block, Stream& compute) {
   Stream& stream = *queue_.stream;
   stream.wait(compute.record());
   for (const Gather& gather : mine.gathers) {
-    run(gather.in, queue_);
+    enqueue(gather.in, queue_);
     gather.group->all_gather(gather.values.part, gather.values.whole, stream);
-    run(gather.out, queue_);
+    enqueue(gather.out, queue_);
   }
   for (const Send& send : mine.sends) replicas_->broadcast(send.whole, send.owner, stream);
   mine.done = stream.record();

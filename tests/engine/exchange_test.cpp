@@ -33,12 +33,12 @@ struct Two {
 TEST_CASE("what is scattered is packed rank by rank, and the own part comes back") {
   Two two;
   const Packed packed = pack_scatter(two.divided(1), Two::tensor(two.buffer), 3, 1);
-  run(packed.in, two.ops);
+  enqueue(packed.in, two.ops);
   CHECK(two.buffer == std::vector<float>{1, 2, 7, 3, 4, 8, 5, 6, 9});
   CHECK(packed.all.whole.numel() == 9);
   CHECK(packed.all.part.data == &two.buffer[3]);
   for (float& value : two.buffer) value *= 10;
-  run(packed.out, two.ops);
+  enqueue(packed.out, two.ops);
   CHECK(two.first == std::vector<float>{1, 2, 30, 40, 5, 6});
   CHECK(two.second == std::vector<float>{7, 80, 9});
 }
@@ -46,10 +46,10 @@ TEST_CASE("what is scattered is packed rank by rank, and the own part comes back
 TEST_CASE("what is gathered brings everything but the own part") {
   Two two;
   const Packed packed = pack_gather(two.divided(2), Two::tensor(two.buffer), 3, 2);
-  run(packed.in, two.ops);
+  enqueue(packed.in, two.ops);
   CHECK(two.buffer == std::vector<float>{0, 0, 0, 0, 0, 0, 5, 6, 9});
   std::iota(two.buffer.begin(), two.buffer.end(), 11.0F);
-  run(packed.out, two.ops);
+  enqueue(packed.out, two.ops);
   CHECK(two.first == std::vector<float>{11, 12, 14, 15, 5, 6});
   CHECK(two.second == std::vector<float>{13, 16, 9});
 }
