@@ -150,6 +150,8 @@ std::vector<FaultRow> message_faults() {
        on_one({0, "messages pp", send, 1, with_input(swap_halves)}), "activation", "layers.1", 1},
       {"a received output that is overwritten", small_gpt, "pp2+m2",
        on_one({1, "messages pp", receive, 2, with_output(clear)}), "activation", "layers.1", 1},
+      {"a message whose receive was posted ahead", small_gpt, "pp2+gpipe+overlapped+deallocated+m4",
+       on_one({1, "messages pp", receive, 3, with_output(clear)}), "activation", "layers.1", 1},
       {"a gradient that is lost on its way", small_gpt, "pp2+m2",
        on_one({0, "messages pp", receive, 1, with_output(clear)}), "gradient", "layers.1.", 0},
       {"a gradient of other tokens", small_gpt, "pp2+gpipe+m2",
