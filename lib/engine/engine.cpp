@@ -95,10 +95,12 @@ Engine::Engine(const EngineInput& input, World& world)
             .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = passes_,
+            .units = rows_.units,
             .fetch =
                 [this](int microbatch, int slot) {
                   load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
                 },
+            .after_forward = forward_hook(),
             .step = [this] { optimizer_step(); },
             .before_reduce = input_.hooks.grad_sync,
             .trace = input_.trace,
@@ -149,6 +151,20 @@ Pass Engine::make_pass(int slot) const {
 void Engine::load_batch(const Batch& batch, int slot) {
   const std::int64_t own = plan_.micro_batch_size * plan_.model.seq_length;
   feed(batch, {own, dp_->rank()}, passes_[static_cast<std::size_t>(slot)].batch);
+}
+
+std::function<void(const Action&, int, int)> Engine::forward_hook() {
+  if (!input_.hooks.after_forward) return {};
+  return [this](const Action& row, int unit, int slot) {
+    const bool sent = unit + 1 == rows_.units[static_cast<std::size_t>(row.chunk)].end;
+    std::string name = "head.norm";
+    if (unit + 1 < plan_.units()) {
+      name = sent ? "chunk." + std::to_string(row.chunk) + ".output"
+                  : input_row(unit + 1, plan_.model.layers);
+    }
+    compute_.synchronize();
+    input_.hooks.after_forward(unit, row.microbatch, buffers_.at(slot, name));
+  };
 }
 
 const std::vector<Engine::Pair>& Engine::share(Pair mine) {

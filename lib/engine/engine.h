@@ -93,6 +93,8 @@ class Engine {
 
   Pass make_pass(int slot) const;
   void load_batch(const Batch& batch, int slot);
+  /// ExecutorParts::after_forward for the hook of that name; empty without it.
+  std::function<void(const Action&, int, int)> forward_hook();
   /// Every rank's pair, in rank order, until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);

@@ -6,6 +6,17 @@ namespace trainctl {
 
 namespace {
 
+void forward(const Action& row, int slot, const ExecutorParts& parts) {
+  const Pass& pass = parts.passes[static_cast<std::size_t>(slot)];
+  if (!parts.after_forward) return parts.stage->forward(pass, slot, row.begin, row.end);
+  const bool received = parts.units[static_cast<std::size_t>(row.chunk)].begin == row.begin;
+  if (received && row.begin > 0) parts.after_forward(row, row.begin - 1, slot);
+  for (int unit = row.begin; unit < row.end; ++unit) {
+    parts.stage->forward(pass, slot, unit, unit + 1);
+    parts.after_forward(row, unit, slot);
+  }
+}
+
 void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
   const auto pass = [&]() -> const Pass& { return parts.passes[static_cast<std::size_t>(slot)]; };
   switch (action.kind) {
@@ -18,7 +29,7 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
     case ActionKind::forward:
       parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
-      return parts.stage->forward(pass(), slot, action.begin, action.end);
+      return forward(action, slot, parts);
     case ActionKind::backward_input:
       parts.pipeline->await_gradient();
       if (parts.trace != nullptr) parts.trace->note_wait();

@@ -27,7 +27,11 @@ struct ExecutorParts {
   const OpContext* ops = nullptr;
   double deadline_seconds = 0;
   std::span<const Pass> passes;
+  std::span<const UnitRange> units;  // of each chunk
   std::function<void(int microbatch, int slot)> fetch;
+  // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
+  // gave. May be empty: then rows are not run unit by unit.
+  std::function<void(const Action& row, int unit, int slot)> after_forward;
   std::function<void()> step;
   std::function<void(int bucket)> before_reduce;  // may be empty
   Trace* trace = nullptr;                         // records the rows; may be null

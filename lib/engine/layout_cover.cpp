@@ -173,7 +173,19 @@ class Cover {
     return std::nullopt;
   }
 
-  /// Tries some of the set's rows with that pair, spread over all of them.
+  /// How many open pairs a row has.
+  int pairs_in(const Row& row) const {
+    int count = 0;
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      for (std::size_t b = a + 1; b < row.size(); ++b) {
+        count += open_.contains(pair_of(number(row, a), number(row, b))) ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
+  /// Of some of the set's rows with that pair, spread over all of them, the legal one that adds
+  /// most.
   std::optional<Row> any_with(std::size_t set, const Pair& wanted) const {
     const Row fixed = *started(set, wanted);
     std::vector<ChoiceSet> narrowed(set + 1, sets_[set]);
@@ -182,11 +194,16 @@ class Cover {
     }
     const std::size_t count = count_of(narrowed[set]);
     const std::size_t stride = std::max<std::size_t>(1, count / most_tries_);
+    std::vector<std::pair<int, Row>> rows;  // the least first
     for (std::size_t index = 0; index < count; index += stride) {
       Row row = row_at(narrowed, set, index);
       for (std::size_t list = 1; list < fixed.size(); ++list) {
         if (fixed[list] != open_place) row[list] = fixed[list];
       }
+      rows.emplace_back(-pairs_in(row), row);
+    }
+    std::sort(rows.begin(), rows.end());
+    for (const auto& [gained, row] : rows) {
       if (is_legal(row)) return row;
     }
     return std::nullopt;

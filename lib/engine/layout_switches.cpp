@@ -31,6 +31,30 @@ Words scheduler_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"1f1b", "gpipe"} : Words{""};
 }
 
+/// How stages exchange messages.
+bool apply_messages(std::string_view word, Config& config) {
+  if (word != "single" && word != "overlapped") return false;
+  PipelineConfig& pipeline = config.parallel.pipeline;
+  pipeline.batch_p2p_comm = false;
+  pipeline.overlap_p2p_comm = word == "overlapped";
+  pipeline.overlap_p2p_comm_warmup_flush = false;
+  return true;
+}
+
+Words message_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "single", "overlapped"} : Words{""};
+}
+
+bool apply_outputs(std::string_view word, Config& config) {
+  if (word != "deallocated") return false;
+  config.parallel.pipeline.deallocate_outputs = true;
+  return true;
+}
+
+Words output_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "deallocated"} : Words{""};
+}
+
 bool apply_microbatches(std::string_view word, Config& config) {
   if (!word.starts_with('m')) return false;
   const auto count = number_behind(word, 1);
@@ -99,6 +123,8 @@ Words bucket_words(const Config&, const LayoutSizes& sizes) {
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe", "pipeline stages", apply_scheduler, scheduler_words},
+    {"messages", "single, overlapped", "pipeline stages", apply_messages, message_words},
+    {"outputs", "deallocated", "pipeline stages", apply_outputs, output_words},
     {"m", "mN", "", apply_microbatches, microbatch_words},
     {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
     {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},

@@ -1,92 +1,24 @@
 #include "engine/verify.h"
 
 #include <algorithm>
-#include <cassert>
 #include <chrono>
 #include <limits>
 #include <mutex>
 
 #include "base/error.h"
 #include "comm/world.h"
-#include "config/standing.h"
 #include "engine/engine.h"
+#include "engine/verify_alone.h"
 #include "engine/verify_data.h"
 #include "engine/verify_record.h"
-#include "plan/resolve.h"
 
 namespace trainctl {
 
 namespace {
 
-EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds) {
-  return {.plan = plan,
-          .train = config.train,
-          .optimizer = config.optimizer,
-          .lr_schedule = config.lr_schedule,
-          .loss_scaling = resolve_loss_scaling(config.precision),
-          .deadline_seconds = deadline_seconds,
-          .separate_documents = config.data.reset_attention_mask,
-          .count_loss_weights = true};
-}
-
-/// The same training on one rank. The number of micro-batches follows from their size.
-Config alone(Config config) {
-  config.parallel = for_one_rank(config.parallel);
-  config.parallel.threads_per_rank = 1;
-  config.train.micro_batch_num.reset();
-  config.train.on_bad_loss = OnBadLoss::stop;
-  return config;
-}
-
-Plan plan_alone(const Config& config) {
-  Diagnostics diagnostics;
-  Plan plan = make_plan(config, {}, {}, diagnostics);
-  require(!diagnostics.has_errors(), ExitCode::config,
-          "one rank alone cannot run this: " + render_text(diagnostics, false));
-  return plan;
-}
-
-/// A loss scale with which the first step does not overflow: training would find the largest such,
-/// from the configured one down. Sixteen times less here, as the parts of a sum that ranks hold may
-/// be larger than the sum.
-double fitting_scale(const Config& config, const Plan& plan) {
-  const LossScaling scaling = resolve_loss_scaling(config.precision);
-  if (!scaling.dynamic()) return scaling.initial;
-  const auto world = self_world();
-  Engine engine(engine_input(config, plan, config.parallel.deadline_seconds), *world);
-  engine.initialise();
-  StepReport report;
-  do {
-    report = engine.train_step(made_up_batches(config, plan, 0, 0));
-  } while (report.skipped);
-  return std::max(*report.loss_scale / 16, scaling.least);
-}
-
-/// What rounding to 16 bits does to the gradients of each recorded step: the same step in fp32.
-void record_roundings(const Config& half, Record& record) {
-  Config config = half;
-  config.precision.compute = ComputeType::fp32;
-  const Plan plan = plan_alone(config);
-  EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
-  input.loss_scaling = record.loss_scaling;
-  std::size_t index = 0;
-  input.hooks.finalize_model_grads = [&](ParamStore& store) {
-    RecordedStep& step = record.steps[index];
-    step.roundings = distances(step.gradients, record_gradients(store));
-  };
-  const auto world = self_world();
-  Engine engine(input, *world);
-  engine.initialise();
-  ParamStore& store = engine.parameters();
-  for (; index < record.steps.size(); ++index) {
-    const WholeTensors& start = record.states[index].kinds.front();
-    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
-      load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
-    }
-    engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
-  }
-}
+/// Two values that are both rounded, neither more than three times as far from that in fp32 as the
+/// single rank's.
+constexpr double roundings_apart = 4;
 
 /// What one rank runs with, and the plan as it was before any fault.
 struct Given {
@@ -127,11 +59,9 @@ class VerifiedRank {
   const RecordedStep& recorded() const {
     return record_.steps[static_cast<std::size_t>(step_ - 1)];
   }
-  /// Two gradients that are both rounded, neither more than three times as far from that in fp32 as
-  /// the single rank's.
   double allowed_rounding(const ParamSpec& spec) const {
     const auto rounding = recorded().roundings.find(spec.name);
-    return rounding == recorded().roundings.end() ? 0 : 4 * rounding->second;
+    return rounding == recorded().roundings.end() ? 0 : roundings_apart * rounding->second;
   }
   /// Messages of another type round as the computation does.
   double bound() const {
@@ -141,8 +71,27 @@ class VerifiedRank {
 
   EngineInput with_hook(EngineInput input) {
     input.loss_scaling = record_.loss_scaling;
+    input.hooks.after_forward = [this](int unit, int microbatch, const Tensor& stream) {
+      compare_stream(unit, microbatch, stream);
+    };
     input.hooks.finalize_model_grads = [this](ParamStore&) { gradients_summed(); };
     return input;
+  }
+
+  /// The rank's sequences of the micro-batch, of which sequence parallelism leaves it a part.
+  void compare_stream(int unit, int microbatch, const Tensor& stream) {
+    const RecordedStream& whole = recorded().streams[static_cast<std::size_t>(unit)];
+    const std::int64_t first =
+        first_sequence(truth_, truth_.mesh.coordinate(rank_, Axis::dp), microbatch);
+    const std::int64_t part =
+        truth_.sequence_parallel ? truth_.mesh.coordinate(rank_, Axis::tp) : 0;
+    findings_.compare({.phase = Phase::activation,
+                       .step = step_,
+                       .bound = bound(),
+                       .least_bound = roundings_apart * whole.rounding,
+                       .row = unit},
+                      whole, first * whole.shape[1] * whole.shape[2] + part * stream.numel(),
+                      stream);
   }
 
   template <class Get>
@@ -254,12 +203,7 @@ class VerifiedRank {
 }  // namespace
 
 std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps) {
-  // Before and after each step the masters and the optimizer's values, and each step's gradients.
-  const std::int64_t kinds = 1 + optimizer_states(config.optimizer);
-  const Plan single = plan_alone(alone(config));
-  std::int64_t elements = 0;
-  for (const ParamSpec& row : single.stages.front().parameters) elements += row.shape.numel();
-  std::int64_t total = 4 * elements * (kinds * (steps + 1) + steps);
+  std::int64_t total = record_bytes(config, steps);
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;
@@ -273,34 +217,7 @@ struct Verification::Impl {
 };
 
 Verification::Verification(const Config& config, std::int64_t steps)
-    : impl_(std::make_unique<Impl>()) {
-  const Config single = alone(config);
-  const Plan plan = plan_alone(single);
-  Record& record = impl_->record;
-  record.loss_scaling = resolve_loss_scaling(single.precision);
-  record.loss_scaling.initial = fitting_scale(single, plan);
-  record.optimizer_states = optimizer_states(single.optimizer);
-  RecordedStep step;
-  EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
-  input.loss_scaling = record.loss_scaling;
-  input.hooks.finalize_model_grads = [&](ParamStore& store) {
-    step.gradients = record_gradients(store);
-  };
-  const auto world = self_world();
-  Engine engine(input, *world);
-  engine.initialise();
-  for (std::int64_t index = 0; index < steps; ++index) {
-    record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
-    const StepReport report = engine.train_step(made_up_batches(single, plan, 0, index));
-    step.loss = report.loss;
-    step.state = engine.step_state();
-    step.largest_gradient = largest_of(step.gradients);
-    record.steps.push_back(std::move(step));
-    step = {};
-  }
-  record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
-  if (plan.compute != DType::f32) record_roundings(single, record);
-}
+    : impl_(std::make_unique<Impl>(record_alone(config, steps))) {}
 
 Verification::~Verification() = default;
 

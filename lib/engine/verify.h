@@ -22,13 +22,13 @@ namespace trainctl {
 /// The bounds of an error. Parameters, optimizer state and the norm are fp32 in every precision and
 /// follow from given gradients: fp32_bound always.
 inline constexpr double fp32_bound = 2e-5;
-inline constexpr double half_bound = 2e-2;  // loss and gradients in bf16 and fp16
+inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
 
 /// One element of a tensor that departs.
 struct Departure {
   std::int64_t step = 0;            // 1 for the first
-  std::string what;                 // "gradient", "parameter", "loss", "grad norm", ...
-  std::string tensor;               // empty for loss and grad norm
+  std::string what;                 // "activation", "gradient", "parameter", "loss", ...
+  std::string tensor;               // of an activation the unit; empty for loss and grad norm
   int rank = 0;                     // that holds it
   std::vector<std::int64_t> index;  // in the whole tensor
   double found = 0;

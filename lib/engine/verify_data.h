@@ -10,6 +10,9 @@
 
 namespace trainctl {
 
+/// Of a step's sequences the first that replica `data_rank` works on in a micro-batch.
+std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch);
+
 /// The micro-batches of a rank in step `step` (from 0), in the order of BatchLoader. Tokens are
 /// uniform; of the loss weights an eighth are 0 and an eighth 1/4, the others 1; a document starts
 /// at every eighth token on average.

@@ -1,19 +1,24 @@
 #include "engine/verify_record.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "base/fp16.h"
 #include "plan/shard.h"
 
 namespace trainctl {
 
 namespace {
 
-std::vector<float> values_of(const Tensor& tensor) {
-  const float* values = tensor.as<float>();
-  return {values, values + tensor.numel()};
+template <class T>
+std::vector<float> floats_of(const Tensor& tensor) {
+  std::vector<float> floats(static_cast<std::size_t>(tensor.numel()));
+  std::transform(tensor.as<T>(), tensor.as<T>() + tensor.numel(), floats.begin(),
+                 [](T value) { return to_float(value); });
+  return floats;
 }
 
 template <class Get>
@@ -31,9 +36,15 @@ double largest_of(const std::vector<float>& values) {
 }
 
 const char* word_of_phase(Phase phase) {
-  constexpr const char* words[] = {"initial parameter",   "loss",      "gradient",
-                                   "grad norm",           "loss scale", "scaler state",
-                                   "parameter",           "optimizer state 1 of",
+  constexpr const char* words[] = {"initial parameter",
+                                   "activation",
+                                   "loss",
+                                   "gradient",
+                                   "grad norm",
+                                   "loss scale",
+                                   "scaler state",
+                                   "parameter",
+                                   "optimizer state 1 of",
                                    "optimizer state 2 of"};
   return words[static_cast<std::size_t>(phase)];
 }
@@ -84,12 +95,42 @@ std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
 
 }  // namespace
 
+struct Findings::Whole {
+  const std::string& name;
+  const Shape& shape;
+  double largest;  // of its absolute values
+  std::int64_t place;
+};
+
+struct Findings::Farthest {
+  double difference = -1;
+  double found = 0;
+  double expected = 0;
+  std::int64_t at = -1;  // in the whole tensor
+
+  /// Elements [begin, begin + count) of the whole tensor.
+  void look(const float* own, const float* whole, std::int64_t begin, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double value = double{own[i]};
+      const double other = double{whole[begin + i]};
+      const double distance = difference_of(value, other);
+      if (distance > difference) *this = {distance, value, other, begin + i};
+    }
+  }
+};
+
 std::string Departure::place() const {
   std::string text = what + (tensor.empty() ? "" : " " + tensor);
   for (std::size_t i = 0; i < index.size(); ++i) {
     text += (i == 0 ? "[" : ", ") + std::to_string(index[i]);
   }
   return text + (index.empty() ? "" : "]") + ", step " + std::to_string(step);
+}
+
+std::vector<float> values_of(const Tensor& tensor) {
+  if (tensor.dtype == DType::bf16) return floats_of<bf16>(tensor);
+  if (tensor.dtype == DType::f16) return floats_of<fp16>(tensor);
+  return floats_of<float>(tensor);
 }
 
 HeldPart whole_part(const Tensor& shard) { return {shard, {0, shard.numel()}}; }
@@ -109,6 +150,34 @@ RecordedState record_state(const ParamStore& store, int optimizer_states) {
 
 WholeTensors record_gradients(const ParamStore& store) {
   return record(store, [&](int i) { return store.gradient(i); });
+}
+
+std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences) {
+  std::vector<RecordedStream> streams;
+  const auto add = [&](const std::string& name) {
+    RecordedStream& stream = streams.emplace_back();
+    stream.name = name;
+    stream.shape = {sequences, model.seq_length, model.hidden};
+    stream.values.resize(static_cast<std::size_t>(stream.shape.numel()));
+  };
+  add("embedding");
+  for (std::int64_t i = 0; i < model.layers; ++i) add("layers." + std::to_string(i));
+  add("final_norm");
+  return streams;
+}
+
+void record_part(RecordedStream& stream, std::int64_t begin, const Tensor& part) {
+  const std::vector<float> values = values_of(part);
+  std::copy(values.begin(), values.end(), stream.values.begin() + begin);
+  stream.largest = std::max(stream.largest, largest_of(values));
+}
+
+void record_rounding(RecordedStream& stream, std::int64_t begin, const Tensor& part) {
+  const std::vector<float> exact = values_of(part);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const float rounded = stream.values[static_cast<std::size_t>(begin) + i];
+    stream.rounding = std::max(stream.rounding, difference_of(double{exact[i]}, double{rounded}));
+  }
 }
 
 double largest_of(const WholeTensors& tensors) {
@@ -139,32 +208,35 @@ void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
 
 void Findings::compare(const Subject& subject, const ParamSpec& spec,
                        const std::vector<float>& whole, const HeldPart& held) {
-  std::int64_t at = -1;
-  std::int64_t local = 0;
-  double largest = -1;
+  Farthest farthest;
   for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
-    const float* expected = whole.data() + piece.global;
-    const float* own = held.values.as<float>() + piece.local;
-    for (std::int64_t i = 0; i < piece.length; ++i) {
-      const double difference = difference_of(double{own[i]}, double{expected[i]});
-      if (difference <= largest) continue;
-      largest = difference;
-      at = piece.global + i;
-      local = piece.local + i;
-    }
+    farthest.look(held.values.as<float>() + piece.local, whole.data(), piece.global, piece.length);
   }
-  if (at < 0) return;
-  const double scale = std::max(largest_of(whole), subject.least_scale);
+  if (farthest.at < 0) return;
+  take(subject, {spec.name, spec.global_shape, largest_of(whole), place_of(subject, spec)},
+       farthest);
+}
+
+void Findings::compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
+                       const Tensor& part) {
+  assert(begin + part.numel() <= std::ssize(whole.values));
+  Farthest farthest;
+  farthest.look(values_of(part).data(), whole.values.data(), begin, part.numel());
+  take(subject, {whole.name, whole.shape, whole.largest, subject.row}, farthest);
+}
+
+void Findings::take(const Subject& subject, const Whole& whole, const Farthest& element) {
+  const double scale = std::max(whole.largest, subject.least_scale);
   take({.step = subject.step,
         .what = word_of_phase(subject.phase),
-        .tensor = spec.name,
+        .tensor = whole.name,
         .rank = rank_,
-        .index = index_of(at, spec.global_shape),
-        .found = double{held.values.as<float>()[local]},
-        .expected = double{whole[static_cast<std::size_t>(at)]},
-        .error = error_of(largest, scale),
+        .index = index_of(element.at, whole.shape),
+        .found = element.found,
+        .expected = element.expected,
+        .error = error_of(element.difference, scale),
         .bound = std::max(subject.bound, std::min(subject.least_bound / scale, 0.25))},
-       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
+       {subject.step, static_cast<std::int64_t>(subject.phase), whole.place, rank_});
 }
 
 void Findings::compare(const Subject& subject, double found, double expected) {

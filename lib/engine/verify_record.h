@@ -23,10 +23,20 @@ struct RecordedState {
   std::vector<WholeTensors> kinds;
 };
 
+/// What a unit's forward gave in one step: the residual stream of all its sequences.
+struct RecordedStream {
+  std::string name;  // of the unit
+  Shape shape;       // [sequence, token, hidden]
+  std::vector<float> values;
+  double largest = 0;   // of their absolute values
+  double rounding = 0;  // in 16 bits: the largest distance from those of the same step in fp32
+};
+
 struct RecordedStep {
   double loss = 0;
   double largest_gradient = 0;
-  StepState state;  // as the step left it: norm, verdict and loss scale
+  std::vector<RecordedStream> streams;  // by unit
+  StepState state;                      // as the step left it: norm, verdict and loss scale
   WholeTensors gradients;
   // By parameter, in 16 bits: the largest distance of its gradient from that of the same step in
   // fp32.
@@ -50,8 +60,16 @@ struct HeldPart {
 /// optimizer's values.
 HeldPart whole_part(const Tensor& shard);
 HeldPart held_part(const ParamStore& store, int parameter, int kind);
+/// The elements of a tensor of any float type.
+std::vector<float> values_of(const Tensor& tensor);
 RecordedState record_state(const ParamStore& store, int optimizer_states);
 WholeTensors record_gradients(const ParamStore& store);
+/// With room for `sequences` of them after each unit.
+std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences);
+/// Puts `part` at elements [begin, ..).
+void record_part(RecordedStream& stream, std::int64_t begin, const Tensor& part);
+/// Takes in how far the same part of the step in fp32 is from what is recorded.
+void record_rounding(RecordedStream& stream, std::int64_t begin, const Tensor& part);
 double largest_of(const WholeTensors& tensors);
 /// The largest difference between elements, of each tensor.
 std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other);
@@ -63,6 +81,7 @@ void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
 /// The kinds of numbers, in the order in which a step makes them.
 enum class Phase : std::uint8_t {
   initial,
+  activation,
   loss,
   gradient,
   grad_norm,
@@ -86,11 +105,14 @@ class Findings {
     // Of the difference itself. Where it is larger than the other bound it holds, up to an error
     // of a quarter.
     double least_bound = 0;
-    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage
+    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage; of a stream its unit
   };
   /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                const HeldPart& held);
+  /// Of a stream the elements [begin, ..), which are `part`.
+  void compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
+               const Tensor& part);
   void compare(const Subject& subject, double found, double expected);
   /// Takes in those of another rank; of the first departures the one that a step makes first stays.
   void merge(const Findings& other);
@@ -99,6 +121,9 @@ class Findings {
   const Departure& largest() const { return largest_; }
 
  private:
+  struct Whole;     // a tensor that a rank has a part of
+  struct Farthest;  // the element of that part with the largest difference
+  void take(const Subject& subject, const Whole& whole, const Farthest& element);
   using Order = std::array<std::int64_t, 4>;  // step, phase, place in the phase, rank
   void take(const Departure& found, const Order& order);
   void keep_larger(const Departure& found);

@@ -68,7 +68,7 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<Combination>& ch
 
 TEST_CASE("names of layouts are read back") {
   for (const char* name : {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
-                           "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
+                           "pp2+single+deallocated", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
     CHECK(parse_layouts(name, 0).front().name() == name);
   }
   CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
@@ -84,6 +84,7 @@ TEST_CASE("layouts that mean nothing are refused") {
       {"m0", "unknown word 'm0'"},
       {"tp2+tp4", "tp is said twice"},
       {"vocab_tp+tp2+vocab_dp", "vocabulary is said twice"},
+      {"pp2+single+overlapped", "messages is said twice"},
       {"cp2", "not built yet: cp2"},
       {"tp3", "3 ranks (tp3), but --world-size is 8"},
       {"tp2+dp2", "--world-size is 8"},
@@ -116,6 +117,8 @@ TEST_CASE("words that would change nothing are refused") {
   const std::pair<const char*, const char*> rows[] = {
       {"dp2+vocab_dp", "vocab_dp means nothing without several tensor ranks"},
       {"tp2+gpipe", "gpipe means nothing without several pipeline stages"},
+      {"dp2+overlapped", "overlapped means nothing without several pipeline stages"},
+      {"dp2+deallocated", "deallocated means nothing without several pipeline stages"},
       {"pp2+zero1", "zero1 means nothing without several replicas"}};
   for (const auto& [text, message] : rows)
     CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
@@ -148,6 +151,21 @@ TEST_CASE("all layouts cover every pair, exhaustive every combination") {
   const auto every = select_layouts(config, {}, 8, true);
   CHECK(names_of(every.layouts).contains("tp2sp+pp2+dp2+vocab_dp+gpipe+m4"));
   CHECK(every.skipped.at("stage-layers") == std::vector<std::string>{"pp8"});  // of 4 layers
+}
+
+TEST_CASE("ways of messages between stages are tried where the schedule allows them") {
+  const auto selection = select_layouts(read(gpt), {}, 4, false);
+  const Pairs pairs = pairs_of(selection.layouts);
+  CHECK(pairs.contains({"1:gpipe", "2:overlapped"}));
+  CHECK(pairs.contains({"1:1f1b", "2:single"}));
+  CHECK(pairs.contains({"2:overlapped", "3:deallocated"}));
+  CHECK(selection.skipped.at("overlap-chunks") == std::vector<std::string>{"1f1b+overlapped"});
+  Config config = read(gpt);
+  config.parallel.pipeline.overlap_p2p_comm = true;
+  const Config single = with_layout(config, parse_layouts("pp2+single+deallocated", 0).front());
+  CHECK(single.parallel.pipeline.batch_p2p_comm == false);
+  CHECK_FALSE(single.parallel.pipeline.overlap_p2p_comm);
+  CHECK(single.parallel.pipeline.deallocate_outputs);
 }
 
 TEST_CASE("pairs are covered by few combinations, whatever the rules forbid") {

@@ -55,14 +55,16 @@ std::vector<FaultRow> config_faults() {
        {"data.reset_attention_mask=true"},
        "dp2",
        of_config([](Config& config) { config.data.reset_attention_mask = false; }),
-       "loss",
-       ""},
+       "activation",
+       "layers.0",
+       1},
       {"positions not reset",
        {"data.reset_position_ids=true"},
        "dp2",
        of_config([](Config& config) { config.data.reset_position_ids = false; }),
-       "loss",
-       ""},
+       "activation",
+       "embedding",
+       1},
   };
 }
 
@@ -119,24 +121,26 @@ std::vector<FaultRow> schedule_faults() {
            if (row.kind == ActionKind::fetch) row.microbatch = 1 - row.microbatch;
          }
        }),
-       "loss", ""},
+       "activation", "layers.2", 1},
   };
 }
 
 std::vector<FaultRow> batch_faults() {
   return {
       {"another dropout index", small_gpt, "dp2",
-       of_batches([](std::vector<Batch>& batches) { ++batches[0].global_token[3]; }), "gradient",
-       ""},
+       of_batches([](std::vector<Batch>& batches) { ++batches[0].global_token[3]; }), "activation",
+       "layers.0", 1},
       {"another token", small_gpt, "dp2",
-       of_batches([](std::vector<Batch>& batches) { batches[0].tokens[5] ^= 1; }), "loss", ""},
+       of_batches([](std::vector<Batch>& batches) { batches[0].tokens[5] ^= 1; }), "activation",
+       "embedding", 1},
       {"another weight", small_gpt, "dp2",
        of_batches([](std::vector<Batch>& batches) { batches[0].loss_weight[0] += 1; }), "loss", ""},
       {"swapped micro-batches on one stage", small_gpt, "pp2+m4",
-       of_batches([](std::vector<Batch>& batches) { std::swap(batches[0], batches[1]); }), "loss",
-       ""},
+       of_batches([](std::vector<Batch>& batches) { std::swap(batches[0], batches[1]); }),
+       "activation", "layers.2", 1},
       {"a micro-batch twice", small_gpt, "dp2+m2",
-       of_batches([](std::vector<Batch>& batches) { batches[0] = batches[1]; }), "loss", ""},
+       of_batches([](std::vector<Batch>& batches) { batches[0] = batches[1]; }), "activation",
+       "embedding", 1},
   };
 }
 
@@ -154,6 +158,6 @@ TEST_CASE("mistakes in the schedule are caught and named") {
   for (const FaultRow& row : schedule_faults()) check_fault(row);
 }
 
-TEST_CASE("mistakes in the data are caught") {
+TEST_CASE("mistakes in the data are caught and named") {
   for (const FaultRow& row : batch_faults()) check_fault(row);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "engine/layout_selection.h"
+#include "faulty_world.h"
 #include "sample_verify.h"
 
 using namespace trainctl;
@@ -75,6 +76,23 @@ TEST_CASE("a changed element is named with rank, index and both values", "[threa
   CHECK(first.index == std::vector<std::int64_t>{32, 3});  // ffn 64: rank 1 has rows 32 to 63
   CHECK(first.found == Approx(first.expected + 1));
   CHECK(first.place() == "gradient layers.0.mlp.up.weight[32, 3], step 2");
+}
+
+TEST_CASE("a changed activation is named with unit, sequence, token and feature", "[threads]") {
+  // Rank 7 has the second half of the tokens of the second replica; 16 rows of 32 features.
+  const std::vector<GroupFault> received{
+      {.rank = 7,
+       .group = "messages pp",
+       .operation = GroupOperation::receive,
+       .occurrence = 2,
+       .act = with_output([](const Tensor& stream) { element(stream, 5 * 32 + 3) += 1; })}};
+  const Faults faults{.world = [&](World& world) { return faulty_world(world, received); }};
+  const LayoutVerdict verdict = compare_sample(small_gpt, "tp2sp+pp2+dp2+1f1b+m2", faults);
+  REQUIRE(verdict.first.has_value());
+  const Departure& first = *verdict.first;
+  CHECK(first.rank == 7);
+  CHECK(first.found == Approx(first.expected + 1));
+  CHECK(first.place() == "activation layers.1[7, 5, 3], step 1");
 }
 
 TEST_CASE("a value that is no number departs") {

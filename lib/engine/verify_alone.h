@@ -1,0 +1,23 @@
+// The run that layouts are compared with: one rank by itself, recorded step by step.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+#include "engine/engine.h"
+#include "engine/verify_record.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// The engine of a verified run; what this refers to must outlive it.
+EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds);
+
+/// Runs and records `steps` steps of one rank with everything else as in `config`. Throws
+/// Error{config} if one rank cannot run it.
+Record record_alone(const Config& config, std::int64_t steps);
+
+/// Bytes of that record.
+std::int64_t record_bytes(const Config& config, std::int64_t steps);
+
+}  // namespace trainctl
