@@ -9,6 +9,8 @@
 #include "config/read.h"
 #include "engine/bench.h"
 #include "engine/overlap.h"
+#include "plan/flat_layout.h"
+#include "plan/resolve.h"
 
 namespace trainctl {
 
@@ -17,6 +19,7 @@ namespace {
 constexpr double most_exposed = 1.0 / 3;    // of the serial time
 constexpr double most_apart = 0.1;          // measured bubble from the simulated one
 constexpr std::int64_t predicted_most = 8;  // stages
+constexpr std::int64_t wanted_buckets = 16;  // where no size is given
 
 struct Findings {
   OverlapInput input;
@@ -31,7 +34,18 @@ double exposed_ratio(const OverlapResult& overlap) {
 
 bool is_near(double ratio) { return ratio >= 1 - most_apart && ratio <= 1 + most_apart; }
 
-Findings measure(const Config& config, int rounds) {
+/// A model smaller than a bucket has one, which is full when the backward ends and hides nothing.
+Config with_buckets(Config config) {
+  ParallelConfig& parallel = config.parallel;
+  if (parallel.bucket_size || resolve_bucket_rule(parallel) != BucketRule::size) return config;
+  const std::int64_t parameters = plan_on_threads(on_stages(config, 2, 4)).parameter_count();
+  parallel.bucket_size = std::clamp<std::int64_t>(parameters / wanted_buckets, 1,
+                                                  default_bucket_size(BucketRule::size, 2));
+  return config;
+}
+
+Findings measure(const Config& given, int rounds) {
+  const Config config = with_buckets(given);
   Findings found;
   found.input.config = config;
   found.input.rounds = rounds;
@@ -67,8 +81,12 @@ const char* verdict(bool kept) { return kept ? "kept" : "MISSED"; }
 void print_table(const Findings& found, std::ostream& out) {
   const OverlapResult& overlap = found.overlap;
   const double rate = 1 / std::max(1e-15, overlap.wire.wire_beta_seconds_per_byte);
-  out << "gradient sums, 2 replicas, on a wire of " << format_bytes(static_cast<std::int64_t>(rate))
-      << "/s where they take " << percent(found.input.share) << " of the backward ("
+  out << "gradient sums, 2 replicas, ";
+  if (const auto size = found.input.config.parallel.bucket_size) {
+    out << "buckets of " << *size << " elements, ";
+  }
+  out << "on a wire of " << format_bytes(static_cast<std::int64_t>(rate)) << "/s where they take "
+      << percent(found.input.share) << " of the backward ("
       << format_seconds(overlap.backward_seconds) << ")\n"
       << "             after backward    overlapped\n"
       << "  step       " << format_seconds(overlap.serial_step_seconds) << "           "
