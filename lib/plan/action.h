@@ -7,7 +7,7 @@
 namespace trainctl {
 
 enum class ActionKind : std::uint8_t {
-  gather,            // start getting a bucket's parameters from the ranks that updated them
+  gather,            // start getting a block of parameters from the ranks that updated them
   wait_gather,       // the compute queue waits for them
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
@@ -38,7 +38,7 @@ constexpr bool is_message(ActionKind kind) {
   return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
 }
 
-/// Communication of one bucket.
+/// Communication of one bucket of gradients or block of parameters.
 constexpr bool names_bucket(ActionKind kind) {
   return kind == ActionKind::gather || kind == ActionKind::wait_gather ||
          kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
@@ -56,7 +56,7 @@ struct Action {
   int microbatch = 0;
   int begin = 0;  // units [begin, end), numbered over the whole model
   int end = 0;
-  int bucket = -1;  // gather, wait_gather, reduce, reduce_embedding, wait_reduce
+  int bucket = -1;  // reduce, reduce_embedding, wait_reduce; gather, wait_gather: of plan/gathers.h
   friend bool operator==(const Action&, const Action&) = default;
 };
 

@@ -49,7 +49,7 @@ class Play {
     int rows = 1;
     bool computes = false;  // rows of the compute queue
   };
-  /// A reduce or a gather of one bucket.
+  /// A reduce of one bucket, or a gather of one block.
   struct Exchange {
     int point = none;
     std::vector<int> members;  // ranks
