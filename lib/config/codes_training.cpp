@@ -34,6 +34,11 @@ constexpr CodeNote notes[] = {
     {"bias-family", "Biases in a family that has none",
      "llama's output and MLP products have no biases; add_qkv_bias gives them to q, k and v.",
      "model: {family: llama, add_bias_linear: true}", "model: {family: llama, add_qkv_bias: true}"},
+    {"cluster-rates", "Only some of the rates of a rank are given",
+     "The time of a step follows from all four rates of section cluster. `train` measures them "
+     "where none is given, and writes them to measured.json.",
+     "cluster: {matmul_flops: 1e12}",
+     "cluster: {matmul_flops: 1e12, memory_bandwidth: 1e11, latency: 2e-6, bandwidth: 1e10}"},
     {"model-too-large", "The model has more parameters than can be counted",
      "Above 1e15 parameters byte counts would leave 64 bits; usually a digit too many.",
      "model: {num_layers: 10000, hidden_size: 1000000}",

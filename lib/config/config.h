@@ -69,6 +69,14 @@ struct PrecisionConfig {
   bool operator==(const PrecisionConfig&) const = default;
 };
 
+struct ClusterConfig {  // what one rank can do while all are at work; all four or none
+  std::optional<double> matmul_flops;      // FLOP/s of products in precision.compute
+  std::optional<double> memory_bandwidth;  // bytes/s, read and written
+  std::optional<double> latency;           // seconds of a message between ranks
+  std::optional<double> bandwidth;         // bytes/s of a rank's messages
+  bool operator==(const ClusterConfig&) const = default;
+};
+
 struct LogConfig {
   LogLevelName level = LogLevelName::info;
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
@@ -98,6 +106,7 @@ struct Config {
   RecomputeConfig recompute;
   OffloadConfig offload;
   HooksConfig hooks;
+  ClusterConfig cluster;
   LogConfig log;
   OutputConfig output;
   bool operator==(const Config&) const = default;

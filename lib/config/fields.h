@@ -9,6 +9,7 @@
 #include "config/model_fields.h"
 #include "config/moe_fields.h"
 #include "config/parallel_fields.h"
+#include "config/run_fields.h"
 
 namespace trainctl {
 
@@ -109,26 +110,6 @@ void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
 }
 
 template <class Visitor>
-void fields(Visitor& visit, Is<LogConfig> auto& log) {
-  visit(log.level, field("level", "Least important messages that are shown"));
-  visit(log.every,
-        field("every", "Steps between progress lines when stderr is no terminal").from(1));
-  visit(log.color, field("color", "Colours on a terminal"));
-  visit(log.barrier_with_timers,
-        field("barrier_with_timers", "With hooks.timers: all ranks meet before a phase is timed"));
-  visit(log.trace, field("trace", "File for a Chrome/Perfetto trace of all ranks; empty: none"));
-  visit(log.trace_steps,
-        field("trace_steps", "Steps in the trace: the last ones of the run").from(1).to(1000));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<OutputConfig> auto& output) {
-  visit(output.dir, field("dir", "Folder for metrics, logs, weights and the config used").from(1));
-  visit(output.overwrite, field("overwrite", "Replace the files of an earlier run there"));
-  visit(output.save_weights, field("save_weights", "Write the final weights"));
-}
-
-template <class Visitor>
 void fields(Visitor& visit, Is<Config> auto& config) {
   visit.section(config.model, field("model", "The network"));
   visit.section(config.data, field("data", "What is trained and validated on"));
@@ -142,6 +123,8 @@ void fields(Visitor& visit, Is<Config> auto& config) {
                 field("recompute", "Activations that are computed again instead of kept"));
   visit.section(config.offload, field("offload", "Activations and weights kept on the host"));
   visit.section(config.hooks, field("hooks", "What upstream takes as functions"));
+  visit.section(config.cluster,
+                field("cluster", "What a rank can do while all are at work, for a step's time"));
   visit.section(config.log, field("log", "Messages for people"));
   visit.section(config.output, field("output", "What the run leaves behind"));
 }

@@ -63,7 +63,6 @@ constexpr ForeignKey table[] = {
     {"moe", "save_token_distribution", Answer::not_built, "false|False", ""},
     // Our own later features.
     {"", "checkpoint", Answer::not_built, "", "output.save_weights"},
-    {"", "cluster", Answer::not_built, "", ""},
     // The rest of a MindFormers file.
     {"", "seed", Answer::not_carried, "", "train.seed"},
     {"", "output_dir", Answer::not_carried, "", "output.dir"},

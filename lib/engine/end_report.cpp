@@ -68,13 +68,22 @@ std::string document(const EndReport& report, const std::vector<std::string>& ra
   const MeasuredStep& step = report.step;
   JsonText json;
   json.open_object();
+  const auto pair = [&](const char* name, double planned, double measured) {
+    json.key(name).open_object(JsonText::Form::one_line);
+    json.member("planned", planned);
+    json.member("measured", measured);
+    json.close();
+  };
   json.member("step", step.step);
-  json.member("forward_backward_seconds", step.forward_backward_seconds);
-  json.member("optimizer_seconds", step.optimizer_seconds);
-  json.member("exposed_seconds", step.exposed_seconds);
-  json.key("bubble_fraction").open_object(JsonText::Form::one_line);
-  json.member("planned", report.plan.bubble_fraction);
-  json.member("measured", step.bubble_fraction);
+  pair("forward_backward_seconds", report.time.forward_backward, step.forward_backward_seconds);
+  pair("exposed_seconds", report.time.exposed, step.exposed_seconds);
+  pair("optimizer_seconds", report.time.optimizer, step.optimizer_seconds);
+  pair("bubble_fraction", report.plan.bubble_fraction, step.bubble_fraction);
+  json.key("cluster").open_object(JsonText::Form::one_line);
+  json.member("matmul_flops", report.rates.matmul_flops);
+  json.member("memory_bandwidth", report.rates.memory_bandwidth);
+  json.member("latency", report.rates.latency);
+  json.member("bandwidth", report.rates.bandwidth);
   json.close();
   json.key("ranks").open_array();
   for (const std::string& rank : ranks) json.json(rank);
@@ -102,18 +111,29 @@ int most_different(const Plan& plan, const std::vector<double>& all) {
   return worst;
 }
 
+void tell_line(const std::string& name, const std::string& planned, const std::string& measured) {
+  log_info("  " + padded(name, 20) + padded_left(planned, 12) + padded_left(measured, 14));
+}
+
+void tell_time(const Plan& plan, const TimeEstimate& planned, const MeasuredStep& step) {
+  const auto seconds = [](const char* name, double left, double right) {
+    tell_line(name, format_seconds(left), format_seconds(right));
+  };
+  tell_line("step " + std::to_string(step.step), "planned", "measured");
+  seconds("forward, backward", planned.forward_backward, step.forward_backward_seconds);
+  seconds("sums and gathers", planned.exposed, step.exposed_seconds);
+  seconds("optimizer", planned.optimizer, step.optimizer_seconds);
+  tell_line("bubble", percent(plan.bubble_fraction), percent(step.bubble_fraction));
+}
+
 void tell_memory(const Plan& plan, const std::vector<double>& all) {
   const int rank = most_different(plan, all);
   const MemoryEstimate& planned = plan.stage_of(rank).memory;
-  const auto line = [](const std::string& name, const std::string& left, const std::string& right) {
-    log_info("  " + name + std::string(15 - name.size(), ' ') + padded_left(left, 12) +
-             padded_left(right, 14));
-  };
-  line("rank " + std::to_string(rank), "planned", "measured");
+  tell_line("rank " + std::to_string(rank), "planned", "measured");
   for (std::size_t i = 0; i < categories.size(); ++i) {
     const double measured = all[static_cast<std::size_t>(rank) * per_rank + i];
-    line(categories[i].name, format_bytes(planned.*categories[i].bytes),
-         format_bytes(static_cast<std::int64_t>(measured)));
+    tell_line(categories[i].name, format_bytes(planned.*categories[i].bytes),
+              format_bytes(static_cast<std::int64_t>(measured)));
   }
 }
 
@@ -149,6 +169,7 @@ void tell_measured(const EndReport& report, const std::filesystem::path& file) {
   gather_values(report.everyone, mine, all, stream);
   const auto ranks = gather_bytes(report.everyone, rank_json(report, rows), 0);
   if (report.world.rank() != 0) return;
+  tell_time(report.plan, report.time, report.step);
   tell_memory(report.plan, all);
   tell_traffic(rows, all);
   write_whole_file(file, document(report, ranks));

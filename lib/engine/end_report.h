@@ -7,6 +7,7 @@
 #include "comm/world.h"
 #include "engine/trace.h"
 #include "plan/plan.h"
+#include "plan/step_time.h"
 
 namespace trainctl {
 
@@ -16,11 +17,14 @@ struct EndReport {
   Group& everyone;              // all ranks of the world in order
   const MemoryEstimate& taken;  // by this rank: Engine::memory()
   const MeasuredStep& step;
+  const Rates& rates;  // what `time` was estimated from
+  const TimeEstimate& time;
 };
 
-/// The rank whose memory departs most from the plan, by category; whether every rank's collectives
-/// and messages in the last step were the planned ones, with a warning for each that was not. Rank
-/// 0 writes all ranks' numbers to `file`. Collective. Throws Error{io} on rank 0.
+/// The last step's time; the rank whose memory departs most from the plan, by category; whether
+/// every rank's collectives and messages in the last step were the planned ones, with a warning for
+/// each that was not. Rank 0 writes all ranks' numbers to `file`. Collective. Throws Error{io} on
+/// rank 0.
 void tell_measured(const EndReport& report, const std::filesystem::path& file);
 
 }  // namespace trainctl

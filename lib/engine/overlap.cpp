@@ -246,14 +246,7 @@ Prediction predict(const Plan& plan, const UnitTimes& times, const WorldOptions&
   SimulationInput input = simulation_input(plan);
   input.cost = [&](const RankRows&, const Action& action) {
     if (!is_pass(action.kind)) return cost_on_wire(plan, wire, action.kind);
-    const UnitTimes::Pass& pass = action.kind == ActionKind::forward          ? times.forward
-                                  : action.kind == ActionKind::backward_input ? times.input
-                                                                              : times.weight;
-    double sum = 0;
-    for (int unit = action.begin; unit < action.end; ++unit) {
-      sum += pass.of(unit, plan.model.layers);
-    }
-    return sum;
+    return times.of(action, plan.model.layers);
   };
   const Simulation simulation = simulate(input);
   return {plan.map.stages, plan.microbatches, simulation.bubble_fraction, simulation.seconds};

@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "engine/trace.h"
 #include "plan/plan.h"
+#include "plan/step_time.h"
 
 namespace trainctl {
 
@@ -61,18 +62,8 @@ struct BubbleResult {
 BubbleResult measure_bubble(const Config& config, std::int64_t microbatches,
                             const WorldOptions& wire, int steps);
 
-/// Seconds of the passes through one unit. F of several units is one row: what a layer takes is
-/// taken from the first stage, and the head has the rest of the last one.
-struct UnitTimes {
-  struct Pass {
-    double embedding = 0, layer = 0, head = 0;
-    double of(int unit, std::int64_t layers) const {
-      return unit == 0 ? embedding : unit > layers ? head : layer;
-    }
-  };
-  Pass forward, input, weight;
-};
-/// Medians over `steps` of two stages.
+/// Medians over `steps` of two stages. F of several units is one row: what a layer takes is taken
+/// from the first stage, and the head has the rest of the last one.
 UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps);
 
 struct Prediction {

@@ -15,7 +15,6 @@
 #include "comm/world.h"
 #include "config/read.h"
 #include "config/standing.h"
-#include "engine/ceiling.h"
 #include "engine/corpus.h"
 #include "engine/end_report.h"
 #include "engine/engine.h"
@@ -24,6 +23,7 @@
 #include "engine/metrics.h"
 #include "engine/peak_memory.h"
 #include "engine/progress.h"
+#include "engine/rates.h"
 #include "engine/run_dir.h"
 #include "engine/runnable.h"
 #include "engine/signals.h"
@@ -117,6 +117,9 @@ class Run {
   int train() {
     engine_.initialise();
     if (first()) announce();
+    const std::optional<Rates> given = given_rates(config_.cluster);
+    const double flops =
+        given ? given->matmul_flops : measure_products(everyone_, engine_.ops(), plan_.compute);
     std::optional<MetricsFile> metrics;
     std::optional<Progress> progress;
     if (first()) {
@@ -125,8 +128,7 @@ class Run {
           .every = config_.log.every,
           .live = isatty(STDERR_FILENO) != 0,
           .color = color_,
-          .flops_ceiling =
-              matmul_ceiling(engine_.ops(), plan_.compute) * static_cast<double>(world_.size())});
+          .flops_ceiling = flops * static_cast<double>(world_.size())});
     }
     BatchRule fed = corpus_.rule;
     fed.sequences = plan_.fed_sequences();
@@ -141,9 +143,11 @@ class Run {
       if (metrics) metrics->write(report);
       if (progress) progress->show(report, step == config_.train.steps || stopped);
     }
-    const bool written = tell_step();  // together; the others need not wait for the weights
+    const std::int64_t peak = peak_resident_bytes();
+    // Together; the others need not wait for the weights.
+    const bool written = tell_step(given, flops);
     if (config_.output.save_weights) save();
-    if (first()) tell_memory();
+    if (first() && peak > 0) tell_memory(peak);
     if (stopped) return static_cast<int>(ExitCode::interrupted);
     return static_cast<int>(written ? ExitCode::ok : ExitCode::io);
   }
@@ -219,16 +223,17 @@ class Run {
   }
 
   /// Collective. False when a file could not be written, which must not cost the weights.
-  bool tell_step() {
+  bool tell_step(const std::optional<Rates>& given, double matmul_flops) {
     const TraceSource source{.trace = trace_,
                              .plan = plan_,
                              .world = world_,
                              .everyone = everyone_,
                              .deadline_seconds = config_.parallel.deadline_seconds};
     const MeasuredStep measured = measure_last_step(source);
-    if (first()) log_info(to_string(measured, plan_.bubble_fraction));
     const MemoryEstimate taken = engine_.memory();
-    const EndReport report{plan_, world_, everyone_, taken, measured};
+    const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
+    const TimeEstimate time = estimate_time(plan_, config_, rates);
+    const EndReport report{plan_, world_, everyone_, taken, measured, rates, time};
     const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
     if (config_.log.trace.empty()) return told;
     const bool traced = try_to_write([&] { write_trace(config_.log.trace, source); });
@@ -248,9 +253,7 @@ class Run {
     }
   }
 
-  void tell_memory() const {
-    const std::int64_t peak = peak_resident_bytes();
-    if (peak == 0) return;
+  void tell_memory(std::int64_t peak) const {
     const MemoryEstimate& memory = plan_.most_memory();
     const std::int64_t planned =
         ranks_in_process_ * (memory.total() - memory.runtime) + memory.runtime;

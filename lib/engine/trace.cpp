@@ -230,12 +230,6 @@ std::string collect_records(const TraceSource& source, double zero, Stream& stre
   return text.take();
 }
 
-std::string percent(double fraction) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * fraction);
-  return text.data();
-}
-
 }  // namespace
 
 Trace::Trace(std::span<const Action> rows, std::int64_t steps)
@@ -311,14 +305,6 @@ MeasuredStep measure_last_step(const TraceSource& source) {
   const double time = (middle - begin) * static_cast<double>(ranks);
   measured.bubble_fraction = time > 0 ? std::max(0.0, 1 - worked / time) : 0;
   return measured;
-}
-
-std::string to_string(const MeasuredStep& measured, double planned_bubble) {
-  return "step " + std::to_string(measured.step) + ": forward and backward " +
-         format_seconds(measured.forward_backward_seconds) +
-         ", of it waiting for sums and gathers " + format_seconds(measured.exposed_seconds) +
-         "; optimizer " + format_seconds(measured.optimizer_seconds) + "; bubble " +
-         percent(measured.bubble_fraction) + ", planned " + percent(planned_bubble);
 }
 
 void write_trace(const std::filesystem::path& path, const TraceSource& source) {

@@ -76,8 +76,6 @@ struct MeasuredStep {
 
 /// The last completed step; there must be one.
 MeasuredStep measure_last_step(const TraceSource& source);
-/// "step 20: forward and backward 1.2 s, ...; bubble 12.1 %, planned 11.1 %".
-std::string to_string(const MeasuredStep& measured, double planned_bubble);
 
 /// Rank 0 writes what all ranks kept to `path`, making its folder: one process per rank, its rows
 /// on one track, the gradient sums and gathers under way on others. Clocks of other hosts are set

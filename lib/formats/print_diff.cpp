@@ -67,6 +67,17 @@ Section schedule_values(const Plan& plan) {
   return section;
 }
 
+Section time_values(const Plan& plan) {
+  Section section{"time", {}};
+  if (!plan.time) return section;
+  section.values = {{"step", format_seconds(plan.time->step())},
+                    {"forward, backward", format_seconds(plan.time->forward_backward)},
+                    {"exposed", format_seconds(plan.time->exposed)},
+                    {"optimizer", format_seconds(plan.time->optimizer)},
+                    {"bubble_fraction", percent(plan.time->bubble_fraction)}};
+  return section;
+}
+
 Section bucket_values(const Plan& plan) {
   Section section{"buckets", {}};
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -117,6 +128,7 @@ std::vector<Section> sections_of(const PrintInput& input) {
           bucket_values(input.plan),
           memory_values(input.plan),
           communication_values(input.plan),
+          time_values(input.plan),
           {"hash", {{"plan", hex_text(input.plan.hash)}}}};
 }
 

@@ -49,7 +49,11 @@ std::string facts_html(const Plan& plan) {
          fact("Schedule", plan.schedule, "bubble " + percent(plan.bubble_fraction)) +
          fact("Memory", format_bytes(fullest),
               plan.map.stages > 1 ? "per rank of the fullest stage" : "per rank") +
-         fact("Work", operations_text(plan.flops.total()), "per step over all ranks") + "</div>\n";
+         fact("Work", operations_text(plan.flops.total()), "per step over all ranks") +
+         (plan.time ? fact("Time", format_seconds(plan.time->step()),
+                           "per step at the rates of section cluster")
+                    : "") +
+         "</div>\n";
 }
 
 }  // namespace

@@ -55,6 +55,19 @@ void write_flops(JsonText& json, const FlopsEstimate& flops) {
   json.close();
 }
 
+/// Null where the config has no rates to take it from.
+void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
+  json.key("time");
+  if (!time) return json.json("null");
+  json.open_object(one_line);
+  json.member("step_seconds", time->step());
+  json.member("forward_backward_seconds", time->forward_backward);
+  json.member("exposed_seconds", time->exposed);
+  json.member("optimizer_seconds", time->optimizer);
+  json.member("bubble_fraction", time->bubble_fraction);
+  json.close();
+}
+
 }  // namespace
 
 void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
@@ -97,6 +110,7 @@ std::string print_json(const PrintInput& input) {
   write_memory(json, input);
   write_communication(json, plan);
   write_flops(json, plan.flops);
+  write_time(json, plan.time);
   json.member("steps", plan.steps);
   json.key("rates");
   write_rates(json, plan.rates);

@@ -25,7 +25,7 @@ std::string print_table(const PrintInput& input) {
       mesh_section(plan) + "\n" + groups_section(input) + "\n" + stages_section(plan, timeline) +
       "\n" + schedule_section(input, timeline) + "\n" + parameters_section(input) + "\n" +
       memory_section(input) + "\n" + communication_section(input) + "\n" + work_section(plan) +
-      "\n" +
+      "\n" + time_section(plan) + "\n" +
       rates_section("learning rate  (" + grouped_count(plan.steps, "step") + ")", plan.rates);
   if (!input.lr_at.empty()) text += "\n" + rates_section("asked for", rates_asked(input));
   return text + "\nplan hash " + hex_text(plan.hash) + "\n";

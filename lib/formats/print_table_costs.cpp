@@ -184,4 +184,18 @@ std::string work_section(const Plan& plan) {
                                       operations_text(flops.total() / tokens) + " per token");
 }
 
+std::string time_section(const Plan& plan) {
+  if (!plan.time) return "time per step  not estimated: the config has no section cluster\n";
+  const TimeEstimate& time = *plan.time;
+  const double tokens = static_cast<double>(plan.tokens_per_step()) / time.step();
+  return "time per step  (at the rates of section cluster)\n" +
+         labelled("forward, backward", format_seconds(time.forward_backward) + ", of it " +
+                                           format_seconds(time.exposed) +
+                                           " waiting for sums and gathers, bubble " +
+                                           percent(time.bubble_fraction)) +
+         labelled("optimizer", format_seconds(time.optimizer)) +
+         labelled("total", format_seconds(time.step()) + ", " + format_count(tokens) +
+                               " tokens per second");
+}
+
 }  // namespace trainctl

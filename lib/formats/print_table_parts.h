@@ -19,6 +19,7 @@ std::string parameters_section(const PrintInput& input);
 std::string memory_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);
 std::string work_section(const Plan& plan);
+std::string time_section(const Plan& plan);
 std::string rates_section(const std::string& title, const std::vector<RatePoint>& points);
 
 /// "  label         text\n"

@@ -165,6 +165,7 @@ void check_rules(const Config& config, const Site& site, Check& check) {
   check_optimizer(config.optimizer, check);
   check_schedule(config.lr_schedule, config.train.steps, check);
   check_data(config, check);
+  check_cluster(config.cluster, check);
   check.standing(config);
 }
 

@@ -8,6 +8,7 @@
 #include "plan/learning_rate.h"
 #include "plan/resolve.h"
 #include "plan/simulate.h"
+#include "plan/step_time.h"
 
 namespace trainctl {
 
@@ -266,6 +267,9 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
     rows.memory = estimate_memory(plan, rows, config);
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
+  if (const auto rates = given_rates(config.cluster)) {
+    plan.time = estimate_time(plan, config, *rates);
+  }
   plan.steps = config.train.steps;
   plan.rates = preview_rates(config);
   plan.hash = plan_hash(plan, config);

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
 #include "config/diagnostics.h"
 #include "plan/activations.h"
+#include "plan/costs.h"
 #include "plan/gathers.h"
 #include "plan/mesh.h"
 #include "plan/model.h"
@@ -27,39 +29,6 @@ struct Site {
   std::int64_t ranks_per_host = 1;
   std::int64_t cores_per_host = 1;
   bool ranks_are_threads = false;  // of one process: nothing is staged, one program for all
-};
-
-struct MemoryEstimate {         // bytes on one rank
-  std::int64_t parameters = 0;  // fp32 masters and compute copies
-  std::int64_t gradients = 0;
-  std::int64_t optimizer = 0;
-  std::int64_t activations = 0;    // kept x slots + transient + scratch
-  std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
-  std::int64_t data = 0;           // prefetched batches
-  std::int64_t runtime = 0;  // program, libraries and their own buffers: an allowance, see docs
-  std::int64_t total() const;
-};
-
-struct FlopsEstimate {          // of one step over all ranks, forward and backward
-  double matmul = 0;            // dense products
-  double attention_full = 0;    // score and value products, all pairs
-  double attention_causal = 0;  // only the pairs that the mask keeps
-  double total() const { return matmul + attention_causal; }
-};
-
-/// Calls of one kind by one rank in one step: what the engine's groups count when it runs.
-struct CollectiveUse {
-  std::string operation;  // "all_reduce"
-  std::string what;       // "tied embedding"
-  std::string purpose;    // "layers", "gradients", "parameters", "messages" or "scalars"
-  // A kind of plan/groups.h; "kv": tensor-parallel ranks with the same k and v; "world": all ranks.
-  std::string group;
-  std::int64_t ranks = 1;  // of the group, at least 2
-  std::int64_t count = 0;
-  std::int64_t bytes = 0;  // payload of all of them
-  std::string name() const { return operation + " " + what; }
-  /// Each purpose has groups of its own. The engine makes them under this name.
-  std::string group_name() const { return purpose + " " + group; }
 };
 
 /// Of what gradients are the gradient once they are summed, and how they travel.
@@ -119,6 +88,7 @@ struct Plan {
   std::vector<StagePlan> stages;
   double bubble_fraction = 0;  // idle share of the step, F : B : W = 1 : 1 : 1 per layer, no wire
   FlopsEstimate flops;
+  std::optional<TimeEstimate> time;  // where the config has the rates of section cluster
   std::int64_t steps = 0;
   std::vector<RatePoint> rates;  // at the corners of the schedule and between them
   std::uint64_t hash = 0;

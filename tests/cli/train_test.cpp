@@ -150,6 +150,34 @@ TEST_CASE("the number of ranks does not change the losses") {
   CHECK(largest_difference(dir / "1", dir / "mpi") < 1e-5);
 }
 
+TEST_CASE("a run says how long its last step took and should have taken") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const auto measured = [&](const std::string& run, const std::vector<std::string>& more) {
+    const Outcome outcome = trainctl(train_words(config, dir / run, more));
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return nlohmann::json::parse(read_file(dir / run / "measured.json"));
+  };
+  const nlohmann::json own = measured("own", {"--local-ranks", "2"});
+  std::vector<std::string> given{"--local-ranks", "2"};
+  for (const auto& [rate, value] : own["cluster"].items()) {
+    CHECK(value.get<double>() > 0);
+    given.insert(given.end(), {"--set", "cluster." + rate + "=" + value.dump()});
+  }
+  for (const char* part : {"forward_backward_seconds", "optimizer_seconds"}) {
+    CHECK(own[part]["planned"].get<double>() > 0);
+    CHECK(own[part]["measured"].get<double>() > 0);
+  }
+  // With these rates in the config the plan has the same time, and the run holds it against that.
+  const nlohmann::json again = measured("given", given);
+  const auto plan = nlohmann::json::parse(read_file(dir / "given" / "plan.json"));
+  for (const char* part : {"forward_backward_seconds", "exposed_seconds", "optimizer_seconds"}) {
+    CHECK(again[part]["planned"] == own[part]["planned"]);
+    CHECK(again[part]["planned"] == plan["time"][part]);
+  }
+}
+
 TEST_CASE("log.trace writes one file with the last steps of all ranks, over threads and over MPI") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
@@ -162,7 +190,7 @@ TEST_CASE("log.trace writes one file with the last steps of all ranks, over thre
   const auto check = [&](const Outcome& outcome) {
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
-    CHECK(contains(outcome.err, "step 4: forward and backward "));
+    CHECK(contains(outcome.err, "step 4                   planned      measured"));
     const auto trace = nlohmann::json::parse(read_file(file));
     int optimizers[2] = {0, 0};
     for (const nlohmann::json& event : trace["traceEvents"]) {
@@ -176,7 +204,7 @@ TEST_CASE("log.trace writes one file with the last steps of all ranks, over thre
   more.insert(more.end(), {"--local-ranks", "2"});
   check(trainctl(train_words(config, dir / "threads", more)));
   const Outcome plain = trainctl(train_words(config, dir / "plain"));
-  CHECK(contains(plain.err, "step 4: forward and backward "));
+  CHECK(contains(plain.err, "step 4                   planned      measured"));
   CHECK(!std::filesystem::exists(dir / "new"));
 }
 

@@ -68,16 +68,16 @@ TEST_CASE("the nearest word is within a third of the letters") {
 }
 
 TEST_CASE("text shows the line, the place and the suggestion") {
-  const ReadResult result = read(good_text + "log: {evry: 5}\ncluster: 1\n");
+  const ReadResult result = read(good_text + "log: {evry: 5}\ncheckpoint: 1\n");
   CHECK(render_text(result.diagnostics, false) ==
         "t.yaml:5:7: error[unknown-key]: log.evry: log has no key \"evry\"\n"
         "   5 | log: {evry: 5}\n"
         "     |       ^~~~\n"
         "     help: did you mean every?\n"
-        "t.yaml:6:1: error[not-built]: cluster: not built yet: cluster\n"
-        "   6 | cluster: 1\n"
-        "     | ^~~~~~~\n"
-        "     help: remove it\n"
+        "t.yaml:6:1: error[not-built]: checkpoint: not built yet: checkpoint\n"
+        "   6 | checkpoint: 1\n"
+        "     | ^~~~~~~~~~\n"
+        "     help: write output.save_weights\n"
         "2 errors\n"
         "`trainctl explain unknown-key` says more\n");
   CHECK(contains(render_text(result.diagnostics, true), "\x1b[1;31merror"));

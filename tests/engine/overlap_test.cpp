@@ -22,14 +22,9 @@ std::vector<TimedStep> made_up(const Plan& plan, const UnitTimes& times) {
   for (const StagePlan& stage : plan.stages) {
     auto& records = step.rows.emplace_back();
     for (const Action& row : stage.actions) {
-      const UnitTimes::Pass& pass = row.kind == ActionKind::forward          ? times.forward
-                                    : row.kind == ActionKind::backward_input ? times.input
-                                                                             : times.weight;
-      double seconds = 0.25;  // that is waited for
-      for (int unit = row.begin; is_pass(row.kind) && unit < row.end; ++unit) {
-        seconds += pass.of(unit, plan.model.layers);
-      }
-      records.push_back({1, 1 + seconds, 0.25});
+      const double waited = 0.25;
+      const double worked = is_pass(row.kind) ? times.of(row, plan.model.layers) : 0;
+      records.push_back({1, 1 + waited + worked, waited});
     }
   }
   return {step, step, step};

@@ -66,6 +66,20 @@ TEST_CASE("a value that changes no plan is still a difference", "[print]") {
   CHECK(Json::parse(print_diff_json(left, right))["equal"] == false);
 }
 
+TEST_CASE("a faster machine makes a shorter step", "[print]") {
+  Config before = small_config();
+  before.cluster = {1e9, 1e11, 1e-6, 1e10};
+  Config after = before;
+  after.cluster.matmul_flops = 2e9;
+  const Plan slow = plan_of(before);
+  const Plan fast = plan_of(after);
+  const Json json = Json::parse(print_diff_json({.plan = slow, .config = &before},
+                                                {.plan = fast, .config = &after}));
+  REQUIRE(json["time"].size() == 2);  // the optimizer has no products
+  CHECK(json["time"][0]["name"] == "step");
+  CHECK(json["hash"].empty());
+}
+
 TEST_CASE("a configuration as paths and values", "[print]") {
   const Config config = small_config();
   std::string text;

@@ -73,13 +73,14 @@ Names keys_of_rows(const Json& rows) {
 TEST_CASE("every field of the document is documented, and the other way round", "[print]") {
   Config config = config_with(1, 4, 2);
   config.parallel.hierarchical_context_parallel_sizes = IntList{2, 2};
+  config.cluster = {1e12, 1e11, 1e-6, 1e10};
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.stages.size() == 2);
   const Json json =
       Json::parse(print_json({.plan = plan, .config = &config, .rank = 5, .lr_at = {0, 7}}));
   std::map<std::string, Names> seen;
   seen[""] = keys_of(json);
-  for (const char* name : {"mesh", "rank", "model", "schedule", "flops"}) {
+  for (const char* name : {"mesh", "rank", "model", "schedule", "flops", "time"}) {
     seen[name] = keys_of(json[name]);
   }
   for (const char* name : {"stages", "parameters", "buckets", "activations", "memory",

@@ -108,6 +108,19 @@ TEST_CASE("one rank alone", "[print]") {
   CHECK(has(text, "communication  (one rank, one step)\n  none\n"));
 }
 
+TEST_CASE("the step's time stands where the config has the rates of a rank", "[print]") {
+  Config config = small_config();
+  CHECK(has(print_table({.plan = plan_of(config)}), "time per step  not estimated"));
+  config.cluster = {1e12, 1e11, 1e-6, 1e10};
+  Plan plan = plan_of(config);
+  REQUIRE(plan.time);
+  plan.time = TimeEstimate{.forward_backward = 1.5, .exposed = 0.25, .optimizer = 0.5};
+  CHECK(has(print_table({.plan = plan}),
+            "  forward, backward 1.5 s, of it 250.0 ms waiting for sums and gathers, bubble 0.0%\n"
+            "  optimizer     500.0 ms\n"
+            "  total         2.0 s, "));
+}
+
 TEST_CASE("a large world stays readable", "[print]") {
   Config config = staged(4, 4, 1, 4096);
   config.parallel.sequence_parallel = true;

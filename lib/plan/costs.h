@@ -1,0 +1,50 @@
+// What a plan says that a step costs: values that estimate.h and step_time.h fill in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trainctl {
+
+struct MemoryEstimate {         // bytes on one rank
+  std::int64_t parameters = 0;  // fp32 masters and compute copies
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  std::int64_t activations = 0;    // kept x slots + transient + scratch
+  std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
+  std::int64_t data = 0;           // prefetched batches
+  std::int64_t runtime = 0;  // program, libraries and their own buffers: an allowance, see docs
+  std::int64_t total() const;
+};
+
+struct FlopsEstimate {          // of one step over all ranks, forward and backward
+  double matmul = 0;            // dense products
+  double attention_full = 0;    // score and value products, all pairs
+  double attention_causal = 0;  // only the pairs that the mask keeps
+  double total() const { return matmul + attention_causal; }
+};
+
+struct TimeEstimate {           // seconds of one step, see plan/step_time.h
+  double forward_backward = 0;  // until the slowest rank begins its optimizer
+  double exposed = 0;           // of it, most that a rank waits for sums of gradients and gathers
+  double optimizer = 0;
+  double bubble_fraction = 0;  // of forward and backward: see plan/simulate.h
+  double step() const { return forward_backward + optimizer; }
+};
+
+/// Calls of one kind by one rank in one step: what the engine's groups count when it runs.
+struct CollectiveUse {
+  std::string operation;  // "all_reduce"
+  std::string what;       // "tied embedding"
+  std::string purpose;    // "layers", "gradients", "parameters", "messages" or "scalars"
+  // A kind of plan/groups.h; "kv": tensor-parallel ranks with the same k and v; "world": all ranks.
+  std::string group;
+  std::int64_t ranks = 1;  // of the group, at least 2
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;  // payload of all of them
+  std::string name() const { return operation + " " + what; }
+  /// Each purpose has groups of its own. The engine makes them under this name.
+  std::string group_name() const { return purpose + " " + group; }
+};
+
+}  // namespace trainctl
