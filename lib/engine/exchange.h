@@ -9,6 +9,8 @@
 
 namespace trainctl {
 
+inline Tensor flat(const Tensor& x) { return x.view({x.numel()}); }
+
 /// A move between a tensor and its place in a buffer; casts where the types differ.
 struct Move {
   Tensor to, from;

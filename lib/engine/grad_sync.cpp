@@ -5,6 +5,7 @@
 #include "comm/await.h"
 #include "ops/kernels.h"
 #include "plan/flat_layout.h"
+#include "plan/groups.h"
 #include "plan/row_exchange.h"
 
 namespace trainctl {
@@ -41,15 +42,14 @@ std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
   return {{"packed", Shape{most}, plan.gradient.dtype}};
 }
 
-Tensor flat(const Tensor& gradient) { return gradient.view({gradient.numel()}); }
-
 Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradient)}; }
 
 }  // namespace
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device)
     : groups_(world, "gradients"),
-      replicas_(groups_.over("dp", plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
+      replicas_(groups_.over(replicas_kind(plan.mesh, false),
+                             plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),

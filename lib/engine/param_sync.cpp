@@ -4,13 +4,12 @@
 
 #include "comm/await.h"
 #include "ops/cast.h"
+#include "plan/groups.h"
 #include "plan/row_exchange.h"
 
 namespace trainctl {
 
 namespace {
-
-Tensor flat(const Tensor& x) { return x.view({x.numel()}); }
 
 std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
                                  const OwnershipTable& table) {
@@ -28,7 +27,7 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
       replicas_(nullptr),
       packed_(device, packed_rows(plan, plan.stage_of(world.rank()), store.ownership())) {
   const StagePlan& stage = plan.stage_of(world.rank());
-  const std::string kind = plan.mesh.cp == 1 ? "dp" : "dp-cp";
+  const std::string kind = replicas_kind(plan.mesh, false);
   const std::vector<int> ranks = plan.mesh.group(world.rank(), {Axis::cp, Axis::dp});
   for (const GatherBlock& planned : stage.gathers) {
     Block& block = blocks_.emplace_back();

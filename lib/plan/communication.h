@@ -61,7 +61,4 @@ class UseList {
 /// Gradients, parameters and scalars: communication_state.cpp.
 void add_state(UseList& list);
 
-/// The kind of the replicas of a stage's parameters.
-inline std::string replicas_kind(const Mesh& mesh) { return mesh.cp == 1 ? "dp" : "dp-cp"; }
-
 }  // namespace trainctl

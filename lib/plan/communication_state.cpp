@@ -2,6 +2,7 @@
 
 #include "plan/communication.h"
 #include "plan/flat_layout.h"
+#include "plan/groups.h"
 #include "plan/resolve.h"
 #include "plan/row_exchange.h"
 
@@ -76,9 +77,7 @@ void add_gather(UseList& list, const OwnershipTable& table, const GatherBlock& b
 void add_replicas(UseList& list) {
   const StagePlan& stage = list.stage();
   const OwnershipTable table = make_ownership(list.plan(), list.rank());
-  const auto group = [&](bool expert) {
-    return expert ? "expert:dp" : replicas_kind(list.plan().mesh);
-  };
+  const auto group = [&](bool expert) { return replicas_kind(list.plan().mesh, expert); };
   for (const Bucket& bucket : stage.flat.buckets) {
     add_sums(list, table, bucket, group(bucket.expert));
   }

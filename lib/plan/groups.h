@@ -4,12 +4,18 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "plan/mesh.h"
 
 namespace trainctl {
+
+/// The kind of the ranks that hold the same parts of the same parameters but other data.
+inline std::string replicas_kind(const Mesh& mesh, bool experts) {
+  return experts ? "expert:dp" : mesh.cp == 1 ? "dp" : "dp-cp";
+}
 
 using RankLists = std::vector<std::vector<int>>;
 

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "plan/groups.h"
 #include "plan/shard.h"
 
 namespace trainctl {
@@ -83,7 +84,7 @@ void route_sums(ShardRoute& route, const Ranks& data, const std::vector<std::int
 
 void name_groups(ShardRoute& route, const ParamSpec& parameter, const Mesh& mesh, std::size_t data,
                  std::int64_t copies) {
-  const std::string axes = parameter.expert ? "expert:dp" : mesh.cp == 1 ? "dp" : "dp-cp";
+  const std::string axes = replicas_kind(mesh, parameter.expert);
   const std::string inner = copies == mesh.tp ? "tp" : "kv";
   const std::string all = copies == 1 ? axes : data == 1 ? inner : inner + "-" + axes;
   const auto part = [](const std::string& kind, std::size_t ranks, std::size_t most) {

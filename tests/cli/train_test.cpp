@@ -157,7 +157,7 @@ TEST_CASE("a run says how long its last step took and should have taken") {
     const Outcome outcome = trainctl(train_words(config, dir / run, more));
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
-    return nlohmann::json::parse(read_file(dir / run / "measured.json"));
+    return nlohmann::json::parse(read_file(dir / (run + "/measured.json")));
   };
   const nlohmann::json own = measured("own", {"--local-ranks", "2"});
   std::vector<std::string> given{"--local-ranks", "2"};
@@ -171,7 +171,7 @@ TEST_CASE("a run says how long its last step took and should have taken") {
   }
   // With these rates in the config the plan has the same time, and the run holds it against that.
   const nlohmann::json again = measured("given", given);
-  const auto plan = nlohmann::json::parse(read_file(dir / "given" / "plan.json"));
+  const auto plan = nlohmann::json::parse(read_file(dir / "given/plan.json"));
   for (const char* part : {"forward_backward_seconds", "exposed_seconds", "optimizer_seconds"}) {
     CHECK(again[part]["planned"] == own[part]["planned"]);
     CHECK(again[part]["planned"] == plan["time"][part]);
