@@ -14,7 +14,9 @@ void check_cluster(const ClusterConfig& cluster, Check& check) {
     if (!given) missing.emplace_back(name);
     if (given && first.empty()) first = name;
   }
-  if (first.empty() || missing.empty()) return;
+  const bool clean = check.clean({"cluster.matmul_flops", "cluster.memory_bandwidth",
+                                  "cluster.latency", "cluster.bandwidth"});
+  if (first.empty() || missing.empty() || !clean) return;
   std::string names;
   for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
   check.error("cluster-rates", "cluster." + first,
