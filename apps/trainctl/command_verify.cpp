@@ -1,11 +1,13 @@
 // trainctl verify: proves layouts equal to a single rank, over threads of this process.
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "commands.h"
 #include "config/standing.h"
 #include "engine/layout_selection.h"
+#include "engine/message_rounding.h"
 #include "engine/peak_memory.h"
 #include "engine/runnable.h"
 #include "engine/signals.h"
@@ -119,12 +121,15 @@ bool read_file(const VerifyCommand& command, Planned& planned) {
 /// Throws Error{unavailable} where this machine has too little memory for a layout.
 void check_memory(const std::vector<Candidate>& candidates, std::int64_t steps) {
   const std::int64_t free = available_bytes();
+  std::set<MessageRounding> records{{}};  // they are kept for the layouts that follow
   for (const Candidate& candidate : candidates) {
-    const std::int64_t needed = verification_bytes(candidate.config, candidate.plan, steps);
+    records.insert(message_rounding(candidate.plan));
+    const std::int64_t needed =
+        verification_bytes(candidate.config, candidate.plan, steps, std::ssize(records));
     if (free == 0 || needed <= free) continue;
     throw Error(ExitCode::unavailable,
                 "layout " + candidate.name + " needs about " + format_bytes(needed) +
-                    " for all its ranks and the record of a single rank, " + format_bytes(free) +
+                    " for all its ranks and what a single rank records, " + format_bytes(free) +
                     " are free: a smaller model of the same shape, or fewer --steps, would do");
   }
 }

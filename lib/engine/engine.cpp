@@ -101,6 +101,7 @@ Engine::Engine(const EngineInput& input, World& world)
                   load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
                 },
             .after_forward = forward_hook(),
+            .after_backward = backward_hook(),
             .step = [this] { optimizer_step(); },
             .before_reduce = input_.hooks.grad_sync,
             .trace = input_.trace,
@@ -164,6 +165,14 @@ std::function<void(const Action&, int, int)> Engine::forward_hook() {
     }
     compute_.synchronize();
     input_.hooks.after_forward(unit, row.microbatch, buffers_.at(slot, name));
+  };
+}
+
+std::function<void(const Action&, int, int)> Engine::backward_hook() {
+  if (!input_.hooks.after_backward) return {};
+  return [this](const Action& row, int unit, int slot) {
+    compute_.synchronize();
+    input_.hooks.after_backward(unit, row.microbatch, buffers_.at(slot, gradient_row(unit)));
   };
 }
 

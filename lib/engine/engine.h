@@ -93,8 +93,9 @@ class Engine {
 
   Pass make_pass(int slot) const;
   void load_batch(const Batch& batch, int slot);
-  /// ExecutorParts::after_forward for the hook of that name; empty without it.
+  /// ExecutorParts::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
+  std::function<void(const Action&, int, int)> backward_hook();
   /// Every rank's pair, in rank order, until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);

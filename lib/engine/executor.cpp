@@ -17,8 +17,18 @@ void forward(const Action& row, int slot, const ExecutorParts& parts) {
   }
 }
 
+void backward_input(const Action& row, int slot, const ExecutorParts& parts) {
+  const Pass& pass = parts.passes[static_cast<std::size_t>(slot)];
+  if (!parts.after_backward) {
+    return parts.stage->backward_input(pass, slot, row.begin, row.end);
+  }
+  for (int unit = row.end - 1; unit >= row.begin; --unit) {
+    parts.stage->backward_input(pass, slot, unit, unit + 1);
+    if (unit > 0) parts.after_backward(row, unit, slot);
+  }
+}
+
 void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
-  const auto pass = [&]() -> const Pass& { return parts.passes[static_cast<std::size_t>(slot)]; };
   switch (action.kind) {
     case ActionKind::gather: return parts.param_sync->start(action.bucket, *parts.compute);
     case ActionKind::wait_gather:
@@ -33,9 +43,10 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
     case ActionKind::backward_input:
       parts.pipeline->await_gradient();
       if (parts.trace != nullptr) parts.trace->note_wait();
-      return parts.stage->backward_input(pass(), slot, action.begin, action.end);
+      return backward_input(action, slot, parts);
     case ActionKind::backward_weight:
-      return parts.stage->backward_weight(pass(), slot, action.begin, action.end);
+      return parts.stage->backward_weight(parts.passes[static_cast<std::size_t>(slot)], slot,
+                                          action.begin, action.end);
     case ActionKind::reduce:
       if (parts.before_reduce) parts.before_reduce(action.bucket);
       return parts.grad_sync->reduce(action.bucket, *parts.compute);

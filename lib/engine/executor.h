@@ -32,6 +32,8 @@ struct ExecutorParts {
   // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
   // gave. May be empty: then rows are not run unit by unit.
   std::function<void(const Action& row, int unit, int slot)> after_forward;
+  // What `unit` gives to the one below it is there; not for unit 0. May be empty, too.
+  std::function<void(const Action& row, int unit, int slot)> after_backward;
   std::function<void()> step;
   std::function<void(int bucket)> before_reduce;  // may be empty
   Trace* trace = nullptr;                         // records the rows; may be null

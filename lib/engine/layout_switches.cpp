@@ -4,6 +4,8 @@
 #include <charconv>
 #include <set>
 
+#include "config/words.h"
+
 namespace trainctl {
 
 namespace {
@@ -53,6 +55,25 @@ bool apply_outputs(std::string_view word, Config& config) {
 
 Words output_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deallocated"} : Words{""};
+}
+
+std::string send_word(ComputeType type) { return "send_" + std::string(word_of(type)); }
+
+/// The type in which they are sent.
+bool apply_message_type(std::string_view word, Config& config) {
+  for (const ComputeType type : {ComputeType::fp32, ComputeType::bf16, ComputeType::fp16}) {
+    if (word != send_word(type)) continue;
+    config.parallel.pipeline.dtype = type;
+    return true;
+  }
+  return false;
+}
+
+/// One that is narrower or wider than what the config says.
+Words message_type_words(const Config& config, const LayoutSizes& sizes) {
+  const ComputeType said = config.parallel.pipeline.dtype.value_or(config.precision.compute);
+  const ComputeType other = said == ComputeType::fp32 ? ComputeType::bf16 : ComputeType::fp32;
+  return sizes.pp > 1 ? Words{"", send_word(other)} : Words{""};
 }
 
 bool apply_microbatches(std::string_view word, Config& config) {
@@ -125,6 +146,8 @@ constexpr LayoutSwitch switches[] = {
     {"scheduler", "1f1b, gpipe", "pipeline stages", apply_scheduler, scheduler_words},
     {"messages", "single, overlapped", "pipeline stages", apply_messages, message_words},
     {"outputs", "deallocated", "pipeline stages", apply_outputs, output_words},
+    {"message type", "send_fp32, send_bf16, send_fp16", "pipeline stages", apply_message_type,
+     message_type_words},
     {"m", "mN", "", apply_microbatches, microbatch_words},
     {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
     {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},

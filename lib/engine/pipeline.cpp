@@ -47,8 +47,7 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const
     if (units.begin > 0) {
       chunk.input =
           make_line(buffers, stage, input_row(units.begin, plan.model.layers), name + "received");
-      chunk.input_gradient =
-          make_line(buffers, stage, "d_stream." + std::to_string(units.begin % 2), "d_stream.sent");
+      chunk.input_gradient = make_line(buffers, stage, gradient_row(units.begin), "d_stream.sent");
     }
     if (units.end < plan.units()) {
       chunk.output = make_line(buffers, stage, name + "output", name + "sent");

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <mutex>
 
 #include "base/error.h"
 #include "comm/world.h"
 #include "engine/engine.h"
+#include "engine/message_rounding.h"
 #include "engine/verify_alone.h"
 #include "engine/verify_data.h"
 #include "engine/verify_record.h"
@@ -65,7 +67,7 @@ class VerifiedRank {
   }
   /// Messages of another type round as the computation does.
   double bound() const {
-    const bool fp32 = plan_.compute == DType::f32 && plan_.message_dtype == DType::f32;
+    const bool fp32 = truth_.compute == DType::f32 && truth_.message_dtype == DType::f32;
     return fp32 ? fp32_bound : half_bound;
   }
 
@@ -202,8 +204,9 @@ class VerifiedRank {
 
 }  // namespace
 
-std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps) {
-  std::int64_t total = record_bytes(config, steps);
+std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
+                                std::int64_t records) {
+  std::int64_t total = records * record_bytes(config, steps);
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;
@@ -213,16 +216,27 @@ std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int
 }
 
 struct Verification::Impl {
-  Record record;
+  const Config config;
+  const std::int64_t steps;
+  std::map<MessageRounding, Record> records{};  // those that were needed so far
+
+  const Record& record_of(const MessageRounding& rounding) {
+    const auto found = records.find(rounding);
+    if (found != records.end()) return found->second;
+    return records.emplace(rounding, record_alone(config, steps, rounding)).first->second;
+  }
 };
 
 Verification::Verification(const Config& config, std::int64_t steps)
-    : impl_(std::make_unique<Impl>(record_alone(config, steps))) {}
+    : impl_(std::make_unique<Impl>(config, steps)) {
+  impl_->record_of({});
+}
 
 Verification::~Verification() = default;
 
 LayoutVerdict Verification::compare(const Config& config, const Plan& plan, double deadline_seconds,
                                     const Faults& faults) const {
+  const Record& record = impl_->record_of(message_rounding(plan));
   const auto start = std::chrono::steady_clock::now();
   Findings all(plan.mesh, 0);
   LayoutVerdict verdict;
@@ -234,7 +248,7 @@ LayoutVerdict Verification::compare(const Config& config, const Plan& plan, doub
     if (faults.config) faults.config(world.rank(), own_config);
     if (faults.plan) faults.plan(world.rank(), own_plan);
     const std::unique_ptr<World> other = faults.world ? faults.world(world) : nullptr;
-    VerifiedRank rank(impl_->record, {own_config, own_plan, plan, faults, deadline_seconds},
+    VerifiedRank rank(record, {own_config, own_plan, plan, faults, deadline_seconds},
                       other ? *other : world);
     try {
       rank.run();

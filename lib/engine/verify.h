@@ -1,7 +1,8 @@
 // Proves a layout equal to a single rank. Both train the same few steps from the same weights on
 // the same made-up tokens, the layout over threads. Each of its steps starts from the single rank's
 // parameters and optimizer state, and each of its updates from the single rank's gradients, so that
-// rounding is never amplified and nothing needs an excuse. Every rank compares all it holds.
+// rounding is never amplified and nothing needs an excuse. What the layout's messages round, the
+// single rank rounds too. Every rank compares all it holds.
 #pragma once
 
 #include <cstdint>
@@ -60,9 +61,10 @@ struct Faults {
   std::function<void(int rank, std::int64_t step, ParamStore&)> parameters{};
 };
 
-/// Bytes that comparing `plan` takes: a single rank's record of `steps` steps, and what all ranks
-/// hold.
-std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps);
+/// Bytes that comparing `plan` takes: `records` records of a single rank's `steps` steps, and what
+/// all ranks hold.
+std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
+                                std::int64_t records);
 
 class Verification {
  public:
@@ -73,7 +75,8 @@ class Verification {
   Verification(const Verification&) = delete;
   Verification& operator=(const Verification&) = delete;
 
-  /// `plan` was made from `config`; model, data and training as in the constructor.
+  /// `plan` was made from `config`; model, data and training as in the constructor. The first plan
+  /// whose messages round (see message_rounding) makes a record for all that round the same.
   LayoutVerdict compare(const Config& config, const Plan& plan, double deadline_seconds,
                         const Faults& faults = {}) const;
 

@@ -1,6 +1,7 @@
 #include "engine/verify_alone.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/world.h"
@@ -32,11 +33,13 @@ Plan plan_alone(const Config& config) {
 /// A loss scale with which the first step does not overflow: training would find the largest such,
 /// from the configured one down. Sixteen times less here, as the parts of a sum that ranks hold may
 /// be larger than the sum.
-double fitting_scale(const Config& config, const Plan& plan) {
+double fitting_scale(const Config& config, const Plan& plan, const MessageRounding& rounding) {
   const LossScaling scaling = resolve_loss_scaling(config.precision);
   if (!scaling.dynamic()) return scaling.initial;
+  EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
+  input.hooks = with_rounding({}, rounding);
   const auto world = self_world();
-  Engine engine(engine_input(config, plan, config.parallel.deadline_seconds), *world);
+  Engine engine(input, *world);
   engine.initialise();
   StepReport report;
   do {
@@ -51,8 +54,8 @@ std::int64_t first_element(const Plan& plan, int microbatch) {
 }
 
 /// What rounding to 16 bits does to the activations and gradients of each recorded step: the same
-/// step in fp32.
-void record_roundings(const Config& half, Record& record) {
+/// step in fp32, where messages round the same.
+void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
   Config config = half;
   config.precision.compute = ComputeType::fp32;
   const Plan plan = plan_alone(config);
@@ -67,6 +70,7 @@ void record_roundings(const Config& half, Record& record) {
     RecordedStep& step = record.steps[index];
     step.roundings = distances(step.gradients, record_gradients(store));
   };
+  input.hooks = with_rounding(std::move(input.hooks), rounding);
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
@@ -94,12 +98,12 @@ EngineInput engine_input(const Config& config, const Plan& plan, double deadline
           .count_loss_weights = true};
 }
 
-Record record_alone(const Config& config, std::int64_t steps) {
+Record record_alone(const Config& config, std::int64_t steps, const MessageRounding& rounding) {
   const Config single = alone(config);
   const Plan plan = plan_alone(single);
   Record record;
   record.loss_scaling = resolve_loss_scaling(single.precision);
-  record.loss_scaling.initial = fitting_scale(single, plan);
+  record.loss_scaling.initial = fitting_scale(single, plan, rounding);
   record.optimizer_states = optimizer_states(single.optimizer);
   RecordedStep step;
   EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
@@ -111,6 +115,7 @@ Record record_alone(const Config& config, std::int64_t steps) {
   input.hooks.finalize_model_grads = [&](ParamStore& store) {
     step.gradients = record_gradients(store);
   };
+  input.hooks = with_rounding(std::move(input.hooks), rounding);
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
@@ -125,7 +130,7 @@ Record record_alone(const Config& config, std::int64_t steps) {
     step = {};
   }
   record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
-  if (plan.compute != DType::f32) record_roundings(single, record);
+  if (plan.compute != DType::f32) record_roundings(single, rounding, record);
   return record;
 }
 

@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "engine/engine.h"
+#include "engine/message_rounding.h"
 #include "engine/verify_record.h"
 #include "plan/plan.h"
 
@@ -13,9 +14,10 @@ namespace trainctl {
 /// The engine of a verified run; what this refers to must outlive it.
 EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds);
 
-/// Runs and records `steps` steps of one rank with everything else as in `config`. Throws
-/// Error{config} if one rank cannot run it.
-Record record_alone(const Config& config, std::int64_t steps);
+/// Runs and records `steps` steps of one rank that rounds as the messages of the layouts it is
+/// compared with, with everything else as in `config`. Throws Error{config} if one rank cannot run
+/// it.
+Record record_alone(const Config& config, std::int64_t steps, const MessageRounding& rounding);
 
 /// Bytes of that record.
 std::int64_t record_bytes(const Config& config, std::int64_t steps);

@@ -65,7 +65,7 @@ Tensor output_of(const StageInput& input, int slot, int unit) {
 Tensor place_gradient_of_output(const StageInput& input, int slot, int unit) {
   const std::string name = ends_chunk(input, unit)
                                ? "chunk." + std::to_string(chunk_of(input, unit)) + ".d_output"
-                               : "d_stream." + std::to_string(1 - unit % 2);
+                               : gradient_row(unit + 1);
   return input.activations(slot, name);
 }
 
@@ -75,7 +75,7 @@ BlockGradients place_gradients(const StageInput& input, int slot, int unit) {
   const bool masked = model.hidden_dropout > 0;
   BlockGradients g;
   g.dy = place_gradient_of_output(input, slot, unit);
-  g.dx = row("d_stream." + std::to_string(unit % 2));
+  g.dx = row(gradient_row(unit));
   g.d_norm = row("d_norm");
   g.d_middle = row("d_middle");
   const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);

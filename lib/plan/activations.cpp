@@ -258,6 +258,8 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
   return std::move(rows.list);
 }
 
+std::string gradient_row(int unit) { return "d_stream." + std::to_string(unit % 2); }
+
 std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens) {
   const double slots = static_cast<double>(tokens * model.topk) * model.capacity_factor /
                        static_cast<double>(model.experts);

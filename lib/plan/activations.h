@@ -94,6 +94,9 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
 /// The row that `unit` reads: "layers.N.input" or "head.input".
 std::string input_row(int unit, std::int64_t layers);
 
+/// The row with the gradient of that one: "d_stream.0" or "d_stream.1".
+std::string gradient_row(int unit);
+
 /// Slots of one expert for the tokens of one rank: ceil(tokens x topk x capacity_factor / experts).
 std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens);
 

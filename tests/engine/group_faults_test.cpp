@@ -1,5 +1,6 @@
 // Mistakes in what ranks exchange: collectives of the layers, sums of gradients, messages between
 // stages, the statistics of the loss. Each must be caught, and named where it is.
+#include <cstring>
 #include <utility>
 
 #include "catch.h"
@@ -36,7 +37,7 @@ void add_one(const Tensor& values) {
 }
 
 void clear(const Tensor& values) {
-  for (std::int64_t i = 0; i < values.numel(); ++i) values.as<float>()[i] = 0;
+  std::memset(values.data, 0, static_cast<std::size_t>(values.bytes()));
 }
 
 GroupFault layers(GroupOperation operation, int occurrence, const FaultAction& act) {
@@ -152,6 +153,10 @@ std::vector<FaultRow> message_faults() {
        on_one({1, "messages pp", receive, 2, with_output(clear)}), "activation", "layers.1", 1},
       {"a message whose receive was posted ahead", small_gpt, "pp2+gpipe+overlapped+deallocated+m4",
        on_one({1, "messages pp", receive, 3, with_output(clear)}), "activation", "layers.1", 1},
+      {"a received output that is overwritten before it is cast", small_gpt, "pp2+send_bf16+m2",
+       on_one({1, "messages pp", receive, 2, with_output(clear)}), "activation", "layers.1", 1},
+      {"a gradient that is lost before it is cast", small_gpt, "pp2+send_bf16+m2",
+       on_one({0, "messages pp", receive, 1, with_output(clear)}), "gradient", "layers.1.", 0},
       {"a gradient that is lost on its way", small_gpt, "pp2+m2",
        on_one({0, "messages pp", receive, 1, with_output(clear)}), "gradient", "layers.1.", 0},
       {"a gradient of other tokens", small_gpt, "pp2+gpipe+m2",

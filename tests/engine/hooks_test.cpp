@@ -1,5 +1,7 @@
 // What an embedding program may run inside a step.
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -8,6 +10,22 @@
 #include "sample_run.h"
 
 using namespace trainctl;
+
+namespace {
+
+void clear(const Tensor& values) { std::fill_n(values.as<float>(), values.numel(), 0.0F); }
+
+/// Two micro-batches.
+std::vector<StepReport> train_stages(int stages, int steps, const Hooks& hooks) {
+  return train_sample({.set_options = {"parallel.pipeline_stages=" + std::to_string(stages),
+                                       "train.micro_batch_num=2"},
+                       .ranks = stages,
+                       .steps = steps,
+                       .world = {},
+                       .hooks = hooks});
+}
+
+}  // namespace
 
 TEST_CASE("each phase is timed once in a step") {
   std::map<std::string, int> calls;
@@ -32,11 +50,7 @@ TEST_CASE("the hook after a unit's forward sees each unit, and what the next sta
     ++calls[{unit, microbatch}];
     whole = whole && stream.shape == Shape{4 * 16, 32};
   };
-  train_sample({.set_options = {"parallel.pipeline_stages=2", "train.micro_batch_num=2"},
-                .ranks = 2,
-                .steps = 3,
-                .world = {},
-                .hooks = hooks});
+  train_stages(2, 3, hooks);
   std::map<Call, int> expected;
   for (int unit = 0; unit < 4; ++unit) {
     for (int microbatch = 0; microbatch < 2; ++microbatch) {
@@ -45,6 +59,60 @@ TEST_CASE("the hook after a unit's forward sees each unit, and what the next sta
   }
   CHECK(calls == expected);
   CHECK(whole);
+}
+
+TEST_CASE("the hook after a unit's backward sees the gradient for each unit below", "[threads]") {
+  using Call = std::pair<int, int>;  // unit and micro-batch
+  std::mutex mutex;
+  std::map<Call, int> calls;
+  bool whole = true;
+  Hooks hooks;
+  hooks.after_backward = [&](int unit, int microbatch, const Tensor& gradient) {
+    const std::lock_guard lock(mutex);
+    ++calls[{unit, microbatch}];
+    whole = whole && gradient.shape == Shape{4 * 16, 32};
+  };
+  train_stages(2, 3, hooks);
+  std::map<Call, int> expected;
+  for (int unit = 1; unit < 4; ++unit) {
+    for (int microbatch = 0; microbatch < 2; ++microbatch) expected[{unit, microbatch}] = 3;
+  }
+  CHECK(calls == expected);
+  CHECK(whole);
+}
+
+TEST_CASE("the next unit reads what a hook leaves, on its own stage and on another", "[threads]") {
+  Hooks forward;
+  forward.after_forward = [](int unit, int, const Tensor& stream) {
+    if (unit == 1) clear(stream);
+  };
+  Hooks backward;
+  backward.after_backward = [](int unit, int, const Tensor& gradient) {
+    if (unit == 2) clear(gradient);
+  };
+  std::atomic<bool> cut_elsewhere = false;
+  backward.finalize_model_grads = [&](ParamStore& store) {
+    const auto largest = [](const Tensor& values) {
+      const float* begin = values.as<float>();
+      return *std::max_element(begin, begin + values.numel());
+    };
+    int index = 0;
+    for (const ParamSpec& row : store.table()) {
+      if (row.name.ends_with("norm1.weight")) {
+        if ((largest(store.gradient(index)) > 0) != (row.unit > 1)) cut_elsewhere = true;
+      }
+      ++index;
+    }
+  };
+  const StepReport plain = train_stages(1, 1, {}).front();
+  for (const Hooks& hooks : {forward, backward}) {
+    const StepReport alone = train_stages(1, 1, hooks).front();
+    const StepReport staged = train_stages(2, 1, hooks).front();
+    CHECK(std::abs(alone.grad_norm / plain.grad_norm - 1) > 1e-3);
+    CHECK(staged.loss == Approx(alone.loss).epsilon(1e-6));
+    CHECK(staged.grad_norm == Approx(alone.grad_norm).epsilon(1e-5));
+  }
+  CHECK_FALSE(cut_elsewhere);
 }
 
 TEST_CASE("the hook before a bucket's sum sees every bucket on every rank", "[threads]") {

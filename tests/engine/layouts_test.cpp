@@ -67,8 +67,9 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<Combination>& ch
 }  // namespace
 
 TEST_CASE("names of layouts are read back") {
-  for (const char* name : {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
-                           "pp2+single+deallocated", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
+  for (const char* name :
+       {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
+        "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
     CHECK(parse_layouts(name, 0).front().name() == name);
   }
   CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
@@ -85,6 +86,8 @@ TEST_CASE("layouts that mean nothing are refused") {
       {"tp2+tp4", "tp is said twice"},
       {"vocab_tp+tp2+vocab_dp", "vocabulary is said twice"},
       {"pp2+single+overlapped", "messages is said twice"},
+      {"pp2+send_bf16+send_fp32", "message type is said twice"},
+      {"pp2+send_fp8", "unknown word 'send_fp8', did you mean 'send_fp"},
       {"cp2", "not built yet: cp2"},
       {"tp3", "3 ranks (tp3), but --world-size is 8"},
       {"tp2+dp2", "--world-size is 8"},
@@ -119,6 +122,7 @@ TEST_CASE("words that would change nothing are refused") {
       {"tp2+gpipe", "gpipe means nothing without several pipeline stages"},
       {"dp2+overlapped", "overlapped means nothing without several pipeline stages"},
       {"dp2+deallocated", "deallocated means nothing without several pipeline stages"},
+      {"dp2+send_bf16", "send_bf16 means nothing without several pipeline stages"},
       {"pp2+zero1", "zero1 means nothing without several replicas"}};
   for (const auto& [text, message] : rows)
     CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
@@ -166,6 +170,25 @@ TEST_CASE("ways of messages between stages are tried where the schedule allows t
   CHECK(single.parallel.pipeline.batch_p2p_comm == false);
   CHECK_FALSE(single.parallel.pipeline.overlap_p2p_comm);
   CHECK(single.parallel.pipeline.deallocate_outputs);
+}
+
+TEST_CASE("messages are tried in another type than the config says") {
+  const auto tried = [](const Options& more) {
+    Options options = gpt;
+    options.insert(options.end(), more.begin(), more.end());
+    const auto selection = select_layouts(read(options), {}, 2, false);
+    std::set<std::string> words;
+    for (const LayoutChoice& choice : selection.layouts) words.insert(choice.words[4]);
+    return words;
+  };
+  using Words = std::set<std::string>;
+  CHECK(tried({}) == Words{"", "send_bf16"});
+  CHECK(tried({"precision.compute=bf16"}) == Words{"", "send_fp32"});
+  CHECK(tried({"precision.compute=fp16"}) == Words{"", "send_fp32"});
+  CHECK(tried({"parallel.pipeline.dtype=bf16"}) == Words{"", "send_fp32"});
+  const Pairs pairs = pairs_of(select_layouts(read(gpt), {}, 4, false).layouts);
+  CHECK(pairs.contains({"2:overlapped", "4:send_bf16"}));
+  CHECK(pairs.contains({"3:deallocated", "4:send_bf16"}));
 }
 
 TEST_CASE("pairs are covered by few combinations, whatever the rules forbid") {

@@ -1,0 +1,29 @@
+// What messages between stages round where their dtype is not the layers': the residual stream and
+// its gradient, at the cuts between stages. A single rank that rounds the same there computes what
+// the stages do.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <set>
+
+#include "base/dtype.h"
+#include "engine/hooks.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct MessageRounding {
+  std::set<int> cuts;  // the units whose output is sent to another stage; empty: nothing is rounded
+  DType dtype = DType::f32;
+  std::int64_t factor = 1;  // of the gradients that are rounded: GradientRule::factor
+  auto operator<=>(const MessageRounding&) const = default;
+};
+
+/// Nothing where messages keep every number of the layers: in the layers' own dtype, and in fp32.
+MessageRounding message_rounding(const Plan& plan);
+
+/// For a single rank: rounds as the messages would, and then calls `hooks`.
+Hooks with_rounding(Hooks hooks, const MessageRounding& rounding);
+
+}  // namespace trainctl
