@@ -35,7 +35,18 @@ double median_of(const std::vector<TimedStep>& steps, const Value& value) {
   return median(std::move(values));
 }
 
-double exposed(const TimedStep& step) { return step.measured.exposed_seconds; }
+/// Of the sums of gradients what the wire costs: a bucket is as late as for the rank that waited
+/// least for it. The others waited for that rank, too.
+double exposed(const TimedStep& step, std::span<const Action> rows) {
+  double sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].kind != ActionKind::wait_reduce) continue;
+    double least = step.rows.front()[i].waited;
+    for (const auto& rank : step.rows) least = std::min(least, rank[i].waited);
+    sum += least;
+  }
+  return sum;
+}
 double seconds(const TimedStep& step) { return step.seconds; }
 
 /// Of one rank, all rows of such kinds.
@@ -174,8 +185,11 @@ OverlapResult measure_overlap(const OverlapInput& input) {
       other.push_back(std::move(step));
     }
   }
-  result.serial_exposed_seconds = median_of(one, exposed);
-  result.overlapped_exposed_seconds = median_of(other, exposed);
+  result.serial_exposed_seconds = median_of(one, [&](const TimedStep& step) {
+    return exposed(step, serial_plan.stages.front().actions);
+  });
+  result.overlapped_exposed_seconds =
+      median_of(other, [&](const TimedStep& step) { return exposed(step, rows); });
   result.serial_step_seconds = median_of(one, seconds);
   result.overlapped_step_seconds = median_of(other, seconds);
   return result;

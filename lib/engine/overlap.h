@@ -38,7 +38,8 @@ struct OverlapInput {
 struct OverlapResult {
   WorldOptions wire;
   double backward_seconds = 0;        // without a wire
-  double serial_exposed_seconds = 0;  // sums after the whole backward: medians of all steps
+  // What the wire costs, sums coming after the whole backward or beside it: medians of all steps.
+  double serial_exposed_seconds = 0;
   double overlapped_exposed_seconds = 0;
   double serial_step_seconds = 0;
   double overlapped_step_seconds = 0;

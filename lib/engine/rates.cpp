@@ -12,10 +12,10 @@ namespace trainctl {
 
 namespace {
 
-/// Of the best of some rounds, which other programs disturb least, on its slowest rank: all ranks
-/// are at theirs. One more round comes first and does not count.
+/// Of the best of some rounds, which other programs disturb least: from the first rank's start to
+/// the last one's end. One more round comes first and does not count.
 template <class Body>
-double slowest_seconds(Group& everyone, int rounds, const Body& body) {
+double seconds_of_all(Group& everyone, int rounds, const Body& body) {
   using Clock = std::chrono::steady_clock;
   double best = 1e30;
   body();
@@ -23,6 +23,7 @@ double slowest_seconds(Group& everyone, int rounds, const Body& body) {
     gather_values(everyone, 0.0);  // all begin together
     const auto start = Clock::now();
     body();
+    gather_values(everyone, 0.0);  // and end together
     const double own = std::chrono::duration<double>(Clock::now() - start).count();
     const std::vector<double> all = gather_values(everyone, own);
     best = std::min(best, *std::max_element(all.begin(), all.end()));
@@ -35,7 +36,7 @@ double measure_copies(Group& everyone) {
   const Slab slab(DeviceKind::cpu, {{"from", {bytes}, DType::u8}, {"to", {bytes}, DType::u8}});
   auto* to = static_cast<std::byte*>(slab.at("to").data);
   const auto* from = static_cast<const std::byte*>(slab.at("from").data);
-  const double seconds = slowest_seconds(everyone, 4, [&] {
+  const double seconds = seconds_of_all(everyone, 4, [&] {
     parallel_for(bytes, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
       std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
     });
@@ -46,7 +47,7 @@ double measure_copies(Group& everyone) {
 double measure_sum(Group& everyone, std::int64_t elements, int rounds) {
   const Slab slab(DeviceKind::cpu, {{"data", {elements}, DType::f32}});
   Stream stream(DeviceKind::cpu, "rates", Stream::Mode::run_inline);
-  return slowest_seconds(everyone, rounds,
+  return seconds_of_all(everyone, rounds,
                          [&] { everyone.all_reduce(slab.at("data"), stream); });
 }
 
@@ -56,7 +57,7 @@ double measure_products(Group& everyone, const OpContext& context, DType dtype) 
   constexpr std::int64_t n = 512;
   const Slab slab(DeviceKind::cpu,
                   {{"a", {n, n}, dtype}, {"b", {n, n}, dtype}, {"c", {n, n}, DType::f32}});
-  const double seconds = slowest_seconds(everyone, 8, [&] {
+  const double seconds = seconds_of_all(everyone, 8, [&] {
     matmul(context, {.a = slab.at("a"), .b = slab.at("b"), .c = slab.at("c"), .transpose_b = true});
     context.stream->synchronize();
   });
