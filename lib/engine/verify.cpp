@@ -18,8 +18,8 @@ namespace trainctl {
 
 namespace {
 
-/// Two values that are both rounded, neither more than three times as far from that in fp32 as the
-/// single rank's.
+/// A layout may be so many times as far from the single rank as another rounding takes that rank
+/// from itself.
 constexpr double roundings_apart = 4;
 
 /// What one rank runs with, and the plan as it was before any fault.

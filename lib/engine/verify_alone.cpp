@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "comm/world.h"
 #include "config/standing.h"
 #include "engine/verify_data.h"
+#include "ops/cast.h"
+#include "ops/kernels.h"
 #include "plan/resolve.h"
 
 namespace trainctl {
@@ -53,22 +56,39 @@ std::int64_t first_element(const Plan& plan, int microbatch) {
   return first_sequence(plan, 0, microbatch) * plan.model.seq_length * plan.model.hidden;
 }
 
-/// What rounding to 16 bits does to the activations and gradients of each recorded step: the same
-/// step in fp32, where messages round the same.
-void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
-  Config config = half;
-  config.precision.compute = ComputeType::fp32;
+/// Moves each value by about one unit in its last place, up or down.
+void nudge(const Tensor& values, const Philox& signs) {
+  const float unit = values.dtype == DType::bf16 ? 0x1p-8F : 0x1p-11F;
+  std::vector<float> wide = values_of(values);
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    wide[i] *= 1 + (signs.bits(i) % 2 == 0 ? unit : -unit);
+  }
+  Stream stream(DeviceKind::cpu, "nudge", Stream::Mode::run_inline);
+  const OpContext ops{.kernels = &kernels_for(DeviceKind::cpu), .stream = &stream};
+  cast(ops, {.x = host_tensor(wide.data(), std::ssize(wide)), .y = values.view({values.numel()})});
+}
+
+/// What another run changes in a forward, before it is compared.
+using Change = std::function<void(int unit, const Tensor& stream)>;
+
+/// Takes each recorded step once more, by `config` and with `change`: by how much its activations
+/// and gradients differ from the recorded ones, at most, is noted as their rounding.
+void record_roundings(const Config& config, const MessageRounding& rounding, const Change& change,
+                      Record& record) {
   const Plan plan = plan_alone(config);
   EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
   input.loss_scaling = record.loss_scaling;
   std::size_t index = 0;
   input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
+    if (change) change(unit, part);
     RecordedStream& stream = record.steps[index].streams[static_cast<std::size_t>(unit)];
     record_rounding(stream, first_element(plan, microbatch), part);
   };
   input.hooks.finalize_model_grads = [&](ParamStore& store) {
     RecordedStep& step = record.steps[index];
-    step.roundings = distances(step.gradients, record_gradients(store));
+    for (const auto& [name, apart] : distances(step.gradients, record_gradients(store))) {
+      step.roundings[name] = std::max(step.roundings[name], apart);
+    }
   };
   input.hooks = with_rounding(std::move(input.hooks), rounding);
   const auto world = self_world();
@@ -81,7 +101,24 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
       const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
       load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
     }
+    store.refresh_compute(engine.ops());
     engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
+  }
+}
+
+/// What rounding to 16 bits does to a step: how far it is from the same step in fp32, and from
+/// others in 16 bits, in which the embedding's output is rounded otherwise and so all that follows.
+/// One of them alone may by chance be close where values of different signs are added up.
+void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
+  constexpr std::uint64_t others = 2;
+  Config wide = half;
+  wide.precision.compute = ComputeType::fp32;
+  record_roundings(wide, rounding, {}, record);
+  for (std::uint64_t run = 0; run < others; ++run) {
+    const auto change = [signs = Philox(half.train.seed, run)](int unit, const Tensor& stream) {
+      if (unit == 0) nudge(stream, signs);
+    };
+    record_roundings(half, rounding, change, record);
   }
 }
 

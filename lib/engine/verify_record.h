@@ -29,7 +29,7 @@ struct RecordedStream {
   Shape shape;       // [sequence, token, hidden]
   std::vector<float> values;
   double largest = 0;   // of their absolute values
-  double rounding = 0;  // in 16 bits: the largest distance from those of the same step in fp32
+  double rounding = 0;  // in 16 bits: the largest distance from those of the step rounded otherwise
 };
 
 struct RecordedStep {
@@ -38,8 +38,8 @@ struct RecordedStep {
   std::vector<RecordedStream> streams;  // by unit
   StepState state;                      // as the step left it: norm, verdict and loss scale
   WholeTensors gradients;
-  // By parameter, in 16 bits: the largest distance of its gradient from that of the same step in
-  // fp32.
+  // By parameter, in 16 bits: the largest distance of its gradient from that of the step rounded
+  // otherwise, or not at all.
   std::map<std::string, double> roundings;
 };
 
@@ -68,7 +68,7 @@ WholeTensors record_gradients(const ParamStore& store);
 std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences);
 /// Puts `part` at elements [begin, ..).
 void record_part(RecordedStream& stream, std::int64_t begin, const Tensor& part);
-/// Takes in how far the same part of the step in fp32 is from what is recorded.
+/// Takes in how far the same part of the step rounded otherwise is from what is recorded.
 void record_rounding(RecordedStream& stream, std::int64_t begin, const Tensor& part);
 double largest_of(const WholeTensors& tensors);
 /// The largest difference between elements, of each tensor.

@@ -60,6 +60,30 @@ TEST_CASE("more tensor ranks than rows of keys") {
   }
 }
 
+TEST_CASE("in 16 bits layouts round at other places, which is allowed for") {
+  for (const char* type : {"precision.compute=bf16", "precision.compute=fp16"}) {
+    for (Options options : {small_gpt, small_llama}) {
+      options.emplace_back(type);
+      for (const char* layout : {"tp8", "tp4sp+pp2", "pp4+dp2+zero1"}) {
+        const LayoutVerdict verdict = compare_sample(options, layout);
+        INFO(options[0] << " " << type << " " << layout << ": " << told(verdict));
+        CHECK(verdict.equal);
+      }
+    }
+  }
+}
+
+TEST_CASE("a gradient of values that cancel may depart as far as another rounding takes it") {
+  const ReadResult read = read_config(TRAINCTL_SOURCE_DIR "/configs/verify-llama.yaml",
+                                      {"precision.compute=bf16"});
+  const Config config = with_layout(read.config, parse_layouts("tp6+m2", 0).front());
+  const LayoutVerdict verdict =
+      Verification(read.config, 3).compare(config, plan_of(config, 6), 20);
+  INFO(told(verdict));
+  CHECK(verdict.equal);
+  CHECK(verdict.largest.error > half_bound);
+}
+
 TEST_CASE("a changed element is named with rank, index and both values", "[threads]") {
   const Faults faults{.gradients = [](int rank, std::int64_t step, ParamStore& store) {
     if (rank != 1 || step != 2) return;
