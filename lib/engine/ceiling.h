@@ -2,15 +2,38 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "device/slab.h"
 #include "ops/context.h"
 
 namespace trainctl {
 
-/// FLOP/s of the library's product on square operands in `dtype`, by this rank's threads; takes
-/// about 30 ms.
+/// The library's product of [n, n] operands in `dtype`, by this rank's threads.
+class SquareProduct {
+ public:
+  SquareProduct(std::int64_t n, DType dtype);
+  void run(const OpContext& context) const;
+  double flops() const { return 2.0 * static_cast<double>(n_ * n_ * n_); }
+
+ private:
+  std::int64_t n_;
+  Slab slab_;
+};
+
+/// A copy by this rank's threads, which should be larger than the caches.
+class LargeCopy {
+ public:
+  explicit LargeCopy(std::int64_t bytes);
+  void run() const;
+  double bytes() const { return 2.0 * static_cast<double>(bytes_); }  // read and written
+
+ private:
+  std::int64_t bytes_;
+  Slab slab_;
+};
+
+/// FLOP/s of such products; takes about 30 ms.
 double matmul_ceiling(const OpContext& context, DType dtype);
-/// Bytes per second read and written by a copy that is larger than the caches, by this rank's
-/// threads.
+/// Bytes per second of such copies.
 double memory_ceiling();
 
 }  // namespace trainctl

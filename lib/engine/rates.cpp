@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
-#include "base/parallel_for.h"
 #include "device/slab.h"
-#include "ops/matmul.h"
+#include "engine/ceiling.h"
 
 namespace trainctl {
 
@@ -31,41 +29,27 @@ double seconds_of_all(Group& everyone, int rounds, const Body& body) {
   return std::max(1e-9, best);
 }
 
-double measure_copies(Group& everyone) {
-  constexpr std::int64_t bytes = std::int64_t{32} << 20;
-  const Slab slab(DeviceKind::cpu, {{"from", {bytes}, DType::u8}, {"to", {bytes}, DType::u8}});
-  auto* to = static_cast<std::byte*>(slab.at("to").data);
-  const auto* from = static_cast<const std::byte*>(slab.at("from").data);
-  const double seconds = seconds_of_all(everyone, 4, [&] {
-    parallel_for(bytes, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
-      std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
-    });
-  });
-  return 2.0 * static_cast<double>(bytes) / seconds;
-}
-
-double measure_sum(Group& everyone, std::int64_t elements, int rounds) {
+/// Of one sum; several are timed together, beside which the meeting of the ranks counts little.
+double measure_sum(Group& everyone, std::int64_t elements, int together) {
   const Slab slab(DeviceKind::cpu, {{"data", {elements}, DType::f32}});
   Stream stream(DeviceKind::cpu, "rates", Stream::Mode::run_inline);
-  return seconds_of_all(everyone, rounds,
-                         [&] { everyone.all_reduce(slab.at("data"), stream); });
+  const double seconds = seconds_of_all(everyone, 4, [&] {
+    for (int i = 0; i < together; ++i) everyone.all_reduce(slab.at("data"), stream);
+  });
+  return seconds / together;
 }
 
 }  // namespace
 
 double measure_products(Group& everyone, const OpContext& context, DType dtype) {
-  constexpr std::int64_t n = 512;
-  const Slab slab(DeviceKind::cpu,
-                  {{"a", {n, n}, dtype}, {"b", {n, n}, dtype}, {"c", {n, n}, DType::f32}});
-  const double seconds = seconds_of_all(everyone, 8, [&] {
-    matmul(context, {.a = slab.at("a"), .b = slab.at("b"), .c = slab.at("c"), .transpose_b = true});
-    context.stream->synchronize();
-  });
-  return 2.0 * n * n * n / seconds;
+  const SquareProduct product(512, dtype);
+  return product.flops() / seconds_of_all(everyone, 8, [&] { product.run(context); });
 }
 
 Rates measure_rates(Group& everyone, double matmul_flops) {
-  Rates rates{.matmul_flops = matmul_flops, .memory_bandwidth = measure_copies(everyone)};
+  const LargeCopy copy(std::int64_t{32} << 20);
+  Rates rates{.matmul_flops = matmul_flops};
+  rates.memory_bandwidth = copy.bytes() / seconds_of_all(everyone, 4, [&] { copy.run(); });
   rates.bandwidth = rates.memory_bandwidth;
   if (everyone.size() == 1) return rates;
   constexpr std::int64_t elements = std::int64_t{1} << 20;
@@ -78,7 +62,7 @@ Rates measure_rates(Group& everyone, double matmul_flops) {
   one.count = 0;
   one.bytes = elements * size_of(DType::f32);
   const double sent = wire_seconds(one, {.latency = 1, .bandwidth = 1});
-  const double transfer = measure_sum(everyone, elements, 4) - rounds * rates.latency;
+  const double transfer = measure_sum(everyone, elements, 1) - rounds * rates.latency;
   rates.bandwidth = sent / std::max(1e-9, transfer);
   return rates;
 }
