@@ -5,11 +5,9 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/units.h"
 #include "base/whole_file.h"
 #include "comm/await.h"
 #include "formats/json_text.h"
