@@ -5,8 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cast.h"
-#include "ops/kernels.h"
+#include "engine/verify_record.h"
 
 namespace trainctl {
 
@@ -26,21 +25,17 @@ class Rounder {
  private:
   void round(int cut, const Tensor& values, float factor) const {
     if (!rounding_.cuts.contains(cut)) return;
-    std::vector<float> wide(static_cast<std::size_t>(values.numel()));
+    std::vector<float> wide = values_of(values);
     std::vector<std::byte> sent(wide.size() * static_cast<std::size_t>(size_of(rounding_.dtype)));
-    const Tensor floats = host_tensor(wide.data(), std::ssize(wide));
-    const Tensor wire{sent.data(), floats.shape, rounding_.dtype, floats.device};
-    cast(ops_, {.x = values, .y = floats});
+    const Tensor wire{sent.data(), {std::ssize(wide)}, rounding_.dtype, values.device};
     for (float& value : wide) value *= factor;
-    cast(ops_, {.x = floats, .y = wire});
-    cast(ops_, {.x = wire, .y = floats});
+    set_values(wire, wide);
+    wide = values_of(wire);
     for (float& value : wide) value /= factor;
-    cast(ops_, {.x = floats, .y = values});
+    set_values(values, wide);
   }
 
   MessageRounding rounding_;
-  Stream stream_{DeviceKind::cpu, "rounding", Stream::Mode::run_inline};
-  OpContext ops_{.kernels = &kernels_for(DeviceKind::cpu), .stream = &stream_};
 };
 
 }  // namespace

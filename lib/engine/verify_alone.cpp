@@ -8,8 +8,6 @@
 #include "comm/world.h"
 #include "config/standing.h"
 #include "engine/verify_data.h"
-#include "ops/cast.h"
-#include "ops/kernels.h"
 #include "plan/resolve.h"
 
 namespace trainctl {
@@ -63,9 +61,7 @@ void nudge(const Tensor& values, const Philox& signs) {
   for (std::size_t i = 0; i < wide.size(); ++i) {
     wide[i] *= 1 + (signs.bits(i) % 2 == 0 ? unit : -unit);
   }
-  Stream stream(DeviceKind::cpu, "nudge", Stream::Mode::run_inline);
-  const OpContext ops{.kernels = &kernels_for(DeviceKind::cpu), .stream = &stream};
-  cast(ops, {.x = host_tensor(wide.data(), std::ssize(wide)), .y = values.view({values.numel()})});
+  set_values(values, wide);
 }
 
 /// What another run changes in a forward, before it is compared.

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "base/fp16.h"
+#include "ops/cast.h"
+#include "ops/kernels.h"
 #include "plan/shard.h"
 
 namespace trainctl {
@@ -131,6 +133,13 @@ std::vector<float> values_of(const Tensor& tensor) {
   if (tensor.dtype == DType::bf16) return floats_of<bf16>(tensor);
   if (tensor.dtype == DType::f16) return floats_of<fp16>(tensor);
   return floats_of<float>(tensor);
+}
+
+void set_values(const Tensor& tensor, std::vector<float>& values) {
+  Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
+  const OpContext ops{.kernels = &kernels_for(DeviceKind::cpu), .stream = &stream};
+  cast(ops, {.x = host_tensor(values.data(), std::ssize(values)),
+             .y = tensor.view({tensor.numel()})});
 }
 
 HeldPart whole_part(const Tensor& shard) { return {shard, {0, shard.numel()}}; }

@@ -62,6 +62,8 @@ HeldPart whole_part(const Tensor& shard);
 HeldPart held_part(const ParamStore& store, int parameter, int kind);
 /// The elements of a tensor of any float type.
 std::vector<float> values_of(const Tensor& tensor);
+/// Back into such a tensor, rounded to its type.
+void set_values(const Tensor& tensor, std::vector<float>& values);
 RecordedState record_state(const ParamStore& store, int optimizer_states);
 WholeTensors record_gradients(const ParamStore& store);
 /// With room for `sequences` of them after each unit.
