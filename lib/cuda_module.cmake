@@ -1,7 +1,7 @@
 # libtrainctl_cuda.so: all that needs CUDA, cuBLASLt and NCCL, opened at run time by
 # device/cuda_device.cpp. Nothing links it; it sees the headers of lib/ and none of its libraries.
 set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cublas_check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl_check.cpp)
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas_check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_check.cpp)
 # The headers and libraries that the module's sources need, and their warnings.
 add_library(trainctl_cuda_options INTERFACE)
 target_include_directories(trainctl_cuda_options INTERFACE ${CMAKE_CURRENT_LIST_DIR})
@@ -16,11 +16,11 @@ add_library(trainctl_cuda MODULE
   ${TRAINCTL_CUDA_CHECKS}
   ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp
   ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/ops/kernels_cuda.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/ops/adamw_cuda.cu
-  ${CMAKE_CURRENT_LIST_DIR}/ops/matmul_cuda.cu
-  ${CMAKE_CURRENT_LIST_DIR}/ops/rmsnorm_cuda.cu
-  ${CMAKE_CURRENT_LIST_DIR}/comm/nccl_module.cpp)
+  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/adamw.cu
+  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/matmul.cu
+  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/rmsnorm.cu
+  ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
 # Only the three trainctl_cuda_* functions are exported: one per folder, nothing of the libraries.
 set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "config/diagnostics.h"
+#include "config/report/diagnostics.h"
 #include "output.h"
 
 namespace trainctl {

@@ -1,8 +1,8 @@
 // trainctl bench step | ops | overlap: where the time of a training step goes on this machine.
 #include <iostream>
 
+#include "bench/bench.h"
 #include "commands.h"
-#include "engine/bench.h"
 #include "output.h"
 
 namespace trainctl {

@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "commands.h"
-#include "config/codes.h"
-#include "config/diagnostics.h"
+#include "config/report/codes.h"
+#include "config/report/diagnostics.h"
 #include "output.h"
 
 namespace trainctl {

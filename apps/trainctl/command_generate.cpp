@@ -4,9 +4,9 @@
 
 #include "comm/world.h"
 #include "commands.h"
-#include "engine/generate.h"
 #include "execute.h"
 #include "output.h"
+#include "run/generate.h"
 
 namespace trainctl {
 

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "commands.h"
-#include "config/migrate.h"
-#include "config/read.h"
+#include "config/migrate/migrate.h"
+#include "config/read/read.h"
 #include "output.h"
 
 namespace trainctl {

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/whole_file.h"
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "commands.h"
-#include "engine/layout_files.h"
+#include "formats/print/print.h"
+#include "formats/strategy/requested_files.h"
 #include "output.h"
-#include "formats/print.h"
 #include "planned.h"
 
 namespace trainctl {

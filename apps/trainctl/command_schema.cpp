@@ -2,7 +2,7 @@
 #include <map>
 
 #include "commands.h"
-#include "config/reference.h"
+#include "config/explain/reference.h"
 #include "output.h"
 
 namespace trainctl {

@@ -3,9 +3,9 @@
 
 #include "comm/world.h"
 #include "commands.h"
-#include "engine/run.h"
 #include "execute.h"
 #include "output.h"
+#include "run/run.h"
 
 namespace trainctl {
 

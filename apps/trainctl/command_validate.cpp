@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "commands.h"
-#include "config/explain_value.h"
+#include "config/explain/explain_value.h"
 #include "output.h"
 #include "planned.h"
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <thread>
 
-#include "config/standing.h"
-#include "engine/layout_files.h"
-#include "plan/resolve.h"
+#include "config/support/standing.h"
+#include "formats/strategy/requested_files.h"
+#include "plan/prepare/make_plan.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 

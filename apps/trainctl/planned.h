@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "arguments.h"
-#include "config/read.h"
+#include "config/read/read.h"
 #include "plan/plan.h"
 
 namespace trainctl {

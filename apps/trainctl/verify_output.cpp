@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "formats/print_text.h"
+#include "formats/print/text.h"
 #include "output.h"
 
 namespace trainctl {
@@ -107,8 +107,9 @@ void VerifyOutput::finish_json(std::int64_t left) {
     skipped.push_back(
         {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
   }
-  const Json document = {{"format_version", 1}, {"steps", options_.steps}, {"equal", all_equal()},
-                         {"layouts", json_->rows},    {"skipped", skipped},      {"not_run", left}};
+  const Json document = {{"format_version", 1},  {"steps", options_.steps},
+                         {"equal", all_equal()}, {"layouts", json_->rows},
+                         {"skipped", skipped},   {"not_run", left}};
   print(with_newline(document.dump(2)));
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/layout_selection.h"
-#include "engine/verify.h"
+#include "verify/layout_selection.h"
+#include "verify/verify.h"
 
 namespace trainctl {
 

@@ -15,8 +15,8 @@ namespace trainctl {
 template <class What>
 void await(const Event& event, double deadline_seconds, const What& what) {
   if (Stream::wait_host(event, 2 * deadline_seconds)) return;
-  throw Error(ExitCode::peer, std::string(what()) + " did not end within " +
-                                  format_seconds(2 * deadline_seconds));
+  throw Error(ExitCode::peer,
+              std::string(what()) + " did not end within " + format_seconds(2 * deadline_seconds));
 }
 
 }  // namespace trainctl

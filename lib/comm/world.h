@@ -22,7 +22,7 @@ struct WorldOptions {
   /// each; threads always do, at no cost.
   bool check_collectives = true;
   /// A thread of its own tells what every rank does when one hangs, and ends the process with
-  /// ExitCode::peer if it does not end by itself; see comm/watch.h.
+  /// ExitCode::peer if it does not end by itself; see comm/host/watch.h.
   bool report_hangs = false;
 };
 

@@ -8,17 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "data/split_stream.h"
 #include "data/token_file.h"
 
 namespace trainctl {
-
-enum class Split { train, validation };
-
-struct SplitRule {
-  double fraction = 0;  // of each file that goes to validation, in [0, 1]
-  /// false: the last part. true: every round(1/fraction)th block of 1024 tokens.
-  bool blocks = false;
-};
 
 struct SourceFile {
   TokenFile file;

@@ -4,9 +4,15 @@
 
 #include <cstdint>
 
-#include "data/dataset.h"
-
 namespace trainctl {
+
+enum class Split { train, validation };
+
+struct SplitRule {
+  double fraction = 0;  // of each file that goes to validation, in [0, 1]
+  /// false: the last part. true: every round(1/fraction)th block of 1024 tokens.
+  bool blocks = false;
+};
 
 /// The stream is made of runs that lie `period` tokens apart in the file: one run for a split into
 /// two parts, a run per 1024-token block, or per stretch of blocks, for a split by blocks.

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "base/file.h"
+#include "base/parallel_for.h"
 #include "data/megatron_index.h"
 
 namespace trainctl {

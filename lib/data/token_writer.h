@@ -39,7 +39,7 @@ class TokenWriter {
   int token_bytes_;
   std::int64_t longest_sequence_;
   WholeFile bin_;
-  WholeFile idx_;                    // header, lengths; then pointers and documents in commit()
+  WholeFile idx_;                     // header, lengths; then pointers and documents in commit()
   std::vector<std::int64_t> joined_;  // sequences after which the document goes on: few
   std::vector<char> narrowed_;
   std::int64_t documents_ = 0;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/buffers.h"
-#include "engine/param_store.h"
+#include "engine/parameters/param_store.h"
 
 namespace trainctl {
 

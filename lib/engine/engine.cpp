@@ -9,8 +9,8 @@
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
 #include "engine/feed.h"
-#include "plan/check.h"
-#include "plan/learning_rate.h"
+#include "plan/rules/check.h"
+#include "plan/rules/learning_rate.h"
 
 namespace trainctl {
 

@@ -12,22 +12,22 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "config/config.h"
+#include "config/schema/config.h"
 #include "data/batch.h"
 #include "engine/buffers.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
-#include "engine/grad_norm.h"
 #include "engine/hooks.h"
-#include "engine/optimizer.h"
-#include "engine/param_store.h"
-#include "engine/param_sync.h"
-#include "engine/replicas.h"
+#include "engine/parameters/grad_norm.h"
+#include "engine/parameters/optimizer.h"
+#include "engine/parameters/param_store.h"
+#include "engine/parameters/param_sync.h"
+#include "engine/parameters/replicas.h"
+#include "engine/parameters/whole_params.h"
 #include "engine/report.h"
-#include "engine/whole_params.h"
 #include "ops/kernels.h"
-#include "plan/loss_scaling.h"
 #include "plan/plan.h"
+#include "plan/rules/loss_scaling.h"
 
 namespace trainctl {
 
@@ -116,7 +116,7 @@ class Engine {
   Optimizer optimizer_;
   std::unique_ptr<Group> everyone_;
   std::unique_ptr<Group> dp_;
-  std::unique_ptr<Group> tp_;     // of the layers, on the compute stream
+  std::unique_ptr<Group> tp_;  // of the layers, on the compute stream
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
@@ -130,7 +130,7 @@ class Engine {
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
   const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
-  double weight_sum_ = 0;  // of the running step, all ranks
+  double weight_sum_ = 0;     // of the running step, all ranks
   double scale_ = 1;          // of its loss
   std::int64_t updates_ = 0;  // before it
   std::int64_t skipped_in_row_ = 0;

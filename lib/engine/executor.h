@@ -6,13 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "comm/activity.h"
-#include "engine/grad_sync.h"
-#include "engine/param_sync.h"
+#include "comm/host/activity.h"
+#include "engine/parameters/grad_sync.h"
+#include "engine/parameters/param_sync.h"
 #include "engine/pipeline.h"
 #include "engine/trace.h"
 #include "nn/stage.h"
-#include "plan/schedule.h"
+#include "plan/schedule/schedule.h"
 
 namespace trainctl {
 

@@ -20,7 +20,7 @@ struct StepReport {
   std::optional<double> val_loss;
   std::optional<double> loss_scale;  // of this step's backward, where there is a scaler
   bool skipped = false;              // a loss or gradient was not finite; no update of the latter
-  bool stop = false;     // a rank asked for the run to end here
+  bool stop = false;                 // a rank asked for the run to end here
 };
 
 }  // namespace trainctl

@@ -63,9 +63,9 @@ struct TraceSource {
   double deadline_seconds = 300;
 };
 
-/// One step over all ranks. The bubble is defined as in plan/simulate.h: of all ranks' time until
-/// the slowest began its optimizer, the share in which they waited for messages, for a tied
-/// embedding's sum or for the others' end. Collectives inside layers count as work.
+/// One step over all ranks. The bubble is defined as in plan/schedule/simulate.h: of all ranks'
+/// time until the slowest began its optimizer, the share in which they waited for messages, for a
+/// tied embedding's sum or for the others' end. Collectives inside layers count as work.
 struct MeasuredStep {
   std::int64_t step = 0;
   double forward_backward_seconds = 0;

@@ -6,7 +6,7 @@
 #include "nn/norm.h"
 #include "nn/reshard.h"
 #include "ops/attention.h"
-#include "plan/model.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 

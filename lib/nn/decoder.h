@@ -11,7 +11,7 @@
 
 #include "device/slab.h"
 #include "nn/saved.h"
-#include "plan/activations.h"
+#include "plan/tables/activations.h"
 
 namespace trainctl {
 

@@ -5,7 +5,7 @@
 
 #include "nn/reshard.h"
 #include "nn/weight.h"
-#include "plan/model.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 

@@ -3,7 +3,7 @@
 
 #include "nn/linear.h"
 #include "nn/reshard.h"
-#include "plan/model.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 

@@ -1,12 +1,12 @@
 // The communicating layer: turns a tensor's layout over one mesh axis into another. What that takes
-// follows from plan/layout.h, forward by transition(from, to), backward by transition(dual(to),
-// dual(from)). Over a group of one rank it does nothing. Its collectives are listed and priced by
-// plan/communication.cpp.
+// follows from plan/tables/layout.h, forward by transition(from, to), backward by
+// transition(dual(to), dual(from)). Over a group of one rank it does nothing. Its collectives are
+// listed and priced by plan/cost/communication.cpp.
 #pragma once
 
 #include "comm/group.h"
 #include "nn/pass.h"
-#include "plan/layout.h"
+#include "plan/tables/layout.h"
 
 namespace trainctl {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "plan/activations.h"
+#include "plan/tables/activations.h"
 
 namespace trainctl {
 

@@ -10,8 +10,8 @@
 #include "nn/pass.h"
 #include "nn/reshard.h"
 #include "nn/weight.h"
-#include "plan/model.h"
-#include "plan/params.h"
+#include "plan/tables/model.h"
+#include "plan/tables/params.h"
 
 namespace trainctl {
 

@@ -19,10 +19,10 @@ struct Weight {
   bool empty() const { return value.empty(); }
 };
 
-/// By the names of plan/params.h. Asking for a name that is not in the table is a bug.
+/// By the names of plan/tables/params.h. Asking for a name that is not in the table is a bug.
 using WeightSource = std::function<Weight(const std::string& name)>;
 
-/// By the names of plan/activations.h; rows shared by all micro-batches ignore `slot`.
+/// By the names of plan/tables/activations.h; rows shared by all micro-batches ignore `slot`.
 using ActivationSource = std::function<Tensor(int slot, const std::string& name)>;
 
 }  // namespace trainctl

@@ -24,11 +24,11 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
   double total() const { return matmul + attention_causal; }
 };
 
-struct TimeEstimate {           // seconds of one step, see plan/step_time.h
+struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.h
   double forward_backward = 0;  // until the slowest rank begins its optimizer
   double exposed = 0;           // of it, most that a rank waits for sums of gradients and gathers
   double optimizer = 0;
-  double bubble_fraction = 0;  // of forward and backward: see plan/simulate.h
+  double bubble_fraction = 0;  // of forward and backward: see plan/schedule/simulate.h
   double step() const { return forward_backward + optimizer; }
 };
 
@@ -37,7 +37,8 @@ struct CollectiveUse {
   std::string operation;  // "all_reduce"
   std::string what;       // "tied embedding"
   std::string purpose;    // "layers", "gradients", "parameters", "messages" or "scalars"
-  // A kind of plan/groups.h; "kv": tensor-parallel ranks with the same k and v; "world": all ranks.
+  // A kind of plan/tables/groups.h; "kv": tensor-parallel ranks with the same k and v; "world": all
+  // ranks.
   std::string group;
   std::int64_t ranks = 1;  // of the group, at least 2
   std::int64_t count = 0;

@@ -8,28 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
-#include "config/diagnostics.h"
-#include "plan/activations.h"
+#include "config/schema/config.h"
 #include "plan/costs.h"
-#include "plan/gathers.h"
-#include "plan/mesh.h"
-#include "plan/model.h"
-#include "plan/optimizer_shard.h"
-#include "plan/params.h"
-#include "plan/schedule.h"
-#include "plan/stage_map.h"
+#include "plan/gradients/gathers.h"
+#include "plan/gradients/optimizer_shard.h"
+#include "plan/schedule/schedule.h"
+#include "plan/tables/activations.h"
+#include "plan/tables/mesh.h"
+#include "plan/tables/model.h"
+#include "plan/tables/params.h"
+#include "plan/tables/site.h"
+#include "plan/tables/stage_map.h"
 
 namespace trainctl {
-
-/// The machine as far as a plan depends on it. Whoever asks for a plan fills it; the plan never
-/// looks.
-struct Site {
-  std::int64_t world_size = 1;
-  std::int64_t ranks_per_host = 1;
-  std::int64_t cores_per_host = 1;
-  bool ranks_are_threads = false;  // of one process: nothing is staged, one program for all
-};
 
 /// Of what gradients are the gradient once they are summed, and how they travel.
 struct GradientRule {
@@ -106,15 +97,5 @@ struct Plan {
 
 /// What a stage's generator was given.
 ScheduleInput schedule_input(const Plan& plan, int stage);
-
-/// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the
-/// bubble of the papers, (stages - 1) / (chunks x micro-batches + stages - 1).
-double layer_cost(const Action& action, std::int64_t layers);
-
-/// Checks every rule across fields, adding to `diagnostics` with positions from `sources`. The plan
-/// is usable only if `diagnostics` then has no errors; otherwise it is empty. Throws
-/// Error{internal} if the schedule breaks its own rules.
-Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
-               Diagnostics& diagnostics);
 
 }  // namespace trainctl

@@ -1,6 +1,7 @@
 #include "source_rules.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <regex>
 #include <set>
@@ -11,17 +12,36 @@ namespace {
 using Lines = std::vector<std::string>;
 
 /// Which folders of lib/ each folder may include from, besides itself.
-const std::map<std::string, std::set<std::string>> allowed_folders = {
-    {"base", {}},
-    {"config", {"base"}},
-    {"plan", {"base", "config"}},
-    {"device", {"base"}},
-    {"ops", {"base", "device"}},
-    {"comm", {"base", "device"}},
-    {"data", {"base"}},
-    {"formats", {"base", "config", "plan"}},
-    {"nn", {"base", "plan", "device", "ops", "comm"}},
-    {"engine", {"base", "config", "plan", "formats", "device", "ops", "comm", "data", "nn"}},
+const std::map<std::string, std::set<std::string>> allowed_folders = [] {
+  std::map<std::string, std::set<std::string>> allowed = {
+      {"base", {}},
+      {"config", {"base"}},
+      {"plan", {"base", "config"}},
+      {"device", {"base"}},
+      {"ops", {"base", "device"}},
+      {"comm", {"base", "device"}},
+      {"data", {"base"}},
+      {"formats", {"base", "config", "plan"}},
+      {"nn", {"base", "plan", "device", "ops", "comm"}},
+  };
+  std::set<std::string> below = {"base", "config", "plan", "formats", "device",
+                                 "ops",  "comm",   "data", "nn"};
+  for (const char* folder : {"engine", "weights", "run", "verify", "bench"}) {
+    allowed[folder] = below;
+    below.insert(folder);
+  }
+  return allowed;
+}();
+
+/// The rooms of a folder, lowest first: each may include from those before it. "": the folder's own
+/// files.
+const std::map<std::string, std::vector<std::string>> rooms = {
+    {"config", {"report", "yaml", "schema", "support", "upstream", "read", "explain", "migrate"}},
+    {"plan", {"tables", "rules", "gradients", "schedule", "", "ownership", "cost", "prepare"}},
+    {"ops", {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda"}},
+    {"comm", {"", "host", "threads", "mpi", "nccl"}},
+    {"formats", {"", "print", "html", "json", "strategy"}},
+    {"engine", {"parameters", ""}},
 };
 
 /// Third-party headers and the only files that may include them.
@@ -30,18 +50,20 @@ struct HeaderRule {
   const char* files;
 };
 const HeaderRule header_rules[] = {
-    {"mpi\\.h|mpi-ext\\.h", "lib/comm/mpi_.*"},
-    {"nccl\\.h", "lib/comm/nccl_.*"},
-    {"yaml-cpp/.*", "lib/config/.*\\.cpp"},
+    {"mpi\\.h|mpi-ext\\.h", "lib/comm/mpi/.*"},
+    {"nccl\\.h", "lib/comm/nccl/.*"},
+    {"yaml-cpp/.*", "lib/config/yaml/.*\\.cpp"},
     {"CLI/.*", "apps/.*"},
-    {"(cuda|cublas|cudnn|nvtx|nvml).*",
-     "lib/(device|ops|comm)/.*(cuda|cublas|nccl_).*|lib/.*\\.cuh?"},
-    {"(oneapi/)?dnnl.*", "lib/ops/.*\\.(h|cpp)"},
+    {"(cuda|cublas|cudnn|nvtx|nvml).*", "lib/device/.*cuda.*|lib/ops/cuda/.*|lib/comm/nccl/.*"},
+    {"(oneapi/)?dnnl.*", "lib/ops/cpu/matmul/.*"},
     {"sentencepiece.*", "lib/data/.*sentencepiece.*\\.cpp"},
     {"spdlog/.*", "lib/base/.*\\.cpp"},
     {"nlohmann/.*", "(lib|apps)/.*\\.cpp"},
     {"omp\\.h", "lib/base/.*openmp.*\\.cpp"},
 };
+
+/// Headers and sources of one room; the front doors of ops are more.
+constexpr int most_files = 28;
 
 bool matches(const std::string& text, const std::string& pattern) {
   return std::regex_match(text, std::regex(pattern));
@@ -55,8 +77,21 @@ std::string folder_of(const std::string& path) {
 
 bool is_header(const std::string& path) { return path.ends_with(".h") || path.ends_with(".cuh"); }
 
-bool is_kernel(const std::string& path) {
-  return path.ends_with(".cu") || matches(path, ".*_(cpu|cuda|plain)(_[a-z0-9_]+)?\\.cpp");
+bool is_kernel(const std::string& path) { return matches(path, "lib/ops/(plain|cpu|cuda)/.*"); }
+
+/// "yaml" of "config/yaml/tree.h", "" of "config/a.h".
+std::string room_in_folder(const std::string& path) {
+  const std::size_t first = path.find('/');
+  const std::size_t last = path.rfind('/');
+  return first == last ? "" : path.substr(first + 1, last - first - 1);
+}
+
+/// Place of a room in its folder's order, -1: the folder has no such room.
+std::ptrdiff_t room_order(const std::string& folder, const std::string& room) {
+  const auto found = rooms.find(folder);
+  if (found == rooms.end()) return room.empty() ? 0 : -1;
+  const auto place = std::find(found->second.begin(), found->second.end(), room);
+  return place == found->second.end() ? -1 : place - found->second.begin();
 }
 
 Lines split(const std::string& text) {
@@ -85,6 +120,14 @@ void check_include(const std::string& path, std::size_t line, const std::string&
     const auto allowed = allowed_folders.find(folder);
     if (allowed == allowed_folders.end() || !allowed->second.contains(target)) {
       found.push_back(at(path, line) + folder + "/ may not include " + header);
+    }
+  }
+  if (!folder.empty() && target == folder) {
+    const std::string room = room_in_folder(path.substr(4));
+    const std::string other = room_in_folder(header);
+    if (room_order(folder, other) < 0 ||
+        (room != other && room_order(folder, room) < room_order(folder, other))) {
+      found.push_back(at(path, line) + folder + "/" + room + " may not include " + header);
     }
   }
   for (const HeaderRule& rule : header_rules) {
@@ -187,6 +230,13 @@ void check_conditions(const std::string& path, const Lines& lines, Lines& found)
   }
 }
 
+void check_room(const std::string& path, Lines& found) {
+  const std::string folder = folder_of(path);
+  if (folder.empty() || !allowed_folders.contains(folder)) return;
+  const std::string room = room_in_folder(path.substr(4));
+  if (room_order(folder, room) < 0) found.push_back(path + ": not a room of lib/" + folder);
+}
+
 void check_file_name(const std::string& path, Lines& found) {
   if (matches(path, ".*(manager|registry|factory|strategy|helper|utils?)[^/]*")) {
     found.push_back(path + ": a vague file name");
@@ -199,11 +249,48 @@ std::vector<std::string> rule_violations(const std::string& path, const std::str
   Lines found;
   const Lines lines = split(text);
   check_file_name(path, found);
+  check_room(path, found);
   check_opening(path, lines, found);
   check_includes(path, lines, found);
   check_sizes(path, lines, found);
   check_functions(path, lines, found);
   check_words(path, lines, found);
   if (path.starts_with("lib/")) check_conditions(path, lines, found);
+  return found;
+}
+
+std::vector<std::string> structure_violations(const std::map<std::string, std::string>& texts) {
+  Lines found;
+  std::map<std::string, int> sizes;
+  std::map<std::string, Lines> includes;
+  static const std::regex pattern("\\s*#\\s*include\\s*\"([^\"]+)\".*");
+  for (const auto& [path, text] : texts) {
+    sizes[path.substr(0, path.rfind('/'))] += 1;
+    std::smatch match;
+    for (const std::string& line : split(text)) {
+      if (std::regex_match(line, match, pattern)) {
+        includes[path].push_back("lib/" + match[1].str());
+      }
+    }
+  }
+  for (const auto& [room, size] : sizes) {
+    const bool front_doors = room == "lib/ops";
+    if (size > most_files && !front_doors) {
+      found.push_back(room + ": " + std::to_string(size) + " files, more than " +
+                      std::to_string(most_files));
+    }
+  }
+  std::map<std::string, int> state;  // 1: being visited, 2: done
+  const std::function<void(const std::string&)> visit = [&](const std::string& path) {
+    state[path] = 1;
+    for (const std::string& header : includes[path]) {
+      if (state[header] == 1) found.push_back(path + ": includes " + header + " in a circle");
+      if (state[header] == 0) visit(header);
+    }
+    state[path] = 2;
+  };
+  for (const auto& [path, text] : texts) {
+    if (state[path] == 0) visit(path);
+  }
   return found;
 }

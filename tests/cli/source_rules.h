@@ -1,9 +1,14 @@
-// The rules that keep the folders apart and the files small, as a pure function of one source file.
+// The rules that keep folders and rooms apart and files small, as pure functions of source text.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 /// What `text` at `path` (relative to the project, "lib/ops/add.cpp") does against the rules, one
 /// line each; empty if nothing.
 std::vector<std::string> rule_violations(const std::string& path, const std::string& text);
+
+/// The same for all files of the project together: rooms with too many files, and files that
+/// include each other in a circle.
+std::vector<std::string> structure_violations(const std::map<std::string, std::string>& texts);

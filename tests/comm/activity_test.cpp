@@ -1,11 +1,11 @@
 // What a rank is said to be doing, and who says so when.
-#include "comm/activity.h"
+#include "comm/host/activity.h"
 
 #include <condition_variable>
 #include <mutex>
 
 #include "catch.h"
-#include "comm/watch.h"
+#include "comm/host/watch.h"
 
 using namespace trainctl;
 

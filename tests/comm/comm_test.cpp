@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "catch.h"
 #include "comm/collectives_body.h"
-#include "comm/sum.h"
+#include "comm/host/sum.h"
 #include "device/count_new.h"
 
 namespace trainctl {

@@ -6,8 +6,8 @@
 #include "../device/cuda_available.h"
 #include "base/error.h"
 #include "catch.h"
-#include "comm/nccl_group.h"
-#include "comm/nccl_module.h"
+#include "comm/nccl/nccl_group.h"
+#include "comm/nccl/nccl_module.h"
 #include "comm/world.h"
 #include "device/slab.h"
 

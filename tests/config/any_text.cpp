@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "config/explain_value.h"
-#include "config/migrate.h"
-#include "config/read.h"
+#include "config/explain/explain_value.h"
+#include "config/migrate/migrate.h"
+#include "config/read/read.h"
 
 namespace trainctl::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "config/read.h"
+#include "config/read/read.h"
 
 namespace trainctl::test {
 

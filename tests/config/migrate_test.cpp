@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "config/comments.h"
-#include "config/migrate.h"
+#include "config/migrate/migrate.h"
+#include "config/yaml/comments.h"
 #include "config_text.h"
 
 namespace trainctl::test {

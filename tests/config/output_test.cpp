@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
-#include "config/fields.h"
-#include "config/reference.h"
+#include "config/explain/reference.h"
+#include "config/schema/fields.h"
 #include "config_text.h"
 
 namespace trainctl::test {

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "config/presets.h"
+#include "config/schema/presets.h"
 #include "config_text.h"
 
 namespace trainctl::test {

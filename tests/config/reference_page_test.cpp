@@ -1,9 +1,10 @@
-// docs/configuration.md is made by `trainctl schema --format markdown`; it must be what the program says today.
+// docs/configuration.md is made by `trainctl schema --format markdown`; it must be what the program
+// says today.
 #include <fstream>
 #include <iterator>
 
 #include "catch.h"
-#include "config/reference.h"
+#include "config/explain/reference.h"
 
 TEST_CASE("the committed reference page is up to date") {
   std::ifstream page(std::string(TRAINCTL_SOURCE_DIR) + "/docs/configuration.md");

@@ -1,5 +1,5 @@
 // What the engine does with each key: the table, and the findings made from it.
-#include "config/standing.h"
+#include "config/support/standing.h"
 
 #include "catch.h"
 #include "config_text.h"
@@ -42,10 +42,9 @@ TEST_CASE("a value that is not built is refused with its place") {
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {virtual_pipeline_stages: 2}",
-        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-        "parallel: {pipeline: {scheduler: zb-h1}}", "moe: {num_experts: 4}",
-        "recompute: {enable: true}", "offload: {enable: true}",
+        "parallel: {virtual_pipeline_stages: 2}", "parallel: {parallel_mode: auto_parallel}",
+        "parallel: {device: cuda}", "parallel: {pipeline: {scheduler: zb-h1}}",
+        "moe: {num_experts: 4}", "recompute: {enable: true}", "offload: {enable: true}",
         "precision: {enable_autocast: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);

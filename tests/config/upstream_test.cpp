@@ -4,9 +4,9 @@
 #include <span>
 
 #include "catch.h"
-#include "config/fields.h"
-#include "config/list_values.h"
-#include "config/upstream.h"
+#include "config/schema/fields.h"
+#include "config/schema/list_values.h"
+#include "config/upstream/upstream.h"
 #include "config_text.h"
 #include "upstream_keys_megatron.h"
 

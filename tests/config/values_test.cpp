@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "catch.h"
-#include "config/numbers.h"
-#include "config/values.h"
+#include "config/schema/values.h"
+#include "config/yaml/numbers.h"
 #include "config_text.h"
 
 namespace trainctl::test {

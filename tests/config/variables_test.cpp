@@ -3,7 +3,7 @@
 #include <map>
 
 #include "catch.h"
-#include "config/variables.h"
+#include "config/yaml/variables.h"
 #include "config_text.h"
 
 namespace trainctl::test {

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "comm/nccl_check.h"
+#include "comm/nccl/nccl_check.h"
 #include "device/cuda_check.h"
-#include "ops/cublas_check.h"
+#include "ops/cuda/cublas_check.h"
 
 using namespace trainctl;
 

@@ -8,13 +8,14 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "config/read.h"
-#include "config/standing.h"
+#include "config/read/read.h"
+#include "config/support/standing.h"
 #include "engine/feed.h"
-#include "engine/layouts.h"
-#include "engine/verify.h"
 #include "nn/linear.h"
+#include "plan/prepare/make_plan.h"
 #include "sample_run.h"
+#include "verify/layouts.h"
+#include "verify/verify.h"
 
 using namespace trainctl;
 

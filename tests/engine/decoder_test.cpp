@@ -1,12 +1,13 @@
 // Decoding with a KV cache against one pass over the whole text.
 #include "nn/decoder.h"
+#include "plan/prepare/make_plan.h"
 
 #include <cmath>
 
 #include "catch.h"
-#include "config/read.h"
+#include "config/read/read.h"
 #include "engine/buffers.h"
-#include "engine/param_store.h"
+#include "engine/parameters/param_store.h"
 #include "sample_run.h"
 
 using namespace trainctl;

@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "config/read.h"
-#include "engine/verify.h"
+#include "config/read/read.h"
+#include "plan/prepare/make_plan.h"
 #include "sample_run.h"
+#include "verify/verify.h"
 
 using namespace trainctl;
 

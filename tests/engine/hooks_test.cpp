@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "catch.h"
-#include "engine/param_store.h"
+#include "engine/parameters/param_store.h"
 #include "sample_run.h"
 
 using namespace trainctl;

@@ -9,10 +9,11 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "config/read.h"
-#include "engine/layouts.h"
-#include "engine/verify.h"
+#include "config/read/read.h"
+#include "plan/prepare/make_plan.h"
 #include "sample_run.h"
+#include "verify/layouts.h"
+#include "verify/verify.h"
 
 using namespace trainctl;
 
@@ -92,8 +93,8 @@ double largest_error(const Options& options, const std::string& layout) {
   const LayoutChoice choice = parse_layouts(layout, 0).front();
   const Config own = with_layout(config, choice);
   Diagnostics diagnostics;
-  const Plan plan = make_plan(
-      own, {.world_size = choice.ranks(), .ranks_per_host = choice.ranks()}, {}, diagnostics);
+  const Plan plan = make_plan(own, {.world_size = choice.ranks(), .ranks_per_host = choice.ranks()},
+                              {}, diagnostics);
   require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
   const LayoutVerdict verdict = Verification(config, 2).compare(own, plan, 20);
   INFO(layout << ": " << (verdict.first ? verdict.first->place() : "") << verdict.failure);
@@ -202,8 +203,8 @@ TEST_CASE("overflow is divergence where the scale cannot fall, at the second ste
     }
     return "";
   };
-  const Options least = scaled + Options{"precision.min_loss_scale=512",
-                                         "precision.loss_scale_hysteresis=1"};
+  const Options least =
+      scaled + Options{"precision.min_loss_scale=512", "precision.loss_scale_hysteresis=1"};
   CHECK(failure_of(least, {2, 4, 6}).empty());
   CHECK(failure_of(least, {2, 3, 4}) ==
         "step 3: gradients overflowed in 2 steps in a row, the last with loss scale 512, which "

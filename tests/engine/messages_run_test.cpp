@@ -10,12 +10,13 @@
 #include <sstream>
 
 #include "catch.h"
-#include "config/read.h"
+#include "config/read/read.h"
 #include "data/token_writer.h"
-#include "engine/export.h"
-#include "engine/generate.h"
-#include "engine/verify.h"
+#include "plan/prepare/make_plan.h"
+#include "run/generate.h"
 #include "sample_run.h"
+#include "verify/verify.h"
+#include "weights/export.h"
 
 using namespace trainctl;
 

@@ -7,8 +7,9 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "config/read.h"
-#include "engine/runnable.h"
+#include "config/read/read.h"
+#include "plan/prepare/make_plan.h"
+#include "plan/prepare/runnable.h"
 #include "sample_run.h"
 
 using namespace trainctl;

@@ -1,5 +1,5 @@
 // Copies that drift apart are found in every group of ranks that should hold the same values.
-#include "engine/replicas.h"
+#include "engine/parameters/replicas.h"
 
 #include <mutex>
 

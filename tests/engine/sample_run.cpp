@@ -2,8 +2,9 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "config/read.h"
+#include "config/read/read.h"
 #include "engine/engine.h"
+#include "plan/prepare/make_plan.h"
 
 namespace trainctl {
 

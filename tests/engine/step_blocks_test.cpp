@@ -6,12 +6,13 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "config/read.h"
+#include "config/read/read.h"
 #include "count_blocks.h"
-#include "engine/corpus.h"
 #include "engine/engine.h"
-#include "engine/metrics.h"
-#include "engine/progress.h"
+#include "plan/prepare/make_plan.h"
+#include "run/corpus.h"
+#include "run/metrics.h"
+#include "run/progress.h"
 #include "sample_run.h"
 
 using namespace trainctl;

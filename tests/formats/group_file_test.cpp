@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "formats/group_file.h"
+#include "formats/strategy/group_file.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
-#include "formats/print.h"
-#include "formats/print_config_values.h"
+#include "formats/print/config_values.h"
+#include "formats/print/print.h"
 #include "plan/sample.h"
 
 using namespace trainctl;
@@ -73,8 +73,8 @@ TEST_CASE("a faster machine makes a shorter step", "[print]") {
   after.cluster.matmul_flops = 2e9;
   const Plan slow = plan_of(before);
   const Plan fast = plan_of(after);
-  const Json json = Json::parse(print_diff_json({.plan = slow, .config = &before},
-                                                {.plan = fast, .config = &after}));
+  const Json json = Json::parse(
+      print_diff_json({.plan = slow, .config = &before}, {.plan = fast, .config = &after}));
   REQUIRE(json["time"].size() == 2);  // the optimizer has no products
   CHECK(json["time"][0]["name"] == "step");
   CHECK(json["hash"].empty());

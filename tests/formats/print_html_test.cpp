@@ -3,8 +3,8 @@
 #include <regex>
 
 #include "catch.h"
-#include "formats/print.h"
-#include "formats/print_html_parts.h"
+#include "formats/html/html_parts.h"
+#include "formats/print/print.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

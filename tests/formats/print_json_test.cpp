@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "plan/groups.h"
 #include "formats/json_text.h"
-#include "formats/print.h"
+#include "formats/print/print.h"
 #include "plan/sample.h"
+#include "plan/tables/groups.h"
 
 using namespace trainctl;
 using Json = nlohmann::json;

@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "formats/print.h"
-#include "formats/print_text.h"
-#include "formats/print_timeline.h"
+#include "formats/print/print.h"
+#include "formats/print/text.h"
+#include "formats/print/timeline.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

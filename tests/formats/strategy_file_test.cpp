@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "formats/layout_file.h"
+#include "formats/strategy/file.h"
+#include "plan/prepare/make_plan.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

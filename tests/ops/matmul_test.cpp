@@ -5,7 +5,7 @@
 #include "catch.h"
 #include "count_large.h"
 #include "op_values.h"
-#include "ops/matmul_tiles.h"
+#include "ops/cpu/matmul/tiles.h"
 
 using namespace op_test;
 
@@ -61,11 +61,10 @@ struct Size {
 }  // namespace
 
 TEST_CASE("matmul agrees with the plain loops") {
-  const auto size =
-      GENERATE(Size{1, 1, 1}, Size{3, 5, 7}, Size{64, 32, 48}, Size{33, 65, 129}, Size{1, 97, 300},
-               Size{130, 1, 31}, Size{14, 32, 512}, Size{29, 70, 1100}, Size{300, 40, 16},
-               Size{7, 600, 2}, Size{500, 33, 3}, Size{37, 200, 801}, Size{300, 20, 1100},
-               Size{13, 700, 65});
+  const auto size = GENERATE(
+      Size{1, 1, 1}, Size{3, 5, 7}, Size{64, 32, 48}, Size{33, 65, 129}, Size{1, 97, 300},
+      Size{130, 1, 31}, Size{14, 32, 512}, Size{29, 70, 1100}, Size{300, 40, 16}, Size{7, 600, 2},
+      Size{500, 33, 3}, Size{37, 200, 801}, Size{300, 20, 1100}, Size{13, 700, 65});
   for (int flags = 0; flags < 8; ++flags) {
     const bool ta = (flags & 1) != 0;
     const bool tb = (flags & 2) != 0;

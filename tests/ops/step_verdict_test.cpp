@@ -11,12 +11,8 @@ namespace {
 
 /// A scaler as it begins, and the steps that it is told of.
 struct Scaler {
-  StepVerdict args{.square_sums = {},
-                   .growth = 2,
-                   .backoff = 0.5,
-                   .least = 2,
-                   .window = 3,
-                   .hysteresis = 2};
+  StepVerdict args{
+      .square_sums = {}, .growth = 2, .backoff = 0.5, .least = 2, .window = 3, .hysteresis = 2};
   StepState state{.loss_scale = 16, .hysteresis = 2};
 
   /// What one step makes of the sums of all ranks, in pairs.

@@ -1,4 +1,4 @@
-#include "ops/vector_math.h"
+#include "ops/cpu/vector/vector_math.h"
 
 #include <cmath>
 #include <limits>

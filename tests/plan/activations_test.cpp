@@ -1,4 +1,4 @@
-#include "plan/activations.h"
+#include "plan/tables/activations.h"
 
 #include <map>
 

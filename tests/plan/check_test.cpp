@@ -1,4 +1,5 @@
-#include "plan/check.h"
+#include "plan/rules/check.h"
+#include "plan/prepare/make_plan.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // The table of codes against the sources, the cases in rules/ and the tests.
-#include "config/codes.h"
+#include "config/report/codes.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "catch.h"
-#include "config/read.h"
-#include "config/surroundings.h"
-#include "plan/check.h"
+#include "config/read/read.h"
+#include "config/yaml/surroundings.h"
+#include "plan/rules/check.h"
 #include "sample.h"
 
 using namespace trainctl;
@@ -34,8 +34,8 @@ bool is_table(const std::string& name) {
 /// The text of every source in which findings are made.
 std::string all_sources() {
   std::string text;
-  for (const char* folder : {"lib/config", "lib/plan", "lib/formats", "lib/engine",
-                             "apps/trainctl"}) {
+  for (const char* folder :
+       {"lib/config", "lib/plan", "lib/formats", "lib/engine", "apps/trainctl"}) {
     const std::filesystem::path root = std::filesystem::path(TRAINCTL_SOURCE_DIR) / folder;
     for (const auto& entry : std::filesystem::directory_iterator(root)) {
       const std::string name = entry.path().filename().string();

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "plan/estimate.h"
+#include "plan/cost/estimate.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -1,12 +1,12 @@
-#include "plan/estimate.h"
+#include "plan/cost/estimate.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/staging.h"
 #include "catch.h"
-#include "plan/activation_memory.h"
-#include "plan/optimizer_shard.h"
+#include "plan/cost/activation_memory.h"
+#include "plan/gradients/optimizer_shard.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -1,10 +1,10 @@
-#include "plan/flat_layout.h"
+#include "plan/gradients/buckets.h"
 
 #include <algorithm>
 #include <set>
 
 #include "catch.h"
-#include "config/words.h"
+#include "config/schema/words.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -1,8 +1,8 @@
 // Blocks of parameters that are gathered together, and which of them share a call.
-#include "plan/gathers.h"
+#include "plan/gradients/gathers.h"
 
 #include "catch.h"
-#include "plan/row_exchange.h"
+#include "plan/ownership/row_exchange.h"
 
 using namespace trainctl;
 

@@ -1,4 +1,4 @@
-#include "plan/groups.h"
+#include "plan/tables/groups.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "plan/layout.h"
+#include "plan/tables/layout.h"
 
 #include "catch.h"
 

@@ -1,4 +1,4 @@
-#include "plan/learning_rate.h"
+#include "plan/rules/learning_rate.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
-#include "plan/korthikanti_memory.h"
-#include "plan/megatron_memory.h"
+#include "plan/cost/korthikanti_memory.h"
+#include "plan/cost/megatron_memory.h"
 
 #include "catch.h"
 #include "sample.h"

@@ -1,4 +1,4 @@
-#include "plan/mesh.h"
+#include "plan/tables/mesh.h"
 
 #include <set>
 

@@ -1,7 +1,7 @@
 // A file with many mistakes: each is reported once, at its place, in the order of the file.
 #include "catch.h"
-#include "config/read.h"
-#include "plan/plan.h"
+#include "config/read/read.h"
+#include "plan/prepare/make_plan.h"
 #include "sample.h"
 
 using namespace trainctl;

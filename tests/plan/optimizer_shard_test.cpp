@@ -1,4 +1,4 @@
-#include "plan/optimizer_shard.h"
+#include "plan/gradients/optimizer_shard.h"
 
 #include "catch.h"
 #include "sample.h"

@@ -1,6 +1,6 @@
 // Every element of every parameter is updated by as many ranks as the plan says, and its gradient
 // complete where it is updated, whatever the rule and the order of ranks.
-#include "plan/ownership.h"
+#include "plan/ownership/ownership.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "plan/params.h"
+#include "plan/tables/params.h"
 
 #include <algorithm>
 #include <cmath>

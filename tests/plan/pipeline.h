@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/simulate.h"
+#include "plan/schedule/simulate.h"
 
 namespace trainctl {
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "catch.h"
-#include "plan/schedule.h"
-#include "plan/wait_graph.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/wait_graph.h"
 
 using namespace trainctl;
 

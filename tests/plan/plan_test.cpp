@@ -1,4 +1,4 @@
-#include "plan/plan.h"
+#include "plan/prepare/make_plan.h"
 
 #include <set>
 
@@ -37,7 +37,8 @@ TEST_CASE("plans for many sizes are consistent", "[plan]") {
           REQUIRE(plan.microbatches == per_rank / micro);
           REQUIRE(plan.tokens_per_step() == ranks * per_rank * 64);
           std::size_t reduces = 0;
-          for (const Action& row : plan.stages.front().actions) reduces += row.kind == ActionKind::reduce ? 1 : 0;
+          for (const Action& row : plan.stages.front().actions)
+            reduces += row.kind == ActionKind::reduce ? 1 : 0;
           REQUIRE(reduces == (ranks > 1 ? plan.stages.front().flat.buckets.size() : 0));
           REQUIRE(plan.stages.front().flat.buckets.size() > 1);
           REQUIRE(plan.stages.front().actions.back().kind == ActionKind::step);

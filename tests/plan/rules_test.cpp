@@ -17,11 +17,11 @@
 #include <sstream>
 
 #include "catch.h"
-#include "config/codes.h"
-#include "config/read.h"
-#include "config/surroundings.h"
-#include "plan/check.h"
+#include "config/read/read.h"
+#include "config/report/codes.h"
+#include "config/yaml/surroundings.h"
 #include "plan/plan.h"
+#include "plan/rules/check.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -3,8 +3,8 @@
 
 #include <stdexcept>
 
-#include "config/config.h"
-#include "plan/plan.h"
+#include "config/schema/config.h"
+#include "plan/prepare/make_plan.h"
 
 namespace trainctl {
 

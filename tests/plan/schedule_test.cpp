@@ -1,4 +1,4 @@
-#include "plan/schedule.h"
+#include "plan/schedule/schedule.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "plan/simulate.h"
+#include "plan/schedule/simulate.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,11 +1,11 @@
-#include "plan/stage_map.h"
+#include "plan/rules/place_layers.h"
 
 #include <algorithm>
 #include <functional>
 
 #include "catch.h"
-#include "plan/check.h"
-#include "plan/stage_layout.h"
+#include "plan/rules/check.h"
+#include "plan/rules/stage_text.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -1,7 +1,7 @@
-#include "plan/step_time.h"
+#include "plan/cost/step_time.h"
 
 #include "catch.h"
-#include "plan/estimate.h"
+#include "plan/cost/estimate.h"
 #include "sample.h"
 
 using namespace trainctl;
@@ -41,8 +41,8 @@ TEST_CASE("calls cost rounds of a ring and the bytes that a rank sends") {
 
 TEST_CASE("on one rank products take all operations of the step") {
   const Config config = gpt2_124m();
-  const Rates rates{.matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0,
-                    .bandwidth = never};
+  const Rates rates{
+      .matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0, .bandwidth = never};
   const TimeEstimate time = time_of(config, 1, rates);
   CHECK(time.forward_backward == Approx(plan_of(config).flops.total() / 1e12));
   CHECK(time.exposed == 0);
@@ -53,19 +53,18 @@ TEST_CASE("on one rank products take all operations of the step") {
 TEST_CASE("an update touches parameters, gradients and optimizer once each way") {
   const Config config = gpt2_124m();
   const MemoryEstimate memory = plan_of(config).most_memory();
-  const TimeEstimate time = time_of(
-      config, 1,
-      {.matmul_flops = never, .memory_bandwidth = 1e9, .latency = 0, .bandwidth = never});
-  CHECK(time.optimizer ==
-        Approx(2e-9 * static_cast<double>(memory.parameters + memory.gradients +
-                                          memory.optimizer)));
+  const TimeEstimate time =
+      time_of(config, 1,
+              {.matmul_flops = never, .memory_bandwidth = 1e9, .latency = 0, .bandwidth = never});
+  CHECK(time.optimizer == Approx(2e-9 * static_cast<double>(memory.parameters + memory.gradients +
+                                                            memory.optimizer)));
   // Four micro-batches' worth of kept rows, read and written five times, and the head's logits.
   CHECK(time.forward_backward > 5e-9 * static_cast<double>(memory.activations) / 4);
 }
 
 TEST_CASE("tensor parallel ranks share the work, replicas its sequences") {
-  const Rates rates{.matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0,
-                    .bandwidth = never};
+  const Rates rates{
+      .matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0, .bandwidth = never};
   Config config = gpt2_124m();
   const double alone = time_of(config, 1, rates).forward_backward;
   CHECK(time_of(config, 2, rates).forward_backward == Approx(alone / 2));
@@ -77,8 +76,8 @@ TEST_CASE("tensor parallel ranks share the work, replicas its sequences") {
 }
 
 TEST_CASE("calls inside layers and sums of gradients are paid for") {
-  const Rates wire{.matmul_flops = never, .memory_bandwidth = never, .latency = 0,
-                   .bandwidth = 1e9};
+  const Rates wire{
+      .matmul_flops = never, .memory_bandwidth = never, .latency = 0, .bandwidth = 1e9};
   const auto seconds_of = [&](const Plan& plan, std::string_view purpose) {
     double seconds = 0;
     for (const CollectiveUse& use : plan.stages.front().communication) {
@@ -102,8 +101,8 @@ TEST_CASE("calls inside layers and sums of gradients are paid for") {
 }
 
 TEST_CASE("stages wait for each other as the simulation says") {
-  const Rates rates{.matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0,
-                    .bandwidth = never};
+  const Rates rates{
+      .matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0, .bandwidth = never};
   Config config = gpt2_124m();
   const double alone = time_of(config, 1, rates).forward_backward;
   config.parallel.pipeline_stages = 2;
@@ -118,8 +117,8 @@ TEST_CASE("stages wait for each other as the simulation says") {
 TEST_CASE("a plan has a time where the config has all rates") {
   Config config = gpt2_124m();
   CHECK_FALSE(plan_of(config).time);
-  config.cluster = {.matmul_flops = 1e12, .memory_bandwidth = 1e11, .latency = 1e-6,
-                    .bandwidth = 1e10};
+  config.cluster = {
+      .matmul_flops = 1e12, .memory_bandwidth = 1e11, .latency = 1e-6, .bandwidth = 1e10};
   const Plan plan = plan_of(config);
   REQUIRE(plan.time);
   CHECK(plan.time->step() == time_of(config, 1, *given_rates(config.cluster)).step());

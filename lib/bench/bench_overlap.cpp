@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "bench/bench.h"
+#include "bench/overlap.h"
+#include "config/read/read.h"
+#include "plan/gradients/buckets.h"
+#include "plan/rules/resolve.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double most_exposed = 1.0 / 3;     // of the serial time
+constexpr double most_apart = 0.1;           // measured bubble from the simulated one
+constexpr std::int64_t predicted_most = 8;   // stages
+constexpr std::int64_t wanted_buckets = 16;  // where no size is given
+
+struct Findings {
+  OverlapInput input;
+  OverlapResult overlap;
+  std::vector<BubbleResult> bubbles;
+  std::vector<Prediction> predictions;
+};
+
+double exposed_ratio(const OverlapResult& overlap) {
+  return overlap.overlapped_exposed_seconds / overlap.serial_exposed_seconds;
+}
+
+bool is_near(double ratio) { return ratio >= 1 - most_apart && ratio <= 1 + most_apart; }
+
+/// A model smaller than a bucket has one, which is full when the backward ends and hides nothing.
+Config with_buckets(Config config) {
+  ParallelConfig& parallel = config.parallel;
+  if (parallel.bucket_size || resolve_bucket_rule(parallel) != BucketRule::size) return config;
+  const std::int64_t parameters = plan_on_threads(on_stages(config, 2, 4)).parameter_count();
+  parallel.bucket_size = std::clamp<std::int64_t>(parameters / wanted_buckets, 1,
+                                                  default_bucket_size(BucketRule::size, 2));
+  return config;
+}
+
+Findings measure(const Config& given, int rounds) {
+  const Config config = with_buckets(given);
+  Findings found;
+  found.input.config = config;
+  found.input.rounds = rounds;
+  found.overlap = measure_overlap(found.input);
+  for (const std::int64_t microbatches : {4, 8}) {
+    found.bubbles.push_back(
+        measure_bubble(config, microbatches, found.overlap.wire, found.input.steps * rounds));
+  }
+  const Config timed = on_stages(config, 2, found.bubbles.back().microbatches);
+  const UnitTimes times = unit_times(plan_on_threads(timed), found.bubbles.back().steps);
+  for (std::int64_t stages = 2; stages <= predicted_most; stages *= 2) {
+    if (config.model.num_layers < stages) break;
+    const Plan plan = plan_on_threads(on_stages(config, stages, found.bubbles.back().microbatches));
+    found.predictions.push_back(predict(plan, times, found.overlap.wire));
+  }
+  return found;
+}
+
+std::string percent(double fraction) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * fraction);
+  return text.data();
+}
+
+std::string ratio_text(double ratio) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f", ratio);
+  return text.data();
+}
+
+const char* verdict(bool kept) { return kept ? "kept" : "MISSED"; }
+
+void print_table(const Findings& found, std::ostream& out) {
+  const OverlapResult& overlap = found.overlap;
+  const double rate = 1 / std::max(1e-15, overlap.wire.wire_beta_seconds_per_byte);
+  out << "gradient sums, 2 replicas, ";
+  if (const auto size = found.input.config.parallel.bucket_size) {
+    out << "buckets of " << *size << " elements, ";
+  }
+  out << "on a wire of " << format_bytes(static_cast<std::int64_t>(rate)) << "/s where they take "
+      << percent(found.input.share) << " of the backward ("
+      << format_seconds(overlap.backward_seconds) << ")\n"
+      << "             after backward    overlapped\n"
+      << "  step       " << format_seconds(overlap.serial_step_seconds) << "           "
+      << format_seconds(overlap.overlapped_step_seconds) << '\n'
+      << "  exposed    " << format_seconds(overlap.serial_exposed_seconds) << "           "
+      << format_seconds(overlap.overlapped_exposed_seconds) << "    ratio "
+      << ratio_text(exposed_ratio(overlap)) << ", limit " << ratio_text(most_exposed) << ": "
+      << verdict(exposed_ratio(overlap) < most_exposed) << '\n'
+      << "bubble, 2 stages, 1f1b, on the same wire\n";
+  for (const BubbleResult& bubble : found.bubbles) {
+    out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
+        << ", simulated " << percent(bubble.simulated) << "    ratio " << ratio_text(bubble.ratio)
+        << ", limits " << ratio_text(1 - most_apart) << " to " << ratio_text(1 + most_apart) << ": "
+        << verdict(is_near(bubble.ratio)) << '\n';
+  }
+  out << "simulated from the measured times, a core for each stage\n";
+  for (const Prediction& prediction : found.predictions) {
+    out << "  " << prediction.stages << " stages, " << prediction.microbatches
+        << " micro-batches: bubble " << percent(prediction.bubble) << ", forward and backward "
+        << format_seconds(prediction.seconds) << '\n';
+  }
+}
+
+nlohmann::ordered_json document(const Findings& found) {
+  const OverlapResult& overlap = found.overlap;
+  nlohmann::ordered_json json{
+      {"wire_alpha_seconds", overlap.wire.wire_alpha_seconds},
+      {"wire_beta_seconds_per_byte", overlap.wire.wire_beta_seconds_per_byte},
+      {"backward_seconds", overlap.backward_seconds},
+      {"serial_exposed_seconds", overlap.serial_exposed_seconds},
+      {"overlapped_exposed_seconds", overlap.overlapped_exposed_seconds},
+      {"serial_step_seconds", overlap.serial_step_seconds},
+      {"overlapped_step_seconds", overlap.overlapped_step_seconds},
+      {"exposed_ratio", exposed_ratio(overlap)},
+      {"exposed_limit", most_exposed}};
+  for (const BubbleResult& bubble : found.bubbles) {
+    json["bubbles"].push_back({{"microbatches", bubble.microbatches},
+                               {"measured", bubble.measured},
+                               {"simulated", bubble.simulated},
+                               {"ratio", bubble.ratio}});
+  }
+  for (const Prediction& prediction : found.predictions) {
+    json["predictions"].push_back({{"stages", prediction.stages},
+                                   {"microbatches", prediction.microbatches},
+                                   {"bubble", prediction.bubble},
+                                   {"seconds", prediction.seconds}});
+  }
+  return json;
+}
+
+}  // namespace
+
+void bench_overlap(const BenchRequest& request, std::ostream& out) {
+  ReadResult read = read_config(request.config, request.set_options);
+  read.diagnostics.sort();
+  require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
+  const Findings found = measure(read.config, request.pairs);
+  if (request.json) {
+    out << document(found).dump() << '\n';
+  } else {
+    print_table(found, out);
+  }
+}
+
+}  // namespace trainctl

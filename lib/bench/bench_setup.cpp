@@ -1,0 +1,60 @@
+#include "bench/bench_setup.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "config/read/read.h"
+#include "plan/prepare/make_plan.h"
+#include "plan/rules/resolve.h"
+
+namespace trainctl {
+
+BenchSetup read_bench_setup(const BenchRequest& request) {
+  ReadResult read = read_config(request.config, request.set_options);
+  read.config.parallel = for_one_rank(read.config.parallel);
+  BenchSetup setup;
+  if (!read.diagnostics.has_errors()) {
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    setup.plan =
+        make_plan(read.config, {.world_size = 1, .ranks_per_host = 1, .cores_per_host = cores},
+                  read.sources, read.diagnostics);
+  }
+  read.diagnostics.sort();
+  require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
+  setup.config = read.config;
+  return setup;
+}
+
+std::vector<Batch> random_batches(const Plan& plan) {
+  const Philox random(1, 2);
+  const std::int64_t tokens = plan.micro_batch_size * plan.model.seq_length;
+  std::vector<Batch> batches(static_cast<std::size_t>(plan.microbatches));
+  std::uint64_t drawn = 0;
+  const auto token = [&] {
+    return static_cast<std::int32_t>(random.bits(drawn++) %
+                                     static_cast<std::uint64_t>(plan.model.vocab));
+  };
+  std::int64_t next = 0;
+  for (Batch& batch : batches) {
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      batch.tokens.push_back(token());
+      batch.labels.push_back(token());
+      batch.loss_weight.push_back(1.0F);
+      batch.position.push_back(static_cast<std::int32_t>(i % plan.model.seq_length));
+      batch.document.push_back(0);
+      batch.global_token.push_back(next++);
+    }
+    batch.weight_sum = static_cast<double>(tokens);
+  }
+  return batches;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace trainctl

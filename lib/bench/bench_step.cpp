@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "base/units.h"
+#include "bench/bench_setup.h"
+#include "engine/engine.h"
+#include "ops/matmul.h"
+
+namespace trainctl {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <class Body>
+double seconds_of(Body body) {
+  const auto start = Clock::now();
+  body();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double flops_of(const MatmulShape& shape) {
+  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+         static_cast<double>(shape.k);
+}
+
+std::string printed(const char* format, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+/// The distinct products of a step, how often each runs and the seconds its replays took.
+struct Product {
+  MatmulShape shape;
+  std::int64_t count = 0;
+  std::vector<double> seconds;  // of one run of it, over the replays
+};
+
+/// Runs the products of a recorded step again, on the step's own operands: it takes no memory, and
+/// the next step writes everything anew that this leaves in them.
+class Replay {
+ public:
+  Replay(const std::vector<Matmul>& list, const OpContext& ops) : list_(list), ops_(ops) {
+    for (const Matmul& args : list) product_of(args).count += 1;
+  }
+
+  double run() {
+    return seconds_of([&] {
+      for (const Matmul& args : list_) {
+        product_of(args).seconds.push_back(seconds_of([&] { matmul(ops_, args); }));
+      }
+    });
+  }
+
+  const std::vector<Product>& products() const { return products_; }
+
+ private:
+  Product& product_of(const Matmul& args) {
+    const MatmulShape shape = shape_of(args);
+    for (Product& product : products_) {
+      if (product.shape == shape) return product;
+    }
+    products_.push_back({shape, 0, {}});
+    return products_.back();
+  }
+
+  const std::vector<Matmul>& list_;
+  const OpContext& ops_;
+  std::vector<Product> products_;
+};
+
+struct Measured {
+  std::vector<double> step_seconds;
+  std::vector<double> ratios;
+  std::vector<Product> products;
+  double products_flops = 0;
+};
+
+Measured measure(const BenchSetup& setup, int pairs) {
+  const std::unique_ptr<World> world = self_world();
+  Engine engine({.plan = setup.plan,
+                 .train = setup.config.train,
+                 .optimizer = setup.config.optimizer,
+                 .lr_schedule = setup.config.lr_schedule,
+                 .loss_scaling = resolve_loss_scaling(setup.config.precision)},
+                *world);
+  engine.initialise();
+  const std::vector<Batch> batches = random_batches(setup.plan);
+  engine.train_step(batches);
+  std::vector<Matmul> list;
+  record_matmuls(&list);
+  engine.train_step(batches);
+  record_matmuls(nullptr);
+  Replay replay(list, engine.ops());
+  replay.run();
+  Measured measured;
+  for (int pair = 0; pair < pairs; ++pair) {
+    const double step = engine.train_step(batches).step_seconds;
+    const double products = replay.run();
+    measured.step_seconds.push_back(step);
+    measured.ratios.push_back(step / products);
+    std::fprintf(stderr, "pair %d/%d: step %.3f s, its products %.3f s\n", pair + 1, pairs, step,
+                 products);
+  }
+  measured.products = replay.products();
+  for (const Matmul& args : list) measured.products_flops += flops_of(shape_of(args));
+  return measured;
+}
+
+double best_rate(const std::vector<Product>& products) {
+  double best = 0;
+  for (const Product& product : products) {
+    best = std::max(best, flops_of(product.shape) / median(product.seconds));
+  }
+  return best;
+}
+
+/// FLOP/s of all products together, by their median times.
+double overall_rate(const std::vector<Product>& products) {
+  double flops = 0;
+  double seconds = 0;
+  for (const Product& product : products) {
+    flops += flops_of(product.shape) * static_cast<double>(product.count);
+    seconds += median(product.seconds) * static_cast<double>(product.count);
+  }
+  return flops / seconds;
+}
+
+std::string describe(const MatmulShape& s) {
+  return std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) +
+         (s.transpose_a ? " A^T" : "") + (s.transpose_b ? " B^T" : "") +
+         (s.accumulate ? " +=" : "");
+}
+
+void print_table(const Measured& measured, const Plan& plan, std::ostream& out) {
+  const double step = median(measured.step_seconds);
+  const auto [low, high] = std::minmax_element(measured.ratios.begin(), measured.ratios.end());
+  const double best = best_rate(measured.products);
+  out << "tokens/s           "
+      << printed("%.1f", static_cast<double>(plan.tokens_per_step()) / step) << "  (median of "
+      << measured.ratios.size() << " steps of " << format_seconds(step) << ")\n"
+      << "step / products    " << printed("%.3f", median(measured.ratios)) << "  ("
+      << printed("%.3f", *low) << " .. " << printed("%.3f", *high) << ")\n"
+      << "products           " << printed("%.1f", overall_rate(measured.products) * 1e-9)
+      << " GFLOP/s, " << printed("%.0f", 100 * overall_rate(measured.products) / best)
+      << " % of the best shape's " << printed("%.1f", best * 1e-9) << "\n\n"
+      << "count   GFLOP/s   of best   m x n x k\n";
+  for (const Product& product : measured.products) {
+    const double rate = flops_of(product.shape) / median(product.seconds);
+    std::array<char, 96> line{};
+    std::snprintf(line.data(), line.size(), "%5lld  %8.1f   %5.0f %%   ",
+                  static_cast<long long>(product.count), rate * 1e-9, 100 * rate / best);
+    out << line.data() << describe(product.shape) << '\n';
+  }
+}
+
+}  // namespace
+
+void bench_step(const BenchRequest& request, std::ostream& out) {
+  const BenchSetup setup = read_bench_setup(request);
+  const Measured measured = measure(setup, request.pairs);
+  if (!request.json) return print_table(measured, setup.plan, out);
+  const double best = best_rate(measured.products);
+  const nlohmann::ordered_json document{
+      {"tokens_per_second",
+       static_cast<double>(setup.plan.tokens_per_step()) / median(measured.step_seconds)},
+      {"step_seconds", median(measured.step_seconds)},
+      {"step_over_products", median(measured.ratios)},
+      {"step_over_products_all", measured.ratios},
+      {"products_flops_per_second", overall_rate(measured.products)},
+      {"products_over_best", overall_rate(measured.products) / best},
+      {"threads", setup.plan.threads_per_rank},
+      {"compute", std::string(name_of(setup.plan.compute))}};
+  out << document.dump() << '\n';
+}
+
+}  // namespace trainctl

@@ -1,0 +1,270 @@
+#include "bench/overlap.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "bench/bench_setup.h"
+#include "engine/engine.h"
+#include "plan/cost/estimate.h"
+#include "plan/prepare/make_plan.h"
+#include "plan/rules/resolve.h"
+#include "plan/schedule/simulate.h"
+#include "verify/layouts.h"
+
+namespace trainctl {
+
+namespace {
+
+Config with_microbatches(const Config& config, std::int64_t stages, std::int64_t replicas,
+                         std::int64_t microbatches) {
+  LayoutChoice layout;
+  layout.sizes.pp = stages;
+  layout.sizes.dp = replicas;
+  Config changed = with_layout(config, layout);
+  changed.parallel.pipeline.scheduler = PipelineScheduler::one_f_one_b;
+  changed.hooks.grad_sync = GradSyncStart::overlap;
+  changed.train.micro_batch_size.reset();
+  changed.train.micro_batch_num = microbatches;
+  return changed;
+}
+
+template <class Value>
+double median_of(const std::vector<TimedStep>& steps, const Value& value) {
+  std::vector<double> values;
+  for (const TimedStep& step : steps) values.push_back(value(step));
+  return median(std::move(values));
+}
+
+/// Of the sums of gradients what the wire costs: a bucket is as late as for the rank that waited
+/// least for it. The others waited for that rank, too.
+double exposed(const TimedStep& step, std::span<const Action> rows) {
+  double sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].kind != ActionKind::wait_reduce) continue;
+    double least = step.rows.front()[i].waited;
+    for (const auto& rank : step.rows) least = std::min(least, rank[i].waited);
+    sum += least;
+  }
+  return sum;
+}
+double seconds(const TimedStep& step) { return step.seconds; }
+
+/// Of one rank, all rows of such kinds.
+double time_in(const TimedStep& step, std::span<const Action> rows, int rank,
+               std::initializer_list<ActionKind> kinds) {
+  double sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (std::find(kinds.begin(), kinds.end(), rows[i].kind) == kinds.end()) continue;
+    const RowRecord& record = step.rows[static_cast<std::size_t>(rank)][i];
+    sum += record.finish - record.start - record.waited;
+  }
+  return sum;
+}
+
+/// Of a message between stages on the wire.
+double message_seconds(const Plan& plan, const WorldOptions& wire) {
+  for (const CollectiveUse& use : plan.stages.front().communication) {
+    if (use.name() != "send activations") continue;
+    const auto bytes = static_cast<double>(use.bytes / use.count);
+    return wire.wire_alpha_seconds + wire.wire_beta_seconds_per_byte * bytes;
+  }
+  return 0;
+}
+
+/// The tied embedding's sum over two ranks: the group's two meetings, half of it each way.
+double embedding_seconds(const Plan& plan, const WorldOptions& wire) {
+  for (const CollectiveUse& use : plan.stages.front().communication) {
+    if (use.name() != "all_reduce tied embedding") continue;
+    return 2 * wire.wire_alpha_seconds +
+           wire.wire_beta_seconds_per_byte * static_cast<double>(use.bytes);
+  }
+  return 0;
+}
+
+/// What is not a pass; the bubble is that of forward and backward, so the optimizer takes no time.
+double cost_on_wire(const Plan& plan, const WorldOptions& wire, ActionKind kind) {
+  if (is_receive(kind)) return message_seconds(plan, wire);
+  return kind == ActionKind::reduce_embedding ? embedding_seconds(plan, wire) : 0;
+}
+
+Simulation play_step(const Plan& plan, const TimedStep& step, const WorldOptions& wire) {
+  SimulationInput input = simulation_input(plan);
+  input.cost = [&](const RankRows& rank, const Action& action) {
+    if (!is_pass(action.kind) && action.kind != ActionKind::fetch) {
+      return cost_on_wire(plan, wire, action.kind);
+    }
+    const auto stage = static_cast<std::size_t>(rank.input.stage);
+    const auto& rows = plan.stages[stage].actions;
+    const auto row =
+        static_cast<std::size_t>(std::find(rows.begin(), rows.end(), action) - rows.begin());
+    const RowRecord& record = step.rows[stage][row];
+    return record.finish - record.start - record.waited;
+  };
+  return simulate(input);
+}
+
+}  // namespace
+
+Plan plan_on_threads(const Config& config) {
+  const std::int64_t ranks = world_size_of(config.parallel);
+  Diagnostics diagnostics;
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Plan plan = make_plan(config,
+                        {.world_size = ranks,
+                         .ranks_per_host = ranks,
+                         .cores_per_host = cores,
+                         .ranks_are_threads = true},
+                        SourceMap{}, diagnostics);
+  require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
+  return plan;
+}
+
+std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const WorldOptions& wire,
+                                  int steps) {
+  constexpr int unmeasured = 2;
+  const auto ranks = static_cast<int>(plan.mesh.world_size());
+  std::vector<TimedStep> timed(static_cast<std::size_t>(steps));
+  for (TimedStep& step : timed) step.rows.resize(static_cast<std::size_t>(ranks));
+  run_thread_world(ranks, wire, [&](World& world) {
+    const auto everyone = world.everyone("world");
+    Trace trace(plan.stage_of(world.rank()).actions, 1);
+    Engine engine({.plan = plan,
+                   .train = config.train,
+                   .optimizer = config.optimizer,
+                   .lr_schedule = config.lr_schedule,
+                   .trace = &trace},
+                  world);
+    engine.initialise();
+    const std::vector<Batch> batches = random_batches(plan);
+    for (int step = -unmeasured; step < steps; ++step) {
+      const StepReport report = engine.train_step(batches);
+      if (step < 0) continue;
+      TimedStep& to = timed[static_cast<std::size_t>(step)];
+      const MeasuredStep measured = measure_last_step({trace, plan, world, *everyone});
+      const auto records = trace.step(trace.completed_steps());
+      to.rows[static_cast<std::size_t>(world.rank())].assign(records.begin(), records.end());
+      if (world.rank() > 0) continue;
+      to.measured = measured;
+      to.seconds = report.step_seconds;
+    }
+  });
+  return timed;
+}
+
+OverlapResult measure_overlap(const OverlapInput& input) {
+  const Config overlapped = with_microbatches(input.config, 1, 2, 1);
+  Config serial = overlapped;
+  serial.hooks.grad_sync = GradSyncStart::after_backward;
+  const Plan overlapped_plan = plan_on_threads(overlapped);
+  const Plan serial_plan = plan_on_threads(serial);
+  OverlapResult result;
+  const auto& rows = overlapped_plan.stages.front().actions;
+  result.backward_seconds =
+      median_of(time_steps(overlapped, overlapped_plan, {}, input.steps), [&](const TimedStep& s) {
+        return time_in(s, rows, 0, {ActionKind::backward_input, ActionKind::backward_weight});
+      });
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;  // that each of two ranks sends and receives
+  for (const CollectiveUse& use : overlapped_plan.stages.front().communication) {
+    if (use.purpose != "gradients") continue;
+    calls += use.count;
+    bytes += use.bytes;
+  }
+  const double on_wire = input.share * result.backward_seconds;
+  const double latency = 2 * input.alpha_seconds * static_cast<double>(calls);
+  result.wire.wire_alpha_seconds = input.alpha_seconds;
+  result.wire.wire_beta_seconds_per_byte =
+      std::max(0.0, on_wire - latency) / static_cast<double>(std::max<std::int64_t>(1, bytes));
+  std::vector<TimedStep> one;
+  std::vector<TimedStep> other;
+  for (int round = 0; round < input.rounds; ++round) {
+    for (TimedStep& step : time_steps(serial, serial_plan, result.wire, input.steps)) {
+      one.push_back(std::move(step));
+    }
+    for (TimedStep& step : time_steps(overlapped, overlapped_plan, result.wire, input.steps)) {
+      other.push_back(std::move(step));
+    }
+  }
+  result.serial_exposed_seconds = median_of(one, [&](const TimedStep& step) {
+    return exposed(step, serial_plan.stages.front().actions);
+  });
+  result.overlapped_exposed_seconds =
+      median_of(other, [&](const TimedStep& step) { return exposed(step, rows); });
+  result.serial_step_seconds = median_of(one, seconds);
+  result.overlapped_step_seconds = median_of(other, seconds);
+  return result;
+}
+
+Config on_stages(const Config& config, std::int64_t stages, std::int64_t microbatches) {
+  return with_microbatches(config, stages, 1, microbatches);
+}
+
+BubbleResult measure_bubble(const Config& config, std::int64_t microbatches,
+                            const WorldOptions& wire, int steps) {
+  const Config staged = on_stages(config, 2, microbatches);
+  const Plan plan = plan_on_threads(staged);
+  BubbleResult result;
+  result.microbatches = microbatches;
+  result.steps = time_steps(staged, plan, wire, steps);
+  const auto simulated = [&](const TimedStep& step) {
+    return play_step(plan, step, wire).bubble_fraction;
+  };
+  result.measured =
+      median_of(result.steps, [](const TimedStep& step) { return step.measured.bubble_fraction; });
+  result.simulated = median_of(result.steps, simulated);
+  result.ratio = median_of(result.steps, [&](const TimedStep& step) {
+    return step.measured.bubble_fraction / simulated(step);
+  });
+  return result;
+}
+
+UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps) {
+  const std::int64_t layers = plan.model.layers;
+  const auto count = [&](int stage, int unit, ActionKind kind) {
+    double rows = 0;
+    for (const Action& row : plan.stages[static_cast<std::size_t>(stage)].actions) {
+      rows += row.kind == kind && row.begin <= unit && unit < row.end ? 1 : 0;
+    }
+    return rows;
+  };
+  // Of one unit's rows, or of the one row of a whole stage, in one micro-batch.
+  const auto mean = [&](int stage, int unit, ActionKind kind) {
+    return median_of(steps, [&](const TimedStep& step) {
+      double sum = 0;
+      const auto& rows = plan.stages[static_cast<std::size_t>(stage)].actions;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i].kind != kind || unit < rows[i].begin || unit >= rows[i].end) continue;
+        const RowRecord& record = step.rows[static_cast<std::size_t>(stage)][i];
+        sum += record.finish - record.start - record.waited;
+      }
+      return sum / count(stage, unit, kind);
+    });
+  };
+  const int head = static_cast<int>(layers) + 1;
+  const int first_layers = plan.stages.front().units.front().end - 1;
+  UnitTimes times;
+  times.forward.layer = mean(0, 0, ActionKind::forward) / std::max(1, first_layers);
+  times.forward.head =
+      std::max(0.0, mean(1, head, ActionKind::forward) -
+                        times.forward.layer * static_cast<double>(layers - first_layers));
+  for (const ActionKind kind : {ActionKind::backward_input, ActionKind::backward_weight}) {
+    UnitTimes::Pass& pass = kind == ActionKind::backward_input ? times.input : times.weight;
+    pass.embedding = mean(0, 0, kind);
+    pass.head = mean(1, head, kind);
+    pass.layer = mean(0, 1, kind);
+  }
+  return times;
+}
+
+Prediction predict(const Plan& plan, const UnitTimes& times, const WorldOptions& wire) {
+  SimulationInput input = simulation_input(plan);
+  input.cost = [&](const RankRows&, const Action& action) {
+    if (!is_pass(action.kind)) return cost_on_wire(plan, wire, action.kind);
+    return times.of(action, plan.model.layers);
+  };
+  const Simulation simulation = simulate(input);
+  return {plan.map.stages, plan.microbatches, simulation.bubble_fraction, simulation.seconds};
+}
+
+}  // namespace trainctl

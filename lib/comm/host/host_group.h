@@ -1,0 +1,128 @@
+// What all groups of host memory share: the checks of the arguments, queueing, the note of what is
+// under way, and the text of a wait that took too long. A wire (threads, MPI) writes the blocking
+// operations below.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+#include "comm/group.h"
+#include "comm/host/activity.h"
+#include "comm/host/collective_call.h"
+#include "comm/host/posted.h"
+#include "comm/traffic.h"
+
+namespace trainctl {
+
+class HostGroup : public Group {
+ public:
+  struct Members {
+    std::vector<int> ranks;  // of the world
+    int rank;                // this member's place among them
+  };
+  /// Of the world: what its groups wait for, and what goes through them.
+  struct Records {
+    Activity& activity;
+    Traffic& traffic;
+  };
+  HostGroup(std::string name, Members members, double deadline, const Records& records);
+
+  int rank() const final { return rank_; }
+  int size() const final { return static_cast<int>(ranks_.size()); }
+  const std::string& name() const final { return name_; }
+
+  void all_reduce(const Tensor& data, Stream& stream) final;
+  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) final;
+  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) final;
+  void broadcast(const Tensor& data, int root, Stream& stream) final;
+  void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                  const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                  Stream& stream) final;
+  Event send(const Tensor& data, int to, int tag, Stream& stream) final;
+  Event receive(const Tensor& data, int from, int tag, Stream& stream) final;
+  void barrier(Stream& stream) final;
+
+  /// Throws Error{peer} when the world has already failed.
+  virtual void check_world() const {}
+  /// "all_reduce 'dp' waited 30.0 s for rank 3 (host x)". `missing` are ranks of the group.
+  std::string late_text(const char* operation, double waited, std::span<const int> missing) const;
+  /// To be called by a wait that has passed its deadline, before it throws.
+  void tell_hang() const { activity_.tell_hang(); }
+
+ protected:
+  struct Counts {
+    std::vector<std::int64_t> send;
+    std::vector<std::int64_t> receive;
+  };
+  struct Message {
+    Tensor data;
+    int peer;
+    int tag;
+    bool sends;
+    std::uint64_t ticket;
+  };
+
+  /// Before each collective; throws Error{peer} naming both calls where this finds that another
+  /// rank makes another one.
+  virtual void compare_calls(const CollectiveCall&) {}
+
+  // Each runs where the stream runs it and returns when this rank's part is complete.
+  virtual void do_all_reduce(const Tensor& data) = 0;
+  virtual void do_reduce_scatter(const Tensor& data, const Tensor& shard) = 0;
+  virtual void do_all_gather(const Tensor& shard, const Tensor& data) = 0;
+  virtual void do_broadcast(const Tensor& data, int root) = 0;
+  virtual void do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) = 0;
+  virtual void do_barrier() = 0;
+  /// Calls begin() of posted() at once and finish() when the message has been taken.
+  virtual void post(const Message& message) = 0;
+
+  /// "rank 3 (host x)"
+  virtual std::string describe(int rank) const = 0;
+  /// More that helps whoever reads about a late rank; may be empty.
+  virtual std::string remarks() const { return ""; }
+
+  /// Of its own that the group has allocated, for whoever measures.
+  void add_memory(std::int64_t bytes) { counted_.memory += bytes; }
+
+  Posted& posted() { return posted_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  double deadline() const { return deadline_; }
+  WaitNote& note() { return note_; }
+  /// The collective under way.
+  const CollectiveCall& call() const { return call_; }
+  [[noreturn]] void calls_differ(int other, const CollectiveCall& others) const;
+
+ private:
+  class InUse;
+  Event post_from(const Message& message, Stream& stream);
+  Counts* borrow_counts(std::span<const std::int64_t> send, std::span<const std::int64_t> receive);
+  void give_back(Counts* counts);
+  void count(GroupOperation operation, std::int64_t bytes) {
+    traffic_.add(counted_, operation, bytes);
+  }
+  [[noreturn]] void refuse(const char* operation, const std::string& rule) const;
+  void require_host(const char* operation, const Tensor& data) const;
+  void require_sum(const char* operation, const Tensor& data) const;
+  void require_whole(const char* operation, const Tensor& data, const Tensor& shard) const;
+  void require_counts(const char* side, std::span<const std::int64_t> counts,
+                      const Tensor& data) const;
+
+  const std::string name_;
+  const std::vector<int> ranks_;
+  const int rank_;
+  const double deadline_;
+  Activity& activity_;
+  const Traffic& traffic_;
+  Traffic::Row& counted_;
+  std::atomic<bool> in_use_{false};
+  CollectiveCall call_;
+  WaitNote note_;
+  WaitNote message_note_;
+  std::mutex counts_mutex_;
+  std::deque<Counts> counts_;  // grows to as many all_to_all as were ever queued at once
+  std::vector<Counts*> free_counts_;
+  Posted posted_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,151 @@
+#include "comm/host/posted.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "comm/host/patience.h"
+
+namespace trainctl {
+
+namespace {
+constexpr std::size_t capacity = 256;
+constexpr double slice_seconds = 0.05;  // between two looks at the clock and the world's health
+
+/// Notes that somebody waits for `peer`, unless another wait is noted.
+class PeerNote {
+ public:
+  PeerNote(WaitNote& note, const char* operation, int peer) : note_(note) {
+    mine_ = note.begin(operation, 0);
+    if (mine_) note.waits_for({&peer, 1});
+  }
+  ~PeerNote() {
+    if (mine_) note_.end();
+  }
+  PeerNote(const PeerNote&) = delete;
+  PeerNote& operator=(const PeerNote&) = delete;
+
+ private:
+  WaitNote& note_;
+  bool mine_ = false;
+};
+}  // namespace
+
+const StreamApi Posted::api{
+    .create = nullptr,
+    .destroy = nullptr,
+    .enqueue = nullptr,
+    .copy = nullptr,
+    .zero = nullptr,
+    .record = nullptr,
+    .wait = nullptr,
+    .wait_host = [](void* queue, std::uint64_t ticket,
+                    double seconds) { return static_cast<Posted*>(queue)->wait(ticket, seconds); },
+    .reached = [](void* queue,
+                  std::uint64_t ticket) { return static_cast<Posted*>(queue)->reached(ticket); },
+    .native = nullptr,
+};
+
+Posted::Posted(MessageWaits waits, double deadline)
+    : waits_(std::move(waits)),
+      deadline_(deadline),
+      messages_(capacity),
+      stream_(DeviceKind::cpu, "messages of '" + waits_.group + "'", api, this) {}
+
+std::uint64_t Posted::open(bool sends, int peer) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t ticket = ++opened_;
+  const std::uint64_t before = slot(ticket).ticket;
+  if (before != 0 && !done(before)) {
+    lock.unlock();
+    wait(before, std::numeric_limits<double>::infinity());
+    lock.lock();
+  }
+  Message message;
+  message.ticket = ticket;
+  message.peer = peer;
+  message.sends = sends;
+  slot(ticket) = message;
+  return ticket;
+}
+
+void Posted::follow(std::uint64_t ticket, const Event& posting) {
+  const std::lock_guard lock(mutex_);
+  if (slot(ticket).ticket == ticket) slot(ticket).posting = posting;
+}
+
+void Posted::begin(std::uint64_t ticket, int parts) {
+  const std::lock_guard lock(mutex_);
+  slot(ticket).begun = true;
+  slot(ticket).parts_left = parts;
+}
+
+void Posted::finish(std::uint64_t ticket, Clock::time_point ready) {
+  {
+    const std::lock_guard lock(mutex_);
+    slot(ticket).parts_left -= 1;
+    slot(ticket).ready = ready;
+  }
+  changed_.notify_all();
+}
+
+void Posted::fail(const std::exception_ptr& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = failure;
+  }
+  changed_.notify_all();
+}
+
+/// Nothing is missing from a peer. A slot that holds a later message means that this one is over.
+bool Posted::transferred(std::uint64_t ticket) {
+  const Message& message = slot(ticket);
+  return message.ticket != ticket || (message.begun && message.parts_left == 0);
+}
+
+bool Posted::done(std::uint64_t ticket) {
+  const Message& message = slot(ticket);
+  return transferred(ticket) && (message.ticket != ticket || Clock::now() >= message.ready);
+}
+
+bool Posted::wait(std::uint64_t ticket, double seconds) {
+  std::unique_lock lock(mutex_);
+  if (done(ticket)) return true;
+  const Message message = slot(ticket);
+  lock.unlock();
+  if (!Stream::wait_host(message.posting, seconds)) return false;
+  lock.lock();
+  const PeerNote note(waits_.note, message.sends ? "send" : "receive", message.peer);
+  Patience patience(std::min(seconds, deadline_));
+  while (!done(ticket)) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (transferred(ticket)) {
+      changed_.wait_until(lock, slot(ticket).ready);
+      continue;
+    }
+    waits_.check_world();
+    if (patience.over()) {
+      if (seconds < deadline_) return false;
+      const char* operation = message.sends ? "send" : "receive";
+      throw Error(ExitCode::peer, waits_.late(operation, patience.waited(), message.peer));
+    }
+    const double slice = std::min(slice_seconds, patience.left());
+    changed_.wait_for(lock, std::chrono::duration<double>(slice));
+  }
+  return true;
+}
+
+bool Posted::reached(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  if (done(ticket) || failure_) return true;
+  if (slot(ticket).begun) return false;
+  const Event posting = slot(ticket).posting;
+  if (posting.stream == nullptr) return false;
+  lock.unlock();
+  if (!Stream::reached(posting)) return false;
+  lock.lock();
+  // The stream has passed the place but never posted it: it failed before, and waiting tells why.
+  return !slot(ticket).begun || done(ticket);
+}
+
+}  // namespace trainctl

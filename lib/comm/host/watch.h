@@ -1,0 +1,79 @@
+// Tells what every rank of this process is doing when one of them, or another process, hangs: one
+// line for each, from a thread of its own, so also when a rank is stuck in a kernel or in MPI.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/host/activity.h"
+#include "comm/host/patience.h"
+
+namespace trainctl {
+
+struct WatchedRank {
+  int rank = 0;
+  Activity* activity = nullptr;
+};
+
+struct WatchOptions {
+  double deadline_seconds = 300;
+  int world_size = 1;
+  std::string host;
+  std::vector<WatchedRank> ranks{};  // of this process
+  Activity::DescribeRank describe_rank{};
+  std::function<std::string()> remarks{};  // at the end of each line; may be empty
+  /// Lets the other processes report as well; then asked, some times per second, whether one of
+  /// them does. Called on the watch's thread; both may be empty.
+  std::function<void()> tell_others{};
+  std::function<bool()> is_told{};
+  /// Ends the process, on the watch's thread, if it still runs `leave_seconds` after the report.
+  std::function<void()> end{};
+};
+
+/// A hang is a wait for other ranks that passes the deadline: the wait says so itself, or, if it
+/// cannot, the watch sees that its rank has finished nothing for a second longer. A rank that only
+/// computes for that long is told of, and nothing ends.
+class Watch {
+ public:
+  static constexpr double leave_seconds = 3.5;
+  static constexpr double speak_seconds = 2;
+
+  explicit Watch(WatchOptions options);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// Returns once the lines are written, the first time; later at once.
+  void report();
+  /// After a report, waits until other processes have had `speak_seconds` for theirs.
+  void let_others_speak();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Stall {
+    std::uint64_t progress = 0;
+    Patience patience;
+    double next_told = 0;
+  };
+
+  void work();
+  bool hangs();
+  void write_report();
+  std::string line(const WatchedRank& rank, double stalled) const;
+
+  const WatchOptions options_;
+  std::vector<Stall> stalls_;  // by place in options_.ranks; of the watch's thread
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool asked_ = false;
+  bool reported_ = false;
+  bool closing_ = false;
+  Clock::time_point reported_at_;
+  std::thread thread_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,362 @@
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "comm/host/watch.h"
+#include "comm/mpi/mpi_group.h"
+#include "comm/self_group.h"
+#include "comm/world.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double abort_seconds = 3;
+constexpr int group_tag = 1;  // of MPI_COMM_WORLD, which nothing else uses
+constexpr int farewell_tag = 2;
+constexpr int hang_tag = 3;
+
+/// Ends the process with `exit_code` unless destroyed before `seconds` have passed: for MPI calls
+/// that can block for ever.
+class ExitAfter {
+ public:
+  ExitAfter(double seconds, int exit_code)
+      : thread_([this, seconds, exit_code] {
+          std::unique_lock lock(mutex_);
+          const auto limit = std::chrono::duration<double>(std::min(seconds, 1e8));
+          if (!changed_.wait_for(lock, limit, [this] { return called_off_; })) _exit(exit_code);
+        }) {}
+  ~ExitAfter() {
+    {
+      const std::lock_guard lock(mutex_);
+      called_off_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  ExitAfter(const ExitAfter&) = delete;
+  ExitAfter& operator=(const ExitAfter&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool called_off_ = false;
+  std::thread thread_;
+};
+
+/// 'T' stopped, 'Z' ended, others alive; 'Z' too when there is no such process.
+char state_of(long process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t end_of_name = text.rfind(") ");
+  return end_of_name == std::string::npos ? 'Z' : text[end_of_name + 2];
+}
+
+unsigned long process_namespace() {
+  struct stat info {};
+  return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
+/// "stopped", "ended" or "" where that cannot be seen from here.
+const char* trouble_of(const MpiPeer& peer, const MpiPeer& self) {
+  const bool visible = std::strcmp(peer.host, self.host) == 0 && self.process_namespace != 0 &&
+                       peer.process_namespace == self.process_namespace;
+  if (!visible) return "";
+  switch (state_of(peer.process)) {
+    case 'T':
+    case 't': return "stopped";
+    case 'Z':
+    case 'X': return "ended";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+std::string MpiShared::describe(int world_rank) const {
+  const MpiPeer& peer = peers[static_cast<std::size_t>(world_rank)];
+  return "rank " + std::to_string(world_rank) + " (host " + peer.host + ", process " +
+         std::to_string(peer.process) + ")";
+}
+
+std::string MpiShared::remarks() const {
+  std::string text;
+  for (std::size_t other = 0; other < peers.size(); ++other) {
+    const std::string trouble = trouble_of(peers[other], peers[static_cast<std::size_t>(rank)]);
+    if (!trouble.empty()) text += "; rank " + std::to_string(other) + " is " + trouble;
+  }
+  return text;
+}
+
+namespace {
+
+class MpiWorld : public World {
+ public:
+  explicit MpiWorld(const WorldOptions& options);
+  ~MpiWorld() override;
+
+  int rank() const override { return shared_.rank; }
+  int size() const override { return static_cast<int>(shared_.peers.size()); }
+  int local_rank() const override { return local_rank_; }
+  int local_size() const override { return local_size_; }
+  const std::string& host() const override { return host_; }
+  Traffic& traffic() override { return traffic_; }
+  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
+  Activity* activity() override { return &shared_.activity; }
+  void abort(int exit_code) noexcept override;
+
+ private:
+  void start_mpi();
+  void find_peers();
+  void start_watch();
+  void stop_watch();
+  void tell_others();
+  bool is_told();
+  void agree_on(const std::string& name, std::span<const int> ranks);
+  void leave_together();
+  std::string late_text(const MpiRequests& requests) const;
+  std::vector<int> every_rank() const;
+
+  const std::string host_ = host_name();
+  const int exceptions_before_ = std::uncaught_exceptions();
+  MpiShared shared_;
+  Traffic traffic_;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  std::atomic<bool> aborting_{false};
+  MPI_Request told_ = MPI_REQUEST_NULL;  // that another rank hangs
+  std::unique_ptr<Watch> watch_;         // last: it uses the others
+};
+
+int cores_of_this_process() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+bool can_read_another_process() {
+  int from = 1;
+  int to = 0;
+  const iovec local{&to, sizeof to};
+  const iovec remote{&from, sizeof from};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == sizeof to;
+}
+
+/// Settings that Open MPI reads when it starts; what the user has set stays.
+void set_defaults_of_mpi() {
+  // Containers often forbid this system call, and Open MPI finds out in the middle of a message.
+  if (!can_read_another_process()) setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  const char* local_size = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (local_size != nullptr && std::atoi(local_size) > cores_of_this_process()) {
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  }
+}
+
+MpiWorld::MpiWorld(const WorldOptions& options) {
+  shared_.deadline = options.deadline_seconds;
+  shared_.check_collectives = options.check_collectives;
+  start_mpi();
+  find_peers();
+  if (options.report_hangs && size() > 1) start_watch();
+}
+
+void MpiWorld::start_watch() {
+  MPI_CHECK(MPI_Irecv(nullptr, 0, MPI_BYTE, MPI_ANY_SOURCE, hang_tag, MPI_COMM_WORLD, &told_));
+  watch_ = std::make_unique<Watch>(
+      WatchOptions{.deadline_seconds = shared_.deadline,
+                   .world_size = size(),
+                   .host = host_,
+                   .ranks = {{rank(), &shared_.activity}},
+                   .describe_rank = [this](int other) { return shared_.describe(other); },
+                   .remarks = [this] { return shared_.remarks(); },
+                   .tell_others = [this] { tell_others(); },
+                   .is_told = [this] { return is_told(); },
+                   .end =
+                       [this] {
+                         if (!aborting_) abort(static_cast<int>(ExitCode::peer));
+                       }});
+}
+
+void MpiWorld::tell_others() {
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(nullptr, 0, MPI_BYTE, other, hang_tag, MPI_COMM_WORLD, &request);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+}
+
+void MpiWorld::stop_watch() {
+  watch_.reset();
+  if (told_ == MPI_REQUEST_NULL) return;
+  MPI_Cancel(&told_);
+  MPI_Request_free(&told_);
+}
+
+bool MpiWorld::is_told() {
+  if (told_ == MPI_REQUEST_NULL) return false;
+  int flag = 0;
+  return MPI_Test(&told_, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+}
+
+void MpiWorld::start_mpi() {
+  const LaunchedAs launched = launched_as();
+  set_defaults_of_mpi();
+  int provided = MPI_THREAD_SINGLE;
+  MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  int size = 1;
+  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  if (launched.size > 1 && size == 1) {
+    MPI_Finalize();
+    throw Error(ExitCode::unavailable,
+                launched.launcher + " says this is rank " + std::to_string(launched.rank) + " of " +
+                    std::to_string(launched.size) +
+                    ", but MPI sees one process: the launcher and the MPI library do not know "
+                    "each other. Start with mpirun, or with srun --mpi=pmix (srun --mpi=list shows "
+                    "what is there)");
+  }
+  if (provided < MPI_THREAD_MULTIPLE) {
+    MPI_Finalize();
+    throw Error(ExitCode::unavailable, "this MPI library gives no MPI_THREAD_MULTIPLE");
+  }
+  shared_.peers.resize(static_cast<std::size_t>(size));
+}
+
+void MpiWorld::find_peers() {
+  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &shared_.rank));
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+  MPI_CHECK(MPI_Comm_rank(node, &local_rank_));
+  MPI_CHECK(MPI_Comm_size(node, &local_size_));
+  MPI_CHECK(MPI_Comm_free(&node));
+  shared_.crowded = local_size_ > cores_of_this_process();
+  MpiPeer self{};
+  host_.copy(self.host, sizeof self.host - 1);
+  self.process = getpid();
+  self.process_namespace = process_namespace();
+  MPI_CHECK(MPI_Allgather(&self, sizeof self, MPI_BYTE, shared_.peers.data(), sizeof self, MPI_BYTE,
+                          MPI_COMM_WORLD));
+}
+
+std::unique_ptr<Group> MpiWorld::group(const std::string& name, std::span<const int> ranks) {
+  const int place = place_among(ranks, rank());
+  require(place >= 0, ExitCode::internal,
+          "group '" + name + "' does not hold rank " + std::to_string(rank()));
+  if (ranks.size() == 1) return self_group(name);
+  agree_on(name, ranks);
+  MPI_Group everybody = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_group(MPI_COMM_WORLD, &everybody));
+  MPI_CHECK(MPI_Group_incl(everybody, static_cast<int>(ranks.size()), ranks.data(), &members));
+  MPI_CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, members, group_tag, &comm));
+  MPI_CHECK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  MPI_CHECK(MPI_Group_free(&members));
+  MPI_CHECK(MPI_Group_free(&everybody));
+  return std::make_unique<MpiGroup>(name, HostGroup::Members{{ranks.begin(), ranks.end()}, place},
+                                    traffic_, shared_, comm);
+}
+
+/// Making a communicator blocks without a deadline, so its members meet here first.
+void MpiWorld::agree_on(const std::string& name, std::span<const int> ranks) {
+  std::uint64_t mine = fnv1a(name);
+  for (const int other : ranks) mine = fnv1a("," + std::to_string(other), mine);
+  std::vector<std::uint64_t> theirs(ranks.size(), mine);
+  WaitNote note(shared_.activity, name, every_rank());
+  MpiRequests requests(shared_, MPI_COMM_WORLD, note);
+  note.begin("making group", 0);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == rank()) continue;
+    requests.receive(&theirs[i], sizeof mine, ranks[i], group_tag);
+    requests.send(&mine, sizeof mine, ranks[i], group_tag);
+  }
+  if (!requests.wait()) {
+    throw Error(ExitCode::peer, "creating group '" + name + "'" + late_text(requests));
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (theirs[i] == mine) continue;
+    shared_.broken = true;
+    throw Error(ExitCode::peer, "creating group '" + name + "': " + shared_.describe(ranks[i]) +
+                                    " creates another one at this point");
+  }
+}
+
+std::vector<int> MpiWorld::every_rank() const {
+  std::vector<int> ranks(shared_.peers.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string MpiWorld::late_text(const MpiRequests& requests) const {
+  std::string who;
+  for (const int missing : requests.missing()) {
+    who += (who.empty() ? "" : ", ") + shared_.describe(missing);
+  }
+  return " waited " + format_seconds(requests.waited()) + " for " + who + shared_.remarks();
+}
+
+void MpiWorld::abort(int exit_code) noexcept {
+  shared_.broken = true;
+  try {
+    const bool again = aborting_.exchange(true);
+    if (!again && watch_) watch_->let_others_speak();
+    const ExitAfter watchdog(abort_seconds, exit_code);
+    if (again) std::this_thread::sleep_for(std::chrono::seconds(60));  // another thread does it
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code);
+  } catch (const std::exception&) {
+    _exit(exit_code);  // not even a thread could be started
+  }
+}
+
+MpiWorld::~MpiWorld() {
+  if (shared_.broken || std::uncaught_exceptions() > exceptions_before_) return;
+  try {
+    leave_together();
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+}
+
+/// MPI_Finalize waits for all ranks without a deadline: first see that they come.
+void MpiWorld::leave_together() {
+  WaitNote note(shared_.activity, "world", every_rank());
+  MpiRequests requests(shared_, MPI_COMM_WORLD, note);
+  note.begin("leaving", 0);
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    requests.receive_sign(other, farewell_tag);
+    requests.send_sign(other, farewell_tag);
+  }
+  if (!requests.wait()) {
+    throw Error(ExitCode::peer, "the end of the job" + late_text(requests));
+  }
+  const ExitAfter watchdog(shared_.deadline, static_cast<int>(ExitCode::peer));
+  stop_watch();
+  MPI_Finalize();
+}
+
+}  // namespace
+
+std::unique_ptr<World> mpi_world(const WorldOptions& options) {
+  return std::make_unique<MpiWorld>(options);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,254 @@
+#include "comm/threads/thread_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/host/patience.h"
+#include "comm/host/sum.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double slice_seconds = 0.05;  // between two looks at the clock and the world's health
+constexpr std::int64_t part_unit = 16;  // parts of an all_reduce start at whole cache lines
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }
+
+}  // namespace
+
+ThreadMeeting::ThreadMeeting(int size)
+    : arrivals(static_cast<std::size_t>(size)),
+      parts(static_cast<std::size_t>(size)),
+      wire_free(static_cast<std::size_t>(size)) {
+  letters.reserve(256);
+}
+
+ThreadGroup::ThreadGroup(std::string name, Members members, const Records& records,
+                         ThreadShared& shared, ThreadMeeting& meeting)
+    : HostGroup(std::move(name), std::move(members), shared.options.deadline_seconds, records),
+      shared_(shared),
+      meeting_(meeting),
+      sources_(static_cast<std::size_t>(size())) {
+  missing_.reserve(static_cast<std::size_t>(size()));
+}
+
+ThreadGroup::~ThreadGroup() {
+  const std::lock_guard lock(meeting_.mutex);
+  std::erase_if(meeting_.letters,
+                [this](const ThreadMeeting::Letter& letter) { return letter.owner == &posted(); });
+}
+
+std::string ThreadGroup::describe(int rank) const {
+  return "rank " + std::to_string(ranks()[static_cast<std::size_t>(rank)]) + " (host " +
+         shared_.host + ", a thread)";
+}
+
+/// Returns when all members have come to as many meetings as this one. Who fails here stays until
+/// nobody reads its buffers: it may free them next.
+void ThreadGroup::meet(bool reads) {
+  std::unique_lock lock(meeting_.mutex);
+  const std::uint64_t mine = ++meeting_.arrivals[static_cast<std::size_t>(rank())];
+  const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
+  stop_reading();
+  if (all_came()) meeting_.changed.notify_all();
+  Patience patience(deadline());
+  while (meeting_.failure.empty() && !all_came()) {
+    if (shared_.failed()) {
+      meeting_.failure = shared_.failure_text();
+    } else if (patience.over()) {
+      tell_hang();
+      meeting_.failure =
+          late_text(name_of(call().operation), patience.waited(), missing_from(mine));
+    } else {
+      const double slice = std::min(slice_seconds, patience.left());
+      meeting_.changed.wait_for(lock, std::chrono::duration<double>(slice));
+      if (!all_came()) note().waits_for(missing_from(mine));
+    }
+  }
+  if (!meeting_.failure.empty()) {
+    meeting_.changed.notify_all();
+    meeting_.changed.wait(lock, [this] { return meeting_.readers == 0; });
+    throw Error(ExitCode::peer, meeting_.failure);
+  }
+  if (reads) meeting_.readers += 1;
+  reading_ = reads;
+  note().goes_on();
+}
+
+/// With the meeting's mutex held.
+void ThreadGroup::stop_reading() {
+  if (!reading_) return;
+  reading_ = false;
+  meeting_.readers -= 1;
+  if (meeting_.readers == 0 && !meeting_.failure.empty()) meeting_.changed.notify_all();
+}
+
+std::span<const int> ThreadGroup::missing_from(std::uint64_t meeting) {
+  missing_.clear();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (meeting_.arrivals[static_cast<std::size_t>(rank)] < meeting) missing_.push_back(rank);
+  }
+  return missing_;
+}
+
+ThreadGroup::Clock::time_point ThreadGroup::show_and_meet(const std::byte* data,
+                                                          const std::int64_t* counts) {
+  meeting_.parts[static_cast<std::size_t>(rank())] = {call(), data, counts};
+  meet(true);
+  for (int other = 0; other < size(); ++other) {
+    const CollectiveCall& theirs = meeting_.parts[static_cast<std::size_t>(other)].call;
+    if (theirs == call()) continue;
+    const std::lock_guard lock(meeting_.mutex);
+    stop_reading();
+    calls_differ(other, theirs);
+  }
+  return Clock::now();
+}
+
+/// Sleeps until the emulated wire would have carried this rank's messages.
+void ThreadGroup::spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const {
+  const double seconds = static_cast<double>(messages) * shared_.options.wire_alpha_seconds +
+                         static_cast<double>(bytes) * shared_.options.wire_beta_seconds_per_byte;
+  if (seconds <= 0) return;
+  std::this_thread::sleep_until(
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+}
+
+/// out = the sum of elements [begin, begin + count) of what all ranks show.
+void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype) {
+  for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
+    sources_[rank] = meeting_.parts[rank].data + begin * size_of(dtype);
+  }
+  sum_in_rank_order(out, sources_, count, dtype);
+}
+
+void ThreadGroup::do_all_reduce(const Tensor& data) {
+  const std::int64_t count = data.numel();
+  const std::int64_t element = size_of(data.dtype);
+  const std::int64_t units = (count + part_unit - 1) / part_unit;
+  const auto begin_of = [&](int rank) {
+    return std::min(count, units * rank / size() * part_unit);
+  };
+  const auto start = show_and_meet(bytes_of(data));
+  // Others read this rank's elements outside its own shard only, so the sum may be in place.
+  const std::int64_t mine = begin_of(rank());
+  sum_shard(bytes_of(data) + mine * element, mine, begin_of(rank() + 1) - mine, data.dtype);
+  meet(true);
+  for (int other = 0; other < size(); ++other) {
+    const std::int64_t place = begin_of(other) * element;
+    copy_bytes(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
+               begin_of(other + 1) * element - place);
+  }
+  spend(start, 2 * (size() - 1), 2 * (data.bytes() - data.bytes() / size()));
+  meet(false);
+}
+
+void ThreadGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
+  const auto start = show_and_meet(bytes_of(data));
+  sum_shard(shard.data, rank() * shard.numel(), shard.numel(), shard.dtype);
+  spend(start, size() - 1, (size() - 1) * shard.bytes());
+  meet(false);
+}
+
+void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
+  const auto start = show_and_meet(bytes_of(shard));
+  for (int other = 0; other < size(); ++other) {
+    copy_bytes(bytes_of(data) + other * shard.bytes(),
+               meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
+  }
+  spend(start, size() - 1, (size() - 1) * shard.bytes());
+  meet(false);
+}
+
+void ThreadGroup::do_broadcast(const Tensor& data, int root) {
+  const auto start = show_and_meet(bytes_of(data));
+  copy_bytes(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
+  spend(start, 1, data.bytes());
+  meet(false);
+}
+
+void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) {
+  const std::int64_t element = size_of(send.dtype);
+  const auto start = show_and_meet(bytes_of(send), counts.send.data());
+  std::byte* place = bytes_of(receive);
+  std::string mismatch;
+  for (int other = 0; other < size(); ++other) {
+    const ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(other)];
+    const std::int64_t expected = counts.receive[static_cast<std::size_t>(other)];
+    const std::int64_t sent = part.counts[rank()];
+    if (sent != expected && mismatch.empty()) {
+      mismatch = "all_to_all '" + name() + "': " + describe(other) + " sends " +
+                 std::to_string(sent) + " elements where " + std::to_string(expected) +
+                 " are expected";
+    }
+    const std::int64_t before = std::accumulate(part.counts, part.counts + rank(), std::int64_t{0});
+    copy_bytes(place, part.data + before * element, std::min(sent, expected) * element);
+    place += expected * element;
+  }
+  spend(start, size() - 1, std::max(send.bytes(), receive.bytes()));
+  meet(false);
+  // Only now, when nobody reads this rank's buffers any more.
+  if (!mismatch.empty()) throw Error(ExitCode::peer, mismatch);
+}
+
+void ThreadGroup::do_barrier() {
+  const auto start = show_and_meet(nullptr);
+  spend(start, 1, 0);
+  meet(false);
+}
+
+void ThreadGroup::post(const Message& message) {
+  const int from = message.sends ? rank() : message.peer;
+  const int to = message.sends ? message.peer : rank();
+  const ThreadMeeting::Letter letter{.data = message.data,
+                                     .from = from,
+                                     .to = to,
+                                     .tag = message.tag,
+                                     .sends = message.sends,
+                                     .ticket = message.ticket,
+                                     .owner = &posted()};
+  // Under the lock until the bytes are across: whoever leaves withdraws its letters first.
+  const std::lock_guard lock(meeting_.mutex);
+  posted().begin(message.ticket, 1);
+  auto& letters = meeting_.letters;
+  const auto match = std::ranges::find_if(letters, [&](const ThreadMeeting::Letter& other) {
+    return other.sends != letter.sends && other.from == from && other.to == to &&
+           other.tag == letter.tag;
+  });
+  if (match == letters.end()) {
+    letters.push_back(letter);
+    return;
+  }
+  const ThreadMeeting::Letter other = *match;
+  letters.erase(match);
+  deliver(letter, other);
+}
+
+void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match) {
+  const ThreadMeeting::Letter& sent = letter.sends ? letter : match;
+  const ThreadMeeting::Letter& received = letter.sends ? match : letter;
+  if (sent.data.bytes() != received.data.bytes()) {
+    throw Error(ExitCode::peer, "receive '" + name() + "': " + describe(sent.from) + " sends " +
+                                    std::to_string(sent.data.bytes()) + " bytes where " +
+                                    std::to_string(received.data.bytes()) + " are expected");
+  }
+  copy_bytes(bytes_of(received.data), bytes_of(sent.data), sent.data.bytes());
+  auto& wire_free = meeting_.wire_free[static_cast<std::size_t>(sent.from)];
+  const double seconds =
+      shared_.options.wire_alpha_seconds +
+      static_cast<double>(sent.data.bytes()) * shared_.options.wire_beta_seconds_per_byte;
+  wire_free = std::max(wire_free, Clock::now()) +
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  sent.owner->finish(sent.ticket, wire_free);
+  received.owner->finish(received.ticket, wire_free);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,115 @@
+// Ranks that are threads of one process; internal to comm/. They read each other's buffers, so a
+// collective is: show your buffer, meet, work, meet.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/host/host_group.h"
+#include "comm/world.h"
+
+namespace trainctl {
+
+/// What the members of one group share. All under `mutex`, but for `parts`, which meetings order.
+struct ThreadMeeting {
+  explicit ThreadMeeting(int size);
+
+  struct Part {
+    CollectiveCall call;
+    const std::byte* data = nullptr;
+    const std::int64_t* counts = nullptr;  // all_to_all: elements for each rank
+  };
+  struct Letter {
+    Tensor data;
+    int from;
+    int to;
+    int tag;
+    bool sends;
+    std::uint64_t ticket;
+    Posted* owner;
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string failure;  // set once a member leaves: no meeting ends well any more
+  int readers = 0;      // members that read the others' buffers: until then nobody leaves
+  std::vector<std::uint64_t> arrivals;  // meetings that each rank has come to
+  std::vector<Part> parts;              // what each rank shows
+  std::vector<Letter> letters;          // posted, not yet matched, in order
+  std::vector<std::chrono::steady_clock::time_point> wire_free;  // per sender
+};
+
+/// What all ranks of a thread world share.
+class ThreadShared {
+ public:
+  ThreadShared(int size, const WorldOptions& options);
+
+  /// The `occurrence`-th group of that name and ranks; the first member to come makes it.
+  ThreadMeeting& meeting(const std::string& name, std::span<const int> ranks, int occurrence);
+  /// Keeps the first failure; all waits of all ranks end with Error{peer}.
+  void fail(int rank, const std::exception_ptr& failure) noexcept;
+  bool failed() const { return failed_; }
+  std::string failure_text() const;
+  void check() const;
+  std::exception_ptr first_failure() const;
+
+  const int size;
+  const WorldOptions options;
+  const std::string host;
+  std::deque<Activity> activities;  // by rank
+
+ private:
+  using Key = std::pair<std::pair<std::string, int>, std::vector<int>>;
+
+  mutable std::mutex mutex_;
+  std::map<Key, std::unique_ptr<ThreadMeeting>> meetings_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+  std::string failure_text_;
+};
+
+class ThreadGroup : public HostGroup {
+ public:
+  ThreadGroup(std::string name, Members members, const Records& records, ThreadShared& shared,
+              ThreadMeeting& meeting);
+  ~ThreadGroup() override;
+
+  void check_world() const override { shared_.check(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void do_all_reduce(const Tensor& data) override;
+  void do_reduce_scatter(const Tensor& data, const Tensor& shard) override;
+  void do_all_gather(const Tensor& shard, const Tensor& data) override;
+  void do_broadcast(const Tensor& data, int root) override;
+  void do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) override;
+  void do_barrier() override;
+  void post(const Message& message) override;
+  std::string describe(int rank) const override;
+
+  /// Also compares the calls, which costs nothing here.
+  Clock::time_point show_and_meet(const std::byte* data, const std::int64_t* counts = nullptr);
+  /// `reads`: between this meeting and the next this rank reads what the others show.
+  void meet(bool reads);
+  void stop_reading();
+  std::span<const int> missing_from(std::uint64_t meeting);
+  void sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype);
+  void spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const;
+  void deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match);
+
+  ThreadShared& shared_;
+  ThreadMeeting& meeting_;
+  std::vector<const void*> sources_;
+  std::vector<int> missing_;
+  bool reading_ = false;  // under the meeting's mutex
+};
+
+}  // namespace trainctl

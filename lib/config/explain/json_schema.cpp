@@ -1,0 +1,170 @@
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "config/explain/json_schema_upstream.h"
+#include "config/explain/reference.h"
+#include "config/read/read.h"
+#include "config/schema/fields.h"
+#include "config/schema/list_values.h"
+#include "config/schema/presets.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number_or_whole(double value) {
+  const auto whole = static_cast<std::int64_t>(value);
+  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+}
+
+void add_range(Json& schema, const Range& range) {
+  if (range.has_least()) {
+    schema[range.above_least ? "exclusiveMinimum" : "minimum"] = number_or_whole(range.least);
+  }
+  if (range.has_most()) {
+    schema[range.below_most ? "exclusiveMaximum" : "maximum"] = number_or_whole(range.most);
+  }
+}
+
+/// "byte|sentencepiece:" as a regular expression.
+std::string pattern_of(std::string_view words) {
+  std::string pattern;
+  for (const std::string& word : split_words(words)) {
+    pattern += (pattern.empty() ? "^(" : "|") + word + (word.ends_with(':') ? ".+" : "");
+  }
+  return pattern + ")$";
+}
+
+Json list_of(Json item) { return {{"type", "array"}, {"items", std::move(item)}, {"minItems", 1}}; }
+
+Json whole_from(std::int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
+
+template <class Value>
+Json list_schema(const Field& field) {
+  if constexpr (std::is_same_v<Value, IntList>) {
+    Json item = {{"type", "integer"}};
+    add_range(item, field.range);
+    return list_of(item);
+  } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
+    const Json word = {{"enum", {"data_parallel", "full_batch"}}};
+    const Json tuples = {{"type", "string"}, {"pattern", "^\\("}};
+    return {{"anyOf", {word, list_of(list_of(whole_from(1))), tuples}}};
+  } else {
+    const Json nothing = {{"type", "null"}};
+    return {{"anyOf", {nothing, whole_from(1), list_of(whole_from(0))}}};
+  }
+}
+
+template <class Value>
+Json type_schema(const Field& field) {
+  Json schema;
+  if constexpr (ListValue<Value>) return list_schema<Value>(field);
+  if constexpr (std::is_enum_v<Value>) {
+    schema["enum"] = Json::array();
+    for (const Word& word : words_of<Value>) {
+      const bool digits = word.text.find_first_not_of("0123456789") == std::string_view::npos;
+      schema["enum"].push_back(digits ? Json(std::stoi(std::string(word.text))) : Json(word.text));
+    }
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    schema["type"] = "boolean";
+  } else if constexpr (std::is_integral_v<Value>) {
+    schema["type"] = "integer";
+    if (std::is_unsigned_v<Value>) schema["minimum"] = 0;
+    add_range(schema, field.range);
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    schema["type"] = "number";
+    add_range(schema, field.range);
+  } else {
+    schema["type"] = "string";
+    if (field.range.has_least()) schema["minLength"] = number_or_whole(field.range.least);
+    if (!field.string_words.empty()) schema["pattern"] = pattern_of(field.string_words);
+  }
+  return schema;
+}
+
+template <class Section>
+Json section_schema(const Section& value);
+
+/// The visitor that describes one section.
+class SchemaWriter {
+ public:
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    Json schema = type_schema<Value>(field);
+    if (!field.is_required) {
+      if constexpr (std::is_enum_v<Value>) {
+        schema["default"] = word_of(value);
+      } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
+        schema["default"] = value.word;
+      } else if constexpr (std::is_same_v<Value, FusionValue>) {
+        schema["default"] = nullptr;
+      } else {
+        schema["default"] = value;
+      }
+    }
+    add(field, std::move(schema));
+  }
+  template <class Value>
+  void operator()(const std::optional<Value>&, const Field& field) {
+    Json schema = type_schema<Value>(field);
+    if (field.key == "preset") schema["enum"] = preset_names();
+    if (field.is_internal) schema = {{"type", "null"}};
+    add(field, std::move(schema), "; default: " + std::string(field.unset_note));
+  }
+  void operator()(const std::vector<DataSource>&, const Field& field) {
+    const Json path = {{"type", "string"}, {"minLength", 1}};
+    const Json item = {{"anyOf", {path, section_schema(DataSource{})}}};
+    const Json list = {{"type", "array"}, {"items", item}, {"minItems", 1}};
+    add(field, {{"anyOf", {path, list}}});
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    Json schema = section_schema(value);
+    if (schema.contains("required") || schema.contains("anyOf")) required_.push_back(field.key);
+    add(field, std::move(schema));
+  }
+
+  Json result(bool preset_suffices) && {
+    Json schema = {{"type", "object"}, {"additionalProperties", false}};
+    schema["properties"] = std::move(properties_);
+    if (preset_suffices) {
+      schema["anyOf"] = {{{"required", {"preset"}}}, {{"required", required_}}};
+    } else if (!required_.empty()) {
+      schema["required"] = required_;
+    }
+    return schema;
+  }
+
+ private:
+  void add(const Field& field, Json schema, const std::string& more = "") {
+    Json described = {{"description", std::string(field.meaning) + more}};
+    described.update(schema);
+    properties_[std::string(field.key)] = std::move(described);
+    if (field.is_required) required_.push_back(field.key);
+  }
+
+  Json properties_ = Json::object();
+  Json required_ = Json::array();
+};
+
+template <class Section>
+Json section_schema(const Section& value) {
+  SchemaWriter writer;
+  fields(writer, value);
+  return std::move(writer).result(std::is_same_v<Section, ModelConfig>);
+}
+
+}  // namespace
+
+std::string json_schema() {
+  Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                 {"title", "trainctl configuration"}};
+  schema.update(section_schema(Config{}));
+  return with_upstream_names(schema.dump());
+}
+
+}  // namespace trainctl

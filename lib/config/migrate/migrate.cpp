@@ -1,0 +1,178 @@
+#include "config/migrate/migrate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "config/migrate/write_yaml.h"
+#include "config/read/read.h"
+#include "config/schema/known_paths.h"
+#include "config/schema/values.h"
+#include "config/upstream/mindformers_file.h"
+#include "config/upstream/own_words.h"
+#include "config/upstream/upstream.h"
+#include "config/yaml/comments.h"
+
+namespace trainctl {
+namespace {
+
+bool is_section(const std::string& path) {
+  const KnownPath* known = find_known_path(path);
+  return known != nullptr && known->is_section;
+}
+
+/// A key of the file as it was: where it and what is below it stand.
+struct OldKey {
+  bool is_map = false;
+  int last_line = 0;
+};
+using OldKeys = std::map<int, OldKey>;
+
+/// The last line below `map`; each map is looked at once, whatever the aliases.
+int collect(const YamlTree& tree, int map, OldKeys& keys, std::set<int>& seen) {
+  int last = 0;
+  if (!seen.insert(map).second) return last;
+  for (const YamlEntry& entry : tree.node(map).entries) {
+    const int line = entry.key_span.line;
+    const bool is_map = tree.node(entry.value).kind == YamlNode::Kind::map;
+    const int below = is_map ? collect(tree, entry.value, keys, seen) : line;
+    OldKey& key = keys[line];
+    key.is_map = key.is_map || is_map;
+    key.last_line = std::max({key.last_line, line, below});
+    last = std::max(last, key.last_line);
+  }
+  return last;
+}
+
+/// A section that was made for one of its keys stands at that key, but has no claim to its
+/// comments.
+void unplace_made_sections(YamlTree& tree, int map, const OldKeys& old) {
+  for (YamlEntry& entry : tree.node(map).entries) {
+    const auto key = old.find(entry.key_span.line);
+    if (tree.node(entry.value).kind != YamlNode::Kind::map) continue;
+    if (key == old.end() || !key->second.is_map) entry.key_span.line = 0;
+    if (is_section(entry.key)) unplace_made_sections(tree, entry.value, old);
+  }
+}
+
+void collect_lines(const YamlTree& tree, int map, std::set<int>& lines, std::set<int>& seen) {
+  if (!seen.insert(map).second) return;
+  for (const YamlEntry& entry : tree.node(map).entries) {
+    if (entry.key_span.text == 0 && entry.key_span.line > 0) lines.insert(entry.key_span.line);
+    collect_lines(tree, entry.value, lines, seen);
+  }
+}
+
+/// The comments of a section that went away move to the first of its keys that stayed.
+void move_comments(Comments& comments, const OldKeys& old, const std::set<int>& lines) {
+  for (const auto& [line, key] : old) {
+    if (lines.contains(line) || !key.is_map) continue;
+    const auto heir = lines.lower_bound(line);
+    if (heir == lines.end() || *heir > key.last_line) continue;
+    std::vector<std::string> orphans = std::exchange(comments.above[line], {});
+    const std::string behind = std::exchange(comments.behind[line], "");
+    if (!behind.empty()) orphans.push_back(behind);
+    auto& above = comments.above[*heir];
+    above.insert(above.begin(), orphans.begin(), orphans.end());
+  }
+}
+
+/// Removes and reports the keys that the schema does not have.
+void prune(YamlTree& tree, int map, const std::string& path, Diagnostics& diagnostics) {
+  std::vector<YamlEntry> kept;
+  for (YamlEntry entry : std::vector<YamlEntry>(tree.node(map).entries)) {
+    const std::string at = path.empty() ? entry.key : path + "." + entry.key;
+    const bool known = find_known_path(at) != nullptr || at == "include";
+    if (!known) {
+      const std::string where = path.empty() ? "a configuration" : path;
+      diagnostics.add({Severity::warning, "not-carried", shown(at),
+                       "is not carried over: " + where + " has no such key", "",
+                       tree.place(entry.key_span)});
+      continue;
+    }
+    if (is_section(at) && tree.node(entry.value).kind == YamlNode::Kind::map) {
+      entry.value = tree.add_node(YamlNode(tree.node(entry.value)));  // an alias may share it
+      prune(tree, entry.value, at, diagnostics);
+      if (tree.node(entry.value).entries.empty()) continue;
+    }
+    kept.push_back(std::move(entry));
+  }
+  tree.node(map).entries = std::move(kept);
+}
+
+/// What an error means here: a contradiction stops, a value that is refused stays behind.
+bool stops(const Diagnostic& diagnostic) {
+  return diagnostic.severity == Severity::error &&
+         (diagnostic.code == "two-spellings" || diagnostic.code == "duplicate-key" ||
+          diagnostic.code == "merge-key" || diagnostic.code == "tag");
+}
+
+void soften(Diagnostics& diagnostics) {
+  std::vector<Diagnostic> list = diagnostics.list();
+  diagnostics.drop_if([](const Diagnostic&) { return true; });
+  for (Diagnostic& diagnostic : list) {
+    if (!stops(diagnostic)) diagnostic.severity = Severity::warning;
+    diagnostics.add(std::move(diagnostic));
+  }
+}
+
+void report_missing(const std::string& text, Diagnostics& diagnostics) {
+  const ReadResult read = read_config_text(text, "", {});
+  for (const Diagnostic& diagnostic : read.diagnostics.list()) {
+    if (diagnostic.code != "missing-key") continue;
+    diagnostics.add({Severity::warning,
+                     "missing-key",
+                     diagnostic.path,
+                     "required, and nothing in the file gives it",
+                     diagnostic.help,
+                     {}});
+  }
+}
+
+}  // namespace
+
+Migrated migrate_config(std::string_view given, const std::string& name) {
+  Migrated result;
+  YamlTree tree;
+  const std::string text = normalise_text(given.substr(0, max_yaml_bytes + 4));
+  const int index = tree.add_text(Place::Origin::file, name);
+  result.diagnostics.add_source(name, text);
+  if (!check_text(text, tree.texts[0], result.diagnostics)) return result;
+  const int root = parse_yaml(tree, text, index, result.diagnostics);
+  if (root < 0) return result;
+  if (tree.node(root).kind != YamlNode::Kind::map) {
+    const Problem problem = wrong_type(tree.node(root), "a map of sections");
+    result.diagnostics.add({Severity::error, problem.code, "", problem.message, problem.help,
+                            tree.place(tree.node(root).span)});
+    return result;
+  }
+  OldKeys old;
+  std::set<int> seen;
+  collect(tree, root, old, seen);
+  std::set<int> lines;
+  for (const auto& [line, key] : old) lines.insert(line);
+  Comments comments = collect_comments(text, lines);
+
+  carry_mindformers(tree, root, result.diagnostics);
+  apply_upstream(tree, root, result.diagnostics);
+  prune(tree, root, "", result.diagnostics);
+  write_own_words(tree, root);
+  soften(result.diagnostics);
+  result.diagnostics.sort();
+  if (result.diagnostics.has_errors()) return result;
+
+  unplace_made_sections(tree, root, old);
+  lines.clear();
+  seen.clear();
+  collect_lines(tree, root, lines, seen);
+  move_comments(comments, old, lines);
+  const bool includes = tree.find(root, "include") != nullptr;
+  result.text = write_tree(tree, root, std::move(comments));
+  if (!includes) report_missing(result.text, result.diagnostics);
+  result.ok = true;
+  return result;
+}
+
+}  // namespace trainctl

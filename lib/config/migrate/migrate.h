@@ -1,0 +1,22 @@
+// A configuration rewritten with canonical keys only, in the schema's order.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "config/report/diagnostics.h"
+
+namespace trainctl {
+
+struct Migrated {
+  bool ok = false;   // false: the text is no YAML, or contradicts itself; `text` is empty
+  std::string text;  // reads to the same Config as the original, where that is valid
+  Diagnostics diagnostics;
+};
+
+/// Rewrites upstream spellings, and what of a MindFormers file has a counterpart. Comments move
+/// with their keys; anchors are resolved; `include`, !override and ${NAME} stay. What stays behind
+/// is listed as warnings. `name` stands for the file in messages.
+Migrated migrate_config(std::string_view text, const std::string& name);
+
+}  // namespace trainctl

@@ -1,0 +1,149 @@
+#include "config/migrate/write_yaml.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "config/schema/known_paths.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+namespace {
+
+constexpr std::size_t widest = 96;
+constexpr std::size_t most_bytes = 4 * max_yaml_bytes;  // aliases can make a small tree endless
+
+/// Characters that end or start something inside brackets; those of a variable do not.
+bool plain_in_brackets(const std::string& text) {
+  return text.starts_with("${") || text.find_first_of(",[]{}#:&*!|>'\"%@`") == std::string::npos;
+}
+
+std::string in_quotes(const std::string& value) {
+  std::string text = "\"";
+  for (char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c == '\n' ? std::string("\\n") : c == '\t' ? std::string("\\t") : std::string(1, c);
+  }
+  return text + "\"";
+}
+
+class TreeWriter {
+ public:
+  TreeWriter(const YamlTree& tree, Comments comments)
+      : tree_(tree), comments_(std::move(comments)) {}
+
+  std::string document(int root) {
+    for (const std::string& line : comments_.header) out_ += line + "\n";
+    if (!comments_.header.empty()) out_ += "\n";
+    bool first = true;
+    for (const YamlEntry& entry : in_order(root, "")) {
+      const bool is_map = tree_.node(entry.value).kind == YamlNode::Kind::map;
+      if (!std::exchange(first, false) && is_map) out_ += "\n";
+      write_entry(entry, "", "");
+    }
+    if (!comments_.footer.empty()) out_ += "\n";
+    for (const std::string& line : comments_.footer) out_ += line + "\n";
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<YamlEntry> in_order(int map, const std::string& path) const {
+    std::vector<YamlEntry> entries = tree_.node(map).entries;
+    const auto order = [&](const YamlEntry& entry) {
+      if (path.empty() && entry.key == "include") return 0;
+      const KnownPath* known = find_known_path(path + entry.key);
+      return known == nullptr ? 1 << 20 : known->order;
+    };
+    std::stable_sort(entries.begin(), entries.end(),
+                     [&](const YamlEntry& a, const YamlEntry& b) { return order(a) < order(b); });
+    return entries;
+  }
+
+  void write_entry(const YamlEntry& entry, const std::string& indent, const std::string& path) {
+    if (out_.size() > most_bytes) return;
+    const std::string at = path + entry.key;
+    const int line = entry.key_span.text == 0 ? entry.key_span.line : 0;
+    for (const std::string& comment : taken(comments_.above, line)) {
+      out_ += indent + comment + "\n";
+    }
+    const YamlNode& node = tree_.node(entry.value);
+    std::string behind = taken(comments_.behind, line);
+    if (!behind.empty()) behind.insert(0, "  ");
+    const std::string key = plain_in_brackets(entry.key) ? entry.key : write_value(entry.key);
+    out_ += indent + key + ":" + (node.overrides >= 0 ? " !override" : "");
+    if (node.kind == YamlNode::Kind::map && !node.entries.empty()) {
+      out_ += behind + "\n";
+      for (const YamlEntry& inner : in_order(entry.value, at + ".")) {
+        write_entry(inner, indent + "  ", at + ".");
+      }
+    } else {
+      const std::string value = value_of(entry.value, at, false);
+      const bool list = node.kind == YamlNode::Kind::sequence && !node.items.empty();
+      const std::size_t width = indent.size() + key.size() + value.size() + 2;
+      if (list && width > widest) {
+        out_ += behind + "\n";
+        for (int item : node.items) out_ += indent + "  - " + value_of(item, "", true) + "\n";
+      } else {
+        out_ += " " + value + behind + "\n";
+      }
+    }
+  }
+
+  /// A value in one line.
+  std::string value_of(int index, const std::string& path, bool in_brackets) const {
+    const YamlNode& node = tree_.node(index);
+    switch (node.kind) {
+      case YamlNode::Kind::null: return "null";
+      case YamlNode::Kind::scalar: return scalar(node, path, in_brackets);
+      case YamlNode::Kind::sequence: return list_of(node);
+      case YamlNode::Kind::map: break;
+    }
+    std::string text;
+    for (const YamlEntry& entry : node.entries) {
+      if (text.size() > most_bytes) break;
+      text += (text.empty() ? "{" : ", ") + write_value(entry.key) + ": " +
+              value_of(entry.value, "", true);
+    }
+    return text.empty() ? "{}" : text + "}";
+  }
+
+  std::string list_of(const YamlNode& node) const {
+    std::string text;
+    for (int item : node.items) {
+      if (text.size() > most_bytes) break;
+      text += (text.empty() ? "[" : ", ") + value_of(item, "", true);
+    }
+    return text.empty() ? "[]" : text + "]";
+  }
+
+  std::string scalar(const YamlNode& node, const std::string& path, bool in_brackets) const {
+    if (node.expands && node.quoted) return in_quotes(node.scalar);  // its variables stay
+    const bool lines = node.scalar.find('\n') != std::string::npos;
+    if (node.quoted || lines) return lines ? in_quotes(node.scalar) : write_value(node.scalar);
+    const KnownPath* known = find_known_path(path);
+    if (known != nullptr && known->is_bool) {  // YAML 1.1 also knew True and FALSE
+      std::string word = node.scalar;
+      for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+      if (word == "true" || word == "false") return word;
+    }
+    return in_brackets && !plain_in_brackets(node.scalar) ? write_value(node.scalar) : node.scalar;
+  }
+
+  /// What a line of the source is owed, once.
+  template <class Text>
+  static Text taken(std::map<int, Text>& comments, int line) {
+    const auto found = comments.find(line);
+    return found == comments.end() ? Text{} : std::exchange(found->second, Text{});
+  }
+
+  const YamlTree& tree_;
+  Comments comments_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string write_tree(const YamlTree& tree, int root, Comments comments) {
+  return TreeWriter(tree, std::move(comments)).document(root);
+}
+
+}  // namespace trainctl

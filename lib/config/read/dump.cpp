@@ -1,0 +1,83 @@
+#include "config/read/read.h"
+#include "config/report/snippet.h"
+#include "config/schema/fields.h"
+#include "config/schema/list_values.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+namespace {
+
+/// The visitor that writes a section as YAML.
+class Writer {
+ public:
+  Writer(std::string& out, const SourceMap* sources, std::string path, std::string indent)
+      : out_(out), sources_(sources), path_(std::move(path)), indent_(std::move(indent)) {}
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    if constexpr (std::is_enum_v<Value>) {
+      line(field.key, std::string(word_of(value)));
+    } else {
+      line(field.key, write_value(value));
+    }
+  }
+  template <class Value>
+  void operator()(const std::optional<Value>& value, const Field& field) {
+    if (value) {
+      (*this)(*value, field);
+    } else {
+      out_ += indent_ + "# " + std::string(field.key) + ": not given; " +
+              std::string(field.unset_note) + "\n";
+    }
+  }
+  void operator()(const std::vector<DataSource>& sources, const Field& field) {
+    out_ += indent_ + std::string(field.key) + ":" + (sources.empty() ? " []" : "") + "\n";
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const std::string path = path_ + std::string(field.key) + "." + std::to_string(i) + ".";
+      std::string item;
+      Writer inner(item, sources_, path, indent_ + "    ");
+      fields(inner, sources[i]);
+      item[indent_.size() + 2] = '-';
+      out_ += item;
+    }
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    out_ += indent_ + std::string(field.key) + ":\n";
+    Writer inner(out_, sources_, path_ + std::string(field.key) + ".", indent_ + "  ");
+    fields(inner, value);
+  }
+
+ private:
+  void line(std::string_view key, const std::string& value) {
+    out_ += indent_ + std::string(key) + ": " + value;
+    if (sources_ != nullptr) out_ += "  # " + origin(path_ + std::string(key));
+    out_ += "\n";
+  }
+
+  /// A value of a list item that is only a path has the item's place.
+  std::string origin(std::string path) const {
+    const auto& places = sources_->places();
+    auto found = places.find(path);
+    if (found == places.end() && path.ends_with(".path")) {
+      found = places.find(path.substr(0, path.size() - 5));
+    }
+    return found == places.end() ? "default" : printable(found->second.to_string());
+  }
+
+  std::string& out_;
+  const SourceMap* sources_;
+  std::string path_;    // "" or ends in "."
+  std::string indent_;  // of this section's keys
+};
+
+}  // namespace
+
+std::string dump_config(const Config& config, const SourceMap* sources) {
+  std::string out;
+  Writer writer(out, sources, "", "");
+  fields(writer, config);
+  return out;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,176 @@
+#include "config/read/read.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "base/error.h"
+#include "config/read/compose.h"
+#include "config/read/section_reader.h"
+#include "config/schema/presets.h"
+#include "config/yaml/syntax_error.h"
+
+namespace trainctl {
+namespace {
+
+constexpr std::size_t most_diagnostics = 200;
+
+const Preset* find_preset(const std::string& name) {
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) return &preset;
+  }
+  return nullptr;
+}
+
+Problem unknown_preset(const std::string& name) {
+  std::string listed;
+  for (const std::string& known : preset_names()) listed += (listed.empty() ? "" : ", ") + known;
+  const std::string near = nearest(name, preset_names());
+  return {"bad-word", "\"" + shown(name) + "\" is no preset; the presets are " + listed,
+          near.empty() ? "" : "did you mean " + near + "?"};
+}
+
+/// Adds the preset's keys that the model section does not give itself.
+void apply_preset(Reading& reading, int root) {
+  YamlTree& tree = reading.tree;
+  const YamlEntry* model = tree.find(root, "model");
+  if (model == nullptr || tree.node(model->value).kind != YamlNode::Kind::map) return;
+  const YamlEntry* entry = tree.find(model->value, "preset");
+  if (entry == nullptr) return;
+  const YamlNode given = tree.node(entry->value);
+  const Preset* preset = find_preset(given.scalar);
+  reading.model_complete = preset != nullptr;
+  if (preset == nullptr) {
+    if (given.kind == YamlNode::Kind::scalar && !given.scalar.empty()) {
+      reading.report(unknown_preset(given.scalar), "model.preset", tree.place(given.span));
+    }
+    return;
+  }
+  const int text = tree.add_text(Place::Origin::preset, std::string(preset->name));
+  const int values = parse_yaml(tree, std::string(preset->yaml), text, reading.result.diagnostics);
+  if (values >= 0) tree.fill_in(tree.find(root, "model")->value, values, "model");
+}
+
+void read_root(Reading& reading, int root, const std::vector<std::string>& set_options,
+               const std::string& text) {
+  YamlTree& tree = reading.tree;
+  const YamlNode given = tree.node(root);
+  if (given.kind != YamlNode::Kind::map) {
+    Problem problem = wrong_type(given, "a map of sections");
+    const std::size_t behind = missing_space(text);
+    if (given.kind == YamlNode::Kind::scalar && behind > 0) {
+      problem.help = "put a space after the colon: `" + text.substr(0, behind) + " ...`";
+    }
+    reading.report(std::move(problem), "", tree.place(given.span));
+    return;
+  }
+  for (auto& [path, spelling] :
+       override_values(tree, root, set_options, reading.result.diagnostics)) {
+    reading.spellings.insert_or_assign(path, spelling);
+  }
+  apply_preset(reading, root);
+  const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
+  read_section(reading, root, "", file, reading.result.config);
+  reading.result.complete = reading.model_complete;
+}
+
+std::string written(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::null: return "null";
+    case YamlNode::Kind::map: return "a map";
+    case YamlNode::Kind::sequence: return "a list";
+    case YamlNode::Kind::scalar: break;
+  }
+  return shown(node.scalar);
+}
+
+void keep_replaced(const YamlTree& tree, ReadResult& result) {
+  for (const YamlTree::Replaced& lost : tree.replaced) {
+    const YamlNode& node = tree.node(lost.value);
+    auto& list = result.replaced[lost.path];
+    list.insert(list.begin(), {written(node), tree.place(node.span)});
+  }
+}
+
+/// A variable without a value is the whole of what is wrong at its place; what the reader then says
+/// of the value only tells its path.
+void drop_consequences(Diagnostics& diagnostics) {
+  const auto is_cause = [](const Diagnostic& d) {
+    return d.code == "unset-variable" || d.code == "bad-variable";
+  };
+  std::vector<Diagnostic> causes;
+  for (const Diagnostic& diagnostic : diagnostics.list()) {
+    if (is_cause(diagnostic)) causes.push_back(diagnostic);
+  }
+  if (causes.empty()) return;
+  const auto cause_of = [&](const Diagnostic& d) -> Diagnostic* {
+    for (Diagnostic& cause : causes) {
+      const bool same = d.place.position() == cause.place.position();
+      if (same && d.place.origin == cause.place.origin) return &cause;
+    }
+    return nullptr;
+  };
+  diagnostics.drop_if([&](const Diagnostic& diagnostic) {
+    Diagnostic* cause = cause_of(diagnostic);
+    if (cause != nullptr && !diagnostic.path.empty()) cause->path = diagnostic.path;
+    return cause != nullptr;
+  });
+  for (Diagnostic& cause : causes) diagnostics.add(std::move(cause));
+}
+
+}  // namespace
+
+ReadResult read_config_text(std::string_view text, const std::string& name,
+                            const std::vector<std::string>& set_options,
+                            const Surroundings& around) {
+  ReadResult result;
+  YamlTree tree;
+  Reading reading{tree, result};
+  Composed composed = compose(tree, text, name, around, result.diagnostics);
+  result.included_by = std::move(composed.included_by);
+  reading.spellings = std::move(composed.spellings);
+  if (composed.root >= 0) read_root(reading, composed.root, set_options, composed.text);
+  keep_replaced(tree, result);
+  if (composed.missing) {
+    result.complete = false;
+    result.diagnostics.drop_if([](const Diagnostic& d) { return d.code == "missing-key"; });
+  }
+  drop_consequences(result.diagnostics);
+  result.diagnostics.sort();
+  result.diagnostics.keep_first(most_diagnostics);
+  return result;
+}
+
+Surroundings::Loaded load_text(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    const bool other = error && error != std::errc::no_such_file_or_directory;
+    return {std::nullopt, other ? error.message() : "no such file"};
+  }
+  if (std::filesystem::is_directory(status)) {
+    return {std::nullopt, "is a folder; a YAML file is due"};
+  }
+  errno = 0;
+  const auto failed = [] { return std::string("cannot be read: ") + std::strerror(errno); };
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return {std::nullopt, failed()};
+  std::string text(max_yaml_bytes + 4, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) return {std::nullopt, failed()};
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return {std::move(text), ""};
+}
+
+ReadResult read_config(const std::filesystem::path& file,
+                       const std::vector<std::string>& set_options) {
+  const std::string name = file.string();
+  const Surroundings::Loaded loaded = load_text(name);
+  if (!loaded.text) throw Error(ExitCode::missing_input, name + ": " + loaded.why);
+  Surroundings around;
+  around.load = load_text;
+  return read_config_text(*loaded.text, name, set_options, around);
+}
+
+}  // namespace trainctl

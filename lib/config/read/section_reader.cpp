@@ -1,0 +1,169 @@
+#include "config/read/section_reader.h"
+
+#include <algorithm>
+
+#include "config/yaml/syntax_error.h"
+
+namespace trainctl {
+namespace {
+
+constexpr std::size_t most_suggestions = 200;
+
+/// Collects the dotted paths of all fields.
+struct PathCollector {
+  std::vector<std::string>& paths;
+  std::string prefix;
+
+  template <class Value>
+  void operator()(Value&, const Field& field) {
+    paths.push_back(prefix + std::string(field.key));
+  }
+  template <class Section>
+  void section(Section& value, const Field& field) {
+    PathCollector inner{paths, prefix + std::string(field.key) + "."};
+    fields(inner, value);
+  }
+};
+
+const std::vector<std::string>& all_paths() {
+  static const std::vector<std::string> paths = [] {
+    std::vector<std::string> found;
+    PathCollector collector{found, ""};
+    const Config config;
+    fields(collector, config);
+    return found;
+  }();
+  return paths;
+}
+
+/// The path of a field of that name in another section, or "".
+std::string elsewhere(const std::string& key) {
+  for (const std::string& path : all_paths()) {
+    if (path.ends_with("." + key)) return path;
+  }
+  return "";
+}
+
+/// "write x inside parallel" for an upstream key in a section that does not take it, or "".
+std::string home_of(const std::string& key) {
+  for (const UpstreamKey& row : all_upstream_keys()) {
+    if (row.key == key) return "write " + key + " inside " + std::string(row.section);
+  }
+  return "";
+}
+
+std::vector<std::string> upstream_names() {
+  std::vector<std::string> names;
+  for (const UpstreamKey& row : all_upstream_keys()) names.emplace_back(row.key);
+  return names;
+}
+
+}  // namespace
+
+void Reading::report(Problem problem, const std::string& path, Place place) {
+  const auto spelling = spellings.find(path);
+  if (spelling != spellings.end()) {
+    problem.message += " (written as " + shown(spelling->second) + ")";
+  }
+  result.diagnostics.add({Severity::error, std::move(problem.code), path,
+                          std::move(problem.message), std::move(problem.help), std::move(place)});
+}
+
+void Reading::missing(const std::string& path, const Field& field, const Place& place) {
+  if (!model_complete && path.starts_with("model.")) return;
+  report({"missing-key", "required, but not given (" + std::string(field.meaning) + ")",
+          "add " + path + (path.starts_with("model.") ? ", or choose a model.preset" : "")},
+         path, place);
+}
+
+const YamlEntry* SectionReader::find(const Field& field) {
+  known_.emplace_back(field.key);
+  const YamlEntry* entry = map_ < 0 ? nullptr : reading_.tree.find(map_, field.key);
+  if (entry == nullptr && field.is_required) {
+    reading_.missing(path_of(field.key), field, place_);
+  }
+  return entry;
+}
+
+void SectionReader::operator()(std::vector<DataSource>& sources, const Field& field) {
+  const YamlEntry* entry = find(field);
+  if (entry == nullptr) return;
+  const int index = entry->value;
+  const YamlNode& node = reading_.tree.node(index);
+  const std::string path = path_of(field.key);
+  const auto is = [&](YamlNode::Kind kind) { return node.kind == kind; };
+  if (is(YamlNode::Kind::null) || is(YamlNode::Kind::map)) {
+    reading_.report(wrong_type(node, "a path, a list of paths, or a list of {path, weight}"), path,
+                    place_of(node));
+    return;
+  }
+  if (is(YamlNode::Kind::sequence) && node.items.empty()) {
+    reading_.report({"out-of-range", "the list must name at least one path", ""}, path,
+                    place_of(node));
+    return;
+  }
+  reading_.result.sources.record(path, place_of(node));
+  sources.clear();
+  const std::vector<int> items =
+      is(YamlNode::Kind::sequence) ? node.items : std::vector<int>{index};
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    read_source(items[i], path + "." + std::to_string(i), sources.emplace_back());
+  }
+}
+
+void SectionReader::read_source(int item, const std::string& path, DataSource& source) {
+  const YamlNode& node = reading_.tree.node(item);
+  if (node.kind == YamlNode::Kind::map) {
+    read_section(reading_, item, path, place_of(node), source);
+    return;
+  }
+  if (auto problem = read_value(node, field("path", "").from(1), source.path)) {
+    reading_.report(std::move(*problem), path, place_of(node));
+  } else {
+    reading_.result.sources.record(path, place_of(node));
+  }
+}
+
+Problem SectionReader::unknown(const YamlEntry& entry) const {
+  const std::string& key = entry.key;
+  const std::string where = path_.empty() ? "a configuration" : path_;
+  const std::string kind = path_.empty() ? " has no section " : " has no key ";
+  Problem problem{"unknown-key", where + kind + "\"" + shown(key) + "\"", ""};
+  const std::size_t behind = missing_space(key);
+  if (behind > 0 && reading_.tree.node(entry.value).kind == YamlNode::Kind::null) {
+    problem.message += "; a space is missing after the colon";
+    problem.help = "write `" + key.substr(0, behind) + " " + shown(key.substr(behind)) + "`";
+    return problem;
+  }
+  if (reading_.result.diagnostics.list().size() > most_suggestions) return problem;
+  const auto& paths = all_paths();
+  if (std::find(paths.begin(), paths.end(), key) != paths.end()) {
+    const std::size_t dot = key.rfind('.');
+    problem.help = "write " + key.substr(dot + 1) + " inside " + key.substr(0, dot);
+    return problem;
+  }
+  problem.help = home_of(key);
+  if (!problem.help.empty()) return problem;
+  std::string near = elsewhere(key);
+  if (near.empty()) near = nearest(key, known_);
+  if (near.empty() && path_ == "parallel") near = nearest(key, upstream_names());
+  if (!near.empty()) problem.help = "did you mean " + near + "?";
+  return problem;
+}
+
+void SectionReader::refuse_internal(const YamlNode& node, const Field& field) {
+  if (node.kind == YamlNode::Kind::null) return;
+  reading_.report(
+      {"internal-key", "the program sets this itself; no value but null is taken", "remove it"},
+      path_of(field.key), place_of(node));
+}
+
+void SectionReader::finish() {
+  if (map_ < 0) return;
+  for (const YamlEntry& entry : reading_.tree.node(map_).entries) {
+    if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
+    reading_.report(unknown(entry), path_of(shown(entry.key)), reading_.tree.place(entry.key_span));
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,104 @@
+// The visitor that fills a section from its YAML map: finds each key, reads its value under the
+// field's rule, notes where it stands, and reports what is missing or left over.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "config/read/read.h"
+#include "config/schema/fields.h"
+#include "config/schema/read_field.h"
+#include "config/schema/values.h"
+#include "config/upstream/upstream.h"
+#include "config/yaml/tree.h"
+
+namespace trainctl {
+
+/// What the readers of all sections share.
+struct Reading {
+  YamlTree& tree;
+  ReadResult& result;
+  Spellings spellings{};       // of values that came through an upstream spelling
+  bool model_complete = true;  // false: a wrong preset, so that nothing of the model is "missing"
+
+  void report(Problem problem, const std::string& path, Place place);
+  void missing(const std::string& path, const Field& field, const Place& place);
+};
+
+class SectionReader {
+ public:
+  /// `map` is a map's node, or -1 for a section that is not there; `place` is the section's.
+  SectionReader(Reading& reading, int map, std::string path, Place place)
+      : reading_(reading), map_(map), path_(std::move(path)), place_(std::move(place)) {}
+
+  template <class Value>
+  void operator()(Value& value, const Field& field) {
+    const YamlEntry* entry = find(field);
+    if (entry == nullptr) return;
+    const YamlNode& node = reading_.tree.node(entry->value);
+    if (field.is_internal) {
+      refuse_internal(node, field);
+    } else if (auto problem = read_field(reading_.tree, entry->value, field, value)) {
+      reading_.report(std::move(*problem), path_of(field.key), place_of(node));
+    } else {
+      reading_.result.sources.record(path_of(field.key), place_of(node));
+    }
+  }
+  void operator()(std::vector<DataSource>& sources, const Field& field);
+
+  template <class Section>
+  void section(Section& value, const Field& field);
+
+  /// Reports the keys that no field took.
+  void finish();
+
+ private:
+  /// The entry for a field; reports a required one that is not there.
+  const YamlEntry* find(const Field& field);
+  std::string path_of(std::string_view key) const {
+    return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+  }
+  Place place_of(const YamlNode& node) const { return reading_.tree.place(node.span); }
+  void read_source(int item, const std::string& path, DataSource& source);
+  Problem unknown(const YamlEntry& entry) const;
+  void refuse_internal(const YamlNode& node, const Field& field);
+
+  Reading& reading_;
+  int map_;
+  std::string path_;
+  Place place_;
+  std::vector<std::string> known_;
+};
+
+/// Fills `value` from `node`, which must be a map or nothing; -1: the section is not there.
+template <class Section>
+void read_section(Reading& reading, int node, const std::string& path, const Place& place,
+                  Section& value) {
+  if (node >= 0 && reading.tree.node(node).kind == YamlNode::Kind::null) node = -1;
+  if (node >= 0 && reading.tree.node(node).kind != YamlNode::Kind::map) {
+    const YamlNode& given = reading.tree.node(node);
+    reading.report(wrong_type(given, "a map of keys"), path, reading.tree.place(given.span));
+    return;
+  }
+  SectionReader reader(reading, node, path, place);
+  fields(reader, value);
+  reader.finish();
+}
+
+template <class Section>
+void SectionReader::section(Section& value, const Field& field) {
+  const YamlEntry* found = find(field);
+  if (found == nullptr) {
+    read_section(reading_, -1, path_of(field.key), place_, value);
+    return;
+  }
+  const YamlEntry entry = *found;
+  const Place place = reading_.tree.place(entry.key_span);
+  reading_.result.sources.record(path_of(field.key), place);
+  read_section(reading_, entry.value, path_of(field.key), place, value);
+}
+
+}  // namespace trainctl

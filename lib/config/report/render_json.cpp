@@ -1,0 +1,66 @@
+#include <nlohmann/json.hpp>
+
+#include "config/report/diagnostics.h"
+#include "config/report/snippet.h"
+
+namespace trainctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* name_of(Place::Origin origin) {
+  switch (origin) {
+    case Place::Origin::file: return "file";
+    case Place::Origin::set_option: return "set";
+    case Place::Origin::preset: return "preset";
+    case Place::Origin::defaulted: break;
+  }
+  return "default";
+}
+
+Json range_of(const Place& place) {
+  if (place.line < 1) return {{"filename", place.file}, {"start", nullptr}, {"end", nullptr}};
+  return {{"filename", place.file},
+          {"start", {{"line", place.line}, {"column", place.column}}},
+          {"end", {{"line", place.line}, {"column", std::max(place.end_column, place.column)}}}};
+}
+
+Json one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
+  const Place& place = diagnostic.place;
+  Json json = {{"severity", diagnostic.severity == Severity::error ? "error" : "warning"},
+               {"code", diagnostic.code},
+               {"summary", diagnostic.message},
+               {"path", diagnostic.path},
+               {"help", diagnostic.help.empty() ? Json(nullptr) : Json(diagnostic.help)},
+               {"origin", name_of(place.origin)},
+               {"range", range_of(place)}};
+  const Snippet snippet = make_snippet(diagnostics, place);
+  json["snippet"] = nullptr;
+  if (!snippet.text.empty()) {
+    json["snippet"] = {{"code", snippet.text},
+                       {"start_line", place.line},
+                       {"highlight_start_offset", snippet.highlight},
+                       {"highlight_end_offset", snippet.highlight + snippet.length}};
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string render_json(const Diagnostics& diagnostics) {
+  Json list = Json::array();
+  std::size_t errors = 0;
+  for (const Diagnostic& diagnostic : diagnostics.list()) {
+    list.push_back(one(diagnostics, diagnostic));
+    errors += diagnostic.severity == Severity::error ? 1 : 0;
+  }
+  const Json document = {{"format_version", "1.0"},
+                         {"valid", errors == 0},
+                         {"error_count", errors},
+                         {"warning_count", diagnostics.list().size() - errors},
+                         {"diagnostics", list}};
+  // File names need not be UTF-8; JSON must.
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace trainctl

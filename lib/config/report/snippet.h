@@ -1,0 +1,23 @@
+// The part of a source line that is shown under a message: long lines are cut around the place.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "config/report/diagnostics.h"
+
+namespace trainctl {
+
+struct Snippet {
+  std::string text;           // "" where there is nothing to show
+  std::size_t highlight = 0;  // characters before the marked part
+  std::size_t length = 0;     // characters of the marked part
+  std::string padding;        // as wide as the text before the marked part, tabs kept
+};
+
+/// The text without the control characters that a terminal might obey: each becomes "?".
+std::string printable(std::string_view text);
+
+Snippet make_snippet(const Diagnostics& diagnostics, const Place& place);
+
+}  // namespace trainctl

@@ -1,0 +1,115 @@
+// The configuration as typed values: one aggregate per YAML section, defaults in place. Whoever
+// uses a section receives that struct, never the whole Config. Nobody sees YAML after
+// read_config().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/schema/choices.h"
+#include "config/schema/data_config.h"
+#include "config/schema/model_config.h"
+#include "config/schema/moe_config.h"
+#include "config/schema/parallel_config.h"
+
+namespace trainctl {
+
+struct TrainConfig {
+  std::int64_t steps = 0;                        // required
+  std::int64_t global_batch_size = 0;            // required; sequences per step over all ranks
+  std::optional<std::int64_t> micro_batch_size;  // default: global_batch_size / data_parallel
+  std::optional<std::int64_t> micro_batch_num;   // per rank and step; default: what the sizes leave
+  std::uint64_t seed = 1234;
+  std::int64_t validate_every = 0;  // 0: only after the last step
+  OnBadLoss on_bad_loss = OnBadLoss::stop;
+  std::int64_t check_replicas_every = 0;  // hash the parameters over data-parallel ranks; 0: never
+  bool deterministic_mode = true;
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct OptimizerConfig {
+  OptimizerType type = OptimizerType::adamw;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  std::optional<double> start_weight_decay;  // with weight_decay_incr_style; default: weight_decay
+  std::optional<double> end_weight_decay;
+  WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;
+  double momentum = 0.9;        // sgd
+  double clip_grad_norm = 1.0;  // 0: off
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+struct LrScheduleConfig {
+  LrStyle style = LrStyle::constant;
+  double max_lr = 0.0;  // required
+  double min_lr = 0.0;
+  double init_lr = 0.0;
+  std::int64_t warmup_steps = 0;
+  std::optional<std::int64_t> decay_steps;      // default: train.steps
+  std::optional<std::int64_t> wsd_decay_steps;  // required with wsd
+  DecayStyle wsd_decay_style = DecayStyle::exponential;
+  bool operator==(const LrScheduleConfig&) const = default;
+};
+
+struct PrecisionConfig {
+  ComputeType compute = ComputeType::fp32;
+  bool enable_autocast = false;
+  std::optional<ComputeType> autocast_dtype;  // default: compute
+  std::optional<double> loss_scale;           // constant
+  std::optional<bool> dynamic_loss_scale;     // default: in fp16, unless loss_scale is given
+  double initial_loss_scale = 0x1p32;
+  double min_loss_scale = 1;
+  double loss_scale_growth = 2;
+  double loss_scale_backoff = 0.5;
+  std::int64_t loss_scale_window = 1000;  // updates without an overflow before it grows
+  std::int64_t loss_scale_hysteresis = 2;
+  bool operator==(const PrecisionConfig&) const = default;
+};
+
+struct ClusterConfig {  // what one rank can do while all are at work; all four or none
+  std::optional<double> matmul_flops;      // FLOP/s of products in precision.compute
+  std::optional<double> memory_bandwidth;  // bytes/s, read and written
+  std::optional<double> latency;           // seconds of a message between ranks
+  std::optional<double> bandwidth;         // bytes/s of a rank's messages
+  bool operator==(const ClusterConfig&) const = default;
+};
+
+struct LogConfig {
+  LogLevelName level = LogLevelName::info;
+  std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
+  bool color = true;
+  bool barrier_with_timers = true;  // all ranks meet before a phase is timed
+  std::string trace;                // file that the executed rows are written to; empty: none
+  std::int64_t trace_steps = 1;     // the last ones of the run
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct OutputConfig {
+  std::string dir = "runs/default";
+  bool overwrite = true;  // replace the files of an earlier run there
+  bool save_weights = true;
+  bool operator==(const OutputConfig&) const = default;
+};
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  LrScheduleConfig lr_schedule;
+  PrecisionConfig precision;
+  ParallelConfig parallel;
+  MoeConfig moe;
+  RecomputeConfig recompute;
+  OffloadConfig offload;
+  HooksConfig hooks;
+  ClusterConfig cluster;
+  LogConfig log;
+  OutputConfig output;
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,54 @@
+// The field lists of the data section; see fields.h.
+#pragma once
+
+#include "config/schema/data_config.h"
+#include "config/schema/field.h"
+#include "config/schema/model_fields.h"
+
+namespace trainctl {
+
+template <class Visitor>
+void fields(Visitor& visit, Is<DataSource> auto& source) {
+  visit(source.path,
+        field("path", "Text file or folder, .bin/.idx prefix, or .bin file").from(1).required());
+  visit(source.weight, field("weight", "Share in the blend, relative to the others").above(0));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<ValidationConfig> auto& validation) {
+  visit(validation.path,
+        field("path", "Separate data to validate on").from(1).unset("a part of the training data"));
+  visit(
+      validation.fraction,
+      field("fraction", "Part of the training data held back; 0: no validation").from(0).below(1));
+  visit(validation.split,
+        field("split", "tail: the last part; blocks: every (1/fraction)th block of 1024 tokens"));
+  visit(validation.max_sequences,
+        field("max_sequences", "Most sequences per validation; 0: all").from(0));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<DataConfig> auto& data) {
+  visit(data.train,
+        field("train", "Training data: a path, a list of paths, or a list of {path, weight}")
+            .required());
+  visit(data.tokenizer, field("tokenizer",
+                              "How text becomes tokens; sentencepiece takes a model "
+                              "file after the colon")
+                            .one_of("byte|sentencepiece:"));
+  visit.section(data.validation, field("validation", "What the validation loss is measured on"));
+  visit(data.shuffle, field("shuffle", "Draw training sequences in a seeded random order"));
+  visit(data.reset_attention_mask,
+        field("reset_attention_mask", "Attention stays within a document"));
+  visit(data.reset_position_ids, field("reset_position_ids", "Positions restart at each document"));
+  visit(data.eod_mask_loss, field("eod_mask_loss", "No loss on the end-of-document token"));
+  visit(data.eod_token, field("eod_token", "Token id that ends a document")
+                            .from(0)
+                            .to(2'147'483'647)
+                            .unset("the tokenizer's, or the file's documents"));
+  visit(data.cache_dir,
+        field("cache_dir", "Folder for tokenised text; empty: the user's cache folder"));
+  visit(data.prefetch, field("prefetch", "Batches prepared ahead").from(0).to(1024));
+}
+
+}  // namespace trainctl

@@ -1,0 +1,70 @@
+// What a field list says about a key, in words: for the reference page and for explanations.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "config/schema/fields.h"
+#include "config/schema/list_values.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+
+namespace detail {
+inline std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
+}  // namespace detail
+
+/// "whole number", "true or false", "word"
+template <class Value>
+std::string type_of(const Field& field) {
+  if constexpr (std::is_enum_v<Value>) return "word";
+  if constexpr (std::is_same_v<Value, bool>) return "true or false";
+  if constexpr (std::is_integral_v<Value>) return "whole number";
+  if constexpr (std::is_floating_point_v<Value>) return "number";
+  if constexpr (std::is_same_v<Value, IntList>) return "list of whole numbers";
+  if constexpr (std::is_same_v<Value, DatasetSplit>) return "word or list of lists";
+  if constexpr (std::is_same_v<Value, FusionValue>) return "null, whole number or list";
+  return field.string_words.empty() ? "string" : "word";
+}
+
+/// The allowed values as Markdown: "1 to 64", "`cpu`, `cuda`", "" without limits.
+template <class Value>
+std::string range_of(const Field& field) {
+  std::string listed;
+  if constexpr (std::is_enum_v<Value>) {
+    for (const Word& word : words_of<Value>) {
+      if (word.standing == Word::Standing::alias) continue;
+      const bool later = word.standing == Word::Standing::not_built;
+      listed += (listed.empty() ? "" : ", ") + detail::code(word.text) +
+                (later ? " (not built yet)" : "");
+    }
+    return listed;
+  }
+  if constexpr (std::is_same_v<Value, std::string>) {
+    for (const std::string& word : split_words(field.string_words)) {
+      listed +=
+          (listed.empty() ? "" : ", ") + detail::code(word + (word.ends_with(':') ? "NAME" : ""));
+    }
+    return listed.empty() && field.range.has_least() ? "not empty" : listed;
+  }
+  if constexpr (std::is_same_v<Value, DatasetSplit>) {
+    return "`data_parallel`, `full_batch`, or one list for each input";
+  }
+  if constexpr (std::is_same_v<Value, FusionValue>) return "at least 1, or rising from 0";
+  if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
+  return field.range.to_string();
+}
+
+/// A value as Markdown: "`fp32`".
+template <class Value>
+std::string default_of(const Value& value) {
+  if constexpr (std::is_enum_v<Value>) {
+    return detail::code(word_of(value));
+  } else {
+    return detail::code(write_value(value));
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,132 @@
+// The one list of fields per section. A visitor is called as visit(member, Field) for each value
+// and visit.section(member, Field) for each nested section, in the order of the YAML file. Reading,
+// unknown keys, the dump, the reference page and the JSON Schema are visitors over these lists.
+#pragma once
+
+#include "config/schema/config.h"
+#include "config/schema/data_fields.h"
+#include "config/schema/field.h"
+#include "config/schema/model_fields.h"
+#include "config/schema/moe_fields.h"
+#include "config/schema/parallel_fields.h"
+#include "config/schema/run_fields.h"
+
+namespace trainctl {
+
+template <class Visitor>
+void fields(Visitor& visit, Is<TrainConfig> auto& train) {
+  visit(train.steps, field("steps", "Optimizer steps of the run").from(1).to(1e12).required());
+  visit(train.global_batch_size,
+        field("global_batch_size", "Sequences per step over all ranks").from(1).to(1e9).required());
+  visit(train.micro_batch_size,
+        field("micro_batch_size", "Sequences per forward pass of one rank")
+            .from(1)
+            .to(1 << 20)
+            .unset("global_batch_size / (data_parallel x micro_batch_num)"));
+  visit(train.micro_batch_num, field("micro_batch_num", "Micro-batches of one rank in one step")
+                                   .from(1)
+                                   .to(1 << 24)
+                                   .unset("what the batch sizes leave"));
+  visit(train.seed, field("seed", "Seed of initialisation, dropout and data order"));
+  visit(train.validate_every,
+        field("validate_every", "Steps between validations; 0: only after the last").from(0));
+  visit(train.on_bad_loss,
+        field("on_bad_loss", "When loss or gradient is NaN or infinite: stop, or skip the step"));
+  visit(
+      train.check_replicas_every,
+      field("check_replicas_every", "Steps between comparisons of the replicas; 0: never").from(0));
+  visit(train.deterministic_mode,
+        field("deterministic_mode", "Equal runs give equal bits; always so on the CPU"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
+  visit(optimizer.type, field("type", "The update rule"));
+  visit(optimizer.beta1, field("beta1", "AdamW: decay of the first moment").from(0).below(1));
+  visit(optimizer.beta2, field("beta2", "AdamW: decay of the second moment").from(0).below(1));
+  visit(optimizer.eps, field("eps", "AdamW: added to the denominator").above(0));
+  visit(optimizer.weight_decay,
+        field("weight_decay", "Decoupled weight decay; none on biases and norms").from(0));
+  visit(optimizer.start_weight_decay,
+        field("start_weight_decay", "Weight decay at step 0").from(0).unset("weight_decay"));
+  visit(optimizer.end_weight_decay,
+        field("end_weight_decay", "Weight decay at the last step").from(0).unset("weight_decay"));
+  visit(optimizer.weight_decay_incr_style,
+        field("weight_decay_incr_style", "How weight decay rises from start to end"));
+  visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
+  visit(optimizer.clip_grad_norm,
+        field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<LrScheduleConfig> auto& schedule) {
+  visit(schedule.style, field("style", "Shape of the learning rate after the warm-up"));
+  visit(schedule.max_lr, field("max_lr", "Highest learning rate").from(0).required());
+  visit(schedule.min_lr, field("min_lr", "Learning rate after the decay").from(0));
+  visit(schedule.init_lr, field("init_lr", "Learning rate at the start of the warm-up").from(0));
+  visit(schedule.warmup_steps,
+        field("warmup_steps", "Steps of linear rise to max_lr").from(0).to(1e12));
+  visit(schedule.decay_steps, field("decay_steps", "Step at which min_lr is reached")
+                                  .from(1)
+                                  .to(1e12)
+                                  .unset("train.steps"));
+  visit(schedule.wsd_decay_steps, field("wsd_decay_steps", "WSD: steps of the final decay")
+                                      .from(1)
+                                      .to(1e12)
+                                      .unset("must be given with style WSD"));
+  visit(schedule.wsd_decay_style, field("wsd_decay_style", "WSD: shape of the final decay"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
+  visit(precision.compute,
+        field("compute", "Type of the matrix products; master weights stay fp32"));
+  visit(precision.enable_autocast,
+        field("enable_autocast", "Products in autocast_dtype, parameters in fp32"));
+  visit(precision.autocast_dtype,
+        field("autocast_dtype", "Type of the products under enable_autocast").unset("compute"));
+  visit(precision.loss_scale, field("loss_scale", "Constant factor of the loss in the backward")
+                                  .above(0)
+                                  .to(0x1p64)
+                                  .unset("dynamic in fp16, else none"));
+  visit(precision.dynamic_loss_scale,
+        field("dynamic_loss_scale", "The factor falls when gradients overflow, and grows again")
+            .unset("true in fp16 without loss_scale, else false"));
+  visit(precision.initial_loss_scale,
+        field("initial_loss_scale", "Dynamic: the factor of the first step").above(0).to(0x1p64));
+  visit(precision.min_loss_scale,
+        field("min_loss_scale", "Dynamic: the factor never falls below it").above(0).to(0x1p64));
+  visit(precision.loss_scale_growth,
+        field("loss_scale_growth", "Dynamic: what the factor grows by").above(1).to(1024));
+  visit(precision.loss_scale_backoff,
+        field("loss_scale_backoff", "Dynamic: what an overflow multiplies the factor by")
+            .above(0)
+            .below(1));
+  visit(precision.loss_scale_window,
+        field("loss_scale_window", "Dynamic: updates without overflow before it grows").from(1));
+  visit(precision.loss_scale_hysteresis,
+        field("loss_scale_hysteresis", "Dynamic: overflows before it falls; growth starts anew")
+            .from(1));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<Config> auto& config) {
+  visit.section(config.model, field("model", "The network"));
+  visit.section(config.data, field("data", "What is trained and validated on"));
+  visit.section(config.train, field("train", "Length and batch of the run"));
+  visit.section(config.optimizer, field("optimizer", "The update rule and its constants"));
+  visit.section(config.lr_schedule, field("lr_schedule", "The learning rate over the run"));
+  visit.section(config.precision, field("precision", "Number formats"));
+  visit.section(config.parallel, field("parallel", "How ranks and threads share the work"));
+  visit.section(config.moe, field("moe", "Mixture of experts"));
+  visit.section(config.recompute,
+                field("recompute", "Activations that are computed again instead of kept"));
+  visit.section(config.offload, field("offload", "Activations and weights kept on the host"));
+  visit.section(config.hooks, field("hooks", "What upstream takes as functions"));
+  visit.section(config.cluster,
+                field("cluster", "What a rank can do while all are at work, for a step's time"));
+  visit.section(config.log, field("log", "Messages for people"));
+  visit.section(config.output, field("output", "What the run leaves behind"));
+}
+
+}  // namespace trainctl

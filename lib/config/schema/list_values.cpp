@@ -1,0 +1,153 @@
+#include "config/schema/list_values.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "config/report/diagnostics.h"
+
+namespace trainctl {
+namespace {
+
+constexpr const char* numbers_due = "a list of whole numbers like [1, 2]";
+constexpr const char* splits_due =
+    "data_parallel, full_batch or a list for each input like [[2, 1], [2, 1]]";
+
+const Field slices = field("slices", "").from(1).to(1 << 24);
+
+Problem empty_list(const std::string& due) {
+  return {"out-of-range", "the list is empty, but it must have at least one number", due};
+}
+
+/// "(1, 8)" and "((1, 8), (1,))" as flow lists: what Python prints for tuples. "" for other text.
+std::string tuples_as_lists(const std::string& text) {
+  if (!text.starts_with('(')) return "";
+  std::string result;
+  for (char c : text) {
+    if (c == ' ') continue;
+    const char bracket = c == '(' ? '[' : c == ')' ? ']' : c;
+    if (bracket == ']' && result.ends_with(',')) result.pop_back();
+    result += bracket;
+  }
+  const bool plain = std::all_of(result.begin(), result.end(), [](char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '[' || c == ']' || c == ',' ||
+           c == '-';
+  });
+  return plain ? result : "";
+}
+
+/// The node itself, or for a text of tuples the list it stands for, placed where the text is.
+int list_node(YamlTree& scratch, const YamlNode& given) {
+  YamlTree parsed;
+  Diagnostics ignored;
+  const std::string text = tuples_as_lists(given.scalar);
+  if (text.empty()) return -1;
+  scratch.add_text(Place::Origin::file, "");
+  const int root = parse_yaml(scratch, text, 0, ignored);
+  if (root < 0) return -1;
+  for (YamlNode& node : scratch.nodes) node.span = given.span;
+  return root;
+}
+
+std::optional<Problem> read_splits(const YamlTree& tree, const YamlNode& list,
+                                   std::vector<IntList>& splits) {
+  if (list.items.empty()) return empty_list(splits_due);
+  std::vector<IntList> result;
+  for (const int item : list.items) {
+    const YamlNode& inner = tree.node(item);
+    if (inner.kind != YamlNode::Kind::sequence) return wrong_type(inner, splits_due);
+    if (auto problem = read_list(tree, item, slices, result.emplace_back())) return problem;
+  }
+  splits = std::move(result);
+  return std::nullopt;
+}
+
+Problem not_rising(const IntList& index, std::size_t at) {
+  return {"out-of-range",
+          std::to_string(index[at]) + " comes after " + std::to_string(index[at - 1]) +
+              ", but the indices must rise",
+          "each is the last gradient of its block"};
+}
+
+}  // namespace
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 IntList& value) {
+  const YamlNode& list = tree.node(node);
+  if (list.kind == YamlNode::Kind::scalar) {
+    YamlTree scratch;
+    const int parsed = list_node(scratch, list);
+    if (parsed >= 0) return read_list(scratch, parsed, field, value);
+  }
+  if (list.kind != YamlNode::Kind::sequence) return wrong_type(list, numbers_due);
+  if (list.items.empty()) return empty_list("");
+  IntList result;
+  for (const int item : list.items) {
+    if (auto problem = read_value(tree.node(item), field, result.emplace_back())) return problem;
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 DatasetSplit& value) {
+  const YamlNode& given = tree.node(node);
+  DatasetSplit result{.word = "", .splits = {}};
+  if (given.kind == YamlNode::Kind::sequence) {
+    if (auto problem = read_splits(tree, given, result.splits)) return problem;
+  } else if (given.kind == YamlNode::Kind::scalar) {
+    YamlTree scratch;
+    const int parsed = list_node(scratch, given);
+    if (parsed >= 0) return read_list(scratch, parsed, field, value);
+    const Field words = field.one_of("data_parallel|full_batch");
+    if (auto problem = read_value(given, words, result.word)) {
+      if (problem->code == "bad-word") problem->message += " or a list for each input";
+      return problem;
+    }
+  } else {
+    return wrong_type(given, splits_due);
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 FusionValue& value) {
+  const YamlNode& given = tree.node(node);
+  FusionValue result;
+  if (given.kind == YamlNode::Kind::sequence) {
+    IntList index;
+    if (auto problem = read_list(tree, node, field.from(0), index)) return problem;
+    for (std::size_t i = 1; i < index.size(); ++i) {
+      if (index[i] <= index[i - 1]) return not_rising(index, i);
+    }
+    result.index = std::move(index);
+  } else if (given.kind == YamlNode::Kind::scalar) {
+    if (auto problem = read_value(given, field.from(1), result.size.emplace())) return problem;
+  } else if (given.kind == YamlNode::Kind::map) {
+    return wrong_type(given, "null, a number of MB or a list of indices");
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
+std::string write_value(const IntList& value) {
+  std::string text;
+  for (const std::int64_t number : value) {
+    text += (text.empty() ? "" : ", ") + std::to_string(number);
+  }
+  return "[" + text + "]";
+}
+
+std::string write_value(const DatasetSplit& value) {
+  if (!value.word.empty()) return value.word;
+  std::string text;
+  for (const IntList& split : value.splits) text += (text.empty() ? "" : ", ") + write_value(split);
+  return "[" + text + "]";
+}
+
+std::string write_value(const FusionValue& value) {
+  if (value.index) return write_value(*value.index);
+  return value.size ? std::to_string(*value.size) : "null";
+}
+
+}  // namespace trainctl

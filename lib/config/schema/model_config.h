@@ -1,0 +1,53 @@
+// The model section: sizes and regularisation of the network.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/schema/choices.h"
+
+namespace trainctl {
+
+struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 is none
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::int64_t original_max_position_embeddings = 8192;
+  bool operator==(const RopeScalingConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::optional<std::string> preset;  // fills every field below that is not given itself
+  Family family = Family::gpt2;
+  std::int64_t num_layers = 0;  // required unless a preset gives it, as the next four
+  std::int64_t hidden_size = 0;
+  std::int64_t num_attention_heads = 0;
+  std::int64_t seq_length = 0;
+  std::int64_t vocab_size = 0;
+  // default: 4 x hidden (gpt2), 8/3 x hidden up to 256s (llama)
+  std::optional<std::int64_t> ffn_hidden_size;
+  std::optional<std::int64_t> num_query_groups;         // KV heads; default: num_attention_heads
+  std::optional<std::int64_t> kv_channels;              // head size; default: hidden / heads
+  std::optional<std::int64_t> max_position_embeddings;  // default: seq_length
+  std::optional<bool> tie_word_embeddings;              // default: true for gpt2, false for llama
+  std::optional<bool> add_bias_linear;                  // default: true for gpt2, false for llama
+  std::optional<bool> add_qkv_bias;                     // default: add_bias_linear
+  bool qk_layernorm = false;  // RMSNorm on q and k per head, before RoPE (llama)
+  double norm_epsilon = 1e-5;
+  double rotary_base = 10000.0;
+  RopeScalingConfig rope_scaling;
+  double hidden_dropout = 0.0;
+  double attention_dropout = 0.0;
+  double embedding_dropout = 0.0;
+  double init_method_std = 0.02;
+  std::int64_t make_vocab_size_divisible_by = 128;
+  bool perform_initialization = true;
+  bool use_cpu_initialization = false;  // no effect: every device fills the same numbers
+  bool use_te_rng_tracker = false;      // no effect: random numbers depend on global indices
+  bool cross_entropy_loss_fusion = true;
+  EntropyFusion cross_entropy_fusion_impl = EntropyFusion::native;
+  bool operator==(const ModelConfig&) const = default;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,109 @@
+// The field lists of the model section; see fields.h.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "config/schema/field.h"
+#include "config/schema/model_config.h"
+
+namespace trainctl {
+
+/// `Section`, const or not.
+template <class Given, class Section>
+concept Is = std::same_as<std::remove_const_t<Given>, Section>;
+
+template <class Visitor>
+void fields(Visitor& visit, Is<RopeScalingConfig> auto& rope) {
+  visit(rope.factor, field("factor", "How much longer than the original the context is").from(1));
+  visit(rope.low_freq_factor,
+        field("low_freq_factor", "Wavelengths above original / this are scaled fully").above(0));
+  visit(rope.high_freq_factor,
+        field("high_freq_factor", "Wavelengths below original / this are not scaled").above(0));
+  visit(rope.original_max_position_embeddings,
+        field("original_max_position_embeddings", "Context the frequencies were made for")
+            .from(1)
+            .to(1 << 24));
+}
+
+template <class Visitor>
+void model_shape_fields(Visitor& visit, Is<ModelConfig> auto& model) {
+  visit(model.num_layers, field("num_layers", "Transformer blocks").from(1).to(10'000).required());
+  visit(model.hidden_size,
+        field("hidden_size", "Width of the residual stream").from(1).to(1 << 20).required());
+  visit(model.num_attention_heads,
+        field("num_attention_heads", "Query heads per block").from(1).to(65'536).required());
+  visit(model.seq_length,
+        field("seq_length", "Tokens per training sequence").from(1).to(1 << 24).required());
+  visit(model.vocab_size, field("vocab_size", "Number of token ids, before padding")
+                              .from(2)
+                              .to(2'147'483'647)
+                              .required());
+  visit(model.ffn_hidden_size,
+        field("ffn_hidden_size", "Width inside the MLP")
+            .from(1)
+            .to(1 << 22)
+            .unset("4 x hidden_size (gpt2); 8/3 x hidden_size, rounded up to 256 (llama)"));
+  visit(model.num_query_groups, field("num_query_groups", "Key and value heads per block")
+                                    .from(1)
+                                    .to(65'536)
+                                    .unset("num_attention_heads"));
+  visit(model.kv_channels, field("kv_channels", "Size of one head")
+                               .from(1)
+                               .to(65'536)
+                               .unset("hidden_size / num_attention_heads"));
+  visit(model.max_position_embeddings,
+        field("max_position_embeddings", "Positions the model can address")
+            .from(1)
+            .to(1 << 24)
+            .unset("seq_length"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<ModelConfig> auto& model) {
+  visit(model.preset, field("preset", "A known model that fills every key not given here")
+                          .from(1)
+                          .unset("no preset"));
+  visit(model.family, field("family",
+                            "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, "
+                            "RMSNorm, SwiGLU"));
+  model_shape_fields(visit, model);
+  visit(model.tie_word_embeddings,
+        field("tie_word_embeddings", "The output layer shares the token embedding")
+            .unset("true (gpt2), false (llama)"));
+  visit(
+      model.add_bias_linear,
+      field("add_bias_linear", "Biases in the linear layers").unset("true (gpt2), false (llama)"));
+  visit(model.add_qkv_bias,
+        field("add_qkv_bias", "Biases in the q, k and v projections").unset("add_bias_linear"));
+  visit(model.qk_layernorm,
+        field("qk_layernorm", "RMSNorm on each head's q and k, before RoPE (llama)"));
+  visit(model.norm_epsilon,
+        field("norm_epsilon", "Added to the variance in norms").above(0).below(1));
+  visit(model.rotary_base, field("rotary_base", "Base of the RoPE frequencies (theta)").above(1));
+  visit.section(model.rope_scaling, field("rope_scaling", "Llama 3's RoPE frequency scaling"));
+  visit(model.hidden_dropout,
+        field("hidden_dropout", "Dropout after attention and MLP").from(0).below(1));
+  visit(model.attention_dropout,
+        field("attention_dropout", "Dropout on attention weights").from(0).below(1));
+  visit(model.embedding_dropout,
+        field("embedding_dropout", "Dropout after the embedding").from(0).below(1));
+  visit(model.init_method_std,
+        field("init_method_std", "Standard deviation of initial weights").above(0).to(100));
+  visit(model.make_vocab_size_divisible_by,
+        field("make_vocab_size_divisible_by", "The vocabulary is padded to a multiple of this")
+            .from(1)
+            .to(1 << 20));
+  visit(model.perform_initialization,
+        field("perform_initialization", "Fill the weights from the seed; false leaves zeros"));
+  visit(model.use_cpu_initialization,
+        field("use_cpu_initialization", "Every device fills the same numbers either way"));
+  visit(model.use_te_rng_tracker,
+        field("use_te_rng_tracker", "Random numbers depend on global indices either way"));
+  visit(model.cross_entropy_loss_fusion,
+        field("cross_entropy_loss_fusion", "The loss never holds all logits"));
+  visit(model.cross_entropy_fusion_impl,
+        field("cross_entropy_fusion_impl", "native: the fused kernel of this program"));
+}
+
+}  // namespace trainctl

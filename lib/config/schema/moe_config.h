@@ -1,0 +1,58 @@
+// The sections for experts, recomputation, offloading and hooks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "config/schema/choices.h"
+#include "config/schema/parallel_config.h"
+
+namespace trainctl {
+
+struct MoeConfig {
+  std::int64_t num_experts = 1;  // 1: a plain MLP
+  std::int64_t router_topk = 1;  // experts chosen for each token
+  double capacity_factor = 1.1;
+  double aux_loss_factor = 0.05;
+  std::optional<std::int64_t> expert_group_size;  // tokens per data-parallel group
+  std::optional<std::int64_t> ffn_hidden_size;    // of one expert; default: model.ffn_hidden_size
+  bool group_wise_a2a = false;
+  bool comp_comm_parallel = false;
+  std::int64_t comp_comm_parallel_degree = 2;
+  bool overlap_expert_parallel_comm = false;
+  bool extended_tp = false;  // deprecated
+  bool operator==(const MoeConfig&) const = default;
+};
+
+struct RecomputeConfig {
+  bool enable = false;
+  std::optional<IntList> layers_per_stage;  // recompute the first so many of each stage
+  bool parallel_optimizer_comm_recompute = false;
+  bool mp_comm_recompute = true;
+  bool slice_activation = false;
+  std::optional<std::int64_t> num_microbatches_with_partial_activation_checkpoints;
+  bool operator==(const RecomputeConfig&) const = default;
+};
+
+struct OffloadConfig {  // activations to host memory
+  bool enable = false;
+  std::int64_t num_layers = 0;
+  bool activations = true;
+  bool weights = false;
+  bool double_buffering = false;
+  std::optional<bool> context;  // internal to the upstream library, never given
+  bool operator==(const OffloadConfig&) const = default;
+};
+
+/// What upstream takes as Python callables; the C++ interface takes them as engine/hooks.h.
+struct HooksConfig {
+  bool timers = false;  // time of each phase, in metrics.jsonl
+  bool finalize_model_grads = true;
+  GradScale grad_scale = GradScale::loss_scale;
+  NoSync no_sync = NoSync::last_microbatch;
+  GradSyncStart grad_sync = GradSyncStart::overlap;
+  ParamSyncStart param_sync = ParamSyncStart::overlap;
+  bool operator==(const HooksConfig&) const = default;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,137 @@
+// The parallel section: how ranks and threads share the work. Upstream spellings of these keys are
+// in upstream.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/schema/choices.h"
+
+namespace trainctl {
+
+using IntList = std::vector<std::int64_t>;
+
+/// How each input of the model is split over the ranks of a stage: a word, or one list per input
+/// with the number of slices of each of its dims (MindSpore dataset_strategy).
+struct DatasetSplit {
+  std::string word = "data_parallel";  // data_parallel | full_batch; empty: `splits` says it
+  std::vector<IntList> splits;
+  bool operator==(const DatasetSplit&) const = default;
+};
+
+/// What a fusion mode takes: nothing (auto), a size in MB, or ascending indices.
+struct FusionValue {
+  std::optional<std::int64_t> size;
+  std::optional<IntList> index;
+  bool operator==(const FusionValue&) const = default;
+};
+
+struct FusionConfig {              // of one kind of collective
+  std::optional<FusionMode> mode;  // default: not fused by this rule
+  FusionValue config;
+  bool operator==(const FusionConfig&) const = default;
+};
+
+struct CommFusionConfig {
+  bool openstate = true;
+  FusionConfig allreduce;
+  FusionConfig allgather;
+  FusionConfig reducescatter;
+  bool operator==(const CommFusionConfig&) const = default;
+};
+
+struct ParallelOptimizerConfig {  // optimizer state sharded over data-parallel ranks
+  bool enable = false;
+  bool gradient_accumulation_shard = true;
+  std::int64_t threshold = 64;          // KB; smaller parameters stay whole
+  std::int64_t weight_shard_size = -1;  // ranks that share one parameter's state; -1: all replicas
+  bool operator==(const ParallelOptimizerConfig&) const = default;
+};
+
+struct PipelineConfig {
+  PipelineScheduler scheduler = PipelineScheduler::one_f_one_b;
+  std::optional<bool> interleave;  // default: virtual_pipeline_stages > 1
+  std::optional<std::int64_t> microbatch_group_size_per_vp_stage;  // default: pipeline_stages
+  std::optional<std::int64_t> first_stage_layers;
+  std::optional<std::int64_t> last_stage_layers;
+  bool account_for_embedding = false;
+  bool account_for_loss = false;
+  std::optional<std::string> layout;  // "Et*3|t*4|tL": see docs/pipeline.md
+  std::optional<IntList> offset;      // MindFormers: layers more or less than even, per stage
+  std::optional<ComputeType> dtype;   // of what is sent; default: precision.compute
+  std::optional<PipelineCommBackend> comm_backend;
+  bool variable_seq_lengths = false;
+  bool overlap_p2p_comm = false;
+  std::optional<bool> batch_p2p_comm;  // default: not overlap_p2p_comm
+  bool batch_p2p_sync = true;
+  bool use_ring_exchange_p2p = false;
+  bool overlap_p2p_comm_warmup_flush = false;
+  bool deallocate_outputs = false;
+  bool result_broadcast = false;
+  bool defer_embedding_wgrad_compute = false;
+  std::int64_t wgrad_deferral_limit = 0;
+  bool operator==(const PipelineConfig&) const = default;
+};
+
+struct TpCommOverlapConfig {  // overlap of tensor-parallel collectives with matrix products
+  bool enable = false;
+  bool ag = true, rs = true, rs_dgrad = false, bulk_dgrad = true, bulk_wgrad = true;
+  bool disable_qkv = false, disable_fc1 = false;
+  BootstrapBackend bootstrap_backend = BootstrapBackend::nccl;
+  bool split_ag = true, atomic_ag = false, split_rs = true, atomic_rs = false;  // deprecated
+  bool async_allreduce = false;                                                 // deprecated
+  bool operator==(const TpCommOverlapConfig&) const = default;
+};
+
+struct StrategyFileConfig {
+  std::string load_file;
+  std::string save_file;
+  bool only_trainable_params = true;
+  bool operator==(const StrategyFileConfig&) const = default;
+};
+
+struct ParallelConfig {
+  std::optional<ParallelMode> parallel_mode;  // default: what the sizes below need
+  std::optional<std::int64_t> device_num;     // must equal the world size
+  std::int64_t global_rank = 0;
+  std::optional<std::int64_t> data_parallel;  // default: what the world size leaves
+  std::int64_t tensor_parallel = 1;
+  bool sequence_parallel = false;
+  std::int64_t context_parallel = 1;
+  CpCommType cp_comm_type = CpCommType::p2p;
+  std::optional<IntList> hierarchical_context_parallel_sizes;
+  std::int64_t expert_parallel = 1;
+  std::optional<std::int64_t> expert_tensor_parallel;  // default: tensor_parallel
+  std::int64_t pipeline_stages = 1;
+  std::int64_t virtual_pipeline_stages = 1;   // model chunks per rank
+  std::string rank_order = "tp-cp-ep-dp-pp";  // the leftmost axis has the smallest stride
+  PipelineConfig pipeline;
+  ParallelOptimizerConfig parallel_optimizer;
+  TpCommOverlapConfig tp_comm_overlap;
+  std::optional<BucketRule> bucket_rule;    // default: what the keys below ask for, else size
+  std::optional<std::int64_t> bucket_size;  // gradient elements reduced together
+  CommFusionConfig comm_fusion;
+  std::optional<std::int64_t> gradient_aggregation_group;
+  std::optional<bool> gradients_mean;  // default: the loss is a mean over the global batch
+  bool gradient_fp32_sync = true;
+  bool loss_repeated_mean = true;
+  bool force_fp32_communication = false;
+  bool parameter_broadcast = false;
+  bool enable_alltoall = false;
+  std::optional<bool> gradient_accumulation_fusion;  // default: true
+  bool delay_wgrad_compute = false;
+  std::optional<bool> vocab_emb_dp;  // default: tensor_parallel is 1
+  DatasetSplit dataset_strategy;
+  SearchMode search_mode = SearchMode::recursive_programming;
+  StrategyFileConfig strategy_ckpt_config;
+  std::string group_ckpt_save_file;
+  std::optional<std::int64_t> threads_per_rank;  // default: cores / ranks on the host
+  double deadline_seconds = 300;                 // longest wait for another rank
+  bool check_collectives = false;                // over MPI; threads always compare
+  std::string device = "cpu";                    // cpu | cuda
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,144 @@
+// The field lists of the parallel section; see fields.h.
+#pragma once
+
+#include "config/schema/field.h"
+#include "config/schema/gradient_fields.h"
+#include "config/schema/model_fields.h"
+#include "config/schema/parallel_config.h"
+#include "config/schema/pipeline_fields.h"
+
+namespace trainctl {
+
+inline constexpr double most_ranks_in_config = 1 << 24;
+
+template <class Visitor>
+void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
+  visit(fusion.mode, field("mode",
+                           "How gradients form blocks: auto (64 MB), size (config: MB) or index "
+                           "(config: the last gradient of each block)")
+                         .unset("bucket_rule decides"));
+  visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
+  visit(fusion.openstate, field("openstate", "false: no collective is fused with another"));
+  visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
+  visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
+  visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
+  visit(optimizer.enable, field("enable", "Shard the optimizer's state over the replicas (ZeRO)"));
+  visit(optimizer.gradient_accumulation_shard,
+        field("gradient_accumulation_shard",
+              "Shard accumulated gradients too: one reduce-scatter per micro-batch"));
+  visit(optimizer.threshold,
+        field("threshold", "KB; smaller parameters are not sharded").from(0).to(1e12));
+  visit(optimizer.weight_shard_size,
+        field("weight_shard_size", "Ranks that share one parameter's state; -1: all its replicas")
+            .from(-1)
+            .to(most_ranks_in_config));
+}
+
+template <class Visitor>
+void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
+  const auto size = [](const char* key, const char* meaning) {
+    return field(key, meaning).from(1).to(most_ranks_in_config);
+  };
+  visit(parallel.parallel_mode, field("parallel_mode", "How ranks share the work")
+                                    .unset("hybrid_parallel where a size or an option below needs "
+                                           "it, data_parallel with more than one rank, else "
+                                           "stand_alone"));
+  visit(parallel.device_num,
+        size("device_num", "Number of ranks; must equal the world size").unset("the world size"));
+  visit(parallel.global_rank, field("global_rank",
+                                    "The rank that plan shows; the launcher numbers "
+                                    "the ranks")
+                                  .from(0)
+                                  .to(most_ranks_in_config));
+  visit(parallel.data_parallel,
+        size("data_parallel", "Replicas of the model").unset("what the world size leaves"));
+  visit(parallel.tensor_parallel,
+        size("tensor_parallel", "Ranks that split heads, MLP and vocabulary"));
+  visit(parallel.sequence_parallel,
+        field("sequence_parallel", "Tensor-parallel ranks split the tokens between the products"));
+  visit(parallel.context_parallel, size("context_parallel", "Ranks that split each sequence"));
+  visit(parallel.cp_comm_type,
+        field("cp_comm_type", "How context-parallel ranks exchange k and v"));
+  visit(parallel.hierarchical_context_parallel_sizes,
+        field("hierarchical_context_parallel_sizes",
+              "Levels of a context-parallel group; their product is context_parallel")
+            .from(1)
+            .to(most_ranks_in_config)
+            .unset("one level"));
+  visit(parallel.expert_parallel, size("expert_parallel", "Ranks that divide the experts"));
+  visit(parallel.expert_tensor_parallel,
+        size("expert_tensor_parallel", "Ranks that split each expert").unset("tensor_parallel"));
+  visit(parallel.pipeline_stages,
+        size("pipeline_stages", "Groups of ranks that divide the layers"));
+  visit(parallel.virtual_pipeline_stages,
+        size("virtual_pipeline_stages", "Chunks of layers on each stage"));
+  visit(parallel.rank_order,
+        field("rank_order", "Axes from the smallest stride to the largest").from(1));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
+  mesh_fields(visit, parallel);
+  visit.section(parallel.pipeline, field("pipeline", "Stages, their order of work, messages"));
+  visit.section(parallel.parallel_optimizer,
+                field("parallel_optimizer", "Optimizer state sharded over the replicas"));
+  visit.section(parallel.tp_comm_overlap,
+                field("tp_comm_overlap", "Overlap of tensor-parallel collectives"));
+  visit(parallel.bucket_rule, field("bucket_rule", "How gradients form buckets")
+                                  .unset("comm_fusion or layers where comm_fusion or "
+                                         "gradient_aggregation_group is given, else size"));
+  visit(parallel.bucket_size,
+        field("bucket_size", "Gradient elements that are reduced together (size, megatron)")
+            .from(1)
+            .to(1e12)
+            .unset("4 million (size); the larger of 40 million and 1 million x data_parallel "
+                   "(megatron)"));
+  visit.section(parallel.comm_fusion, field("comm_fusion", "Fusion of collectives by kind"));
+  visit(parallel.gradient_aggregation_group,
+        field("gradient_aggregation_group", "Blocks of layers whose gradients are fused")
+            .from(1)
+            .to(1 << 20)
+            .unset("bucket_rule decides"));
+  gradient_fields(visit, parallel);
+  visit(parallel.enable_alltoall,
+        field("enable_alltoall", "A split moves from one dim to another by all-to-all"));
+  visit(parallel.gradient_accumulation_fusion,
+        field("gradient_accumulation_fusion",
+              "true: a weight gradient is added up by the product itself; false: it is made apart, "
+              "in fp32 memory of the largest matrix, and then added; the same but for rounding")
+            .unset("true"));
+  visit(parallel.delay_wgrad_compute,
+        field("delay_wgrad_compute", "Weight gradients run after the expert exchange starts"));
+  visit(parallel.vocab_emb_dp,
+        field("vocab_emb_dp", "Every tensor-parallel rank holds the whole token embedding")
+            .unset("true without tensor parallelism"));
+  visit(parallel.dataset_strategy,
+        field("dataset_strategy",
+              "data_parallel: a rank is fed the micro-batches of its replica; full_batch: those of "
+              "all, of which it takes its own; or the slices of each dim for each input. Not in "
+              "data_parallel mode"));
+  visit(parallel.search_mode, field("search_mode", "auto_parallel: how splits are searched"));
+  visit.section(parallel.strategy_ckpt_config,
+                field("strategy_ckpt_config", "Files of parallel strategies"));
+  visit(parallel.group_ckpt_save_file,
+        field("group_ckpt_save_file", "File to write the communication groups to"));
+  visit(parallel.threads_per_rank, field("threads_per_rank", "Compute threads of each rank")
+                                       .from(1)
+                                       .to(4096)
+                                       .unset("cores / ranks on the host"));
+  visit(parallel.deadline_seconds,
+        field("deadline_seconds", "Longest wait for another rank").above(0).to(1e6));
+  visit(parallel.check_collectives,
+        field("check_collectives", "Ranks compare their calls before each collective over MPI"));
+  visit(parallel.device, field("device", "Where the work runs").one_of("cpu|cuda"));
+}
+
+}  // namespace trainctl

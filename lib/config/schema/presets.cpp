@@ -1,0 +1,89 @@
+#include "config/schema/presets.h"
+
+#include <string>
+#include <vector>
+
+namespace trainctl {
+namespace {
+
+// Sizes as in the models' published configuration files. Dropout stays at our default: those files
+// state what fine-tuning used, not what the network is.
+constexpr Preset table[] = {
+    {"gpt2-1.5b",
+     "{family: gpt2, num_layers: 48, hidden_size: 1600, num_attention_heads: 25, "
+     "seq_length: 1024, vocab_size: 50257, tie_word_embeddings: true}"},
+    {"gpt2-124m",
+     "{family: gpt2, num_layers: 12, hidden_size: 768, num_attention_heads: 12, "
+     "seq_length: 1024, vocab_size: 50257, tie_word_embeddings: true}"},
+    {"gpt2-355m",
+     "{family: gpt2, num_layers: 24, hidden_size: 1024, num_attention_heads: 16, "
+     "seq_length: 1024, vocab_size: 50257, tie_word_embeddings: true}"},
+    {"gpt2-774m",
+     "{family: gpt2, num_layers: 36, hidden_size: 1280, num_attention_heads: 20, "
+     "seq_length: 1024, vocab_size: 50257, tie_word_embeddings: true}"},
+    {"llama2-7b",
+     "{family: llama, num_layers: 32, hidden_size: 4096, num_attention_heads: 32, "
+     "ffn_hidden_size: 11008, seq_length: 4096, vocab_size: 32000, "
+     "tie_word_embeddings: false}"},
+    {"llama3-70b",
+     "{family: llama, num_layers: 80, hidden_size: 8192, num_attention_heads: 64, "
+     "num_query_groups: 8, ffn_hidden_size: 28672, seq_length: 8192, "
+     "vocab_size: 128256, rotary_base: 500000, tie_word_embeddings: false}"},
+    {"llama3-8b",
+     "{family: llama, num_layers: 32, hidden_size: 4096, num_attention_heads: 32, "
+     "num_query_groups: 8, ffn_hidden_size: 14336, seq_length: 8192, "
+     "vocab_size: 128256, rotary_base: 500000, tie_word_embeddings: false}"},
+    {"llama3.1-8b",
+     "{family: llama, num_layers: 32, hidden_size: 4096, num_attention_heads: 32, "
+     "num_query_groups: 8, ffn_hidden_size: 14336, seq_length: 8192, "
+     "max_position_embeddings: 131072, vocab_size: 128256, rotary_base: 500000, "
+     "rope_scaling: {factor: 8, low_freq_factor: 1, high_freq_factor: 4, "
+     "original_max_position_embeddings: 8192}, tie_word_embeddings: false}"},
+    {"llama3.2-1b",
+     "{family: llama, num_layers: 16, hidden_size: 2048, num_attention_heads: 32, "
+     "num_query_groups: 8, ffn_hidden_size: 8192, seq_length: 8192, "
+     "max_position_embeddings: 131072, vocab_size: 128256, rotary_base: 500000, "
+     "rope_scaling: {factor: 32, low_freq_factor: 1, high_freq_factor: 4, "
+     "original_max_position_embeddings: 8192}, tie_word_embeddings: true}"},
+    {"mistral-7b-v0.3",
+     "{family: llama, num_layers: 32, hidden_size: 4096, "
+     "num_attention_heads: 32, num_query_groups: 8, ffn_hidden_size: 14336, "
+     "seq_length: 32768, vocab_size: 32768, rotary_base: 1000000, "
+     "tie_word_embeddings: false}"},
+    {"qwen2-0.5b",
+     "{family: llama, num_layers: 24, hidden_size: 896, num_attention_heads: 14, "
+     "num_query_groups: 2, ffn_hidden_size: 4864, seq_length: 32768, "
+     "vocab_size: 151936, rotary_base: 1000000, norm_epsilon: 1.0e-6, "
+     "add_qkv_bias: true, tie_word_embeddings: true}"},
+    {"qwen2-7b",
+     "{family: llama, num_layers: 28, hidden_size: 3584, num_attention_heads: 28, "
+     "num_query_groups: 4, ffn_hidden_size: 18944, seq_length: 32768, "
+     "vocab_size: 152064, rotary_base: 1000000, norm_epsilon: 1.0e-6, "
+     "add_qkv_bias: true, tie_word_embeddings: false}"},
+    {"qwen3-0.6b",
+     "{family: llama, num_layers: 28, hidden_size: 1024, num_attention_heads: 16, "
+     "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 3072, "
+     "seq_length: 32768, vocab_size: 151936, rotary_base: 1000000, "
+     "norm_epsilon: 1.0e-6, qk_layernorm: true, tie_word_embeddings: true}"},
+    {"qwen3-8b",
+     "{family: llama, num_layers: 36, hidden_size: 4096, num_attention_heads: 32, "
+     "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 12288, "
+     "seq_length: 32768, vocab_size: 151936, rotary_base: 1000000, "
+     "norm_epsilon: 1.0e-6, qk_layernorm: true, tie_word_embeddings: false}"},
+    {"tinyllama-1.1b",
+     "{family: llama, num_layers: 22, hidden_size: 2048, "
+     "num_attention_heads: 32, num_query_groups: 4, ffn_hidden_size: 5632, "
+     "seq_length: 2048, vocab_size: 32000, tie_word_embeddings: false}"},
+};
+
+}  // namespace
+
+std::span<const Preset> presets() { return table; }
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : table) names.emplace_back(preset.name);
+  return names;
+}
+
+}  // namespace trainctl

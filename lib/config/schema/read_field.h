@@ -1,0 +1,38 @@
+// One value of any of the schema's types from the tree, under its field's rule.
+#pragma once
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "config/schema/list_values.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+
+/// Stores the value and returns nothing, or leaves it alone and returns what is wrong.
+template <class Value>
+std::optional<Problem> read_field(const YamlTree& tree, int node, const Field& field,
+                                  Value& value) {
+  if constexpr (std::is_enum_v<Value>) {
+    int number = static_cast<int>(value);
+    auto problem = read_word(tree.node(node), words_of<Value>, number);
+    value = static_cast<Value>(number);
+    return problem;
+  } else if constexpr (ListValue<Value>) {
+    return read_list(tree, node, field, value);
+  } else {
+    return read_value(tree.node(node), field, value);
+  }
+}
+
+template <class Value>
+std::optional<Problem> read_field(const YamlTree& tree, int node, const Field& field,
+                                  std::optional<Value>& value) {
+  Value given{};
+  auto problem = read_field(tree, node, field, given);
+  if (!problem) value = std::move(given);
+  return problem;
+}
+
+}  // namespace trainctl

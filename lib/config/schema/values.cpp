@@ -1,0 +1,258 @@
+#include "config/schema/values.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "config/report/snippet.h"
+#include "config/yaml/numbers.h"
+
+namespace trainctl {
+namespace {
+
+std::string quoted(std::string_view text) { return "\"" + shown(text) + "\""; }
+
+/// Numbers without quotes, words with.
+std::string cited(std::string_view text) {
+  const bool number =
+      !text.empty() && std::string_view("0123456789+-.").find(text[0]) != std::string_view::npos;
+  return number ? shown(text) : quoted(text);
+}
+
+std::string use(const std::string& text) { return text.empty() ? "" : "write " + text; }
+
+bool is_number(std::string_view text) {
+  double value = 0;
+  return !parse_number(text, value);
+}
+
+std::string describe(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::null: return "nothing is given";
+    case YamlNode::Kind::map: return "a map is given";
+    case YamlNode::Kind::sequence: return "a list is given";
+    case YamlNode::Kind::scalar: break;
+  }
+  return (node.quoted ? quoted(node.scalar) : cited(node.scalar)) + " is given";
+}
+
+Problem out_of_range(const std::string& value, const Range& range) {
+  return {"out-of-range", value + " is not allowed: the value must be " + range.to_string(), ""};
+}
+
+template <class Number>
+std::optional<Problem> read_number(const YamlNode& node, const Field& field, const char* due,
+                                   Number& value) {
+  if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, due);
+  Number result{};
+  const auto problem = parse_number(node.scalar, result);
+  if (node.quoted) {
+    Problem in_quotes = wrong_type(node, due);
+    in_quotes.message =
+        "the quotes make " + quoted(node.scalar) + " a string, but " + due + " is due";
+    in_quotes.help = use(problem ? problem->suggestion : node.scalar);
+    return in_quotes;
+  }
+  if (problem) {
+    return Problem{problem->out_of_range ? "out-of-range" : "wrong-type",
+                   cited(node.scalar) + " " + problem->why, use(problem->suggestion)};
+  }
+  if (!field.range.holds(static_cast<double>(result))) {
+    return out_of_range(shown(node.scalar), field.range);
+  }
+  value = result;
+  return std::nullopt;
+}
+
+std::string lower(std::string_view text) {
+  std::string result;
+  for (char c : text) result += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return result;
+}
+
+/// What "yes" and its like were meant to be, or "".
+std::string meant_bool(std::string_view text) {
+  const std::string word = lower(text);
+  for (const char* yes : {"yes", "on", "y", "1", "true"}) {
+    if (word == yes) return "true";
+  }
+  for (const char* no : {"no", "off", "n", "0", "false"}) {
+    if (word == no) return "false";
+  }
+  return "";
+}
+
+std::optional<Problem> check_words(const std::string& value, const Field& field) {
+  if (field.string_words.empty()) return std::nullopt;
+  const std::vector<std::string> words = split_words(field.string_words);
+  std::string listed;
+  for (const std::string& word : words) {
+    const bool is_prefix = word.ends_with(':');
+    if (value == word && !is_prefix) return std::nullopt;
+    if (is_prefix && value.starts_with(word) && value.size() > word.size()) return std::nullopt;
+    listed += (listed.empty() ? "" : " or ") + word + (is_prefix ? "NAME" : "");
+  }
+  const std::string near = nearest(lower(value), words);
+  return Problem{"bad-word", quoted(value) + " is not " + listed,
+                 near.empty() ? "" : "did you mean " + near + "?"};
+}
+
+}  // namespace
+
+Problem wrong_type(const YamlNode& node, const std::string& due) {
+  return {"wrong-type", describe(node) + ", but " + due + " is due", ""};
+}
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  std::string result = printable(text.substr(0, longest));
+  std::replace(result.begin(), result.end(), '\t', ' ');
+  if (text.size() <= longest) return result;
+  while (!result.empty() && (static_cast<unsigned char>(result.back()) & 0xC0U) == 0x80U) {
+    result.pop_back();
+  }
+  if (!result.empty() && static_cast<unsigned char>(result.back()) >= 0xC0U) result.pop_back();
+  return result + "...";
+}
+
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::int64_t& value) {
+  return read_number(node, field, "a whole number", value);
+}
+
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::uint64_t& value) {
+  return read_number(node, field, "a whole number", value);
+}
+
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, double& value) {
+  return read_number(node, field, "a number", value);
+}
+
+std::optional<Problem> read_value(const YamlNode& node, const Field&, bool& value) {
+  const bool plain = node.kind == YamlNode::Kind::scalar && !node.quoted;
+  // YAML's own spellings; the capitals are how Python prints them.
+  for (const char* yes : {"true", "True", "TRUE"}) {
+    if (!plain || node.scalar != yes) continue;
+    value = true;
+    return std::nullopt;
+  }
+  for (const char* no : {"false", "False", "FALSE"}) {
+    if (!plain || node.scalar != no) continue;
+    value = false;
+    return std::nullopt;
+  }
+  Problem problem = wrong_type(node, "true or false");
+  problem.help = use(meant_bool(node.scalar));
+  return problem;
+}
+
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::string& value) {
+  if (node.kind != YamlNode::Kind::scalar) {
+    Problem problem = wrong_type(node, "a string");
+    if (node.kind == YamlNode::Kind::null) problem.help = "the empty string is written \"\"";
+    return problem;
+  }
+  const bool control = std::any_of(node.scalar.begin(), node.scalar.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+  });
+  if (control) {
+    return Problem{"control-character",
+                   quoted(node.scalar) + " contains a line end or a control character",
+                   "write it in one line"};
+  }
+  if (field.range.has_least() && node.scalar.empty()) {
+    return Problem{"out-of-range", "the value must not be empty", ""};
+  }
+  if (auto problem = check_words(node.scalar, field)) return problem;
+  value = node.scalar;
+  return std::nullopt;
+}
+
+std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> words, int& value) {
+  const std::string usual = join_words(words, Word::Standing::usual);
+  if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, usual);
+  std::vector<std::string> candidates;
+  for (const Word& word : words) {
+    candidates.emplace_back(word.text);
+    if (word.text != node.scalar) continue;
+    if (word.standing == Word::Standing::not_built) {
+      return Problem{"not-built", "not built yet: " + node.scalar, "available: " + usual};
+    }
+    value = word.value;
+    return std::nullopt;
+  }
+  std::string near = nearest(node.scalar, candidates);
+  if (near.empty()) near = nearest(lower(node.scalar), candidates);
+  return Problem{"bad-word", quoted(node.scalar) + " is not " + usual,
+                 near.empty() ? "" : "did you mean " + near + "?"};
+}
+
+std::string write_value(double value) {
+  std::string text = plain_number(value);
+  // YAML 1.1 knows a number with an exponent by its dot.
+  if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
+  return text;
+}
+
+std::string write_value(std::int64_t value) { return std::to_string(value); }
+std::string write_value(std::uint64_t value) { return std::to_string(value); }
+std::string write_value(bool value) { return value ? "true" : "false"; }
+
+std::string write_value(const std::string& value) {
+  const auto safe = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
+           c == '/';
+  };
+  const std::string word = lower(value);
+  const bool special = word == "null" || !meant_bool(word).empty() || is_number(value);
+  const bool starts_well =
+      !value.empty() && (std::isalpha(static_cast<unsigned char>(value[0])) || value[0] == '/');
+  if (starts_well && !special && std::all_of(value.begin(), value.end(), safe)) return value;
+  const bool variable =
+      value.find("${") != std::string::npos || value.find("$$") != std::string::npos;
+  std::string text = "\"";
+  for (char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    if (c == '$' && variable) text += '$';
+    text += c;
+  }
+  return text + "\"";
+}
+
+std::string join_words(std::span<const Word> words, Word::Standing standing) {
+  std::vector<std::string_view> listed;
+  for (const Word& word : words) {
+    if (word.standing == standing) listed.push_back(word.text);
+  }
+  std::string result;
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    if (i > 0) result += i + 1 == listed.size() ? " or " : ", ";
+    result += listed[i];
+  }
+  return result;
+}
+
+std::vector<std::string> split_words(std::string_view words) {
+  std::vector<std::string> result;
+  while (!words.empty()) {
+    const std::size_t bar = std::min(words.find('|'), words.size());
+    result.emplace_back(words.substr(0, bar));
+    words.remove_prefix(std::min(bar + 1, words.size()));
+  }
+  return result;
+}
+
+std::string Range::to_string() const {
+  if (has_least() && has_most() && !above_least && !below_most) {
+    return plain_number(least) + " to " + plain_number(most);
+  }
+  std::string text;
+  if (has_least()) text = (above_least ? "above " : "at least ") + plain_number(least);
+  if (has_most()) {
+    text += text.empty() ? "" : " and ";
+    text += (below_most ? "below " : "at most ") + plain_number(most);
+  }
+  return text;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,50 @@
+// Single values: from YAML text to typed values under a field's rule, and back to text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "config/schema/field.h"
+#include "config/schema/words.h"
+#include "config/yaml/numbers.h"
+#include "config/yaml/tree.h"
+
+namespace trainctl {
+
+/// Why a value was refused.
+struct Problem {
+  std::string code;
+  std::string message;
+  std::string help;
+};
+
+/// Each stores the value and returns nothing, or leaves it alone and returns what is wrong.
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::int64_t& value);
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::uint64_t& value);
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, double& value);
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, bool& value);
+std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::string& value);
+/// One of `words`; `value` is the enumerator's number.
+std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> words, int& value);
+
+/// "wrong-type": what stands there is not `due` ("a map of keys").
+Problem wrong_type(const YamlNode& node, const std::string& due);
+/// A value as it is quoted in messages: shortened, control characters replaced.
+std::string shown(std::string_view text);
+
+/// YAML that every reader, YAML 1.1 included, takes for the same value.
+std::string write_value(double value);
+std::string write_value(std::int64_t value);
+std::string write_value(std::uint64_t value);
+std::string write_value(bool value);
+std::string write_value(const std::string& value);
+
+/// "a, b or c"
+std::string join_words(std::span<const Word> words, Word::Standing standing);
+/// Splits "a|b" at the bars.
+std::vector<std::string> split_words(std::string_view words);
+
+}  // namespace trainctl

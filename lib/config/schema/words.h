@@ -1,0 +1,69 @@
+// How the configuration's choices are spelt in YAML.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "config/schema/word_lists.h"
+
+namespace trainctl {
+
+/// The words of a choice.
+template <class Choice>
+inline constexpr std::span<const Word> words_of;
+template <>
+inline constexpr std::span<const Word> words_of<Family> = detail::family_words;
+template <>
+inline constexpr std::span<const Word> words_of<ParallelMode> = detail::parallel_mode_words;
+template <>
+inline constexpr std::span<const Word> words_of<OptimizerType> = detail::optimizer_words;
+template <>
+inline constexpr std::span<const Word> words_of<LrStyle> = detail::lr_style_words;
+template <>
+inline constexpr std::span<const Word> words_of<DecayStyle> = detail::decay_style_words;
+template <>
+inline constexpr std::span<const Word> words_of<WeightDecayStyle> = detail::weight_decay_words;
+template <>
+inline constexpr std::span<const Word> words_of<ComputeType> = detail::compute_words;
+template <>
+inline constexpr std::span<const Word> words_of<SplitStyle> = detail::split_words;
+template <>
+inline constexpr std::span<const Word> words_of<OnBadLoss> = detail::bad_loss_words;
+template <>
+inline constexpr std::span<const Word> words_of<PipelineScheduler> = detail::scheduler_words;
+template <>
+inline constexpr std::span<const Word> words_of<SearchMode> = detail::search_words;
+template <>
+inline constexpr std::span<const Word> words_of<FusionMode> = detail::fusion_words;
+template <>
+inline constexpr std::span<const Word> words_of<BucketRule> = detail::bucket_words;
+template <>
+inline constexpr std::span<const Word> words_of<CpCommType> = detail::cp_comm_words;
+template <>
+inline constexpr std::span<const Word> words_of<EntropyFusion> = detail::entropy_words;
+template <>
+inline constexpr std::span<const Word> words_of<BootstrapBackend> = detail::bootstrap_words;
+template <>
+inline constexpr std::span<const Word> words_of<PipelineCommBackend> =
+    detail::pipeline_backend_words;
+template <>
+inline constexpr std::span<const Word> words_of<GradSyncStart> = detail::grad_sync_words;
+template <>
+inline constexpr std::span<const Word> words_of<ParamSyncStart> = detail::param_sync_words;
+template <>
+inline constexpr std::span<const Word> words_of<NoSync> = detail::no_sync_words;
+template <>
+inline constexpr std::span<const Word> words_of<GradScale> = detail::grad_scale_words;
+template <>
+inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;
+
+/// The spelling we write for a choice.
+template <class Choice>
+constexpr std::string_view word_of(Choice choice) {
+  for (const Word& word : words_of<Choice>) {
+    if (word.value == static_cast<int>(choice)) return word.text;
+  }
+  return "?";
+}
+
+}  // namespace trainctl

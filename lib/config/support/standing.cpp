@@ -1,0 +1,231 @@
+#include "config/support/standing.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "config/schema/fields.h"
+#include "config/schema/list_values.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+namespace {
+
+constexpr auto not_built = Standing::Status::not_built;
+constexpr auto no_effect = Standing::Status::no_effect;
+
+constexpr Standing table[] = {
+    {"model.perform_initialization", not_built, "true", "true"},
+    {"model.use_cpu_initialization", no_effect, "false",
+     "every device fills the same numbers either way"},
+    {"model.use_te_rng_tracker", no_effect, "false",
+     "random numbers depend on global indices either way"},
+    {"model.cross_entropy_loss_fusion", no_effect, "true", "the loss is always fused"},
+    {"model.cross_entropy_fusion_impl", not_built, "native", "native"},
+    {"train.deterministic_mode", no_effect, "true", "every run on the CPU is deterministic"},
+    {"precision.enable_autocast", not_built, "false", "precision.compute: bf16"},
+    {"precision.autocast_dtype", not_built, "*", ""},
+    {"parallel.parallel_mode", not_built, "stand_alone|data_parallel|hybrid_parallel",
+     "stand_alone, data_parallel or hybrid_parallel"},
+    {"parallel.context_parallel", not_built, "1", "1"},
+    {"parallel.cp_comm_type", not_built, "*", ""},
+    {"parallel.hierarchical_context_parallel_sizes", not_built, "*", ""},
+    {"parallel.expert_parallel", not_built, "1", "1"},
+    {"parallel.expert_tensor_parallel", not_built, "1", "1"},
+    {"parallel.virtual_pipeline_stages", not_built, "1", "1"},
+    {"parallel.pipeline.scheduler", not_built, "1f1b|gpipe", "1f1b or gpipe"},
+    {"parallel.pipeline.interleave", not_built, "false", "false"},
+    {"parallel.pipeline.microbatch_group_size_per_vp_stage", not_built, "*", ""},
+    {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
+    {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
+    {"parallel.pipeline.use_ring_exchange_p2p", not_built, "false", "false"},
+    {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
+     "what overlaps does so in warm-up and cool-down too"},
+    {"parallel.pipeline.defer_embedding_wgrad_compute", not_built, "false", "false"},
+    {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
+    {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
+     "it works around a fault of another library"},
+    // Counts only where a parameter is cut: the engine looks at the plan.
+    {"parallel.parallel_optimizer.gradient_accumulation_shard", not_built, "true|false", "false"},
+    {"parallel.tp_comm_overlap", not_built, "*", ""},
+    {"parallel.tp_comm_overlap.enable", not_built, "false", "false"},
+    {"parallel.tp_comm_overlap.split_ag", no_effect, "true", "deprecated: ag takes its place"},
+    {"parallel.tp_comm_overlap.atomic_ag", no_effect, "false", "deprecated: ag takes its place"},
+    {"parallel.tp_comm_overlap.split_rs", no_effect, "true", "deprecated: rs takes its place"},
+    {"parallel.tp_comm_overlap.atomic_rs", no_effect, "false", "deprecated: rs takes its place"},
+    {"parallel.tp_comm_overlap.async_allreduce", no_effect, "false",
+     "deprecated: enable takes its place"},
+    {"parallel.comm_fusion.allgather", not_built, "*", ""},
+    {"parallel.comm_fusion.allgather.mode", not_built, "", "parallel.bucket_size"},
+    {"parallel.comm_fusion.reducescatter", not_built, "*", ""},
+    {"parallel.comm_fusion.reducescatter.mode", not_built, "", "parallel.bucket_size"},
+    {"parallel.enable_alltoall", not_built, "false", "false"},
+    {"parallel.delay_wgrad_compute", not_built, "false", "false"},
+    {"parallel.search_mode", not_built, "*", ""},
+    {"parallel.device", not_built, "cpu", "cpu"},
+    {"moe", not_built, "*", ""},
+    {"moe.num_experts", not_built, "1", "1"},
+    {"moe.extended_tp", no_effect, "false",
+     "deprecated: parallel.expert_tensor_parallel takes its place"},
+    {"recompute", not_built, "*", ""},
+    {"recompute.enable", not_built, "false", "false"},
+    {"offload", not_built, "*", ""},
+    {"offload.enable", not_built, "false", "false"},
+    {"hooks.timers", not_built, "false", "false"},
+    {"hooks.finalize_model_grads", not_built, "true", "true"},
+    {"hooks.grad_scale", not_built, "*", ""},
+    {"hooks.no_sync", not_built, "last_microbatch", "last_microbatch"},
+    {"log.barrier_with_timers", not_built, "*", ""},
+};
+
+/// A feature that one key switches on; the other keys under `prefix` only count then.
+struct Feature {
+  std::string_view prefix;
+  std::string_view switched_by;
+  std::string_view off;  // its value when off
+};
+constexpr Feature features[] = {
+    {"recompute.", "recompute.enable", "false"},
+    {"offload.", "offload.enable", "false"},
+    {"moe.comp_comm_parallel_degree", "moe.comp_comm_parallel", "false"},
+    {"moe.", "moe.num_experts", "1"},
+    {"parallel.tp_comm_overlap.", "parallel.tp_comm_overlap.enable", "false"},
+    {"parallel.parallel_optimizer.", "parallel.parallel_optimizer.enable", "false"},
+    {"hooks.param_sync", "parallel.parallel_optimizer.enable", "false"},
+    {"parallel.pipeline.wgrad_deferral_limit", "parallel.pipeline.defer_embedding_wgrad_compute",
+     "false"},
+    {"precision.autocast_dtype", "precision.enable_autocast", "false"},
+    {"log.barrier_with_timers", "hooks.timers", "false"},
+};
+
+using Values = std::map<std::string, std::string, std::less<>>;  // path -> YAML; unset: none
+
+/// The visitor that writes down every value.
+struct Collector {
+  Values& values;
+  std::string prefix;
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    std::string text;
+    if constexpr (std::is_enum_v<Value>) {
+      text = word_of(value);
+    } else {
+      text = write_value(value);
+    }
+    values[prefix + std::string(field.key)] = text;
+  }
+  template <class Value>
+  void operator()(const std::optional<Value>& value, const Field& field) {
+    if (value) (*this)(*value, field);
+  }
+  void operator()(const std::vector<DataSource>&, const Field&) {}
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    Collector inner{values, prefix + std::string(field.key) + "."};
+    fields(inner, value);
+  }
+};
+
+Values values_of(const Config& config) {
+  Values values;
+  Collector collector{values, ""};
+  fields(collector, config);
+  return values;
+}
+
+bool is_plain(const Standing& standing, const std::string& value) {
+  const auto plain = split_words(standing.plain);
+  return standing.plain == "*" || std::find(plain.begin(), plain.end(), value) != plain.end();
+}
+
+/// Why the feature that a key belongs to is off, or "".
+std::string switched_off(const std::string& path, const Values& values) {
+  for (const Feature& feature : features) {
+    if (!path.starts_with(feature.prefix) || path == feature.switched_by) continue;
+    const auto found = values.find(feature.switched_by);
+    if (found == values.end() || found->second != feature.off) continue;
+    return std::string(feature.switched_by) + " is " + std::string(feature.off);
+  }
+  return "";
+}
+
+/// Why a value that was given changes nothing, or "".
+std::string why_no_effect(const std::string& path, const std::string& value, const Values& values) {
+  std::string off = switched_off(path, values);
+  if (!off.empty()) return off;
+  const Standing* standing = find_standing(path);
+  if (standing == nullptr || standing->status != no_effect) return "";
+  return is_plain(*standing, value) ? "" : std::string(standing->note);
+}
+
+/// Whether a rule has said so already, of the key or of its section.
+bool is_said(const std::string& path, const Diagnostics& diagnostics) {
+  const auto& list = diagnostics.list();
+  return std::any_of(list.begin(), list.end(), [&](const Diagnostic& diagnostic) {
+    return diagnostic.code == "no-effect" &&
+           (path == diagnostic.path || path.starts_with(diagnostic.path + "."));
+  });
+}
+
+std::string last_key(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+}  // namespace
+
+std::span<const Standing> standings() { return table; }
+
+const Standing* find_standing(std::string_view path) {
+  const Standing* best = nullptr;
+  for (const Standing& row : table) {
+    const bool covers = path.starts_with(row.path) &&
+                        (path.size() == row.path.size() || path[row.path.size()] == '.');
+    if (covers && (best == nullptr || row.path.size() > best->path.size())) best = &row;
+  }
+  return best;
+}
+
+std::string_view status_of(std::string_view path) {
+  const Standing* standing = find_standing(path);
+  if (standing == nullptr) return "supported";
+  if (standing->status == no_effect) return "no effect";
+  const bool several = standing->plain.find('|') != std::string_view::npos;
+  return several ? "partly built" : "not built yet";
+}
+
+void check_built(const Config& config, const SourceMap& sources, Severity severity,
+                 Diagnostics& diagnostics) {
+  for (const auto& [path, value] : values_of(config)) {
+    const Standing* standing = find_standing(path);
+    if (standing == nullptr || standing->status != not_built) continue;
+    if (is_plain(*standing, value) || is_said(path, diagnostics)) continue;
+    const std::string note(standing->note);
+    const std::string today = note.find('.') == std::string::npos ? last_key(path) + ": " : "";
+    diagnostics.add({severity, "not-built", path,
+                     "not built yet: " + last_key(path) + ": " + shown(value),
+                     note.empty() ? "" : "today: " + today + note, sources.find(path)});
+  }
+}
+
+void check_effect(const Config& config, const SourceMap& sources, Diagnostics& diagnostics) {
+  const Values defaults = values_of(Config{});
+  const Values values = values_of(config);
+  for (const auto& [path, value] : values) {
+    const auto place = sources.places().find(path);
+    const auto fallback = defaults.find(path);
+    const bool given = place != sources.places().end();
+    if (!given || (fallback != defaults.end() && fallback->second == value)) continue;
+    const std::string why = why_no_effect(path, value, values);
+    if (why.empty() || is_said(path, diagnostics)) continue;
+    diagnostics.add({Severity::warning, "no-effect", path,
+                     last_key(path) + ": " + shown(value) + " has no effect: " + why, "",
+                     place->second});
+  }
+}
+
+void check_standing(const Config& config, const SourceMap& sources, Severity severity,
+                    Diagnostics& diagnostics) {
+  check_built(config, sources, severity, diagnostics);
+  check_effect(config, sources, diagnostics);
+}
+
+}  // namespace trainctl

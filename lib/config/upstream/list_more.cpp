@@ -1,0 +1,61 @@
+// Names of the same projects that none of the lists has: Megatron's transformer and
+// data-parallel configs, and later MindFormers.
+#include "config/upstream/lists.h"
+
+namespace trainctl {
+namespace {
+
+using enum Conversion;
+
+constexpr UpstreamKey rows[] = {
+    {"num_layers_in_first_pipeline_stage", "parallel.pipeline.first_stage_layers", "null"},
+    {"num_layers_in_last_pipeline_stage", "parallel.pipeline.last_stage_layers", "null"},
+    {"decoder_first_pipeline_num_layers", "parallel.pipeline.first_stage_layers", "null"},
+    {"decoder_last_pipeline_num_layers", "parallel.pipeline.last_stage_layers", "null"},
+    {"account_for_embedding_in_pipeline_split", "parallel.pipeline.account_for_embedding", "false"},
+    {"account_for_loss_in_pipeline_split", "parallel.pipeline.account_for_loss", "false"},
+    {"pipeline_model_parallel_layout", "parallel.pipeline.layout", "null"},
+    {"use_distributed_optimizer", "parallel.parallel_optimizer.enable", "false"},
+    {"ddp_bucket_size", "parallel.bucket_size", "null"},
+    {"cp_comm_type", "parallel.cp_comm_type", "p2p"},
+    {"num_moe_experts", "moe.num_experts", "null", same, {}, {}, "moe"},
+    {"moe_router_topk", "moe.router_topk", "2", same, {}, {}, "moe"},
+    {"moe_ffn_hidden_size", "moe.ffn_hidden_size", "null", same, {}, {}, "moe"},
+    {"pp_interleave_num", "parallel.virtual_pipeline_stages", "1"},
+    {"context_parallel", "parallel.context_parallel", "1"},
+    {"use_seq_parallel", "parallel.sequence_parallel", "false"},
+    {"context_parallel_algo",
+     "parallel.cp_comm_type",
+     "colossalai_cp",
+     same,
+     {},
+     "colossalai_cp is p2p, ulysses_cp is a2a, hybrid_cp is a2a+p2p."},
+};
+
+}  // namespace
+
+std::span<const UpstreamKey> more_upstream_keys() { return rows; }
+
+std::span<const UpstreamKey> upstream_keys(Upstream list) {
+  switch (list) {
+    case Upstream::mindspore: return mindspore_keys();
+    case Upstream::mindformers: return mindformers_keys();
+    case Upstream::megatron: return megatron_keys();
+    case Upstream::more: break;
+  }
+  return more_upstream_keys();
+}
+
+const std::vector<UpstreamKey>& all_upstream_keys() {
+  static const std::vector<UpstreamKey> keys = [] {
+    std::vector<UpstreamKey> all;
+    for (const auto& list :
+         {mindspore_keys(), mindformers_keys(), megatron_keys(), more_upstream_keys()}) {
+      all.insert(all.end(), list.begin(), list.end());
+    }
+    return all;
+  }();
+  return keys;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,263 @@
+#include "config/upstream/upstream.h"
+
+#include <algorithm>
+
+#include "config/schema/values.h"
+#include "config/support/foreign.h"
+#include "config/upstream/claims.h"
+
+namespace trainctl {
+namespace {
+
+std::string_view first_key(std::string_view path) { return path.substr(0, path.find('.')); }
+
+const UpstreamKey* find_row(std::string_view key) {
+  for (const UpstreamKey& row : all_upstream_keys()) {
+    if (row.key == key) return &row;
+  }
+  return nullptr;
+}
+
+/// The row of a key in one of our sections, or nullptr. The keys of the recompute config are in
+/// the table under "recompute.".
+const UpstreamKey* find_row(std::string_view section, const std::string& key) {
+  for (const UpstreamKey& row : all_upstream_keys()) {
+    const bool here =
+        section == "parallel" || section == row.section || section == first_key(row.path);
+    if (here && row.key == key) return &row;
+  }
+  const bool may_recompute = section == "recompute" || section == "parallel";
+  return may_recompute ? find_row("recompute." + key) : nullptr;
+}
+
+/// The section of ours that takes the keys of a section as written.
+std::string canonical_section(const std::string& written) {
+  for (const auto& [upstream, ours] : upstream_sections()) {
+    if (written == upstream) return std::string(ours);
+  }
+  return written;
+}
+
+std::string help_of(const ForeignKey& foreign) {
+  if (foreign.instead.empty()) return "remove it";
+  return (foreign.instead.starts_with("use ") ? "" : "write ") + std::string(foreign.instead);
+}
+
+class Rewriter {
+ public:
+  Rewriter(YamlTree& tree, int root, Diagnostics& diagnostics)
+      : tree_(tree), root_(root), diagnostics_(diagnostics), claims_(tree, root, diagnostics) {}
+
+  Spellings run() {
+    std::vector<YamlEntry> kept;
+    for (YamlEntry entry : std::vector<YamlEntry>(tree_.node(root_).entries)) {
+      const ForeignKey* foreign = find_foreign("", entry.key);
+      if (foreign != nullptr) {
+        answer(*foreign, entry);
+      } else if (keep_section(entry)) {
+        kept.push_back(std::move(entry));
+      }
+    }
+    tree_.node(root_).entries = std::move(kept);
+    return claims_.settle();
+  }
+
+ private:
+  using Kind = YamlNode::Kind;
+
+  Kind kind(int node) const { return tree_.node(node).kind; }
+
+  void report(Problem problem, std::string_view path, const Span& span) {
+    diagnostics_.add({Severity::error, std::move(problem.code), std::string(path),
+                      std::move(problem.message), std::move(problem.help), tree_.place(span)});
+  }
+
+  bool has_foreign_keys(const std::string& section, int map) const {
+    const auto& entries = tree_.node(map).entries;
+    return std::any_of(entries.begin(), entries.end(), [&](const YamlEntry& entry) {
+      return find_row(section, entry.key) != nullptr || find_foreign(section, entry.key) != nullptr;
+    });
+  }
+
+  /// Takes the upstream keys out of a section; false: the section goes as a whole.
+  bool keep_section(YamlEntry& entry) {
+    const std::string section = canonical_section(entry.key);
+    const bool ours = section == entry.key;
+    if (kind(entry.value) != Kind::map) {
+      if (!ours && kind(entry.value) != Kind::null) {
+        const YamlNode& node = tree_.node(entry.value);
+        report(wrong_type(node, "a map of keys"), entry.key, node.span);
+      }
+      return ours;
+    }
+    if (ours && !has_foreign_keys(section, entry.value)) return true;
+    entry.value = claims_.copy(entry.value);  // an alias may share it
+    std::vector<YamlEntry> kept;
+    for (const YamlEntry& inner : std::vector<YamlEntry>(tree_.node(entry.value).entries)) {
+      const std::string place = entry.key + "." + inner.key;
+      const UpstreamKey* row = find_row(section, inner.key);
+      const ForeignKey* foreign = find_foreign(section, inner.key);
+      if (row != nullptr) {
+        if (!take(*row, inner, place)) kept.push_back(inner);
+      } else if (foreign != nullptr) {
+        answer(*foreign, inner);
+      } else if (ours) {
+        kept.push_back(inner);
+      } else {
+        claim(section + "." + inner.key, inner, place);
+      }
+    }
+    tree_.node(entry.value).entries = std::move(kept);
+    return ours;
+  }
+
+  void answer(const ForeignKey& foreign, const YamlEntry& entry) {
+    const std::string path =
+        (foreign.section.empty() ? "" : std::string(foreign.section) + ".") + entry.key;
+    const Place place = tree_.place(entry.key_span);
+    const std::string instead = help_of(foreign);
+    if (foreign.answer == ForeignKey::Answer::not_carried) {
+      diagnostics_.add({Severity::warning, "not-carried", path,
+                        entry.key + " belongs to MindFormers' runner and is not carried over",
+                        instead, place});
+      return;
+    }
+    const YamlNode& node = tree_.node(entry.value);
+    const auto plain = split_words(foreign.plain);
+    const bool asks_nothing = node.kind == Kind::null ||
+                              (node.kind == Kind::scalar && !node.quoted &&
+                               std::find(plain.begin(), plain.end(), node.scalar) != plain.end());
+    if (asks_nothing) return;
+    std::string help = instead;
+    if (!plain.empty()) help += "; " + plain.front() + " asks for nothing";
+    diagnostics_.add(
+        {Severity::error, "not-built", path, "not built yet: " + entry.key, help, place});
+  }
+
+  void claim(const std::string& path, const YamlEntry& entry, const std::string& written,
+             bool weak = false) {
+    claims_.add({path, written, entry.key_span, entry.value, weak});
+  }
+
+  /// The same key with another value, which stands where the given one does.
+  YamlEntry with_value(const YamlEntry& entry, const std::string& text) {
+    YamlNode node;
+    node.kind = Kind::scalar;
+    node.scalar = text;
+    node.span = tree_.node(entry.value).span;
+    std::swap(node.overrides, tree_.node(entry.value).overrides);
+    std::swap(node.overrides, tree_.node(entry.value).overrides);
+    return {entry.key, entry.key_span, tree_.add_node(std::move(node))};
+  }
+
+  void warn_deprecated(const UpstreamKey& row, const YamlEntry& entry) {
+    if (!row.deprecated()) return;
+    diagnostics_.add({Severity::warning, "deprecated", std::string(row.path),
+                      entry.key + " is deprecated", "write " + std::string(row.replacement),
+                      tree_.place(entry.key_span)});
+  }
+
+  /// True if the entry is dealt with, false if it stays where it is.
+  bool take(const UpstreamKey& row, const YamlEntry& entry, const std::string& written) {
+    const std::string path(row.path);
+    const bool says_nothing = kind(entry.value) == Kind::null && row.fallback == "null";
+    if (written == path) return says_nothing;
+    if (kind(entry.value) == Kind::map && path.starts_with(written + ".")) return false;
+    warn_deprecated(row, entry);
+    if (says_nothing) return true;
+    switch (row.conversion) {
+      case Conversion::same: claim(path, entry, written); break;
+      case Conversion::dict: take_children(row, entry, written); break;
+      case Conversion::recompute: take_recompute(row, entry, written); break;
+      case Conversion::index_fusion: take_index(row, entry, written); break;
+      case Conversion::true_is_fp16: take_bool(row, entry, written, "fp16", ""); break;
+      case Conversion::true_is_bf16: take_bool(row, entry, written, "bf16", ""); break;
+      case Conversion::full_batch:
+        take_bool(row, entry, written, "full_batch", "data_parallel");
+        break;
+      case Conversion::callable:
+        report({"callable", entry.key + " is a Python function upstream; YAML takes only null here",
+                std::string(row.note)},
+               path, tree_.node(entry.value).span);
+        break;
+      case Conversion::internal:
+        report({"internal-key", entry.key + " is internal upstream; no value but null is taken",
+                "remove it"},
+               path, tree_.node(entry.value).span);
+        break;
+    }
+    return true;
+  }
+
+  /// A key of a nested map: its row, else its name as it is, for the reader to judge.
+  void take_child(const std::string& prefix, const std::string& path, const YamlEntry& child,
+                  const std::string& written) {
+    const UpstreamKey* row = find_row(prefix + "." + child.key);
+    const std::string place = written + "." + child.key;
+    const ForeignKey* foreign = find_foreign(prefix, child.key);
+    if (row != nullptr) {
+      take(*row, child, place);
+    } else if (foreign != nullptr) {
+      answer(*foreign, child);
+    } else {
+      claim(path + "." + child.key, child, place);
+    }
+  }
+
+  void take_children(const UpstreamKey& row, const YamlEntry& entry, const std::string& written) {
+    if (kind(entry.value) != Kind::map) return claim(std::string(row.path), entry, written);
+    for (const YamlEntry& child : std::vector<YamlEntry>(tree_.node(entry.value).entries)) {
+      take_child(std::string(row.key), std::string(row.path), child, written);
+    }
+  }
+
+  void take_recompute(const UpstreamKey& row, const YamlEntry& entry, const std::string& written) {
+    const Kind given = kind(entry.value);
+    if (given == Kind::null) return;
+    if (given == Kind::map && row.key == "recompute") {
+      for (const YamlEntry& child : std::vector<YamlEntry>(tree_.node(entry.value).entries)) {
+        take_child("recompute", "recompute", child, written);
+      }
+    } else if (given == Kind::sequence) {
+      claim("recompute.layers_per_stage", {entry.key, entry.key_span, claims_.copy(entry.value)},
+            written);
+      claim("recompute.enable", with_value(entry, "true"), written);
+    } else {
+      claim("recompute.enable", entry, written);
+    }
+  }
+
+  void take_index(const UpstreamKey& row, const YamlEntry& entry, const std::string& written) {
+    const YamlNode& node = tree_.node(entry.value);
+    if (node.kind != Kind::sequence) {
+      return report(wrong_type(node, "a list of indices like [20, 35]"), row.path, node.span);
+    }
+    claim(std::string(row.path), {entry.key, entry.key_span, claims_.copy(entry.value)}, written);
+    claim("parallel.comm_fusion.allreduce.mode", with_value(entry, "index"), written);
+  }
+
+  void take_bool(const UpstreamKey& row, const YamlEntry& entry, const std::string& written,
+                 const char* when_true, const std::string& when_false) {
+    bool value = false;
+    const YamlNode& node = tree_.node(entry.value);
+    if (auto problem = read_value(node, Field{}, value)) {
+      return report(std::move(*problem), row.path, node.span);
+    }
+    if (value) return claim(std::string(row.path), with_value(entry, when_true), written);
+    if (when_false.empty()) return;
+    claim(std::string(row.path), with_value(entry, when_false), written, true);
+  }
+
+  YamlTree& tree_;
+  int root_;
+  Diagnostics& diagnostics_;
+  Claims claims_;
+};
+
+}  // namespace
+
+Spellings apply_upstream(YamlTree& tree, int root, Diagnostics& diagnostics) {
+  return Rewriter(tree, root, diagnostics).run();
+}
+
+}  // namespace trainctl

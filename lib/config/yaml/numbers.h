@@ -1,0 +1,27 @@
+// How numbers are spelt in YAML: what is accepted, and what was probably meant otherwise.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trainctl {
+
+/// A spelling of a number that was not accepted.
+struct NumberProblem {
+  std::string why;         // "is not a whole number"
+  std::string suggestion;  // what to write instead, may be empty
+  bool out_of_range = false;
+};
+
+/// Decimal digits with an optional sign, or 0x and hexadecimal digits.
+std::optional<NumberProblem> parse_number(std::string_view text, std::int64_t& value);
+std::optional<NumberProblem> parse_number(std::string_view text, std::uint64_t& value);
+/// The same, and decimal fractions and exponents; finite values only.
+std::optional<NumberProblem> parse_number(std::string_view text, double& value);
+
+/// A number as people write it: 4096 rather than 4096.0.
+std::string plain_number(double value);
+
+}  // namespace trainctl

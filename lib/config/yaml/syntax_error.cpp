@@ -1,0 +1,65 @@
+#include "config/yaml/syntax_error.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace trainctl {
+namespace {
+
+std::string help_for(const std::string& message) {
+  const auto has = [&](const char* word) { return message.find(word) != std::string::npos; };
+  if (has("sequence flow")) return "close the list with ]";
+  if (has("map flow")) return "close the map with }";
+  if (has("illegal map value") || has("end of map") || has("end of sequence")) {
+    return "check the indentation; a value that contains \": \" must be in quotes";
+  }
+  if (has("unknown token")) return "a value that starts with @, ` or % must be in quotes";
+  if (has("escape")) return "write \\\\ for a backslash, or use single quotes";
+  return "";
+}
+
+/// The line of the complaint, or the one before it, when it lacks the space after the colon.
+void find_missing_space(TextMarks& marks, int noticed_line, SyntaxError& result) {
+  for (int candidate : {noticed_line, noticed_line - 1}) {
+    const std::string_view line = marks.line(candidate);
+    const std::size_t behind = missing_space(line);
+    if (behind == 0) continue;
+    const std::size_t key = line.find_first_not_of(" -");
+    result.span = marks.span(marks.offset(candidate - 1, static_cast<int>(key)), line.size() - key);
+    result.message = "not YAML: a space is missing after the colon";
+    result.help = "write `" + std::string(line.substr(key, behind - key)) + " " +
+                  std::string(line.substr(behind, 40)) + "`";
+    return;
+  }
+}
+
+}  // namespace
+
+std::size_t missing_space(std::string_view line) {
+  const std::size_t start = std::min(line.find_first_not_of(" -"), line.size());
+  std::size_t i = start;
+  while (i < line.size() && (std::isalnum(static_cast<unsigned char>(line[i])) || line[i] == '_')) {
+    ++i;
+  }
+  const bool is_key = i > start && i + 1 < line.size() && line[i] == ':';
+  const bool is_url = is_key && line[i + 1] == '/';
+  return is_key && !is_url && line[i + 1] != ' ' && line[i + 1] != '\t' ? i + 1 : 0;
+}
+
+SyntaxError explain_syntax_error(const std::string& message, std::size_t noticed,
+                                 std::size_t read_until, const std::string& text,
+                                 TextMarks& marks) {
+  if (message.find("EOF in scalar") != std::string::npos) {
+    const std::size_t quote = std::min(text.find_first_of("\"'", read_until), text.size());
+    return {"unterminated-quote", "the quote opened here is never closed",
+            std::string("add the closing ") + marks.at(quote), marks.span(quote, text.size())};
+  }
+  if (noticed == text.size() && noticed > 0) {
+    noticed = std::min(text.find_last_not_of(" \n"), text.size() - 1);
+  }
+  SyntaxError result{"syntax", "not YAML: " + message, help_for(message), marks.span(noticed, 1)};
+  find_missing_space(marks, result.span.line, result);
+  return result;
+}
+
+}  // namespace trainctl

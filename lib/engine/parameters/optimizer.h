@@ -1,0 +1,28 @@
+// One optimizer step over what this rank owns of every parameter, through the AdamW or SGD op.
+#pragma once
+
+#include <vector>
+
+#include "config/schema/config.h"
+#include "engine/parameters/param_store.h"
+#include "ops/adamw.h"
+#include "ops/sgd.h"
+
+namespace trainctl {
+
+/// fp32 values of state per parameter: 2 for AdamW, 1 for SGD with momentum, else 0.
+int optimizer_states(const OptimizerConfig& config);
+
+/// The ops' arguments are made once; a step only runs them.
+class Optimizer {
+ public:
+  Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state);
+  /// Reads learning rate, decay, bias corrections and clip coefficient from the step state.
+  void step(const OpContext& context) const;
+
+ private:
+  std::vector<AdamW> adamw_;
+  std::vector<Sgd> sgd_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,41 @@
+// Whether the ranks that hold the same part of a parameter still hold the same values of it: over
+// data-parallel replicas, over tensor-parallel ranks that hold a parameter whole or share key and
+// value heads, and over both copies of a tied embedding.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/world.h"
+#include "engine/parameters/param_store.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+class ReplicaCheck {
+ public:
+  /// Collective over all ranks: forms its own groups. `store` must outlive this.
+  ReplicaCheck(const Plan& plan, const ParamStore& store, World& world);
+
+  /// Compares hashes. Throws Error{peer} naming the first parameter that differs and the ranks that
+  /// disagree with the first that holds it. Collective, and nothing else may be under way.
+  void run(std::int64_t completed_steps) const;
+
+ private:
+  /// Parameters whose part here is held by the same ranks.
+  struct Shared {
+    std::vector<int> ranks;
+    std::vector<int> parameters;
+    std::unique_ptr<Group> group;
+  };
+  std::uint64_t hash_of(std::span<const int> parameters) const;
+
+  const ParamStore& store_;
+  std::vector<Shared> shared_;
+};
+
+/// All ranks, ascending, that hold the same elements of `parameter` as `rank` does.
+std::vector<int> holders_of(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
+
+}  // namespace trainctl

@@ -1,0 +1,17 @@
+// The whole model on rank 0, put together from the shards of all ranks: for export.
+#pragma once
+
+#include "comm/group.h"
+#include "device/slab.h"
+#include "engine/parameters/param_store.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// On rank 0 every parameter of the model whole, by its name, in fp32 host memory; on other ranks
+/// an empty slab. Collective over `everyone`, the group of all ranks; uses messages only. Throws
+/// Error{peer} when a shard does not come within `deadline_seconds`.
+Slab gather_parameters(const Plan& plan, const ParamStore& store, Group& everyone,
+                       double deadline_seconds);
+
+}  // namespace trainctl

@@ -1,0 +1,125 @@
+#include "formats/json/json_parts.h"
+#include "formats/print/text.h"
+
+#include "config/schema/words.h"
+
+namespace trainctl {
+
+namespace {
+
+using enum JsonText::Form;
+
+void write_mesh(JsonText& json, const Mesh& mesh) {
+  json.key("mesh").open_object(one_line);
+  json.member("order", order_text(mesh.order));
+  for (const auto& [name, axis] : public_axes()) json.member(name, mesh.size(axis));
+  json.close();
+}
+
+void write_rank(JsonText& json, const Mesh& mesh, std::int64_t rank) {
+  json.key("rank").open_object(one_line);
+  json.member("rank", rank);
+  json.key("coordinates").open_object();
+  for (const auto& [name, axis] : public_axes()) json.member(name, mesh.coordinate(rank, axis));
+  json.close();
+  json.member("stage", mesh.coordinate(rank, Axis::pp));
+  json.close();
+}
+
+void write_model(JsonText& json, const ModelShape& model) {
+  json.key("model").open_object();
+  json.member("family", word_of(model.family));
+  json.member("layers", model.layers);
+  json.member("hidden", model.hidden);
+  json.member("ffn", model.ffn);
+  json.member("heads", model.heads);
+  json.member("kv_heads", model.kv_heads);
+  json.member("head_dim", model.head_dim);
+  json.member("seq_length", model.seq_length);
+  json.member("positions", model.positions);
+  json.member("vocab", model.vocab);
+  json.member("padded_vocab", model.padded_vocab);
+  json.member("tied", model.tied);
+  json.member("experts", model.experts);
+  json.member("router_topk", model.topk);
+  json.member("expert_ffn", model.expert_ffn);
+  json.close();
+}
+
+void write_flops(JsonText& json, const FlopsEstimate& flops) {
+  json.key("flops").open_object(one_line);
+  json.member("matmul", flops.matmul);
+  json.member("attention_causal", flops.attention_causal);
+  json.member("attention_full", flops.attention_full);
+  json.member("total", flops.total());
+  json.close();
+}
+
+/// Null where the config has no rates to take it from.
+void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
+  json.key("time");
+  if (!time) return json.json("null");
+  json.open_object(one_line);
+  json.member("step_seconds", time->step());
+  json.member("forward_backward_seconds", time->forward_backward);
+  json.member("exposed_seconds", time->exposed);
+  json.member("optimizer_seconds", time->optimizer);
+  json.member("bubble_fraction", time->bubble_fraction);
+  json.close();
+}
+
+}  // namespace
+
+void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
+  json.open_array();
+  for (const RatePoint& point : points) {
+    json.open_object(one_line);
+    json.member("step", point.step);
+    json.member("learning_rate", point.learning_rate);
+    json.member("weight_decay", point.weight_decay);
+    json.close();
+  }
+  json.close();
+}
+
+std::string print_json(const PrintInput& input) {
+  check_rank(input);
+  const Plan& plan = input.plan;
+  JsonText json;
+  json.open_object();
+  json.member("format_version", 2);
+  json.member("hash", hex_text(plan.hash));
+  json.member("world_size", plan.mesh.world_size());
+  json.member("mode", word_of(plan.mode));
+  write_mesh(json, plan.mesh);
+  if (input.rank >= 0) write_rank(json, plan.mesh, input.rank);
+  write_groups(json, input, printable_kinds(input));
+  write_model(json, plan.model);
+  json.member("compute", name_of(plan.compute));
+  json.member("sequence_parallel", plan.sequence_parallel);
+  json.member("split_vocabulary", plan.split_vocabulary);
+  json.member("micro_batch_size", plan.micro_batch_size);
+  json.member("microbatches", plan.microbatches);
+  json.member("tokens_per_step", plan.tokens_per_step());
+  json.member("threads_per_rank", plan.threads_per_rank);
+  write_stages(json, plan);
+  write_schedule(json, input);
+  write_parameters(json, input);
+  write_buckets(json, plan);
+  write_activations(json, plan);
+  write_memory(json, input);
+  write_communication(json, plan);
+  write_flops(json, plan.flops);
+  write_time(json, plan.time);
+  json.member("steps", plan.steps);
+  json.key("rates");
+  write_rates(json, plan.rates);
+  if (!input.lr_at.empty()) {
+    json.key("lr");
+    write_rates(json, rates_asked(input));
+  }
+  json.close();
+  return json.take();
+}
+
+}  // namespace trainctl

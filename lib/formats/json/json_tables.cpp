@@ -1,0 +1,165 @@
+#include <array>
+
+#include "formats/json/json_parts.h"
+#include "formats/print/text.h"
+#include "plan/gradients/optimizer_shard.h"
+#include "plan/rules/resolve.h"
+
+namespace trainctl {
+
+namespace {
+
+using enum JsonText::Form;
+
+std::vector<std::int64_t> dims_of(const Shape& shape) {
+  std::vector<std::int64_t> dims;
+  for (int dim = 0; dim < shape.rank(); ++dim) dims.push_back(shape[dim]);
+  return dims;
+}
+
+/// Per axis of the factorisation that the parameter lies in: the dim that is cut, or "whole".
+void write_layout(JsonText& json, const ParamSpec& row) {
+  json.key("layout").open_object(one_line);
+  for (const auto& [name, axis] : public_axes()) {
+    const bool of_experts = axis == Axis::etp || axis == Axis::ep || axis == Axis::edp;
+    if (axis == Axis::pp || of_experts != row.expert) continue;
+    const int dim = row.split_dim[static_cast<std::size_t>(axis)];
+    if (dim < 0) {
+      json.member(name, "whole");
+    } else {
+      json.member(name, dim);
+    }
+  }
+  json.close();
+}
+
+/// One entry per parameter of a stage; none without a config.
+std::vector<OptimizerShard> shards_of(const PrintInput& input, const StagePlan& held) {
+  if (input.config == nullptr) return {};
+  const ParallelConfig& parallel = input.config->parallel;
+  return shard_optimizer({input.plan.mode, parallel.parallel_optimizer,
+                          resolve_bucket_rule(parallel), input.plan.mesh},
+                         held.parameters);
+}
+
+void write_shard(JsonText& json, const OptimizerShard& shard) {
+  static constexpr std::array<const char*, 4> kinds{"whole", "rows", "dealt", "bucket"};
+  json.key("optimizer_shard").open_object(one_line);
+  json.member("kind", kinds[static_cast<std::size_t>(shard.kind)]);
+  json.member("ranks", shard.ranks);
+  json.member("mirrors", shard.mirrors);
+  json.member("rows", shard.rows);
+  json.member("owner", shard.owner);
+  json.member("elements", shard.elements);
+  json.member("why", shard.why);
+  json.close();
+}
+
+struct ParameterPlace {
+  int stage = 0;
+  std::size_t index = 0;
+  int bucket = -1;
+  const OptimizerShard* shard = nullptr;
+};
+
+void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& place) {
+  static constexpr std::array<const char*, 3> inits{"normal", "zeros", "ones"};
+  const StagePlan& held = plan.stages[static_cast<std::size_t>(place.stage)];
+  const ParamSpec& row = held.parameters[place.index];
+  json.open_object(one_line);
+  json.member("stage", place.stage);
+  json.member("name", row.name);
+  json.member("global_shape", dims_of(row.global_shape));
+  write_layout(json, row);
+  json.member("shape", dims_of(row.shape));
+  json.member("owner_groups", owner_groups(plan, place.stage, row));
+  json.member("bucket", place.bucket);
+  if (place.shard != nullptr) write_shard(json, *place.shard);
+  json.member("role", row.role == DTypeRole::matrix ? "matrix" : "vector");
+  json.member("init", inits[static_cast<std::size_t>(row.init)]);
+  json.member("init_deviation", row.init_deviation);
+  json.member("decay", row.decay);
+  json.member("unit", row.unit);
+  json.member("offset", held.flat.offset[place.index]);
+  json.member("expert", row.expert);
+  json.member("second_home", row.second_home);
+  json.close();
+}
+
+}  // namespace
+
+void write_parameters(JsonText& json, const PrintInput& input) {
+  json.key("parameters").open_array();
+  for (int stage = 0; stage < input.plan.map.stages; ++stage) {
+    const StagePlan& held = input.plan.stages[static_cast<std::size_t>(stage)];
+    const std::vector<int> buckets = bucket_of_each(held);
+    const std::vector<OptimizerShard> shards = shards_of(input, held);
+    for (std::size_t i = 0; i < held.parameters.size(); ++i) {
+      write_parameter(json, input.plan,
+                      {stage, i, buckets[i], shards.empty() ? nullptr : &shards[i]});
+    }
+  }
+  json.close();
+}
+
+void write_buckets(JsonText& json, const Plan& plan) {
+  json.key("buckets").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
+    int index = 0;
+    for (const Bucket& bucket : held.flat.buckets) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      json.member("index", index++);
+      json.member("offset", bucket.offset);
+      json.member("length", bucket.length);
+      json.member("ready_unit", bucket.ready_unit);
+      json.member("expert", bucket.expert);
+      json.key("parameters").open_array();
+      for (const int parameter : bucket.parameters) {
+        json.value(held.parameters[static_cast<std::size_t>(parameter)].name);
+      }
+      json.close();
+      json.close();
+    }
+  }
+  json.close();
+}
+
+void write_activations(JsonText& json, const Plan& plan) {
+  static constexpr std::array<const char*, 3> lifetimes{"batch", "kept", "transient"};
+  json.key("activations").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    for (const ActivationSpec& row : plan.stages[static_cast<std::size_t>(stage)].activations) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      json.member("name", row.name);
+      json.member("shape", dims_of(row.shape));
+      json.member("dtype", name_of(row.dtype));
+      json.member("lifetime", lifetimes[static_cast<std::size_t>(row.lifetime)]);
+      json.close();
+    }
+  }
+  json.close();
+}
+
+void write_communication(JsonText& json, const Plan& plan) {
+  json.key("communication").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      json.member("operation", use.operation);
+      json.member("what", use.what);
+      json.member("purpose", use.purpose);
+      json.member("group", use.group);
+      json.member("ranks", use.ranks);
+      json.member("count", use.count);
+      json.member("bytes", use.bytes);
+      json.close();
+    }
+  }
+  json.close();
+}
+
+}  // namespace trainctl

@@ -1,0 +1,16 @@
+// A configuration as a flat list of paths and values, so that two of them can be compared.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/schema/config.h"
+
+namespace trainctl {
+
+/// Every key in the order of the schema: "train.steps" and "2000"; a key that is not given is
+/// "not given".
+std::vector<std::pair<std::string, std::string>> config_values(const Config& config);
+
+}  // namespace trainctl

@@ -1,0 +1,44 @@
+// A plan as people and programs read it: tables, JSON (docs/plan-json.md), one page of HTML, and
+// what differs between two plans. All of it is text made from the plan alone; nothing is written
+// here. Sections are in print_*.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/schema/config.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// Which memory models stand beside the plan's own estimate.
+enum class MemoryModels : std::uint8_t { own, megatron, megatron_0_15, korthikanti, all };
+
+struct PrintInput {
+  const Plan& plan;
+  const Config* config = nullptr;  // without one: no memory models, shards and rates on demand
+  std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
+  MemoryModels memory_models = MemoryModels::all;
+  std::vector<std::int64_t> lr_at{};  // steps whose learning rate is asked for
+};
+
+/// Readable at a terminal. This and the next two throw Error{usage} when the world has no such
+/// rank.
+std::string print_table(const PrintInput& input);
+/// A versioned JSON document ("format_version": 2), documented in docs/plan-json.md.
+std::string print_json(const PrintInput& input);
+/// One self-contained page: no network, styles, drawings and script inside. `title` names the run.
+std::string print_html(const PrintInput& input, const std::string& title);
+
+/// Only the groups of one kind of plan/tables/groups.h, or of "hierarchical_cp". Throws
+/// Error{usage} for a kind that is none, or when there are no hierarchical sizes.
+std::string print_groups_table(const PrintInput& input, const std::string& kind);
+std::string print_groups_json(const PrintInput& input, const std::string& kind);
+
+/// What becomes different from `before` to `after`, section by section. Both need a config.
+std::string print_diff_table(const PrintInput& before, const PrintInput& after);
+std::string print_diff_json(const PrintInput& before, const PrintInput& after);
+
+}  // namespace trainctl

@@ -1,0 +1,201 @@
+#include <algorithm>
+
+#include "base/units.h"
+#include "formats/print/memory_models.h"
+#include "formats/print/table_parts.h"
+#include "formats/print/text.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Rows of the parameter table that differ only in their layer.
+struct FoldedParameter {
+  std::string key;
+  const ParamSpec* row = nullptr;
+  std::string suffix;  // behind "layers.N."; empty outside of layers
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::int64_t copies = 0;
+  std::string sums;
+};
+
+std::string sums_text(const Plan& plan, int stage, const ParamSpec& row) {
+  std::string text;
+  for (const std::string& kind : owner_groups(plan, stage, row)) {
+    text += (text.empty() ? "sum over " : ", ") + kind;
+  }
+  return text;
+}
+
+std::string split_text(const ParamSpec& row) {
+  std::string text;
+  for (const auto& [name, axis] : public_axes()) {
+    const int dim = row.split_dim[static_cast<std::size_t>(axis)];
+    if (dim < 0) continue;
+    text += (text.empty() ? "" : " ") + std::string(name) + ":" + std::to_string(dim);
+  }
+  return text;
+}
+
+void add_folded(std::vector<FoldedParameter>& rows, const Plan& plan, int stage,
+                const ParamSpec& row) {
+  FoldedParameter added;
+  added.row = &row;
+  added.sums = sums_text(plan, stage, row);
+  added.copies = 1;
+  added.key = row.name;
+  const std::string prefix = "layers.";
+  if (row.name.starts_with(prefix)) {
+    const std::size_t dot = row.name.find('.', prefix.size());
+    added.first = added.last = std::stoll(row.name.substr(prefix.size()));
+    added.suffix = row.name.substr(dot + 1);
+    added.key = added.suffix;
+  }
+  added.key += row.shape.to_string() + init_text(row) + added.sums + (row.decay ? "d" : "");
+  const auto same = std::find_if(rows.begin(), rows.end(), [&added](const FoldedParameter& other) {
+    return other.key == added.key && !added.suffix.empty();
+  });
+  if (same == rows.end()) {
+    rows.push_back(std::move(added));
+  } else {
+    same->first = std::min(same->first, added.first);
+    same->last = std::max(same->last, added.last);
+    ++same->copies;
+  }
+}
+
+std::string parameter_line(const FoldedParameter& folded) {
+  const ParamSpec& row = *folded.row;
+  std::string name = row.name;
+  if (!folded.suffix.empty()) {
+    name = "layers." + span_text(folded.first, folded.last) + "." + folded.suffix;
+  }
+  std::string line = "  " + padded(name, 34) + " " + padded(row.shape.to_string(), 14) + " " +
+                     padded(split_text(row), 6) +
+                     padded_left(format_grouped(row.shape.numel() * folded.copies), 15) + "  " +
+                     padded(init_text(row), 15) + " " + (row.decay ? "decay" : "     ") + " " +
+                     folded.sums;
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string bar_of(std::int64_t bytes, std::int64_t most) {
+  constexpr double columns = 40;
+  const double share =
+      static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, most));
+  const auto length = static_cast<std::size_t>(columns * share + 0.5);
+  return length == 0 ? "" : "  " + std::string(length, '#');
+}
+
+}  // namespace
+
+std::string parameters_section(const PrintInput& input) {
+  const Plan& plan = input.plan;
+  std::vector<FoldedParameter> rows;
+  std::int64_t total = 0;
+  std::int64_t tensors = 0;
+  std::int64_t buckets = 0;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
+    for (const ParamSpec& row : held.parameters) {
+      if (!row.second_home) total += row.global_shape.numel();
+      tensors += row.second_home ? 0 : 1;
+      if (input.rank < 0 || plan.mesh.coordinate(input.rank, Axis::pp) == stage) {
+        add_folded(rows, plan, stage, row);
+      }
+    }
+    buckets += static_cast<std::int64_t>(held.flat.buckets.size());
+  }
+  std::string text = "parameters  (" + format_grouped(total) + " in " +
+                     grouped_count(tensors, "tensor") + ", " + grouped_count(buckets, "bucket") +
+                     "; shapes and counts are one rank's)\n";
+  for (const FoldedParameter& row : rows) text += parameter_line(row);
+  return text;
+}
+
+std::string memory_section(const PrintInput& input) {
+  const Plan& plan = input.plan;
+  int fullest = 0;
+  for (int stage = 1; stage < plan.map.stages; ++stage) {
+    const auto total_of = [&plan](int one) {
+      return plan.stages[static_cast<std::size_t>(one)].memory.total();
+    };
+    if (total_of(stage) > total_of(fullest)) fullest = stage;
+  }
+  if (input.rank >= 0) fullest = static_cast<int>(plan.mesh.coordinate(input.rank, Axis::pp));
+  const MemoryEstimate& memory = plan.stages[static_cast<std::size_t>(fullest)].memory;
+  std::string text = "memory per rank";
+  if (plan.map.stages > 1) {
+    text += "  (stage " + std::to_string(fullest) + (input.rank < 0 ? ", the fullest)" : ")");
+  }
+  text += "\n";
+  for (const auto& [name, bytes] : memory_rows(memory)) {
+    text += labelled(std::string(name),
+                     padded_left(format_bytes(bytes), 12) + bar_of(bytes, memory.total()));
+  }
+  text += labelled("total", padded_left(format_bytes(memory.total()), 12));
+  for (const MemoryModelRows& model : memory_models(input)) {
+    text += labelled(model.name, numbers_text(model));
+    text += labelled("", "(" + model.about + ")");
+  }
+  return text;
+}
+
+std::string communication_section(const PrintInput& input) {
+  const Plan& plan = input.plan;
+  std::string text = "communication  (one rank, one step)\n";
+  const std::size_t empty = text.size();
+  std::string before;
+  int same = 0;  // stages whose lines equal those of the stage before
+  for (int stage = 0; stage <= plan.map.stages; ++stage) {
+    std::string lines;
+    if (stage < plan.map.stages) {
+      for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
+        lines += "    " + padded(use.name(), 36) + " " + padded(use.group, 14) +
+                 padded_left(grouped_count(use.count, "call"), 16) +
+                 padded_left(format_bytes(use.bytes), 14) + "\n";
+      }
+    }
+    if (stage > 0 && lines == before && stage < plan.map.stages) {
+      ++same;
+      continue;
+    }
+    const std::int64_t here = input.rank < 0 ? -1 : plan.mesh.coordinate(input.rank, Axis::pp);
+    if (stage > 0 && !before.empty() && (here < 0 || (here >= stage - 1 - same && here < stage))) {
+      if (plan.map.stages > 1) text += "  stage " + span_text(stage - 1 - same, stage - 1) + "\n";
+      text += before;
+    }
+    same = 0;
+    before = lines;
+  }
+  return text.size() == empty ? text + "  none\n" : text;
+}
+
+std::string work_section(const Plan& plan) {
+  const FlopsEstimate& flops = plan.flops;
+  std::string text = "work per step\n";
+  text += labelled("products", operations_text(flops.matmul));
+  text +=
+      labelled("attention", operations_text(flops.attention_causal) + " causal, " +
+                                operations_text(flops.attention_full) + " if all pairs counted");
+  const double tokens = static_cast<double>(std::max<std::int64_t>(1, plan.tokens_per_step()));
+  return text + labelled("total", operations_text(flops.total()) + ", " +
+                                      operations_text(flops.total() / tokens) + " per token");
+}
+
+std::string time_section(const Plan& plan) {
+  if (!plan.time) return "time per step  not estimated: the config has no section cluster\n";
+  const TimeEstimate& time = *plan.time;
+  const double tokens = static_cast<double>(plan.tokens_per_step()) / time.step();
+  return "time per step  (at the rates of section cluster)\n" +
+         labelled("forward, backward", format_seconds(time.forward_backward) + ", of it " +
+                                           format_seconds(time.exposed) +
+                                           " waiting for sums and gathers, bubble " +
+                                           percent(time.bubble_fraction)) +
+         labelled("optimizer", format_seconds(time.optimizer)) +
+         labelled("total",
+                  format_seconds(time.step()) + ", " + format_count(tokens) + " tokens per second");
+}
+
+}  // namespace trainctl

@@ -1,0 +1,28 @@
+// The sections of the table, one function each; a section ends with a newline.
+#pragma once
+
+#include <string>
+
+#include "formats/print/print.h"
+#include "formats/print/timeline.h"
+
+namespace trainctl {
+
+/// print_table_parallel.cpp
+std::string mesh_section(const Plan& plan);
+std::string groups_section(const PrintInput& input);
+std::string stages_section(const Plan& plan, const Timeline& timeline);
+/// print_table_schedule.cpp: the order of work, drawn where it fits, and the rows of one rank.
+std::string schedule_section(const PrintInput& input, const Timeline& timeline);
+/// print_table_costs.cpp
+std::string parameters_section(const PrintInput& input);
+std::string memory_section(const PrintInput& input);
+std::string communication_section(const PrintInput& input);
+std::string work_section(const Plan& plan);
+std::string time_section(const Plan& plan);
+std::string rates_section(const std::string& title, const std::vector<RatePoint>& points);
+
+/// "  label         text\n"
+std::string labelled(const std::string& label, const std::string& text);
+
+}  // namespace trainctl

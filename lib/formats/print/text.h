@@ -1,0 +1,62 @@
+// Words and numbers of a plan, for every form in which it is printed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/print/print.h"
+#include "plan/tables/groups.h"
+
+namespace trainctl {
+
+/// Filled with spaces behind, or before, up to `width`.
+std::string padded(const std::string& text, std::size_t width);
+std::string padded_left(const std::string& text, std::size_t width);
+/// "3 ranks", "1 batch", "2 batches"; thousands are grouped.
+std::string grouped_count(std::int64_t count, const std::string& noun);
+/// printf for one number.
+std::string printed(const char* format, double value);
+/// "12.5%"
+std::string percent(double share);
+/// "3.04 TFLOP"
+std::string operations_text(double count);
+/// "3" or "3..7"
+std::string span_text(std::int64_t first, std::int64_t last);
+/// 16 hexadecimal digits.
+std::string hex_text(std::uint64_t value);
+
+/// Ascending ranks, folded: "0-7", "0,8,16,..,56", "0-1,4-5,..,12-13".
+std::string fold_ranks(const std::vector<int>& ranks);
+/// "tp-cp-ep-dp-pp"
+std::string order_text(const RankOrder& order);
+/// The seven axes under their public names: tp cp ep dp pp expert_tp expert_dp.
+const std::vector<std::pair<std::string_view, Axis>>& public_axes();
+/// "embedding, layers 0..3, head"
+std::string held_text(const ChunkLayers& chunk);
+/// All ranks of a pipeline stage, ascending.
+std::vector<int> ranks_of_stage(const Mesh& mesh, int stage);
+
+/// The kinds of groups over which a parameter's gradient is summed: "tp", "dp-cp", "embedding".
+std::vector<std::string> owner_groups(const Plan& plan, int stage, const ParamSpec& row);
+/// "normal 0.02", "zeros" or "ones"
+std::string init_text(const ParamSpec& row);
+/// The categories of the estimate in the order in which they are printed, without the total.
+std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryEstimate& memory);
+/// Index of the gradient bucket that holds a parameter, -1 where none does.
+std::vector<int> bucket_of_each(const StagePlan& stage);
+
+/// Throws Error{usage} where the world has no such rank.
+void check_rank(const PrintInput& input);
+/// The kinds of groups that can be asked for, "hierarchical_cp" last where its sizes are given.
+std::vector<std::string> printable_kinds(const PrintInput& input);
+/// Throws Error{usage} where `kind` is none of them.
+void check_kind(const PrintInput& input, const std::string& kind);
+/// The groups of each level of hierarchical_cp, only those of `input.rank` where that is given.
+std::vector<RankLists> hierarchical_lists(const PrintInput& input);
+/// Learning rate and weight decay at the steps of `input.lr_at`.
+std::vector<RatePoint> rates_asked(const PrintInput& input);
+
+}  // namespace trainctl

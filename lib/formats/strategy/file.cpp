@@ -1,0 +1,202 @@
+#include "formats/strategy/file.h"
+
+#include <algorithm>
+
+#include "plan/gradients/optimizer_shard.h"
+#include "plan/rules/resolve.h"
+
+namespace trainctl {
+
+namespace {
+
+struct GridAxis {
+  std::int64_t size = 1;
+  int dim = -1;  // of the tensor
+};
+
+/// The mesh axis that a word of the order stands for in this parameter's factorisation.
+Axis axis_of_word(Axis word, bool expert) {
+  if (!expert) return word;
+  if (word == Axis::tp) return Axis::etp;
+  return word == Axis::dp ? Axis::edp : word;
+}
+
+/// The stage's ranks as the parameter's grid, slowest axis first. An axis that makes fewer slices
+/// than it has ranks (key and value heads shared by neighbours) is two: slices, then copies.
+std::vector<GridAxis> grid_of(const Mesh& mesh, const ParamSpec& spec) {
+  std::vector<GridAxis> grid;
+  for (auto word = mesh.order.rbegin(); word != mesh.order.rend(); ++word) {
+    if (*word == Axis::pp || *word == (spec.expert ? Axis::cp : Axis::ep)) continue;
+    const Axis axis = axis_of_word(*word, spec.expert);
+    const std::int64_t size = mesh.size(axis);
+    if (size == 1) continue;
+    const int dim = spec.split_dim[static_cast<std::size_t>(axis)];
+    const std::int64_t slices =
+        dim < 0 ? 1 : std::min(size, spec.global_shape[dim] / spec.shape[dim]);
+    if (slices > 1) grid.push_back({slices, dim});
+    if (slices < size) grid.push_back({size / slices, -1});
+  }
+  if (grid.empty()) grid.push_back({1, -1});
+  return grid;
+}
+
+std::int64_t slices_of(const ParamSpec& spec, int dim) {
+  return dim < spec.shape.rank() ? spec.global_shape[dim] / spec.shape[dim] : 1;
+}
+
+/// Writes the operators of one stage, in model order.
+class Operators {
+ public:
+  Operators(const Plan& plan, int stage, std::vector<OperatorSplit>& found)
+      : plan_(plan), stage_(stage), found_(found) {}
+
+  void add(const std::string& name, std::vector<std::vector<std::int64_t>> inputs) {
+    found_.push_back({name, stage_, std::move(inputs)});
+  }
+
+  /// The operator that `spec` is the weight of; `bias` follows it.
+  void add_weight(const ParamSpec& spec, const ParamSpec* bias) {
+    const std::string name = spec.name.substr(0, spec.name.rfind('.'));
+    if (name.ends_with("attention.out")) add_attention(name.substr(0, name.size() - 4));
+    std::vector<std::vector<std::int64_t>> inputs{input_of(name, spec), whole_split(spec)};
+    if (bias != nullptr) inputs.push_back(whole_split(*bias));
+    add(name, std::move(inputs));
+    if (name.ends_with("attention.q")) query_slices_ = slices_of(spec, 0);
+    if (name.ends_with("attention.k")) key_slices_ = slices_of(spec, 0);
+  }
+
+  void add_head(const ParamSpec& table) { add("head", {{dp(), cp(), 1}, whole_split(table)}); }
+
+ private:
+  std::int64_t dp() const { return plan_.mesh.dp; }
+  std::int64_t cp() const { return plan_.mesh.cp; }
+
+  void add_attention(const std::string& name) {
+    const std::vector<std::int64_t> key{dp(), key_slices_, cp(), 1};
+    add(name, {{dp(), query_slices_, cp(), 1}, key, key});
+  }
+
+  /// [batch, tokens, features] but for: ids [batch, tokens] of an embedding, [batch, heads, tokens,
+  /// head_dim] of q and k norms, [experts, rows, features] of experts.
+  std::vector<std::int64_t> input_of(const std::string& name, const ParamSpec& spec) const {
+    const std::int64_t stream_cuts = cp() * (plan_.sequence_parallel ? plan_.mesh.tp : 1);
+    if (name == "embedding.token") return {dp(), cp()};
+    if (name == "embedding.position") return {dp(), stream_cuts};
+    if (name.ends_with("attention.q_norm")) return {dp(), query_slices_, cp(), 1};
+    if (name.ends_with("attention.k_norm")) return {dp(), key_slices_, cp(), 1};
+    if (spec.expert) return {slices_of(spec, 0), plan_.mesh.edp, slices_of(spec, 2)};
+    if (spec.shape.rank() > 1 && !name.ends_with("moe.router")) {
+      return {dp(), cp(), slices_of(spec, 1)};
+    }
+    // Between the products sequence parallelism splits the tokens over tp as well.
+    return {dp(), stream_cuts, 1};
+  }
+
+  static std::vector<std::int64_t> whole_split(const ParamSpec& spec) {
+    std::vector<std::int64_t> split;
+    for (int dim = 0; dim < spec.shape.rank(); ++dim) split.push_back(slices_of(spec, dim));
+    return split;
+  }
+
+  const Plan& plan_;
+  int stage_;
+  std::vector<OperatorSplit>& found_;
+  std::int64_t query_slices_ = 1;
+  std::int64_t key_slices_ = 1;
+};
+
+void add_operators(const Plan& plan, int stage, std::vector<OperatorSplit>& found) {
+  const std::vector<ParamSpec>& rows = plan.stages[static_cast<std::size_t>(stage)].parameters;
+  Operators operators(plan, stage, found);
+  const ParamSpec* table = nullptr;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].name == "embedding.token.weight") table = &rows[i];
+    if (rows[i].second_home || !rows[i].name.ends_with(".weight")) continue;
+    const std::string bias = rows[i].name.substr(0, rows[i].name.rfind('.')) + ".bias";
+    const bool has_bias = i + 1 < rows.size() && rows[i + 1].name == bias;
+    operators.add_weight(rows[i], has_bias ? &rows[i + 1] : nullptr);
+  }
+  bool head = false;
+  for (const UnitRange& range : plan.stages[static_cast<std::size_t>(stage)].units) {
+    head = head || (range.end == plan.units() && range.begin < range.end);
+  }
+  if (plan.model.tied && head && table != nullptr) operators.add_head(*table);
+}
+
+ParamLayout layout_on(const std::vector<GridAxis>& grid, const ParamSpec& spec) {
+  ParamLayout layout;
+  layout.name = spec.name;
+  layout.tensor_map.assign(static_cast<std::size_t>(spec.shape.rank()), -1);
+  for (std::size_t i = 0; i < grid.size(); ++i) {
+    layout.dev_matrix.push_back(grid[i].size);
+    if (grid[i].dim < 0) continue;
+    layout.tensor_map[static_cast<std::size_t>(grid[i].dim)] =
+        static_cast<std::int64_t>(grid.size() - 1 - i);
+  }
+  for (int dim = 0; dim < spec.shape.rank(); ++dim) layout.tensor_shape.push_back(spec.shape[dim]);
+  return layout;
+}
+
+/// Position in the stage of the rank that has slice 0 of every cut dim and is replica `index`.
+std::int64_t place_of_replica(const std::vector<GridAxis>& grid, std::int64_t index) {
+  std::int64_t place = 0;
+  std::int64_t stride = 1;
+  for (auto axis = grid.rbegin(); axis != grid.rend(); ++axis) {
+    if (axis->dim < 0) {
+      place += index % axis->size * stride;
+      index /= axis->size;
+    }
+    stride *= axis->size;
+  }
+  return place;
+}
+
+std::vector<std::string> state_prefixes(const OptimizerConfig* optimizer) {
+  if (optimizer == nullptr) return {};
+  if (optimizer->type == OptimizerType::adamw) return {"adam_m.", "adam_v."};
+  return optimizer->momentum != 0 ? std::vector<std::string>{"moments."}
+                                  : std::vector<std::string>{};
+}
+
+}  // namespace
+
+std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
+                                            const ParallelConfig& parallel) {
+  const std::vector<ParamSpec>& rows = plan.stages[static_cast<std::size_t>(stage)].parameters;
+  const std::vector<OptimizerShard> shards = shard_optimizer(
+      {plan.mode, parallel.parallel_optimizer, resolve_bucket_rule(parallel), plan.mesh}, rows);
+  std::vector<ParamLayout> layouts;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<GridAxis> grid = grid_of(plan.mesh, rows[i]);
+    ParamLayout& layout = layouts.emplace_back(layout_on(grid, rows[i]));
+    if (shards[i].kind != ShardKind::rows) continue;
+    const bool all = parallel.parallel_optimizer.weight_shard_size == -1;
+    layout.shard_size = all ? -1 : shards[i].ranks;
+    layout.shard_step = place_of_replica(grid, shards[i].ranks - 1) / (shards[i].ranks - 1);
+  }
+  return layouts;
+}
+
+LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
+                            const OptimizerConfig* optimizer) {
+  LayoutFile file;
+  const std::vector<std::string> states = state_prefixes(optimizer);
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    add_operators(plan, stage, file.operators);
+    const std::string prefix = plan.map.stages > 1 ? std::to_string(stage) + "-" : "";
+    for (ParamLayout& layout : make_param_layouts(plan, stage, parallel)) {
+      const std::string name = layout.name;
+      layout.name = prefix + name;
+      file.parameters.push_back(layout);
+      for (const std::string& state : states) {
+        layout.name = prefix + state + name;
+        file.parameters.push_back(layout);
+      }
+    }
+  }
+  return file;
+}
+
+bool is_json_name(std::string_view file_name) { return file_name.ends_with(".json"); }
+
+}  // namespace trainctl

@@ -1,0 +1,73 @@
+// The contents of a strategy file (MindSpore strategy_ckpt_config): how each parameter and each
+// operator of a model is split over the ranks of its pipeline stage. Bytes in, bytes out; the
+// format is described in docs/strategy-files.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/schema/config.h"
+#include "plan/plan.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+struct ParamLayout {
+  std::string name;  // with more than one stage "<stage>-" comes first
+  // The stage's ranks, ascending, as a grid: row-major, neighbours along the last axis.
+  std::vector<std::int64_t> dev_matrix;
+  // Per dim of the tensor the axis that cuts it, counted from the right of dev_matrix; -1: not cut.
+  std::vector<std::int64_t> tensor_map;
+  std::vector<std::int64_t> tensor_shape;  // of one slice; empty: not known (protobuf has none)
+  std::int64_t field = 0;
+  std::int64_t shard_step = 0;  // opt_weight_shard_step: ranks of the stage between two members
+  std::int64_t shard_size = 0;  // opt_weight_shard_size: members, -1: all replicas, 0: not sharded
+  std::vector<std::int64_t> param_split_shape;  // uneven rows, carried but never made here
+  std::vector<std::int64_t> indices_offset;
+  bool operator==(const ParamLayout&) const = default;
+};
+
+struct OperatorSplit {
+  std::string name;  // "layers.3.attention.q"
+  std::int64_t stage = 0;
+  std::vector<std::vector<std::int64_t>> inputs;  // slices of each dim of each input
+  bool operator==(const OperatorSplit&) const = default;
+};
+
+struct LayoutFile {
+  std::int64_t current_stage = 1;
+  std::vector<OperatorSplit> operators;
+  std::vector<ParamLayout> parameters;
+  bool operator==(const LayoutFile&) const = default;
+};
+
+/// Of all stages, in model order. The optimizer's states follow each parameter where `optimizer` is
+/// given: adam_m.NAME and adam_v.NAME, or moments.NAME (sgd with momentum).
+LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
+                            const OptimizerConfig* optimizer);
+/// The parameters of one stage in the order of its table, without prefix. Only the parallel
+/// optimizer's rows have a form here; whole parameters that are dealt out and slices of buckets
+/// count as not sharded.
+std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
+                                            const ParallelConfig& parallel);
+
+/// Whether a file's name asks for JSON; every other file is protobuf.
+bool is_json_name(std::string_view file_name);
+std::string write_layouts(const LayoutFile& file, bool json);
+/// Throws Error{bad_data} with what is wrong: no strategy file, a required field missing, no
+/// layouts, a name twice, or a layout that contradicts itself.
+LayoutFile read_layouts(std::string_view bytes, bool json);
+
+/// The layout with axes of size 1 dropped and neighbouring uncut axes merged: equal for layouts
+/// that put the same slices on the same ranks.
+ParamLayout simplest(ParamLayout layout);
+
+/// Error "strategy-differs" at parallel.strategy_ckpt_config.load_file where a parameter or an
+/// operator of both files is split differently (naming the first, with both layouts), one warning
+/// "strategy-unknown" for what only `loaded` has.
+void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,
+                     Check& check);
+
+}  // namespace trainctl

@@ -1,0 +1,18 @@
+// The two forms of a strategy file, without the rules that hold for both: see layout_file.h.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "formats/strategy/file.h"
+#include "formats/strategy/group_file.h"
+
+namespace trainctl {
+
+std::string write_layouts_protobuf(const LayoutFile& file);
+std::string write_layouts_json(const LayoutFile& file);
+/// Throw Error{bad_data}.
+LayoutFile read_layouts_protobuf(std::string_view bytes);
+LayoutFile read_layouts_json(std::string_view text);
+
+}  // namespace trainctl

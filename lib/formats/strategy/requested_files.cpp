@@ -1,0 +1,96 @@
+#include "formats/strategy/requested_files.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/whole_file.h"
+#include "formats/strategy/file.h"
+#include "formats/strategy/group_file.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* load_path = "parallel.strategy_ckpt_config.load_file";
+
+/// Throws Error{missing_input} or Error{bad_data}.
+std::string read_whole(const std::string& path) {
+  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+  // Looked at first: opening a pipe without a writer would wait for one.
+  std::error_code unknown;
+  const auto kind = std::filesystem::status(path, unknown).type();
+  require(kind != std::filesystem::file_type::not_found, ExitCode::missing_input,
+          "there is no such file");
+  require(kind == std::filesystem::file_type::regular, ExitCode::missing_input,
+          "is no regular file");
+  const File file = File::open_to_read(path);
+  require(file.size() <= most_bytes, ExitCode::missing_input,
+          "has " + std::to_string(file.size()) + " bytes, more than the " +
+              std::to_string(most_bytes) + " that a strategy file may have");
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read_at(0, text);
+  return text;
+}
+
+/// "groups.pb" -> "groups-rank3.pb"; without a suffix at the end.
+std::string name_for_rank(const std::string& file, std::int64_t rank) {
+  const std::filesystem::path path(file);
+  std::string name = path.stem().string() + "-rank" + std::to_string(rank);
+  return (path.parent_path() / (name += path.extension().string())).string();
+}
+
+/// Whole or not at all, for its owner only; folders on the way are made.
+void write_private(const std::string& path, std::string_view bytes) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code failure;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
+  require(!failure, ExitCode::io,
+          "cannot create the folder " + folder.string() + ": " + failure.message());
+  write_whole_file(path, bytes, 0600);
+}
+
+void write_layout_file(const Config& config, const Plan& plan) {
+  const StrategyFileConfig& files = config.parallel.strategy_ckpt_config;
+  if (files.save_file.empty()) return;
+  const OptimizerConfig* states = files.only_trainable_params ? nullptr : &config.optimizer;
+  write_private(files.save_file, write_layouts(make_layout_file(plan, config.parallel, states),
+                                               is_json_name(files.save_file)));
+}
+
+void write_group_file(const std::string& file, const Config& config, const Plan& plan,
+                      std::int64_t rank) {
+  if (file.empty()) return;
+  write_private(file, write_groups(make_group_file(plan, config.parallel, rank)));
+}
+
+}  // namespace
+
+void check_layout_file(const Config& config, const Plan& plan, const SourceMap& sources,
+                       Diagnostics& diagnostics) {
+  const std::string& file = config.parallel.strategy_ckpt_config.load_file;
+  if (file.empty()) return;
+  Check check(sources, diagnostics);
+  try {
+    const LayoutFile loaded = read_layouts(read_whole(file), is_json_name(file));
+    compare_layouts(loaded, make_layout_file(plan, config.parallel, &config.optimizer), file,
+                    check);
+  } catch (const Error& failure) {
+    check.error("strategy-file", load_path, file + ": " + failure.what(),
+                "name a file that parallel.strategy_ckpt_config.save_file wrote, or leave "
+                "load_file out");
+  }
+}
+
+void write_layout_files(const Config& config, const Plan& plan, std::int64_t rank) {
+  write_layout_file(config, plan);
+  write_group_file(config.parallel.group_ckpt_save_file, config, plan, rank);
+}
+
+void write_own_layout_files(const Config& config, const Plan& plan, std::int64_t rank) {
+  if (rank == 0) write_layout_file(config, plan);
+  const std::string& groups = config.parallel.group_ckpt_save_file;
+  const bool alone = groups.empty() || plan.mesh.world_size() == 1;
+  write_group_file(alone ? groups : name_for_rank(groups, rank), config, plan, rank);
+}
+
+}  // namespace trainctl

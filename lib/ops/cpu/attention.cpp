@@ -1,0 +1,496 @@
+#include <cmath>
+
+#include "base/fp16.h"
+#include "ops/cpu/attention/pack.h"
+#include "ops/cpu/attention/rows.h"
+#include "ops/cpu/kernels.h"
+
+namespace trainctl {
+
+namespace {
+
+// ---- forward ------------------------------------------------------------------------------------
+
+/// A query block on its way through the key blocks: the online softmax's state.
+template <class Dot>
+struct ForwardBlock {
+  QueryBlock place;
+  typename Dot::Unit* q;  // [block_queries, row_units]
+  float* out;             // [block_queries, padded], not yet divided by sum
+  float* highest;         // [block_queries] of the scaled scores
+  float* sum;             // [block_queries]
+  std::int32_t* first_key;
+};
+
+template <class Dot, class T>
+class ForwardItem {
+ public:
+  using Unit = typename Dot::Unit;
+
+  ForwardItem(const AttentionForward& args, Arena& arena)
+      : args_(args),
+        size_(args.shape.head_dim),
+        dropout_(args.shape, args.dropout),
+        k_(arena.take<Unit>(size_.units * block_keys)),
+        v_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
+        scores_(arena.take<float>(block_queries * block_keys)),
+        weights_(arena.take<Unit>(Dot::depth == 1 ? 0 : block_queries * block_keys / 2)),
+        rescale_(arena.take<float>(block_queries)),
+        factors_(arena.take<float>(block_keys)) {
+    if constexpr (Dot::depth == 1) weights_ = scores_;
+    for (ForwardBlock<Dot>& block : blocks_) {
+      block.q = arena.take<Unit>(block_queries * size_.row_units());
+      block.out = arena.take<float>(block_queries * size_.padded);
+      block.highest = arena.take<float>(block_queries);
+      block.sum = arena.take<float>(block_queries);
+      block.first_key = arena.take<std::int32_t>(block_queries);
+    }
+  }
+
+  static constexpr std::int64_t blocks_per_item = 6;
+
+  /// Blocks [begin, end) of the list, at most blocks_per_item.
+  void run(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
+    const AttentionShape& shape = args_.shape;
+    const BlockList list{shape};
+    std::int64_t begin_key = shape.key_length;
+    std::int64_t end_key = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      ForwardBlock<Dot>& block = blocks_[i - begin];
+      block.place = list.block(sequence, kv_head, i);
+      open(block);
+      begin_key = std::min(begin_key, block.place.begin_key());
+      end_key = std::max(end_key, block.place.end_key());
+    }
+    for (std::int64_t key = begin_key / block_keys * block_keys; key < end_key; key += block_keys) {
+      const std::int64_t count = std::min(block_keys, shape.key_length - key);
+      const std::int64_t token = sequence * shape.key_length + key;
+      pack_transposed(HeadRows<T>(args_.k, token, count, kv_head, size_.dim), size_, k_);
+      pack_row_groups(HeadRows<T>(args_.v, token, count, kv_head, size_.dim),
+                      round_up(count, tile_rows), size_, v_);
+      for (std::int64_t i = 0; i < end - begin; ++i) {
+        const Overlap part = overlap(blocks_[i].place, key, key + count);
+        if (!part.empty()) attend(blocks_[i], part);
+      }
+    }
+    for (std::int64_t i = 0; i < end - begin; ++i) close(blocks_[i]);
+  }
+
+ private:
+  void open(ForwardBlock<Dot>& block) {
+    QueryBlock& place = block.place;
+    const AttentionShape& shape = args_.shape;
+    if (!args_.document.empty()) {
+      find_first_keys(args_.document.as<std::int32_t>() + place.sequence * shape.key_length, place,
+                      block.first_key);
+      place.first_key = block.first_key;
+    }
+    pack_rows(HeadRows<T>(args_.q, place.sequence * shape.query_length + place.first, place.count,
+                          place.head, size_.dim),
+              place.rows(), size_, block.q);
+    std::fill(block.out, block.out + place.rows() * size_.padded, 0.0F);
+    std::fill(block.highest, block.highest + place.rows(), -infinity);
+    std::fill(block.sum, block.sum + place.rows(), 0.0F);
+  }
+
+  /// Scores of the block's queries and the packed keys, softmax weights, and their sum of values.
+  void attend(ForwardBlock<Dot>& block, const Overlap& part) {
+    const std::int64_t rows = block.place.rows();
+    product<Dot, Start::zero>(
+        rows, round_up(part.columns, 16),
+        {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
+        [&](std::int64_t column) { return part.first_row(column); },
+        [&](std::int64_t) {
+          return StepRange{0, size_.units};
+        });
+    for (std::int64_t row = 0; row < rows; ++row) weigh_row(block, part, row);
+    product<Dot, Start::scaled>(
+        rows, size_.padded,
+        {weights_, block_keys / Dot::depth, 1, v_, size_.padded, block.out, size_.padded, rescale_},
+        [](std::int64_t) { return std::int64_t{0}; },
+        [&](std::int64_t row) {
+          const std::int64_t last = part.last(row + tile_rows - 1);
+          return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
+        });
+  }
+
+  void weigh_row(ForwardBlock<Dot>& block, const Overlap& part, std::int64_t row) {
+    float* scores = scores_ + row * block_keys;
+    const std::int64_t last = part.last(row);
+    const std::int64_t first = part.first(block.place, row);
+    std::int64_t columns = 0;
+    rescale_[row] = 1.0F;
+    if (first < last) {
+      columns = mask_row(scores, first, last);
+      const float before = block.highest[row];
+      const float highest = std::max(before, row_max(scores, columns) * args_.shape.scale);
+      rescale_[row] = fast_exp(before - highest);
+      const float sum = exponentials(scores, args_.shape.scale, highest, columns);
+      block.highest[row] = highest;
+      block.sum[row] = block.sum[row] * rescale_[row] + sum;
+      if (dropout_.given()) {
+        dropout_.fill(block.place, row, part.key, columns, factors_);
+        for (std::int64_t i = 0; i < columns; ++i) scores[i] *= factors_[i];
+      }
+    }
+    const std::int64_t padded = padded_columns(last);
+    std::fill(scores + columns, scores + padded, 0.0F);
+    if constexpr (Dot::depth == 2) {
+      Dot::pack_row(scores, padded, weights_ + row * block_keys / 2);
+    }
+  }
+
+  void close(const ForwardBlock<Dot>& block) {
+    const QueryBlock& place = block.place;
+    const AttentionShape& shape = args_.shape;
+    float* logsumexp = args_.logsumexp.as<float>() +
+                       (place.sequence * shape.heads + place.head) * shape.query_length +
+                       place.first;
+    for (std::int64_t row = 0; row < place.count; ++row) {
+      const std::int64_t token = place.sequence * shape.query_length + place.first + row;
+      write_row(block.out + row * size_.padded, 1.0F / block.sum[row], size_.dim,
+                args_.out.as<T>() + (token * shape.heads + place.head) * size_.dim);
+      logsumexp[row] = block.highest[row] + std::log(block.sum[row]);
+    }
+  }
+
+  const AttentionForward& args_;
+  HeadSize<Dot> size_;
+  KeyDropout dropout_;
+  Unit* k_;         // [units, block_keys]
+  Unit* v_;         // [block_keys / depth, padded]
+  float* scores_;   // [block_queries, block_keys]
+  Unit* weights_;   // the same, as units
+  float* rescale_;  // [block_queries]
+  float* factors_;  // [block_keys]
+  ForwardBlock<Dot> blocks_[blocks_per_item];
+};
+
+template <class Dot, class T>
+void forward(const OpContext& context, const AttentionForward& args) {
+  using Item = ForwardItem<Dot, T>;
+  const std::int64_t pairs = args.shape.sequences * args.shape.kv_heads;
+  const std::int64_t blocks = BlockList{args.shape}.size();
+  const std::int64_t parts = (blocks + Item::blocks_per_item - 1) / Item::blocks_per_item;
+  run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+    const std::int64_t part = parts - 1 - item / pairs;
+    const std::int64_t pair = item % pairs;
+    Item(args, arena)
+        .run(pair / args.shape.kv_heads, pair % args.shape.kv_heads, blocks * part / parts,
+             blocks * (part + 1) / parts);
+  });
+}
+
+// ---- backward -----------------------------------------------------------------------------------
+
+/// A query block on its way through the key blocks of one item.
+template <class Dot>
+struct BackwardBlock {
+  using Unit = typename Dot::Unit;
+
+  QueryBlock place;
+  Unit *q, *d_out;                // [block_queries, row_units]
+  Unit *q_groups, *d_out_groups;  // [block_queries / depth, padded]
+  float* dq;                      // [block_queries, padded], not yet scaled
+  float* logsumexp;               // [block_queries]
+  float* mean;                    // [block_queries]: sum of d_out * out
+  std::int32_t* first_key;
+
+  BackwardBlock(const HeadSize<Dot>& size, Arena& arena)
+      : q(arena.take<Unit>(block_queries * size.row_units())),
+        d_out(arena.take<Unit>(block_queries * size.row_units())),
+        q_groups(q),
+        d_out_groups(d_out),
+        dq(arena.take<float>(block_queries * size.padded)),
+        logsumexp(arena.take<float>(block_queries)),
+        mean(arena.take<float>(block_queries)),
+        first_key(arena.take<std::int32_t>(block_queries)) {
+    if constexpr (Dot::depth > 1) {
+      q_groups = arena.take<Unit>(block_queries / Dot::depth * size.padded);
+      d_out_groups = arena.take<Unit>(block_queries / Dot::depth * size.padded);
+    }
+  }
+};
+
+/// Which gradients a pass over query and key blocks adds up.
+struct Wanted {
+  bool queries, keys;
+};
+
+template <class Dot, class T>
+class BackwardItem {
+ public:
+  using Unit = typename Dot::Unit;
+
+  /// Has room for the gradients of `key_capacity` keys.
+  BackwardItem(const AttentionBackward& args, Arena& arena, std::int64_t key_capacity)
+      : args_(args),
+        size_(args.shape.head_dim),
+        dropout_(args.shape, args.dropout),
+        k_columns_(arena.take<Unit>(size_.units * block_keys)),
+        v_columns_(arena.take<Unit>(size_.units * block_keys)),
+        k_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
+        weights_(arena.take<float>(block_queries * block_keys)),
+        d_scores_(arena.take<float>(block_queries * block_keys)),
+        factors_(arena.take<float>(block_keys)),
+        blocks_{{size_, arena}, {size_, arena}, {size_, arena}, {size_, arena}},
+        dk_(arena.take<float>(key_capacity * size_.padded)),
+        dv_(arena.take<float>(key_capacity * size_.padded)) {
+    if constexpr (Dot::depth > 1) {
+      d_score_rows_ = arena.take<Unit>(block_queries * block_keys / Dot::depth);
+      d_score_groups_ = arena.take<Unit>(block_queries * block_keys / Dot::depth);
+      weight_groups_ = arena.take<Unit>(block_queries * block_keys / Dot::depth);
+    } else {
+      d_score_rows_ = d_scores_;
+      d_score_groups_ = d_scores_;
+      weight_groups_ = weights_;
+    }
+  }
+
+  static constexpr std::int64_t blocks_at_once = 4;
+
+  /// dk and dv of keys [begin, end); with all keys in one item, also dq of all queries.
+  void run_keys(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
+    const AttentionShape& shape = args_.shape;
+    begin_key_ = begin;
+    std::fill(dk_, dk_ + round_up(end - begin, block_keys) * size_.padded, 0.0F);
+    std::fill(dv_, dv_ + round_up(end - begin, block_keys) * size_.padded, 0.0F);
+    const std::int64_t blocks = BlockList{shape}.size();
+    const Wanted wanted{end - begin == shape.key_length, true};
+    for (std::int64_t i = 0; i < blocks; i += blocks_at_once) {
+      pass(sequence, kv_head, {i, std::min(i + blocks_at_once, blocks)}, {begin, end}, wanted);
+    }
+    for (std::int64_t key = begin; key < end; ++key) {
+      const std::int64_t row = (sequence * shape.key_length + key) * shape.kv_heads + kv_head;
+      write_row(dk_ + (key - begin) * size_.padded, shape.scale, size_.dim,
+                args_.dk.as<T>() + row * size_.dim);
+      write_row(dv_ + (key - begin) * size_.padded, 1.0F, size_.dim,
+                args_.dv.as<T>() + row * size_.dim);
+    }
+  }
+
+  /// dq of the queries of at most blocks_at_once blocks.
+  void run_queries(std::int64_t sequence, std::int64_t kv_head, StepRange blocks) {
+    pass(sequence, kv_head, blocks, {0, args_.shape.key_length}, {true, false});
+  }
+
+ private:
+  void pass(std::int64_t sequence, std::int64_t kv_head, StepRange blocks, StepRange keys,
+            Wanted wanted) {
+    const BlockList list{args_.shape};
+    const std::int64_t count = blocks.end - blocks.begin;
+    std::int64_t begin_key = keys.end;
+    std::int64_t end_key = keys.begin;
+    for (std::int64_t i = 0; i < count; ++i) {
+      blocks_[i].place = list.block(sequence, kv_head, blocks.begin + i);
+      end_key = std::max(end_key, std::min(keys.end, blocks_[i].place.end_key()));
+    }
+    if (end_key == keys.begin) return;
+    for (std::int64_t i = 0; i < count; ++i) {
+      open(blocks_[i]);
+      begin_key = std::min(begin_key, blocks_[i].place.begin_key());
+    }
+    begin_key = std::max(begin_key / block_keys * block_keys, keys.begin);
+    for (std::int64_t key = begin_key; key < end_key; key += block_keys) {
+      const std::int64_t here = std::min(block_keys, keys.end - key);
+      pack_keys(sequence * args_.shape.key_length + key, here, kv_head, wanted);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const Overlap part = overlap(blocks_[i].place, key, key + here);
+        if (!part.empty()) add_gradients(blocks_[i], part, wanted);
+      }
+    }
+    for (std::int64_t i = 0; wanted.queries && i < count; ++i) close(blocks_[i]);
+  }
+
+  void pack_keys(std::int64_t token, std::int64_t count, std::int64_t kv_head, Wanted wanted) {
+    const HeadRows<T> k(args_.k, token, count, kv_head, size_.dim);
+    pack_transposed(k, size_, k_columns_);
+    pack_transposed(HeadRows<T>(args_.v, token, count, kv_head, size_.dim), size_, v_columns_);
+    if (wanted.queries) pack_row_groups(k, round_up(count, tile_rows), size_, k_);
+  }
+
+  void open(BackwardBlock<Dot>& block) {
+    QueryBlock& place = block.place;
+    const AttentionShape& shape = args_.shape;
+    if (!args_.document.empty()) {
+      find_first_keys(args_.document.as<std::int32_t>() + place.sequence * shape.key_length, place,
+                      block.first_key);
+      place.first_key = block.first_key;
+    }
+    const std::int64_t token = place.sequence * shape.query_length + place.first;
+    const HeadRows<T> q(args_.q, token, place.count, place.head, size_.dim);
+    const HeadRows<T> out(args_.out, token, place.count, place.head, size_.dim);
+    const HeadRows<T> d_out(args_.d_out, token, place.count, place.head, size_.dim);
+    pack_rows(q, place.rows(), size_, block.q);
+    pack_rows(d_out, place.rows(), size_, block.d_out);
+    if constexpr (Dot::depth > 1) {
+      pack_row_groups(q, place.rows(), size_, block.q_groups);
+      pack_row_groups(d_out, place.rows(), size_, block.d_out_groups);
+    }
+    std::fill(block.dq, block.dq + place.rows() * size_.padded, 0.0F);
+    const float* logsumexp = args_.logsumexp.as<float>() +
+                             (place.sequence * shape.heads + place.head) * shape.query_length +
+                             place.first;
+    std::fill(std::copy(logsumexp, logsumexp + place.count, block.logsumexp),
+              block.logsumexp + place.rows(), 0.0F);
+    std::fill(block.mean, block.mean + place.rows(), 0.0F);
+    for (std::int64_t row = 0; row < place.count; ++row) {
+      block.mean[row] = dot_row(d_out.row(row), out.row(row), size_.dim);
+    }
+  }
+
+  /// The five products of a query block with a key block: scores and gradients of the weights
+  /// again, then what they add to dq, dv and dk.
+  void add_gradients(BackwardBlock<Dot>& block, const Overlap& part, Wanted wanted) {
+    const std::int64_t rows = block.place.rows();
+    const std::int64_t columns = round_up(part.columns, 16);
+    const auto first_row = [&](std::int64_t column) { return part.first_row(column); };
+    const auto all_units = [&](std::int64_t) { return StepRange{0, size_.units}; };
+    product<Dot, Start::zero>(
+        rows, columns,
+        {block.q, size_.row_units(), 1, k_columns_, block_keys, weights_, block_keys}, first_row,
+        all_units);
+    product<Dot, Start::zero>(
+        rows, columns,
+        {block.d_out, size_.row_units(), 1, v_columns_, block_keys, d_scores_, block_keys},
+        first_row, all_units);
+    for (std::int64_t row = 0; row < rows; ++row) differentiate_row(block, part, row);
+    const auto row_zero = [](std::int64_t) { return std::int64_t{0}; };
+    if (wanted.queries) {
+      product<Dot, Start::keep>(
+          rows, size_.padded,
+          {d_score_rows_, block_keys / Dot::depth, 1, k_, size_.padded, block.dq, size_.padded},
+          row_zero, [&](std::int64_t row) {
+            const std::int64_t last = part.last(row + tile_rows - 1);
+            return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
+          });
+    }
+    if (!wanted.keys) return;
+    const std::int64_t at = (part.key - begin_key_) * size_.padded;
+    const auto seeing_rows = [&](std::int64_t column) {
+      return StepRange{part.first_row(column) / Dot::depth,
+                       (block.place.count + Dot::depth - 1) / Dot::depth};
+    };
+    product<Dot, Start::keep>(
+        part.columns, size_.padded,
+        {weight_groups_, 1, block_keys, block.d_out_groups, size_.padded, dv_ + at, size_.padded},
+        row_zero, seeing_rows);
+    product<Dot, Start::keep>(
+        part.columns, size_.padded,
+        {d_score_groups_, 1, block_keys, block.q_groups, size_.padded, dk_ + at, size_.padded},
+        row_zero, seeing_rows);
+  }
+
+  /// From scores and gradients of weights to weights and gradients of scores, in place.
+  void differentiate_row(const BackwardBlock<Dot>& block, const Overlap& part, std::int64_t row) {
+    float* weights = weights_ + row * block_keys;
+    float* d_scores = d_scores_ + row * block_keys;
+    const std::int64_t last = part.last(row);
+    const std::int64_t first = part.first(block.place, row);
+    std::int64_t columns = 0;
+    if (first < last) {
+      columns = mask_row(weights, first, last);
+      exponentials(weights, args_.shape.scale, block.logsumexp[row], columns);
+      if (dropout_.given()) {
+        dropout_.fill(block.place, row, part.key, columns, factors_);
+        differentiate(weights, d_scores, factors_, block.mean[row], columns);
+      } else {
+        differentiate(weights, d_scores, block.mean[row], columns);
+      }
+    }
+    // A pair of rows is read as far as the later one needs.
+    const std::int64_t padded = padded_columns(part.last(row | 1));
+    std::fill(weights + columns, weights + padded, 0.0F);
+    std::fill(d_scores + columns, d_scores + padded, 0.0F);
+    if constexpr (Dot::depth == 2) {
+      Dot::pack_row(d_scores, padded, d_score_rows_ + row * block_keys / 2);
+      if (row % 2 == 1) {
+        const std::int64_t pair = row / 2 * block_keys;
+        Dot::pack_row_pair(weights - block_keys, weights, padded, weight_groups_ + pair);
+        Dot::pack_row_pair(d_scores - block_keys, d_scores, padded, d_score_groups_ + pair);
+      }
+    }
+  }
+
+  void close(const BackwardBlock<Dot>& block) {
+    const QueryBlock& place = block.place;
+    for (std::int64_t row = 0; row < place.count; ++row) {
+      const std::int64_t token = place.sequence * args_.shape.query_length + place.first + row;
+      write_row(block.dq + row * size_.padded, args_.shape.scale, size_.dim,
+                args_.dq.as<T>() + (token * args_.shape.heads + place.head) * size_.dim);
+    }
+  }
+
+  const AttentionBackward& args_;
+  HeadSize<Dot> size_;
+  KeyDropout dropout_;
+  Unit *k_columns_, *v_columns_;  // [units, block_keys]
+  Unit* k_;                       // [block_keys / depth, padded]
+  float *weights_, *d_scores_;    // [block_queries, block_keys]
+  float* factors_;                // [block_keys]
+  BackwardBlock<Dot> blocks_[blocks_at_once];
+  float *dk_, *dv_;  // [key_capacity, padded], dk not yet scaled
+  std::int64_t begin_key_ = 0;
+  Unit* d_score_rows_;                     // [block_queries, block_keys / depth]
+  Unit *d_score_groups_, *weight_groups_;  // [block_queries / depth, block_keys]
+};
+
+/// An item is one KV head of a sequence with all its keys, where their gradients fit into scratch
+/// and there are enough items for the threads. Otherwise its keys are cut, and dq is a second round
+/// over the same scores: dq may be d_out's memory, which the first round reads to its end.
+template <class Dot, class T>
+void backward(const OpContext& context, const AttentionBackward& args) {
+  using Item = BackwardItem<Dot, T>;
+  const AttentionShape& shape = args.shape;
+  Arena fixed(context.scratch);
+  const Item without_keys(args, fixed, 0);
+  const std::int64_t bytes_per_key = 2 * 4 * round_up(shape.head_dim, 16);
+  const std::int64_t room = (scratch_bytes_per_thread - fixed.used()) / bytes_per_key / block_keys;
+  const std::int64_t key_blocks = (shape.key_length + block_keys - 1) / block_keys;
+  const std::int64_t pairs = shape.sequences * shape.kv_heads;
+  const std::int64_t wanted = std::min((thread_count() + pairs - 1) / pairs, key_blocks);
+  const std::int64_t chunks = std::max((key_blocks + room - 1) / room, wanted);
+  run_items(context, pairs * chunks, [&](std::int64_t item, Arena arena) {
+    const std::int64_t chunk = item / pairs;
+    const std::int64_t begin = key_blocks * chunk / chunks * block_keys;
+    const std::int64_t end = key_blocks * (chunk + 1) / chunks * block_keys;
+    const std::int64_t pair = item % pairs;
+    Item(args, arena, end - begin)
+        .run_keys(pair / shape.kv_heads, pair % shape.kv_heads, begin,
+                  std::min(end, shape.key_length));
+  });
+  if (chunks == 1) return;
+  const std::int64_t blocks = BlockList{shape}.size();
+  const std::int64_t parts = (blocks + Item::blocks_at_once - 1) / Item::blocks_at_once;
+  run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+    const std::int64_t part = parts - 1 - item / pairs;
+    const std::int64_t pair = item % pairs;
+    Item(args, arena, 0)
+        .run_queries(pair / shape.kv_heads, pair % shape.kv_heads,
+                     {blocks * part / parts, blocks * (part + 1) / parts});
+  });
+}
+
+}  // namespace
+
+void attention_forward_cpu(const OpContext& context, const AttentionForward& args) {
+  if (args.q.dtype == DType::bf16) {
+    forward<Bf16Dot, bf16>(context, args);
+  } else if (args.q.dtype == DType::f16) {
+    forward<FloatDot, fp16>(context, args);
+  } else {
+    forward<FloatDot, float>(context, args);
+  }
+}
+
+void attention_backward_cpu(const OpContext& context, const AttentionBackward& args) {
+  if (args.q.dtype == DType::bf16) {
+    backward<Bf16Dot, bf16>(context, args);
+  } else if (args.q.dtype == DType::f16) {
+    backward<FloatDot, fp16>(context, args);
+  } else {
+    backward<FloatDot, float>(context, args);
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,128 @@
+// Copies blocks of q, k, v and d_out into the panels that attention's products read: units of
+// Dot::depth neighbouring values, zero where a panel is larger than its block. Internal to
+// attention_cpu.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/cpu/attention/blocks.h"
+#include "ops/cpu/attention/transpose.h"
+
+namespace trainctl {
+
+/// One head's rows of a [tokens, heads * head_dim] tensor.
+template <class T>
+struct HeadRows {
+  const T* data;
+  std::int64_t stride;
+  std::int64_t count;
+  std::int64_t head_dim;
+
+  HeadRows(const Tensor& tensor, std::int64_t first_token, std::int64_t row_count,
+           std::int64_t head, std::int64_t dim)
+      : data(tensor.as<T>() + first_token * tensor.columns() + head * dim),
+        stride(tensor.columns()),
+        count(row_count),
+        head_dim(dim) {}
+  const T* row(std::int64_t index) const { return data + index * stride; }
+};
+
+/// Sizes of one head's panels: its width in vectors' terms and in units.
+template <class Dot>
+struct HeadSize {
+  std::int64_t dim;
+  std::int64_t padded;  // values, a multiple of 16
+  std::int64_t units;   // dim / depth
+  explicit HeadSize(std::int64_t head_dim)
+      : dim(head_dim), padded(round_up(head_dim, 16)), units(head_dim / Dot::depth) {}
+  std::int64_t row_units() const { return padded / Dot::depth; }
+};
+
+/// Writes `count` units: the values of `row`, in order.
+template <class Dot, class T>
+void copy_units(const T* row, std::int64_t count, void* to) {
+  if constexpr (sizeof(typename Dot::Unit) == Dot::depth * sizeof(T)) {
+    std::memcpy(to, row, static_cast<std::size_t>(count) * sizeof(typename Dot::Unit));
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) static_cast<float*>(to)[i] = to_float(row[i]);
+  }
+}
+
+/// to[row][unit]: rows as they are, [rows, size.row_units()], zero beyond the block.
+template <class Dot, class T>
+void pack_rows(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& size,
+               typename Dot::Unit* to) {
+  const std::int64_t width = size.row_units();
+  for (std::int64_t row = 0; row < from.count; ++row, to += width) {
+    copy_units<Dot>(from.row(row), size.units, to);
+    std::fill(to + size.units, to + width, typename Dot::Unit{});
+  }
+  std::fill(to, to + (rows - from.count) * width, typename Dot::Unit{});
+}
+
+/// to[unit][row]: the transpose, [size.units, block_keys], zero up to the next multiple of 16 rows.
+template <class Dot, class T>
+void pack_transposed(const HeadRows<T>& from, const HeadSize<Dot>& size, typename Dot::Unit* to) {
+  const std::int64_t rows = round_up(from.count, 16);
+  for (std::int64_t row = 0; row < rows; row += vector_lanes) {
+    const std::int64_t height = std::clamp<std::int64_t>(from.count - row, 0, vector_lanes);
+    for (std::int64_t unit = 0; unit < size.units; unit += vector_lanes) {
+      const std::int64_t width = std::min<std::int64_t>(vector_lanes, size.units - unit);
+      Square<typename Dot::Unit> square;
+      typename Dot::Unit* to_square = to + unit * block_keys + row;
+      if (height == vector_lanes && width == vector_lanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < vector_lanes; ++i) {
+          copy_units<Dot>(from.row(row + i) + unit * Dot::depth, vector_lanes, &square.rows[i]);
+        }
+        square.transpose();
+#pragma GCC unroll 16
+        for (int i = 0; i < vector_lanes; ++i) {
+          std::memcpy(to_square + i * block_keys, &square.rows[i], sizeof square.rows[i]);
+        }
+      } else {
+        square = {};
+        for (std::int64_t i = 0; i < height; ++i) {
+          copy_units<Dot>(from.row(row + i) + unit * Dot::depth, width, &square.rows[i]);
+        }
+        square.transpose();
+        for (std::int64_t i = 0; i < width; ++i) {
+          std::memcpy(to_square + i * block_keys, &square.rows[i], sizeof square.rows[i]);
+        }
+      }
+    }
+  }
+}
+
+/// to[row / depth][column]: units whose values are neighbours in a column, [rows / depth,
+/// size.padded], zero beyond the block. `rows` is a multiple of depth.
+template <class Dot, class T>
+void pack_row_groups(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& size,
+                     typename Dot::Unit* to) {
+  if constexpr (Dot::depth == 1) {
+    pack_rows(from, rows, size, to);
+  } else {
+    for (std::int64_t row = 0; row < rows; row += 2, to += size.padded) {
+      std::int64_t column = 0;
+      if (row + 1 < from.count) {
+        for (; column < size.dim; ++column) {
+          to[column] = Dot::unit(from.row(row)[column], from.row(row + 1)[column]);
+        }
+      } else if (row < from.count) {
+        for (; column < size.dim; ++column) to[column] = Dot::unit(from.row(row)[column], T{});
+      }
+      std::fill(to + column, to + size.padded, typename Dot::Unit{});
+    }
+  }
+}
+
+/// to[i] = from[i] * scale, i < head_dim.
+template <class T>
+void write_row(const float* from, float scale, std::int64_t head_dim, T* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < head_dim; ++i) to[i] = from_float<T>(from[i] * scale);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,36 @@
+#include "ops/cpu/kernels.h"
+#include "ops/plain/kernels.h"
+
+namespace trainctl {
+
+const Kernels cpu_kernels{
+    .name = "cpu",
+    .matmul = matmul_cpu,
+    .layernorm_forward = layernorm_forward_cpu,
+    .layernorm_backward = layernorm_backward_cpu,
+    .rmsnorm_forward = rmsnorm_forward_cpu,
+    .rmsnorm_backward = rmsnorm_backward_cpu,
+    .gelu_forward = gelu_forward_cpu,
+    .gelu_backward = gelu_backward_cpu,
+    .swiglu_forward = swiglu_forward_cpu,
+    .swiglu_backward = swiglu_backward_cpu,
+    .add = add_cpu,
+    .cast = cast_cpu,
+    .bias_gradient = bias_gradient_cpu,
+    .dropout = dropout_cpu,
+    .rope = rope_cpu,
+    .attention_forward = attention_forward_cpu,
+    .attention_backward = attention_backward_cpu,
+    .embedding_forward = embedding_forward_cpu,
+    .embedding_backward = embedding_backward_cpu,
+    .cross_entropy_stats = cross_entropy_stats_cpu,
+    .cross_entropy_combine = cross_entropy_combine_plain,  // a few rows: nothing to gain
+    .cross_entropy_gradient = cross_entropy_gradient_cpu,
+    .adamw = adamw_cpu,
+    .sgd = sgd_cpu,
+    .square_sum = square_sum_cpu,
+    .step_verdict = step_verdict_plain,
+    .normal_fill = normal_fill_cpu,
+};
+
+}  // namespace trainctl

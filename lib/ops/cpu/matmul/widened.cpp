@@ -1,0 +1,111 @@
+#include "ops/cpu/matmul/widened.h"
+
+#include <algorithm>
+
+#include "base/fp16.h"
+#include "base/parallel_for.h"
+#include "ops/cpu/matmul/library.h"
+#include "ops/elements.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Elements [begin, end) of a dim.
+struct Span {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// The block of a matrix as it lies in memory, in fp32 at `to`.
+Tensor widen(const Tensor& matrix, Span rows, Span columns, float* to) {
+  const fp16* from = matrix.as<fp16>() + rows.begin * matrix.columns() + columns.begin;
+  const std::int64_t width = columns.size();
+  parallel_for(rows.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      const fp16* source = from + row * matrix.columns();
+      float* target = to + row * width;
+#pragma omp simd
+      for (std::int64_t i = 0; i < width; ++i) target[i] = to_float(source[i]);
+    }
+  });
+  return Tensor{to, Shape{rows.size(), width}, DType::f32, DeviceKind::cpu};
+}
+
+/// c = sums + bias, or c += sums.
+template <class Out>
+void store(const Matmul& args, Span rows, Span columns, const float* sums) {
+  const std::int64_t width = columns.size();
+  const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>() + columns.begin;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row, sums += width) {
+    Out* c = args.c.as<Out>() + row * args.c.columns() + columns.begin;
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float before = args.accumulate ? to_float(c[i]) : bias != nullptr ? bias[i] : 0.0F;
+      c[i] = from_float<Out>(before + sums[i]);
+    }
+  }
+}
+
+/// How much is converted at a time: two blocks of edge x depth, and edge x edge sums.
+struct Cut {
+  std::int64_t edge = 256;
+  std::int64_t depth = 1024;
+  std::int64_t floats() const { return (2 * depth + edge) * edge; }
+};
+
+Cut cut_of(std::int64_t scratch_bytes) {
+  Cut cut;
+  while (cut.edge > 16 && cut.floats() * 4 > scratch_bytes) cut = {cut.edge / 2, cut.depth / 2};
+  return cut;
+}
+
+class Blocks {
+ public:
+  Blocks(const OpContext& context, const Matmul& args)
+      : args_(args), s_(shape_of(args)), cut_(cut_of(context.scratch_bytes)), inner_(context) {
+    a_ = reinterpret_cast<float*>(context.scratch);
+    b_ = a_ + cut_.edge * cut_.depth;
+    sums_ = b_ + cut_.edge * cut_.depth;
+    inner_.scratch += cut_.floats() * 4;
+    inner_.scratch_bytes = std::max<std::int64_t>(0, inner_.scratch_bytes - cut_.floats() * 4);
+  }
+
+  void run() const {
+    for (std::int64_t row = 0; row < s_.m; row += cut_.edge) {
+      for (std::int64_t column = 0; column < s_.n; column += cut_.edge) {
+        multiply({row, std::min(row + cut_.edge, s_.m)},
+                 {column, std::min(column + cut_.edge, s_.n)});
+      }
+    }
+  }
+
+ private:
+  void multiply(Span rows, Span columns) const {
+    const Tensor sums{sums_, Shape{rows.size(), columns.size()}, DType::f32, DeviceKind::cpu};
+    for (std::int64_t begin = 0; begin < s_.k; begin += cut_.depth) {
+      const Span depth{begin, std::min(begin + cut_.depth, s_.k)};
+      const bool ta = s_.transpose_a;
+      const bool tb = s_.transpose_b;
+      matmul_library(inner_, {.a = widen(args_.a, ta ? depth : rows, ta ? rows : depth, a_),
+                              .b = widen(args_.b, tb ? columns : depth, tb ? depth : columns, b_),
+                              .c = sums,
+                              .transpose_a = ta,
+                              .transpose_b = tb,
+                              .accumulate = begin > 0});
+    }
+    with_element_type(args_.c.dtype,
+                      [&](auto out) { store<decltype(out)>(args_, rows, columns, sums_); });
+  }
+
+  const Matmul& args_;
+  MatmulShape s_;
+  Cut cut_;
+  OpContext inner_;
+  float *a_, *b_, *sums_;
+};
+
+}  // namespace
+
+void matmul_widened(const OpContext& context, const Matmul& args) { Blocks(context, args).run(); }
+
+}  // namespace trainctl

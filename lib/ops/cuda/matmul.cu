@@ -1,0 +1,232 @@
+// Matrix products through cuBLASLt. It counts columns first, so a row-major c = a b is asked for as
+// c^T = b^T a^T: operands and extents change places, and a row of c's bias becomes its column.
+// fp32 products are computed in fp32 (no TF32). The algorithm of a shape is the library's first
+// proposal, without timing, so that all ranks choose alike; it is kept for the next call.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "device/cuda_check.h"
+#include "ops/cuda/cublas_check.h"
+#include "ops/cuda/device_math.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/workspace.h"
+
+namespace trainctl::cuda {
+namespace {
+
+/// All that an algorithm depends on, as plain words: extents, flags and types, alignments, device.
+struct ProductKey {
+  std::array<std::int64_t, 6> words;
+  friend bool operator==(const ProductKey&, const ProductKey&) = default;
+};
+
+struct ProductHash {
+  std::size_t operator()(const ProductKey& key) const {
+    return fnv1a({reinterpret_cast<const char*>(key.words.data()), sizeof key.words});
+  }
+};
+
+/// A product as cuBLASLt sees it.
+struct Product {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+/// One call's operands, where they really lie.
+struct Call {
+  const Matmul& args;
+  const void* bias;  // of the result's type, or null
+  std::int64_t m, n, k;
+};
+
+/// What is kept between calls. Threads that are ranks share it; the lock is held while a product is
+/// enqueued, since the bias pointer is part of the shared description.
+struct Library {
+  std::mutex mutex;
+  std::unordered_map<int, cublasLtHandle_t> handles;              // by device
+  std::unordered_map<unsigned long long, std::byte*> workspaces;  // by cudaStreamGetId
+  std::unordered_map<ProductKey, Product, ProductHash> products;
+};
+
+Library& library() {
+  static Library* kept = new Library;  // never destroyed: the driver may be gone before us
+  return *kept;
+}
+
+cublasLtHandle_t handle_of(int device) {
+  cublasLtHandle_t& handle = library().handles[device];
+  if (handle == nullptr) CUBLAS_CHECK(cublasLtCreate(&handle));
+  return handle;
+}
+
+/// cuda_workspace_bytes for the products of one stream. The id of a stream is never used again,
+/// unlike its handle.
+std::byte* workspace_of(cudaStream_t stream) {
+  unsigned long long id = 0;
+  CUDA_CHECK(cudaStreamGetId(stream, &id));
+  std::byte*& workspace = library().workspaces[id];
+  if (workspace == nullptr) CUDA_CHECK(cudaMalloc(&workspace, cuda_workspace_bytes));
+  return workspace;
+}
+
+cudaDataType_t type_of(DType type) { return type == DType::f32 ? CUDA_R_32F : CUDA_R_16BF; }
+
+/// The largest power of two up to 256 that divides the address.
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | 256U;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+ProductKey key_of(const Call& call, int device) {
+  const Matmul& args = call.args;
+  std::int64_t flags = args.transpose_a;
+  for (const bool flag : {args.transpose_b, args.accumulate, call.bias != nullptr,
+                          args.a.dtype == DType::bf16, args.c.dtype == DType::bf16}) {
+    flags = flags * 2 + flag;
+  }
+  std::int64_t alignments = 0;
+  for (const void* data :
+       {static_cast<const void*>(args.a.data), static_cast<const void*>(args.b.data),
+        static_cast<const void*>(args.c.data), call.bias}) {
+    alignments = alignments * 512 + alignment_of(data);
+  }
+  return ProductKey{{call.m, call.n, call.k, flags, alignments, device}};
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
+}
+
+/// A row-major [rows, columns] tensor, transposed on the way: columns x rows, column-major.
+cublasLtMatrixLayout_t layout_of(const Tensor& tensor) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  const auto rows = static_cast<std::uint64_t>(tensor.rows());
+  const auto columns = static_cast<std::uint64_t>(tensor.columns());
+  CUBLAS_CHECK(
+      cublasLtMatrixLayoutCreate(&layout, type_of(tensor.dtype), columns, rows, tensor.columns()));
+  return layout;
+}
+
+cublasLtMatmulAlgo_t choose_algorithm(cublasLtHandle_t handle, const Product& product,
+                                      const Call& call) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  const auto prefer = [preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(cuda_product_bytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(call.args.b.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(call.args.a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(call.args.c.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(call.args.c.data));
+  cublasLtMatmulHeuristicResult_t proposal{};
+  int proposals = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, product.operation, product.first, product.second, product.result, product.result,
+      preference, 1, &proposal, &proposals);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+  require(proposals > 0, ExitCode::unavailable,
+          "[matmul] cuBLASLt has no algorithm for m " + std::to_string(call.m) + ", n " +
+              std::to_string(call.n) + ", k " + std::to_string(call.k) + ", " +
+              std::string(name_of(call.args.a.dtype)) + " to " +
+              std::string(name_of(call.args.c.dtype)));
+  return proposal.algo;
+}
+
+Product new_product(cublasLtHandle_t handle, const Call& call) {
+  const Matmul& args = call.args;
+  Product product;
+  CUBLAS_CHECK(cublasLtMatmulDescCreate(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const auto operation_of = [](bool transpose) {
+    return static_cast<std::int32_t>(transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(args.transpose_b));
+  set(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(args.transpose_a));
+  if (call.bias != nullptr) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+        static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        static_cast<std::int32_t>(type_of(args.c.dtype)));
+  }
+  product.first = layout_of(args.b);
+  product.second = layout_of(args.a);
+  product.result = layout_of(args.c);
+  product.algorithm = choose_algorithm(handle, product, call);
+  return product;
+}
+
+void enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace) {
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  const cublasLtHandle_t handle = handle_of(device);
+  const ProductKey key = key_of(call, device);
+  auto found = library().products.find(key);
+  if (found == library().products.end()) {
+    found = library().products.emplace(key, new_product(handle, call)).first;
+  }
+  const Product& product = found->second;
+  if (call.bias != nullptr) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+  }
+  const float alpha = 1;
+  const float beta = call.args.accumulate ? 1.0F : 0.0F;
+  CUBLAS_CHECK(cublasLtMatmul(handle, product.operation, &alpha, call.args.b.data, product.first,
+                              call.args.a.data, product.second, &beta, call.args.c.data,
+                              product.result, call.args.c.data, product.result, &product.algorithm,
+                              workspace + cuda_bias_bytes, cuda_product_bytes, stream));
+}
+
+__global__ void round_kernel(const float* from, bf16* to, std::int64_t count) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at < count) to[at] = narrow<bf16>(from[at]);
+}
+
+/// cuBLASLt adds a bias of the result's type only. For a bf16 result the bias is therefore rounded
+/// once more than on the CPU, by no more than the result is when |bias| <= |c|.
+const void* rounded_bias(const Tensor& bias, std::byte* workspace, cudaStream_t stream) {
+  const std::int64_t count = bias.numel();
+  require(count * size_of(DType::bf16) <= cuda_bias_bytes, ExitCode::unavailable,
+          "[matmul] a bias of " + std::to_string(count) + " elements for a bf16 result: at most " +
+              std::to_string(cuda_bias_bytes / size_of(DType::bf16)));
+  const auto blocks = static_cast<unsigned>((count + 255) / 256);
+  auto* rounded = reinterpret_cast<bf16*>(workspace);
+  round_kernel<<<blocks, 256, 0, stream>>>(bias.as<float>(), rounded, count);
+  CUDA_CHECK(cudaGetLastError());
+  return rounded;
+}
+
+}  // namespace
+
+void matmul(const OpContext& context, const Matmul& args) {
+  refuse_fp16("matmul", args.a.dtype);
+  const std::int64_t k = args.transpose_a ? args.a.rows() : args.a.columns();
+  const auto stream = static_cast<cudaStream_t>(context.stream->native());
+  if (args.c.numel() == 0) return;
+  if (k == 0) {
+    require(args.bias.empty(), ExitCode::internal, "[matmul] k is 0 and there is a bias");
+    const auto bytes = static_cast<std::size_t>(args.c.bytes());
+    if (!args.accumulate) CUDA_CHECK(cudaMemsetAsync(args.c.data, 0, bytes, stream));
+    return;
+  }
+  const std::lock_guard lock(library().mutex);
+  std::byte* workspace = workspace_of(stream);
+  Call call{args, args.bias.data, args.c.rows(), args.c.columns(), k};
+  if (!args.bias.empty() && args.c.dtype == DType::bf16) {
+    call.bias = rounded_bias(args.bias, workspace, stream);
+  }
+  enqueue_product(call, stream, workspace);
+}
+
+}  // namespace trainctl::cuda

@@ -1,7 +1,0 @@
-#include "ops/kernels_plain.h"
-
-namespace trainctl {
-
-const Kernels plain_kernels = plain_table("plain");
-
-}  // namespace trainctl

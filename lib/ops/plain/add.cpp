@@ -1,0 +1,15 @@
+#include "ops/elements.h"
+#include "ops/plain/kernels.h"
+
+namespace trainctl {
+
+void add_plain(const OpContext&, const Add& args) {
+  with_element_type(args.a.dtype, [&](auto element) {
+    using T = decltype(element);
+    for (std::int64_t i = 0; i < args.a.numel(); ++i) {
+      args.y.as<T>()[i] = from_float<T>(to_float(args.a.as<T>()[i]) + to_float(args.b.as<T>()[i]));
+    }
+  });
+}
+
+}  // namespace trainctl

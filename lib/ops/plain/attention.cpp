@@ -1,0 +1,206 @@
+#include <cmath>
+#include <limits>
+
+#include "base/philox.h"
+#include "ops/elements.h"
+#include "ops/plain/kernels.h"
+
+namespace trainctl {
+
+namespace {
+
+/// One query of one head: where its row is, which keys it sees, and its dropout.
+template <class T>
+struct Query {
+  const T* q;                // [head_dim]
+  std::int64_t offset;       // of its row in q, out, d_out and dq
+  std::int64_t statistic;    // of its entry in logsumexp
+  std::int64_t first, last;  // keys it sees, inclusive
+};
+
+template <class T, class Args>
+class Sequence {
+ public:
+  Sequence(const Args& args, std::int64_t sequence)
+      : args_(args), shape_(args.shape), sequence_(sequence) {}
+
+  Query<T> query(std::int64_t row, std::int64_t head) const {
+    const std::int64_t token = sequence_ * shape_.query_length + row;
+    const std::int64_t offset = (token * shape_.heads + head) * shape_.head_dim;
+    const std::int64_t last = shape_.query_offset + row;
+    std::int64_t first = 0;
+    if (!args_.document.empty()) {
+      const std::int32_t* document =
+          args_.document.template as<std::int32_t>() + sequence_ * shape_.key_length;
+      while (document[first] != document[last]) ++first;
+    }
+    return {args_.q.template as<T>() + offset, offset,
+            (sequence_ * shape_.heads + head) * shape_.query_length + row, first, last};
+  }
+
+  std::int64_t key_offset(std::int64_t key, std::int64_t kv_head) const {
+    const std::int64_t token = sequence_ * shape_.key_length + key;
+    return (token * shape_.kv_heads + kv_head) * shape_.head_dim;
+  }
+
+  std::int64_t kv_head(std::int64_t head) const { return head / (shape_.heads / shape_.kv_heads); }
+
+  double dot(const T* a, const T* b) const {
+    double sum = 0;
+    for (std::int64_t i = 0; i < shape_.head_dim; ++i) {
+      sum += static_cast<double>(to_float(a[i])) * to_float(b[i]);
+    }
+    return sum;
+  }
+
+  double score(const Query<T>& query, std::int64_t key, std::int64_t head) const {
+    return shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
+  }
+
+  /// What dropout multiplies this probability by.
+  double factor(std::int64_t row, std::int64_t head, std::int64_t key) const {
+    const AttentionDropout& dropout = args_.dropout;
+    if (dropout.key.probability == 0.0F) return 1.0;
+    const StepState& state = *dropout.key.state;
+    const Philox random(state.seed, dropout_stream(state.step, dropout.key.site));
+    const std::int64_t token =
+        dropout.global_token.template as<std::int64_t>()[sequence_ * shape_.query_length + row];
+    const std::int64_t index =
+        (token * dropout.heads_total + dropout.first_head + head) * dropout.seq_length + key;
+    const bool keep = random.uniform(static_cast<std::uint64_t>(index)) >= dropout.key.probability;
+    return keep ? 1.0F / (1.0F - dropout.key.probability) : 0.0F;
+  }
+
+ private:
+  const Args& args_;
+  const AttentionShape& shape_;
+  std::int64_t sequence_;
+};
+
+template <class T>
+void forward_query(const AttentionForward& args, const Sequence<T, AttentionForward>& sequence,
+                   std::int64_t row, std::int64_t head) {
+  const Query<T> query = sequence.query(row, head);
+  double highest = -std::numeric_limits<double>::infinity();
+  for (std::int64_t key = query.first; key <= query.last; ++key) {
+    highest = std::max(highest, sequence.score(query, key, head));
+  }
+  double sum = 0;
+  double total[256] = {};
+  for (std::int64_t key = query.first; key <= query.last; ++key) {
+    const double weight = std::exp(sequence.score(query, key, head) - highest);
+    sum += weight;
+    const double dropped = weight * sequence.factor(row, head, key);
+    const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
+    for (std::int64_t i = 0; i < args.shape.head_dim; ++i) total[i] += dropped * to_float(v[i]);
+  }
+  for (std::int64_t i = 0; i < args.shape.head_dim; ++i) {
+    args.out.as<T>()[query.offset + i] = from_float<T>(static_cast<float>(total[i] / sum));
+  }
+  args.logsumexp.as<float>()[query.statistic] = static_cast<float>(highest + std::log(sum));
+}
+
+/// The probability of a key before dropout, and the gradient of its score.
+struct Link {
+  double dropped_probability, d_score;
+};
+
+template <class T>
+Link link(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
+          std::int64_t row, std::int64_t head, std::int64_t key) {
+  const Query<T> query = sequence.query(row, head);
+  const T* d_out = args.d_out.as<T>() + query.offset;
+  const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
+  const double probability =
+      std::exp(sequence.score(query, key, head) - args.logsumexp.as<float>()[query.statistic]);
+  const double factor = sequence.factor(row, head, key);
+  const double mean = sequence.dot(d_out, args.out.as<T>() + query.offset);
+  return {probability * factor, probability * (factor * sequence.dot(d_out, v) - mean)};
+}
+
+template <class T>
+void backward_key(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
+                  std::int64_t key, std::int64_t kv_head) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  double dk[256] = {};
+  double dv[256] = {};
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    for (std::int64_t row = 0; row < shape.query_length; ++row) {
+      const Query<T> query = sequence.query(row, head);
+      if (key < query.first || key > query.last) continue;
+      const Link at = link(args, sequence, row, head, key);
+      const T* d_out = args.d_out.as<T>() + query.offset;
+      for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+        dk[i] += shape.scale * at.d_score * to_float(query.q[i]);
+        dv[i] += at.dropped_probability * to_float(d_out[i]);
+      }
+    }
+  }
+  const std::int64_t offset = sequence.key_offset(key, kv_head);
+  for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+    args.dk.as<T>()[offset + i] = from_float<T>(static_cast<float>(dk[i]));
+    args.dv.as<T>()[offset + i] = from_float<T>(static_cast<float>(dv[i]));
+  }
+}
+
+template <class T>
+void backward_query(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
+                    std::int64_t row, std::int64_t head) {
+  const AttentionShape& shape = args.shape;
+  const Query<T> query = sequence.query(row, head);
+  double dq[256] = {};
+  for (std::int64_t key = query.first; key <= query.last; ++key) {
+    const Link at = link(args, sequence, row, head, key);
+    const T* k = args.k.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
+    for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+      dq[i] += shape.scale * at.d_score * to_float(k[i]);
+    }
+  }
+  for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+    args.dq.as<T>()[query.offset + i] = from_float<T>(static_cast<float>(dq[i]));
+  }
+}
+
+template <class T>
+void forward(const AttentionForward& args) {
+  for (std::int64_t at = 0; at < args.shape.sequences; ++at) {
+    const Sequence<T, AttentionForward> sequence(args, at);
+    for (std::int64_t head = 0; head < args.shape.heads; ++head) {
+      for (std::int64_t row = 0; row < args.shape.query_length; ++row) {
+        forward_query(args, sequence, row, head);
+      }
+    }
+  }
+}
+
+/// dk and dv first: dq may overwrite d_out.
+template <class T>
+void backward(const AttentionBackward& args) {
+  const AttentionShape& shape = args.shape;
+  for (std::int64_t at = 0; at < shape.sequences; ++at) {
+    const Sequence<T, AttentionBackward> sequence(args, at);
+    for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+      for (std::int64_t key = 0; key < shape.key_length; ++key) {
+        backward_key(args, sequence, key, kv_head);
+      }
+    }
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      for (std::int64_t row = 0; row < shape.query_length; ++row) {
+        backward_query(args, sequence, row, head);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_forward_plain(const OpContext&, const AttentionForward& args) {
+  with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
+}
+
+void attention_backward_plain(const OpContext&, const AttentionBackward& args) {
+  with_element_type(args.q.dtype, [&](auto element) { backward<decltype(element)>(args); });
+}
+
+}  // namespace trainctl

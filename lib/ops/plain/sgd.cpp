@@ -1,0 +1,23 @@
+#include "ops/elements.h"
+#include "ops/plain/kernels.h"
+
+namespace trainctl {
+
+void sgd_plain(const OpContext&, const Sgd& args) {
+  const StepState& state = *args.state;
+  if (state.found_inf) return;
+  const double decay = args.decay ? state.weight_decay : 0.0F;
+  for (std::int64_t i = 0; i < args.parameter.numel(); ++i) {
+    double b = static_cast<double>(args.gradient.as<float>()[i]) * state.clip_coefficient;
+    if (!args.momentum.empty()) {
+      b += static_cast<double>(args.coefficient) * args.momentum.as<float>()[i];
+      args.momentum.as<float>()[i] = static_cast<float>(b);
+    }
+    const double p = args.parameter.as<float>()[i];
+    const auto updated = static_cast<float>(p - state.learning_rate * (b + decay * p));
+    args.parameter.as<float>()[i] = updated;
+    round_to(args.compute, i, updated);
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,221 @@
+#include "plan/cost/communication.h"
+
+#include <algorithm>
+
+#include "plan/cost/activation_memory.h"
+#include "plan/cost/estimate.h"
+#include "plan/tables/groups.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t fp32 = 4;
+
+std::string_view word_for(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::reduce_scatter_tokens:
+    case Collective::reduce_scatter_features: return "reduce_scatter";
+    case Collective::all_gather_tokens:
+    case Collective::all_gather_features: return "all_gather";
+    case Collective::all_to_all: return "all_to_all";
+    default: return "";
+  }
+}
+
+/// Of the layers, over `group`.
+UseList::Call layer_call(const std::string& operation, const std::string& what,
+                         const std::string& group) {
+  return {operation, what, "layers", group};
+}
+
+}  // namespace
+
+void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes) {
+  if (count == 0 || bytes == 0) return;
+  const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
+  if (ranks == 1) return;
+  const CollectiveUse made{call.operation, call.what, call.purpose, call.group, ranks, 0, 0};
+  auto same = std::find_if(uses_.begin(), uses_.end(), [&](const CollectiveUse& use) {
+    return use.name() == made.name() && use.group_name() == made.group_name();
+  });
+  if (same == uses_.end()) same = uses_.insert(same, made);
+  same->count += count;
+  same->bytes += bytes;
+}
+
+std::int64_t UseList::ranks_of(const std::string& group) const {
+  if (group == "world") return plan_.mesh.world_size();
+  if (group.starts_with("kv")) {
+    std::int64_t copies = 1;
+    for (const ParamSpec& row : stage_.parameters) copies = std::max(copies, row.tp_copies);
+    return group == "kv" ? copies : copies * ranks_of(group.substr(3));
+  }
+  return group_size(plan_.mesh, group);
+}
+
+void UseList::reshard(Layout from, Layout to, const std::string& what, std::int64_t count,
+                      std::int64_t elements) {
+  const Collective collective = transition(from, to).value_or(Collective::none);
+  const bool wide = from == Layout::partial && plan_.fp32_sums;
+  const std::string word(word_for(collective));
+  if (!word.empty()) add(layer_call(word, what, "tp"), count, elements * (wide ? fp32 : element()));
+}
+
+bool UseList::holds(int unit) const {
+  return std::any_of(stage_.units.begin(), stage_.units.end(), [&](const UnitRange& range) {
+    return range.begin <= unit && unit < range.end;
+  });
+}
+
+std::int64_t UseList::blocks() const {
+  std::int64_t count = 0;
+  for (int unit = 1; unit <= plan_.model.layers; ++unit) count += holds(unit) ? 1 : 0;
+  return count;
+}
+
+namespace {
+
+/// How often the forward and the backward of the stage's blocks run in a step.
+struct Passes {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+};
+
+Passes passes_of(const UseList& list, int number) {
+  const std::int64_t blocks = list.blocks();
+  const ActivationSavings savings = activation_savings(list.plan(), number, list.config());
+  const bool again = list.config().recompute.mp_comm_recompute;
+  const std::int64_t twice = again ? std::min(blocks, savings.recomputed_layers) : 0;
+  const std::int64_t microbatches = list.plan().microbatches;
+  return {(blocks + twice) * microbatches, blocks * microbatches};
+}
+
+/// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals. A
+/// weight gradient needs its gathered input once more.
+void add_region(UseList& list, const Passes& passes, const std::string& what) {
+  const std::int64_t elements = list.tokens() * list.plan().model.hidden;
+  const Layout stream = list.stream();
+  list.reshard(stream, Layout::replicated, what, passes.forward, elements);
+  list.reshard(Layout::partial, stream, what, passes.forward, elements);
+  list.reshard(dual(stream), dual(Layout::partial), what, passes.backward, elements);
+  list.reshard(dual(Layout::replicated), dual(stream), what, passes.backward, elements);
+  if (stream == Layout::tokens) {
+    list.reshard(stream, Layout::replicated, what, passes.backward, elements);
+  }
+}
+
+void add_vocabulary(UseList& list) {
+  const Plan& plan = list.plan();
+  if (!plan.split_vocabulary) return;
+  const std::int64_t elements = list.tokens() * plan.model.hidden;
+  const Layout stream = list.stream();
+  const std::int64_t count = plan.microbatches;
+  if (list.holds(0)) {
+    list.reshard(Layout::partial, stream, "embedding", count, elements);
+    list.reshard(dual(stream), dual(Layout::partial), "embedding", count, elements);
+  }
+  if (!list.holds(plan.units() - 1)) return;
+  list.reshard(stream, Layout::replicated, "head", count, elements);
+  list.reshard(dual(Layout::replicated), dual(stream), "head", count, elements);
+  // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
+  // of the head.
+  ModelShape local = plan.model;
+  local.padded_vocab /= plan.mesh.tp;
+  const std::int64_t chunk = head_chunk(local, list.tokens(), plan.compute);
+  const std::int64_t chunks = (list.tokens() + chunk - 1) / chunk;
+  list.add_total(layer_call("all_gather", "head statistics", "tp"), count * chunks,
+                 count * 3 * plan.mesh.tp * list.tokens() * fp32);
+}
+
+/// Keys and values over cp. The ring passes them on cp - 1 times, and in backward their gradients
+/// with them.
+void add_context(UseList& list, const Passes& passes) {
+  const Plan& plan = list.plan();
+  const std::int64_t cp = plan.mesh.cp;
+  if (cp == 1) return;
+  const std::int64_t kv_heads = std::max<std::int64_t>(1, plan.model.kv_heads / plan.mesh.tp);
+  const std::int64_t size = list.tokens() * plan.model.head_dim * list.element();
+  const std::int64_t pair = 2 * size * kv_heads;
+  const std::int64_t queries = 2 * size * (plan.model.heads / plan.mesh.tp);
+  const auto ring = [&](std::int64_t ranks) {
+    const UseList::Call call = layer_call("send_receive", "keys and values", "cp");
+    list.add(call, passes.forward * (ranks - 1), pair);
+    list.add(call, passes.backward * (ranks - 1), 2 * pair);
+  };
+  const auto exchange = [&] {  // queries and the result, keys and values
+    list.add(layer_call("all_to_all", "attention", "cp"), 4 * (passes.forward + passes.backward),
+             (queries + pair) / 4);
+  };
+  const auto& levels = list.config().parallel.hierarchical_context_parallel_sizes;
+  switch (list.config().parallel.cp_comm_type) {
+    case CpCommType::p2p: return ring(cp);
+    case CpCommType::all_gather:
+      list.add(layer_call("all_gather", "keys and values", "cp"), passes.forward + passes.backward,
+               cp * pair);
+      return list.add(layer_call("reduce_scatter", "keys and values", "cp"), passes.backward,
+                      cp * pair);
+    case CpCommType::a2a: return exchange();
+    case CpCommType::a2a_p2p:
+      exchange();
+      return ring(levels && !levels->empty() ? cp / std::max<std::int64_t>(1, levels->front())
+                                             : cp);
+  }
+}
+
+/// Tokens to their experts and back, and the same for the gradients.
+void add_experts(UseList& list, const Passes& passes) {
+  const Plan& plan = list.plan();
+  const ModelShape& model = plan.model;
+  if (model.experts == 1) return;
+  const std::int64_t slots = model.experts * moe_capacity(model, list.stream_rows());
+  const std::int64_t bytes = slots * model.hidden * list.element();
+  const std::int64_t count = 2 * (passes.forward + passes.backward);
+  if (plan.mesh.ep > 1) {
+    // Without an all-to-all every rank gathers all slots and takes its experts' share.
+    const bool direct = list.config().parallel.enable_alltoall;
+    list.add(layer_call(direct ? "all_to_all" : "all_gather", "experts", "expert:ep"), count,
+             direct ? bytes : bytes * plan.mesh.ep);
+  }
+  if (plan.mesh.etp == 1) return;
+  list.add(layer_call("all_gather", "expert slots", "expert:tp"), count / 2, bytes * plan.mesh.etp);
+  list.add(layer_call("reduce_scatter", "expert slots", "expert:tp"), count / 2,
+           bytes * plan.mesh.etp);
+}
+
+void add_messages(UseList& list) {
+  const Plan& plan = list.plan();
+  if (plan.mesh.pp == 1) return;
+  const std::int64_t bytes = list.stream_rows() * plan.model.hidden * size_of(plan.message_dtype);
+  for (const UnitRange& range : list.stage().units) {
+    if (range.end < plan.units()) {
+      list.add({"send", "activations", "messages", "pp"}, plan.microbatches, bytes);
+      list.add({"receive", "gradients", "messages", "pp"}, plan.microbatches, bytes);
+    }
+    if (range.begin > 0) {
+      list.add({"receive", "activations", "messages", "pp"}, plan.microbatches, bytes);
+      list.add({"send", "gradients", "messages", "pp"}, plan.microbatches, bytes);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
+                                                  const Config& config) {
+  UseList list(plan, plan.stages[static_cast<std::size_t>(stage)], config);
+  const Passes passes = passes_of(list, stage);
+  if (plan.mesh.tp > 1) {
+    add_region(list, passes, "attention");
+    if (plan.model.experts == 1) add_region(list, passes, "mlp");
+    add_vocabulary(list);
+  }
+  add_context(list, passes);
+  add_experts(list, passes);
+  add_messages(list);
+  add_state(list);
+  return list.take();
+}
+
+}  // namespace trainctl

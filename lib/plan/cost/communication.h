@@ -1,0 +1,65 @@
+// Collects what one rank of a stage sends in a step; internal to communication*.cpp. Bytes are
+// those of whole tensors: what an all-gather makes, what a reduce-scatter takes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace trainctl {
+
+class UseList {
+ public:
+  struct Call {
+    std::string operation, what, purpose, group;  // of CollectiveUse
+    std::int64_t ranks = 0;                       // 0: as many as the group's kind has
+  };
+
+  UseList(const Plan& plan, const StagePlan& stage, const Config& config)
+      : plan_(plan), stage_(stage), config_(config) {}
+
+  /// `count` calls of `bytes` each; nothing where the group has one rank.
+  void add(const Call& call, std::int64_t count, std::int64_t bytes) {
+    add_total(call, count, count * bytes);
+  }
+  /// `bytes` in all.
+  void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
+  /// The collective of plan/tables/layout.h between two layouts over tp, of a tensor of so many
+  /// elements.
+  void reshard(Layout from, Layout to, const std::string& what, std::int64_t count,
+               std::int64_t elements);
+
+  const Plan& plan() const { return plan_; }
+  const StagePlan& stage() const { return stage_; }
+  /// The first one of the stage.
+  std::int64_t rank() const {
+    return (&stage_ - plan_.stages.data()) * plan_.mesh.stride(Axis::pp);
+  }
+  const Config& config() const { return config_; }
+  std::int64_t element() const { return size_of(plan_.compute); }
+  std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
+  std::int64_t tokens() const {  // of a micro-batch
+    return plan_.micro_batch_size * plan_.model.seq_length / plan_.mesh.cp;
+  }
+  std::int64_t stream_rows() const {
+    return plan_.sequence_parallel ? tokens() / plan_.mesh.tp : tokens();
+  }
+  Layout stream() const { return plan_.sequence_parallel ? Layout::tokens : Layout::invariant; }
+  bool holds(int unit) const;
+  std::int64_t blocks() const;
+  std::vector<CollectiveUse> take() { return std::move(uses_); }
+
+ private:
+  std::int64_t ranks_of(const std::string& group) const;
+
+  const Plan& plan_;
+  const StagePlan& stage_;
+  const Config& config_;
+  std::vector<CollectiveUse> uses_;
+};
+
+/// Gradients, parameters and scalars: communication_state.cpp.
+void add_state(UseList& list);
+
+}  // namespace trainctl

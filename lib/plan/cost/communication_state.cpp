@@ -1,0 +1,131 @@
+#include <algorithm>
+
+#include "plan/cost/communication.h"
+#include "plan/gradients/buckets.h"
+#include "plan/ownership/row_exchange.h"
+#include "plan/rules/resolve.h"
+#include "plan/tables/groups.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t fp32 = 4;
+
+/// The sums of a bucket's gradients over the ranks with the same parameters: as one stretch, or of
+/// rows by their routes.
+void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
+              const std::string& group) {
+  const Plan& plan = list.plan();
+  const ShardKind kind =
+      list.stage().shards[static_cast<std::size_t>(bucket.parameters.front())].kind;
+  const bool each = list.config().hooks.no_sync == NoSync::never;
+  const bool rows = kind == ShardKind::rows;
+  const std::int64_t count = each || (rows && plan.accumulates_slices) ? plan.microbatches : 1;
+  if (!rows) {
+    const char* operation = kind == ShardKind::bucket ? "reduce_scatter" : "all_reduce";
+    return list.add({operation, "gradients", "gradients", group}, count,
+                    bucket.length * list.gradient());
+  }
+  const bool fused = fuses_rows(plan.gradient.buckets);
+  for (const RowExchange& exchange : row_exchanges(table, bucket.parameters, fused)) {
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    std::int64_t scattered = 0;
+    std::int64_t summed = 0;
+    for (const int index : exchange.parameters) {
+      const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
+      scattered += own.scattered.length() * list.gradient();
+      summed += own.summed.length() * list.gradient();
+    }
+    list.add(
+        {"reduce_scatter", "gradients", "gradients", route.scatter_kind, std::ssize(route.scatter)},
+        count, scattered);
+    list.add(
+        {"all_reduce", "gradient slices", "gradients", route.mirror_kind, std::ssize(route.mirror)},
+        count, summed);
+  }
+}
+
+/// A block of parameters, from the ranks that have updated them.
+void add_gather(UseList& list, const OwnershipTable& table, const GatherBlock& block,
+                const std::string& group) {
+  const StagePlan& stage = list.stage();
+  const auto bytes_of = [&](int index) {
+    return stage.parameters[static_cast<std::size_t>(index)].shape.numel() * fp32;
+  };
+  if (block.bucket >= 0) {
+    const Bucket& bucket = stage.flat.buckets[static_cast<std::size_t>(block.bucket)];
+    return list.add({"all_gather", "parameters", "parameters", group}, 1, bucket.length * fp32);
+  }
+  for (const int index : block.parameters) {
+    const OptimizerShard& shard = stage.shards[static_cast<std::size_t>(index)];
+    if (shard.kind != ShardKind::dealt) continue;
+    list.add({"broadcast", "parameters", "parameters", group}, 1, bytes_of(index));
+  }
+  const bool fused = fuses_rows(list.plan().gradient.buckets);
+  for (const RowExchange& exchange : row_exchanges(table, block.parameters, fused)) {
+    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    std::int64_t bytes = 0;
+    for (const int index : exchange.parameters) bytes += bytes_of(index);
+    list.add(
+        {"all_gather", "parameters", "parameters", route.gather_kind, std::ssize(route.gather)}, 1,
+        bytes);
+  }
+}
+
+/// What the ranks with the same parameters exchange.
+void add_replicas(UseList& list) {
+  const StagePlan& stage = list.stage();
+  const OwnershipTable table = make_ownership(list.plan(), list.rank());
+  const auto group = [&](bool expert) { return replicas_kind(list.plan().mesh, expert); };
+  for (const Bucket& bucket : stage.flat.buckets) {
+    add_sums(list, table, bucket, group(bucket.expert));
+  }
+  for (const GatherBlock& block : stage.gathers) {
+    const auto first = static_cast<std::size_t>(block.parameters.front());
+    add_gather(list, table, block, group(stage.parameters[first].expert));
+  }
+}
+
+/// Gradients that ranks with different shards hold parts of, bucket by bucket.
+void add_shared_gradients(UseList& list) {
+  for (const Bucket& bucket : list.stage().flat.buckets) {
+    const auto partial = [&](bool copies) {
+      return partial_elements(list.stage().parameters, bucket, copies) * list.gradient();
+    };
+    list.add({"all_reduce", "replicated gradients", "gradients", "tp"}, 1, partial(false));
+    list.add({"all_reduce", "shared keys and values", "gradients", "kv"}, 1, partial(true));
+    for (const int index : bucket.parameters) {
+      const ParamSpec& row = list.stage().parameters[static_cast<std::size_t>(index)];
+      if (!row.two_homes) continue;
+      list.add({"all_reduce", "tied embedding", "gradients", "embedding"}, 1,
+               row.shape.numel() * list.gradient());
+    }
+  }
+}
+
+/// Two numbers of every rank, for every rank.
+void add_pairs(UseList& list, const std::string& what) {
+  constexpr std::int64_t pair = 2 * 8;
+  const std::int64_t ranks = list.plan().mesh.world_size();
+  list.add({"all_gather", what, "scalars", "world"}, 1, ranks * pair);
+}
+
+/// The loss with the wish to stop, the weights that it is divided by, and the gradient's squares,
+/// those of the norm apart from those that are only looked at: gathered, and added on each rank in
+/// the same order.
+void add_scalars(UseList& list) {
+  add_pairs(list, "loss");
+  if (list.config().data.eod_mask_loss) add_pairs(list, "loss weights");
+  add_pairs(list, "gradient norm");
+}
+
+}  // namespace
+
+void add_state(UseList& list) {
+  add_replicas(list);
+  add_shared_gradients(list);
+  add_scalars(list);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,40 @@
+// What a plan costs, from its tables alone: bytes on a rank, floating-point operations and traffic
+// of a step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/schema/config.h"
+#include "plan/plan.h"
+#include "plan/schedule/simulate.h"
+
+namespace trainctl {
+
+/// Sums the tables of `stage`, one of plan.stages (all but its memory must be filled in).
+MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config);
+
+/// Bytes that a rank holds for `rows`, each padded to 64 bytes as device/slab.h places them:
+/// batch and kept rows once per slot, transient rows once.
+std::int64_t activation_bytes(const std::vector<ActivationSpec>& rows, int slots);
+
+/// `tokens`: of one step over all ranks. Forward and backward: three times the forward.
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);
+/// Of the units of one stage only, over all of its ranks.
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
+                             const std::vector<UnitRange>& units);
+
+/// Traffic of one rank of stage number `stage` in one step: collectives of the layers by
+/// transition(from, to) of plan/tables/layout.h, messages between stages, gradients, parameters.
+std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
+                                                  const Config& config);
+
+/// The rows of all stages without their costs: two ranks that share layers and two replicas stand
+/// for all. It looks at `plan`.
+SimulationInput simulation_input(const Plan& plan);
+
+/// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the
+/// bubble of the papers, (stages - 1) / (chunks x micro-batches + stages - 1).
+double layer_cost(const Action& action, std::int64_t layers);
+
+}  // namespace trainctl

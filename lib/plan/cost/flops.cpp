@@ -1,0 +1,48 @@
+#include <algorithm>
+
+#include "plan/cost/estimate.h"
+
+namespace trainctl {
+
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
+                             const std::vector<UnitRange>& units) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const double hidden = real(model.hidden);
+  const double q = real(model.q_features());
+  const double kv = real(model.kv_features());
+  std::int64_t blocks = 0;
+  bool scores = false;  // the head's product with the vocabulary
+  for (const UnitRange& range : units) {
+    const std::int64_t first = std::max(range.begin, 1);
+    const std::int64_t end = std::min<std::int64_t>(range.end, model.layers + 1);
+    blocks += std::max<std::int64_t>(0, end - first);
+    scores = scores || (range.begin < range.end && range.end == model.layers + 2);
+  }
+  const double layers = real(blocks);
+  const double seq = real(model.seq_length);
+  const double mlp_matrices = model.family == Family::llama ? 3 : 2;
+  // Weights that a token is multiplied with in one layer: q, k, v, out and the MLP, or the router
+  // and its experts.
+  const bool moe = model.experts > 1;
+  const double mlp = moe ? real(model.experts) * hidden +
+                               mlp_matrices * hidden * real(model.topk) * real(model.expert_ffn)
+                         : mlp_matrices * hidden * real(model.ffn);
+  const double weights = hidden * (2 * q + 2 * kv) + mlp;
+  const double head = scores ? hidden * real(model.padded_vocab) : 0;
+
+  // A multiply and an add per weight forward; the input's and the weight's gradient cost the same.
+  constexpr double forward_and_backward = 3;
+  FlopsEstimate flops;
+  flops.matmul = forward_and_backward * 2 * (layers * weights + head) * real(tokens);
+  // Each query-key pair costs a product with k and one with v: 4 q in all.
+  const double per_pair = forward_and_backward * 4 * q * layers * real(tokens);
+  flops.attention_full = per_pair * seq;
+  flops.attention_causal = per_pair * (seq + 1) / 2;
+  return flops;
+}
+
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens) {
+  return estimate_flops(model, tokens, {{0, static_cast<int>(model.layers) + 2}});
+}
+
+}  // namespace trainctl

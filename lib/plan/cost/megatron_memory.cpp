@@ -1,0 +1,134 @@
+#include "plan/cost/megatron_memory.h"
+
+#include <algorithm>
+
+namespace trainctl {
+
+namespace {
+
+double real(std::int64_t value) { return static_cast<double>(value); }
+
+/// Parameters of one layer without its norms and routed experts.
+struct LayerParameters {
+  double dense = 0;    // attention, and the MLP unless there are experts
+  double experts = 0;  // all routed experts
+  double norms = 0;    // both
+};
+
+LayerParameters layer_parameters(const MegatronMemoryInput& in, MegatronVersion version) {
+  const double gate = in.gated ? 1.5 : 1.0;
+  const double q_ratio = in.head_size * in.heads / in.hidden;
+  const bool moe = in.experts > 1;
+  const bool both = version == MegatronVersion::core_0_15_3 || !in.rms_norm;
+  LayerParameters layer;
+  layer.dense = 2 * in.hidden * in.hidden * (1 + in.groups / in.heads) * q_ratio;
+  if (moe) {
+    layer.experts = 2 * in.hidden * in.expert_ffn * in.experts * gate;
+  } else {
+    layer.dense += 2 * in.hidden * in.ffn * gate;
+  }
+  layer.norms = 2 * in.hidden * (both ? 2 : 1);
+  return layer;
+}
+
+double bytes_per_parameter(bool distributed, double replicas) {
+  return distributed ? 6 + 12 / replicas : 18;
+}
+
+void add_weights(MegatronMemory& memory, const MegatronMemoryInput& in, MegatronVersion version) {
+  const LayerParameters layer = layer_parameters(in, version);
+  const double embedding = in.hidden * in.vocab;
+  const double second = in.untied ? embedding : 0;
+  const double final_norm = layer.norms / 2;
+  const double share = in.layers / in.pp;  // layers of a stage
+  const double head_here = in.pp == 1 ? second : 0;
+  memory.model =
+      (layer.dense + layer.experts + layer.norms) * in.layers + final_norm + embedding + second;
+  double dense = 0;
+  if (version == MegatronVersion::core_0_15_3) {
+    memory.experts = layer.experts * share / in.tp;
+    dense =
+        (((layer.dense + layer.norms) * in.layers + final_norm) / in.pp + embedding + head_here) /
+        in.tp;
+  } else {
+    memory.experts = layer.experts * share / (in.etp * in.ep);
+    dense = (layer.dense * share + embedding + head_here) / in.tp + layer.norms * share;
+  }
+  const bool by_edp = version == MegatronVersion::head;
+  memory.parameters = dense + memory.experts;
+  memory.weights =
+      dense * bytes_per_parameter(in.distributed_optimizer, in.dp) +
+      memory.experts * bytes_per_parameter(in.distributed_optimizer, by_edp ? in.edp : in.dp);
+}
+
+/// What micro-batches in flight make of the sum over all layers.
+double pipeline_factor(const MegatronMemoryInput& in) {
+  if (in.chunks > 1) return 1 + (in.pp - 1) / (in.pp * in.chunks);
+  return in.pp > 1 ? std::min(1.0, in.microbatches / in.pp) : 1.0;
+}
+
+void add_activations(MegatronMemory& memory, const MegatronMemoryInput& in) {
+  const double sb = in.sequence * in.micro_batch;
+  const double sbh = sb * in.hidden;
+  const bool sliced = in.sequence_parallel && in.selective_recompute;
+  memory.layer = sliced ? sbh * (18 + 4 * in.ffn / in.hidden) : sbh * (10 + 24 / in.tp);
+  // Tokens and labels (8 bytes) and the dropout behind the embedding, of pp micro-batches.
+  const double inputs = 8 * sb * in.pp + sbh * in.pp;
+  double bytes = (memory.layer * in.layers + inputs) * pipeline_factor(in);
+  if (sliced) {
+    if (in.pp == 1) bytes += 4 * sbh * (1 + in.vocab / in.hidden);  // output layer and its loss
+    memory.activations = bytes / in.tp;
+    return;
+  }
+  if (in.pp == 1) bytes += 2 * (sb * in.vocab / in.tp + sbh);
+  constexpr double overhead = 1.05;
+  memory.activations = bytes * overhead;
+}
+
+}  // namespace
+
+std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by, std::int64_t tp) {
+  const std::int64_t multiple = std::max<std::int64_t>(1, divisible_by * tp);
+  return (vocab + multiple - 1) / multiple * multiple;
+}
+
+MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config) {
+  const ModelShape& model = plan.model;
+  const Mesh& mesh = plan.mesh;
+  MegatronMemoryInput in;
+  in.layers = real(model.layers);
+  in.hidden = real(model.hidden);
+  in.ffn = real(model.ffn);
+  in.heads = real(model.heads);
+  in.groups = real(model.kv_heads);
+  in.head_size = real(model.head_dim);
+  in.vocab =
+      real(megatron_padded_vocab(model.vocab, config.model.make_vocab_size_divisible_by, mesh.tp));
+  in.untied = !model.tied;
+  in.gated = in.rms_norm = model.family == Family::llama;
+  in.experts = real(model.experts);
+  in.expert_ffn = real(model.expert_ffn);
+  in.sequence = real(model.seq_length);
+  in.micro_batch = real(plan.micro_batch_size);
+  in.microbatches = real(plan.microbatches);
+  in.tp = real(mesh.tp);
+  in.pp = real(mesh.pp);
+  in.dp = real(mesh.dp);
+  in.etp = real(mesh.etp);
+  in.ep = real(mesh.ep);
+  in.edp = real(mesh.edp);
+  in.chunks = real(plan.map.chunks);
+  in.sequence_parallel = plan.sequence_parallel;
+  in.selective_recompute = !config.recompute.enable;
+  in.distributed_optimizer = config.parallel.parallel_optimizer.enable;
+  return in;
+}
+
+MegatronMemory megatron_memory(const MegatronMemoryInput& input, MegatronVersion version) {
+  MegatronMemory memory;
+  add_weights(memory, input, version);
+  add_activations(memory, input);
+  return memory;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <map>
+
+#include "base/scratch.h"
+#include "base/staging.h"
+#include "plan/cost/activation_memory.h"
+#include "plan/cost/estimate.h"
+#include "plan/ownership/row_exchange.h"
+
+namespace trainctl {
+
+namespace {
+
+// The program, its libraries and their own buffers, as measured: in one process, and what the wire
+// adds to each of several.
+constexpr std::int64_t program_allowance = std::int64_t{16} << 20;
+constexpr std::int64_t wire_allowance = std::int64_t{16} << 20;
+
+// A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
+constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
+
+std::int64_t optimizer_values(const OptimizerConfig& optimizer) {
+  if (optimizer.type == OptimizerType::adamw) return 2;
+  return optimizer.momentum > 0 ? 1 : 0;
+}
+
+/// Elements of optimizer state on the rank that holds most.
+std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
+  std::int64_t sliced = 0;
+  std::int64_t held = 0;
+  std::map<std::int64_t, std::int64_t> dealt;  // by owner
+  bool any = false;
+  for (const OptimizerShard& shard : shards) {
+    any = any || shard.kind != ShardKind::whole;
+    if (shard.kind == ShardKind::dealt) {
+      dealt[shard.owner] += shard.elements;
+    } else if (shard.kind != ShardKind::bucket) {
+      held += shard.elements;
+    }
+  }
+  if (!any) return stage.flat.length;
+  for (const Bucket& bucket : stage.flat.buckets) {
+    const OptimizerShard& first = shards[static_cast<std::size_t>(bucket.parameters.front())];
+    if (first.kind == ShardKind::bucket) sliced += bucket.length / first.ranks;
+  }
+  std::int64_t most = 0;
+  for (const auto& [owner, elements] : dealt) most = std::max(most, elements);
+  return held + sliced + most;
+}
+
+/// Elements of gradients: sharded accumulators beside one whole bucket where they are asked for.
+std::int64_t gradient_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards,
+                               bool accumulates_slices) {
+  std::int64_t kept = 0;
+  bool rows = false;
+  for (const OptimizerShard& shard : shards) {
+    kept += shard.elements;
+    rows = rows || shard.kind == ShardKind::rows;
+  }
+  if (!rows || !accumulates_slices) return stage.flat.length;
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
+  return std::min(stage.flat.length, kept + largest);
+}
+
+/// Staging of every group that this rank sums with, once for each group; threads read each other's
+/// memory.
+std::int64_t staging_of(const StagePlan& stage) {
+  std::map<std::string, std::int64_t> groups;
+  for (const CollectiveUse& use : stage.communication) {
+    const bool sums = use.operation == "all_reduce" || use.operation == "reduce_scatter";
+    if (sums) groups[use.group_name()] = staging_bytes(use.ranks);
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [group, staged] : groups) bytes += staged;
+  return bytes;
+}
+
+}  // namespace
+
+std::int64_t MemoryEstimate::total() const {
+  return parameters + gradients + optimizer + activations + communication + data + runtime;
+}
+
+MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
+  constexpr std::int64_t fp32 = 4;
+  const std::int64_t copy = plan.compute == DType::f32 ? 0 : size_of(plan.compute);
+  const std::int64_t state = state_elements(stage, stage.shards);
+  const std::int64_t length = stage.flat.length;
+  const int number = static_cast<int>(&stage - plan.stages.data());
+  MemoryEstimate memory;
+  // Masters are what is exchanged after an update, so every rank has them whole.
+  memory.parameters = length * (fp32 + copy);
+  memory.gradients = gradient_elements(stage, stage.shards, plan.accumulates_slices) * fp32;
+  memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
+  memory.activations =
+      stage_activation_bytes(stage, plan.model.layers, activation_savings(plan, number, config)) +
+      plan.threads_per_rank * scratch_bytes_per_thread;
+  if (plan.model.family == Family::llama) {  // the table of sines and cosines
+    memory.activations += plan.model.positions * plan.model.head_dim * fp32;
+  }
+  const OwnershipTable table = make_ownership(plan, number * plan.mesh.stride(Axis::pp));
+  memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
+                         packed_parameters(plan, stage, table) * fp32;
+  if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
+  const std::int64_t local_tokens =
+      plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
+  // The step at hand and those ahead of it.
+  memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
+  const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
+  memory.runtime = program_allowance + (wire ? wire_allowance : 0);
+  return memory;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,32 @@
+#include <algorithm>
+
+#include "plan/cost/estimate.h"
+
+namespace trainctl {
+
+SimulationInput simulation_input(const Plan& plan) {
+  SimulationInput simulation;
+  const Mesh& mesh = plan.mesh;
+  const bool experts = plan.model.experts > 1 && mesh.ep * mesh.etp > 1;
+  const int inner = mesh.tp * mesh.cp > 1 || experts ? 2 : 1;
+  const int replicas = mesh.dp > 1 ? 2 : 1;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    for (int rank = 0; rank < inner * replicas; ++rank) {
+      simulation.ranks.push_back(
+          RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
+    }
+    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters));
+    simulation.gathers.push_back(units_of(rows.gathers));
+  }
+  return simulation;
+}
+
+double layer_cost(const Action& action, std::int64_t layers) {
+  if (!is_pass(action.kind)) return 0;
+  const std::int64_t first = std::max<std::int64_t>(action.begin, 1);
+  const std::int64_t end = std::min<std::int64_t>(action.end, layers + 1);
+  return static_cast<double>(std::max<std::int64_t>(0, end - first));
+}
+
+}  // namespace trainctl

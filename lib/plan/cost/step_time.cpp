@@ -1,0 +1,276 @@
+#include "plan/cost/step_time.h"
+
+#include <algorithm>
+
+#include "plan/cost/activation_memory.h"
+#include "plan/cost/estimate.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/simulate.h"
+
+namespace trainctl {
+
+namespace {
+
+double real(std::int64_t value) { return static_cast<double>(value); }
+
+template <class Matches>
+double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches& matches) {
+  double seconds = 0;
+  for (const CollectiveUse& use : stage.communication) {
+    if (matches(use)) seconds += wire_seconds(use, rates);
+  }
+  return seconds;
+}
+
+bool is_of_head(const CollectiveUse& use) { return use.what.starts_with("head"); }
+
+/// Bytes of one micro-batch's kept rows whose names begin so.
+double kept_bytes(const StagePlan& stage, const std::string& prefix) {
+  double bytes = 0;
+  for (const ActivationSpec& row : stage.activations) {
+    const bool counts = row.lifetime == Lifetime::kept && row.name.starts_with(prefix);
+    if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
+  }
+  return bytes;
+}
+
+double gradient_bytes(const StagePlan& stage, int unit) {
+  double bytes = 0;
+  for (const ParamSpec& row : stage.parameters) {
+    if (row.unit == unit) bytes += real(row.shape.numel()) * 4;
+  }
+  return bytes;
+}
+
+/// Of the units of a stage that are blocks, the first; 0: it has none.
+int first_block(const StagePlan& stage, const Plan& plan) {
+  for (const UnitRange& range : stage.units) {
+    const int unit = std::max(range.begin, 1);
+    if (unit < range.end && unit <= plan.model.layers) return unit;
+  }
+  return 0;
+}
+
+/// What the units of one stage move and compute with one micro-batch, on one rank.
+class UnitCosts {
+ public:
+  UnitCosts(const Plan& plan, int stage, const Config& config, const Rates& rates)
+      : plan_(plan),
+        rows_(plan.stages[static_cast<std::size_t>(stage)]),
+        rates_(rates),
+        savings_(activation_savings(plan, stage, config)),
+        tokens_(plan.micro_batch_size * plan.model.seq_length),
+        local_tokens_(real(tokens_) / real(plan.mesh.cp)) {}
+
+  UnitTimes times() const {
+    UnitTimes times;
+    add_embedding(times);
+    if (const int block = first_block(rows_, plan_); block > 0) add_block(times, block);
+    add_head(times);
+    return times;
+  }
+
+ private:
+  const Mesh& mesh() const { return plan_.mesh; }
+  double memory(double bytes) const { return bytes / rates_.memory_bandwidth; }
+  double products(double flops, std::int64_t ranks) const {
+    return flops / real(ranks) / rates_.matmul_flops;
+  }
+  /// Of one micro-batch, in both directions.
+  template <class Matches>
+  double wire(const Matches& matches) const {
+    const auto of_layers = [&](const CollectiveUse& use) {
+      return use.purpose == "layers" && matches(use);
+    };
+    return wire_seconds_of(rows_, rates_, of_layers) / real(plan_.microbatches);
+  }
+  double stream_bytes() const {
+    const double rows = local_tokens_ / (plan_.sequence_parallel ? real(mesh().tp) : 1);
+    return rows * real(plan_.model.hidden * size_of(plan_.compute));
+  }
+  std::int64_t blocks() const {
+    std::int64_t count = 0;
+    for (const UnitRange& range : rows_.units) {
+      count += std::max<std::int64_t>(
+          0, std::min<std::int64_t>(range.end, plan_.model.layers + 1) - std::max(range.begin, 1));
+    }
+    return count;
+  }
+
+  void add_embedding(UnitTimes& times) const {
+    const double each_way =
+        wire([](const CollectiveUse& use) { return use.what == "embedding"; }) / 2;
+    times.forward.embedding = memory(2 * stream_bytes()) + each_way;
+    times.weight.embedding = memory(2 * stream_bytes()) + each_way;
+  }
+
+  void add_block(UnitTimes& times, int unit) const {
+    const FlopsEstimate flops = estimate_flops(plan_.model, tokens_, {{unit, unit + 1}});
+    const std::int64_t ranks = mesh().tp * mesh().cp;
+    const double product = products(flops.matmul, ranks) / 3;
+    const double attention = products(flops.attention_causal, ranks) / 3;
+    const double kept = memory(kept_bytes(rows_, "layers." + std::to_string(unit - 1) + "."));
+    const auto inside = [](const CollectiveUse& use) {
+      return use.what != "embedding" && !is_of_head(use);
+    };
+    const double each_way = wire(inside) / real(blocks()) / 2;
+    const double again = real(std::min(savings_.recomputed_layers, blocks())) / real(blocks());
+    times.forward.layer = product + attention + 2 * kept + each_way;
+    times.input.layer =
+        product + 2 * attention + 3 * kept + each_way + again * (times.forward.layer - each_way);
+    times.weight.layer = product + memory(2 * gradient_bytes(rows_, unit));
+  }
+
+  void add_head(UnitTimes& times) const {
+    const int unit = plan_.units() - 1;
+    const FlopsEstimate flops = estimate_flops(plan_.model, tokens_, {{unit, unit + 1}});
+    // Whole on every rank where neither the vocabulary nor the tokens are split over tp.
+    const bool split = plan_.split_vocabulary || plan_.sequence_parallel;
+    const std::int64_t ranks = mesh().cp * (split ? mesh().tp : 1);
+    const double logits =
+        local_tokens_ * real(plan_.model.padded_vocab) / (split ? real(mesh().tp) : 1);
+    const double kept = kept_bytes(rows_, "head.");
+    const double each_way = wire(is_of_head) / 2;
+    times.forward.head = products(flops.matmul, ranks) + each_way +
+                         memory(2 * kept + 4 * logits * real(size_of(plan_.compute)) +
+                                2 * gradient_bytes(rows_, unit));
+    times.input.head = memory(3 * stream_bytes()) + each_way;
+  }
+
+  const Plan& plan_;
+  const StagePlan& rows_;
+  const Rates& rates_;
+  ActivationSavings savings_;
+  std::int64_t tokens_;  // of a micro-batch
+  double local_tokens_;  // of it on one rank
+};
+
+/// What the rows of one stage take.
+class RowCosts {
+ public:
+  RowCosts(const Plan& plan, int stage, const Config& config, const Rates& rates)
+      : plan_(plan),
+        rows_(plan.stages[static_cast<std::size_t>(stage)]),
+        times_(UnitCosts(plan, stage, config, rates).times()) {
+    for (const CollectiveUse& use : rows_.communication) {
+      const double seconds = wire_seconds(use, rates);
+      if (use.name() == "all_reduce tied embedding") {
+        embedding_sum_ += seconds;
+      } else if (use.purpose == "gradients") {
+        gradients_ += seconds;
+      } else if (use.purpose == "parameters") {
+        parameters_ += seconds;
+      } else if (use.purpose == "messages") {
+        message_ = seconds / real(use.count);  // all are of one size
+      }
+    }
+    const auto sums = bucket_sums(rows_.flat, rows_.parameters);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].reduced) bucket_elements_ += real(rows_.flat.buckets[i].length);
+    }
+    for (const GatherBlock& block : rows_.gathers) gathered_elements_ += elements_of(block);
+  }
+
+  double of(const Action& row) const {
+    if (is_pass(row.kind)) return times_.of(row, plan_.model.layers);
+    if (is_receive(row.kind)) return message_;
+    switch (row.kind) {
+      case ActionKind::reduce:
+        return gradients_ * real(bucket_of(row.bucket).length) / bucket_elements_;
+      case ActionKind::reduce_embedding: return embedding_sum_;
+      case ActionKind::gather:
+        return parameters_ * elements_of(rows_.gathers[static_cast<std::size_t>(row.bucket)]) /
+               gathered_elements_;
+      default: return 0;
+    }
+  }
+
+ private:
+  const Bucket& bucket_of(int index) const {
+    return rows_.flat.buckets[static_cast<std::size_t>(index)];
+  }
+  double elements_of(const GatherBlock& block) const {
+    if (block.bucket >= 0) return real(bucket_of(block.bucket).length);
+    double elements = 0;
+    for (const int index : block.parameters) {
+      elements += real(rows_.parameters[static_cast<std::size_t>(index)].shape.numel());
+    }
+    return elements;
+  }
+
+  const Plan& plan_;
+  const StagePlan& rows_;
+  UnitTimes times_;
+  double message_ = 0;          // one
+  double embedding_sum_ = 0;    // of a tied embedding
+  double gradients_ = 0;        // all buckets of the stage
+  double parameters_ = 0;       // all blocks
+  double bucket_elements_ = 0;  // of those that are reduced
+  double gathered_elements_ = 0;
+};
+
+double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
+  const MemoryEstimate& memory = stage.memory;
+  const double bytes = 2 * real(memory.parameters + memory.gradients + memory.optimizer);
+  const auto scalars = [](const CollectiveUse& use) { return use.purpose == "scalars"; };
+  return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
+}
+
+}  // namespace
+
+std::optional<Rates> given_rates(const ClusterConfig& cluster) {
+  if (!cluster.matmul_flops || !cluster.memory_bandwidth || !cluster.latency ||
+      !cluster.bandwidth) {
+    return std::nullopt;
+  }
+  return Rates{*cluster.matmul_flops, *cluster.memory_bandwidth, *cluster.latency,
+               *cluster.bandwidth};
+}
+
+double wire_seconds(const CollectiveUse& use, const Rates& rates) {
+  const double others = real(use.ranks - 1);
+  const double share = others / real(use.ranks);
+  double rounds = 1;
+  double sent = 1;  // of the bytes
+  if (use.operation == "all_reduce") {
+    rounds = 2 * others;
+    sent = 2 * share;
+  } else if (use.operation == "broadcast") {
+    rounds = others;
+  } else if (use.operation != "send" && use.operation != "receive" &&
+             use.operation != "send_receive") {
+    rounds = others;
+    sent = share;
+  }
+  return real(use.count) * rounds * rates.latency + real(use.bytes) * sent / rates.bandwidth;
+}
+
+double UnitTimes::of(const Action& row, std::int64_t layers) const {
+  const Pass& pass = row.kind == ActionKind::forward          ? forward
+                     : row.kind == ActionKind::backward_input ? input
+                                                              : weight;
+  double seconds = 0;
+  for (int unit = row.begin; unit < row.end; ++unit) seconds += pass.of(unit, layers);
+  return seconds;
+}
+
+TimeEstimate estimate_time(const Plan& plan, const Config& config, const Rates& rates) {
+  std::vector<RowCosts> costs;
+  TimeEstimate time;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    costs.emplace_back(plan, stage, config, rates);
+    time.optimizer = std::max(
+        time.optimizer, optimizer_seconds(plan.stages[static_cast<std::size_t>(stage)], rates));
+  }
+  SimulationInput input = simulation_input(plan);
+  input.cost = [&](const RankRows& rank, const Action& row) {
+    return costs[static_cast<std::size_t>(rank.input.stage)].of(row);
+  };
+  const Simulation simulation = simulate(input);
+  time.forward_backward = simulation.seconds;
+  time.exposed = simulation.exposed_communication;
+  time.bubble_fraction = simulation.bubble_fraction;
+  return time;
+}
+
+}  // namespace trainctl

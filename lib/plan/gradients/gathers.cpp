@@ -1,0 +1,94 @@
+#include "plan/gradients/gathers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/gradients/buckets.h"
+
+namespace trainctl {
+
+namespace {
+
+class Gathers {
+ public:
+  Gathers(const std::vector<ParamSpec>& parameters, const std::vector<OptimizerShard>& shards)
+      : parameters_(parameters), shards_(shards) {}
+
+  /// What is not whole of a bucket.
+  void add(const Bucket& bucket, int number) {
+    GatherBlock block;
+    for (const int index : bucket.parameters) {
+      if (kind(index) != ShardKind::whole) block.parameters.push_back(index);
+      if (kind(index) == ShardKind::bucket) block.bucket = number;
+    }
+    add(std::move(block));
+  }
+
+  void add_fused(bool expert, const CommFusionConfig& fusion) {
+    std::vector<int> rows;
+    std::vector<std::int64_t> elements;
+    for (int index = 0; index < static_cast<int>(parameters_.size()); ++index) {
+      if (kind(index) != ShardKind::rows || spec(index).expert != expert) continue;
+      rows.push_back(index);
+      elements.push_back(spec(index).shape.numel());
+    }
+    const std::vector<int> blocks = fusion_blocks(elements, fusion_threshold(fusion.allgather));
+    GatherBlock block;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const bool opens = i > 0 && (!fusion.openstate || blocks[i] != blocks[i - 1]);
+      if (opens) add(std::exchange(block, {}));
+      block.parameters.push_back(rows[i]);
+    }
+    add(std::move(block));
+  }
+
+  std::vector<GatherBlock> take() {
+    std::stable_sort(made_.begin(), made_.end(), [](const GatherBlock& a, const GatherBlock& b) {
+      return a.units.begin < b.units.begin;
+    });
+    return std::move(made_);
+  }
+
+ private:
+  const ParamSpec& spec(int index) const { return parameters_[static_cast<std::size_t>(index)]; }
+  ShardKind kind(int index) const { return shards_[static_cast<std::size_t>(index)].kind; }
+
+  void add(GatherBlock block) {
+    if (block.parameters.empty()) return;
+    std::sort(block.parameters.begin(), block.parameters.end());
+    block.units = {spec(block.parameters.front()).unit, spec(block.parameters.back()).unit + 1};
+    made_.push_back(std::move(block));
+  }
+
+  const std::vector<ParamSpec>& parameters_;
+  const std::vector<OptimizerShard>& shards_;
+  std::vector<GatherBlock> made_;
+};
+
+}  // namespace
+
+std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
+                                      const std::vector<OptimizerShard>& shards,
+                                      const FlatLayout& flat, BucketRule rule,
+                                      const CommFusionConfig& fusion) {
+  Gathers made(parameters, shards);
+  const bool fused = rule == BucketRule::comm_fusion;
+  if (fused) {
+    made.add_fused(false, fusion);
+    made.add_fused(true, fusion);
+  }
+  for (std::size_t i = flat.buckets.size(); i > 0; --i) {
+    const Bucket& bucket = flat.buckets[i - 1];
+    const ShardKind kind = shards[static_cast<std::size_t>(bucket.parameters.front())].kind;
+    if (!fused || kind != ShardKind::rows) made.add(bucket, static_cast<int>(i - 1));
+  }
+  return made.take();
+}
+
+std::vector<UnitRange> units_of(const std::vector<GatherBlock>& gathers) {
+  std::vector<UnitRange> units;
+  for (const GatherBlock& block : gathers) units.push_back(block.units);
+  return units;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,112 @@
+#include "plan/gradients/optimizer_shard.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t fp32 = 4;
+
+/// Into how many parts dim 0 is cut already.
+std::int64_t cuts_of_rows(const ParamSpec& parameter) {
+  return parameter.shape[0] > 0 ? parameter.global_shape[0] / parameter.shape[0] : 1;
+}
+
+std::string text(std::int64_t value) { return std::to_string(value); }
+
+OptimizerShard whole(const ParamSpec& parameter, std::string why) {
+  OptimizerShard shard;
+  shard.elements = parameter.shape.numel();
+  shard.why = std::move(why);
+  return shard;
+}
+
+OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
+  const std::int64_t bytes = parameter.shape.numel() * fp32;
+  const std::int64_t least = input.optimizer.threshold * 1024;
+  const std::int64_t replicas = replicas_of(parameter, input.mesh);
+  const std::int64_t given = input.optimizer.weight_shard_size;
+  const std::int64_t ranks = given == -1 ? replicas : given;
+  const std::int64_t cuts = cuts_of_rows(parameter);
+  const std::int64_t rows = parameter.global_shape[0];
+  if (parameter.name.ends_with(".bias")) return whole(parameter, "a bias");
+  if (parameter.two_homes) return whole(parameter, "held by two stages");
+  if (bytes < least) {
+    return whole(parameter, text(bytes) + " bytes, fewer than " + text(least));
+  }
+  if (replicas <= 1) return whole(parameter, "one replica");
+  if (ranks < 1 || replicas % ranks != 0) {
+    return whole(parameter, text(replicas) + " replicas % " + text(ranks) + " ranks is not 0");
+  }
+  if (ranks == 1) return whole(parameter, "shared by one rank");
+  if (rows % (cuts * ranks) != 0) {
+    return whole(parameter, text(rows) + " rows % (" + text(cuts) + " cuts x " + text(ranks) +
+                                " ranks) is not 0");
+  }
+  OptimizerShard shard;
+  shard.kind = ShardKind::rows;
+  shard.ranks = ranks;
+  shard.mirrors = replicas / ranks;
+  shard.rows = parameter.shape[0] / ranks;
+  shard.elements = parameter.shape.numel() / ranks;
+  return shard;
+}
+
+OptimizerShard deal(const ShardInput& input, const ParamSpec& parameter, std::size_t index) {
+  OptimizerShard shard;
+  shard.kind = ShardKind::dealt;
+  shard.ranks = input.mesh.dp;
+  shard.owner = static_cast<std::int64_t>(index) % input.mesh.dp;
+  shard.elements = parameter.shape.numel();
+  return shard;
+}
+
+OptimizerShard slice(const ShardInput& input, const ParamSpec& parameter) {
+  OptimizerShard shard;
+  shard.kind = ShardKind::bucket;
+  shard.ranks = parameter.expert ? input.mesh.edp : input.mesh.dp * input.mesh.cp;
+  const std::int64_t numel = parameter.shape.numel();
+  shard.elements = (numel + shard.ranks - 1) / shard.ranks;
+  if (shard.ranks == 1) return whole(parameter, "one replica");
+  return shard;
+}
+
+}  // namespace
+
+std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh) {
+  if (parameter.expert) return mesh.edp;
+  const bool cut = parameter.split_dim[static_cast<std::size_t>(Axis::tp)] >= 0;
+  return mesh.dp * mesh.cp * (cut ? parameter.tp_copies : mesh.tp);
+}
+
+std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
+                                            const std::vector<ParamSpec>& parameters) {
+  std::vector<OptimizerShard> shards;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const ParamSpec& parameter = parameters[i];
+    if (!input.optimizer.enable) {
+      shards.push_back(whole(parameter, "the parallel optimizer is off"));
+    } else if (input.mode == ParallelMode::stand_alone) {
+      shards.push_back(whole(parameter, "parallel_mode is stand_alone"));
+    } else if (input.bucket_rule == BucketRule::megatron) {
+      shards.push_back(slice(input, parameter));
+    } else if (input.mode == ParallelMode::data_parallel) {
+      shards.push_back(input.mesh.dp > 1 ? deal(input, parameter, i)
+                                         : whole(parameter, "one replica"));
+    } else {
+      shards.push_back(shard_rows(input, parameter));
+    }
+  }
+  return shards;
+}
+
+std::string dealing_error(OptimizerType optimizer, std::size_t parameters,
+                          std::int64_t data_parallel) {
+  if (optimizer != OptimizerType::adamw) {
+    return "data_parallel shards the optimizer of adamw only";
+  }
+  const auto count = static_cast<std::int64_t>(parameters);
+  if (count >= data_parallel) return {};
+  return text(count) + " parameters cannot be dealt to " + text(data_parallel) + " ranks";
+}
+
+}  // namespace trainctl

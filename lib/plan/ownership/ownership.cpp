@@ -1,0 +1,210 @@
+#include "plan/ownership/ownership.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "plan/tables/groups.h"
+#include "plan/tables/shard.h"
+
+namespace trainctl {
+
+namespace {
+
+using Ranks = std::vector<int>;
+
+std::int64_t place_of(const Ranks& ranks, std::int64_t rank) {
+  return std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
+}
+
+/// The ranks that differ from this one in the data they see and sum this parameter's gradient.
+Ranks data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
+  Ranks ranks = parameter.expert ? mesh.group(rank, Axis::edp)
+                                 : mesh.group(rank, std::vector{Axis::cp, Axis::dp});
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+/// How many tensor-parallel ranks hold the same values.
+std::int64_t tensor_copies(const ParamSpec& parameter, const Mesh& mesh) {
+  if (parameter.expert) return 1;
+  const bool cut = parameter.split_dim[static_cast<std::size_t>(Axis::tp)] >= 0;
+  return cut ? parameter.tp_copies : mesh.tp;
+}
+
+/// All ranks of the stage that hold the same values.
+Ranks replica_ranks(const Ranks& data, std::int64_t copies, const Mesh& mesh, std::int64_t rank) {
+  const std::int64_t own = mesh.coordinate(rank, Axis::tp) % copies;
+  Ranks ranks;
+  ranks.reserve(data.size() * static_cast<std::size_t>(copies));
+  for (const int one : data) {
+    for (std::int64_t copy = 0; copy < copies; ++copy) {
+      ranks.push_back(static_cast<int>(one + (copy - own) * mesh.stride(Axis::tp)));
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+/// After how many entries the list repeats itself.
+std::size_t period_of(const std::vector<std::int64_t>& list) {
+  for (std::size_t period = 1; period < list.size(); ++period) {
+    if (list.size() % period != 0) continue;
+    bool repeats = true;
+    for (std::size_t i = period; i < list.size() && repeats; ++i) {
+      repeats = list[i] == list[i - period];
+    }
+    if (repeats) return period;
+  }
+  return list.size();
+}
+
+/// How a sum over `data` leaves slices[i], out of `count`, on its i-th rank: neighbours get equal
+/// stretches of consecutive slices by a reduce-scatter, or where the slices do not lie so, all.
+void route_sums(ShardRoute& route, const Ranks& data, const std::vector<std::int64_t>& slices,
+                std::int64_t rank) {
+  std::size_t period = period_of(slices);
+  const std::int64_t step = period > 1 ? slices[1] - slices[0] : 1;
+  const std::int64_t first = step > 0 ? slices[0] - slices[0] % step : 0;
+  bool even = step > 0 && first + static_cast<std::int64_t>(period) * step <= route.slices;
+  for (std::size_t i = 0; i < period && even; ++i) {
+    even = slices[i] == slices[0] + static_cast<std::int64_t>(i) * step;
+  }
+  if (!even) period = 1;
+  route.first = even ? first : 0;
+  route.step = even ? step : route.slices;
+  const auto place = static_cast<std::size_t>(place_of(data, rank));
+  const std::size_t begin = place - place % period;
+  for (std::size_t i = begin; i < begin + period; ++i) route.scatter.push_back(data[i]);
+  for (std::size_t i = place % period; i < data.size(); i += period) {
+    route.mirror.push_back(data[i]);
+  }
+}
+
+void name_groups(ShardRoute& route, const ParamSpec& parameter, const Mesh& mesh, std::size_t data,
+                 std::int64_t copies) {
+  const std::string axes = replicas_kind(mesh, parameter.expert);
+  const std::string inner = copies == mesh.tp ? "tp" : "kv";
+  const std::string all = copies == 1 ? axes : data == 1 ? inner : inner + "-" + axes;
+  const auto part = [](const std::string& kind, std::size_t ranks, std::size_t most) {
+    return ranks == most ? kind : kind + " shard";
+  };
+  route.scatter_kind = part(axes, route.scatter.size(), data);
+  route.mirror_kind = route.mirror.size() == data ? axes : axes + " mirror";
+  route.gather_kind = part(all, route.gather.size(), data * static_cast<std::size_t>(copies));
+}
+
+ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Mesh& mesh,
+                      std::int64_t rank) {
+  const Ranks data = data_ranks(parameter, mesh, rank);
+  const std::int64_t copies = tensor_copies(parameter, mesh);
+  const Ranks replicas = replica_ranks(data, copies, mesh, rank);
+  const std::int64_t place = place_of(replicas, rank);
+  ShardRoute route;
+  route.slices = slices;
+  route.slice = place % slices;
+  route.first_copy = place < slices;
+  const auto begin = replicas.begin() + (place - route.slice);
+  route.gather.assign(begin, begin + slices);
+  std::vector<std::int64_t> held;
+  for (const int one : data) held.push_back(place_of(replicas, one) % slices);
+  route_sums(route, data, held, rank);
+  name_groups(route, parameter, mesh, data.size(), copies);
+  return route;
+}
+
+class Table {
+ public:
+  Table(const Plan& plan, std::int64_t rank)
+      : mesh_(plan.mesh), stage_(plan.stage_of(rank)), rank_(rank) {}
+
+  OwnershipTable make() {
+    for (std::size_t i = 0; i < stage_.parameters.size(); ++i) {
+      table_.parameters.push_back(one(stage_.parameters[i], stage_.shards[i]));
+      table_.divided = table_.divided || stage_.shards[i].kind != ShardKind::whole;
+    }
+    for (const Bucket& bucket : stage_.flat.buckets) place(bucket);
+    if (!table_.divided) table_.state_length = stage_.flat.length;
+    return std::move(table_);
+  }
+
+ private:
+  Ownership one(const ParamSpec& parameter, const OptimizerShard& shard) {
+    const Slice whole{0, parameter.shape.numel()};
+    Ownership own{.scattered = whole, .summed = whole, .owned = whole};
+    const Ranks data = data_ranks(parameter, mesh_, rank_);
+    own.counts = counts_over_tensor_ranks(parameter, mesh_, rank_);
+    switch (shard.kind) {
+      case ShardKind::bucket: own.summed = own.owned = {}; return own;  // see place()
+      case ShardKind::rows: cut_rows(parameter, shard, own); return own;
+      case ShardKind::dealt:
+        if (mesh_.coordinate(rank_, Axis::dp) != shard.owner) own.owned = {};
+        return own;
+      case ShardKind::whole: own.counts = own.counts && data.front() == rank_; return own;
+    }
+    return own;
+  }
+
+  void cut_rows(const ParamSpec& parameter, const OptimizerShard& shard, Ownership& own) {
+    const auto [found, fresh] =
+        routes_.try_emplace({parameter.expert, tensor_copies(parameter, mesh_), shard.ranks},
+                            static_cast<int>(table_.routes.size()));
+    if (fresh) table_.routes.push_back(make_route(parameter, shard.ranks, mesh_, rank_));
+    own.route = found->second;
+    const ShardRoute& route = table_.routes[static_cast<std::size_t>(own.route)];
+    const std::int64_t part = parameter.shape.numel() / route.slices;
+    const std::int64_t ranks = static_cast<std::int64_t>(route.scatter.size());
+    const std::int64_t at = place_of(route.scatter, rank_);
+    const std::int64_t stretch = route.step * part;
+    own.scattered = {route.first * part, route.first * part + ranks * stretch};
+    own.summed = {own.scattered.begin + at * stretch, own.scattered.begin + (at + 1) * stretch};
+    own.owned = {route.slice * part, (route.slice + 1) * part};
+    own.counts = route.first_copy;
+  }
+
+  /// Where optimizer values lie: as the parameters do where each rank has all, else without gaps,
+  /// but for a slice of a bucket, which keeps its padding so that all slices are equal.
+  void place(const Bucket& bucket) {
+    const auto shard = [&](int index) { return stage_.shards[static_cast<std::size_t>(index)]; };
+    const bool sliced = shard(bucket.parameters.front()).kind == ShardKind::bucket;
+    std::int64_t begin = 0;
+    std::int64_t length = 0;
+    if (sliced) {
+      const auto& first = stage_.parameters[static_cast<std::size_t>(bucket.parameters.front())];
+      const Ranks data = data_ranks(first, mesh_, rank_);
+      length = bucket.length / static_cast<std::int64_t>(data.size());
+      begin = bucket.offset + place_of(data, rank_) * length;
+    }
+    for (const int index : bucket.parameters) {
+      const auto at = static_cast<std::size_t>(index);
+      Ownership& own = table_.parameters[at];
+      const std::int64_t offset = stage_.flat.offset[at];
+      if (sliced) {
+        const std::int64_t numel = stage_.parameters[at].shape.numel();
+        const std::int64_t from = std::clamp<std::int64_t>(begin - offset, 0, numel);
+        const std::int64_t to = std::clamp<std::int64_t>(begin + length - offset, 0, numel);
+        if (from < to) own.summed = own.owned = {from, to};
+        own.state = table_.state_length + std::max<std::int64_t>(0, offset + from - begin);
+      } else {
+        own.state = table_.divided ? table_.state_length : offset;
+        table_.state_length += own.owned.length();
+      }
+    }
+    table_.state_length += length;
+  }
+
+  const Mesh& mesh_;
+  const StagePlan& stage_;
+  std::int64_t rank_;
+  OwnershipTable table_;
+  std::map<std::tuple<bool, std::int64_t, std::int64_t>, int> routes_;
+};
+
+}  // namespace
+
+OwnershipTable make_ownership(const Plan& plan, std::int64_t rank) {
+  return Table(plan, rank).make();
+}
+
+}  // namespace trainctl

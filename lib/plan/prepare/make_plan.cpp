@@ -1,0 +1,217 @@
+#include "plan/prepare/make_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/cost/estimate.h"
+#include "plan/cost/step_time.h"
+#include "plan/prepare/hash.h"
+#include "plan/rules/check.h"
+#include "plan/rules/learning_rate.h"
+#include "plan/rules/place_layers.h"
+#include "plan/rules/resolve.h"
+#include "plan/schedule/simulate.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Proves the rows of all stages against each other, which also gives the bubble. Replicas run the
+/// same rows, and so do the ranks that share layers, so two of each stand for all.
+void prove(Plan& plan) {
+  SimulationInput simulation = simulation_input(plan);
+  simulation.cost = [layers = plan.model.layers](const RankRows&, const Action& action) {
+    return layer_cost(action, layers);
+  };
+  const Simulation result = simulate(simulation);
+  plan.bubble_fraction = result.bubble_fraction;
+  if (result.violations.empty()) return;
+  throw Error(ExitCode::internal,
+              "the schedule breaks its own rules: " + result.violations.front() + " (" +
+                  std::to_string(result.violations.size()) + " in all)");
+}
+
+std::vector<RatePoint> preview_rates(const Config& config) {
+  const std::int64_t steps = config.train.steps;
+  const LrScheduleConfig& schedule = config.lr_schedule;
+  const std::int64_t decay = schedule.decay_steps.value_or(steps);
+  std::vector<std::int64_t> at{0, steps / 4, steps / 2, steps - steps / 4, steps - 1};
+  at.push_back(schedule.warmup_steps);
+  if (schedule.style != LrStyle::constant) at.push_back(decay);
+  if (schedule.style == LrStyle::wsd) at.push_back(decay - schedule.wsd_decay_steps.value_or(0));
+  std::sort(at.begin(), at.end());
+  at.erase(std::unique(at.begin(), at.end()), at.end());
+  std::vector<RatePoint> points;
+  for (std::int64_t step : at) {
+    if (step < 0 || step >= steps) continue;
+    points.push_back(RatePoint{step, learning_rate(schedule, steps, step),
+                               weight_decay(config.optimizer, steps, step)});
+  }
+  return points;
+}
+
+int threads_of(const ParallelConfig& parallel, const Site& site) {
+  const std::int64_t share = site.cores_per_host / std::max<std::int64_t>(1, site.ranks_per_host);
+  return static_cast<int>(parallel.threads_per_rank.value_or(std::max<std::int64_t>(1, share)));
+}
+
+DType dtype_of(ComputeType type) {
+  switch (type) {
+    case ComputeType::fp32: return DType::f32;
+    case ComputeType::bf16: return DType::bf16;
+    case ComputeType::fp16: break;
+  }
+  return DType::f16;
+}
+
+/// One stage sends nothing.
+void set_messages(Plan& plan, const PipelineConfig& pipeline) {
+  plan.message_dtype = plan.compute;
+  if (plan.mesh.pp == 1) return;
+  plan.result_broadcast = pipeline.result_broadcast;
+  if (pipeline.dtype) plan.message_dtype = dtype_of(*pipeline.dtype);
+  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm);
+  plan.messages = {.mode = pipeline.overlap_p2p_comm ? MessageMode::overlapped
+                           : batched                 ? MessageMode::batched
+                                                     : MessageMode::single,
+                   .keeps_outputs = !pipeline.deallocate_outputs,
+                   .casts = plan.message_dtype != plan.compute};
+}
+
+/// Without `mode` looking at an option its default holds.
+void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
+  const bool looks = mode_splits_model(plan.mode);
+  const std::int64_t replicas = plan.mesh.dp * plan.mesh.cp;
+  const bool wide = parallel.force_fp32_communication;
+  plan.gradient.buckets = resolve_bucket_rule(parallel);
+  if (looks && !parallel.gradient_fp32_sync && !wide) plan.gradient.dtype = plan.compute;
+  if (!parallel.gradients_mean.value_or(true)) plan.gradient.factor *= replicas;
+  if (looks && !parallel.loss_repeated_mean) plan.gradient.factor *= plan.mesh.tp;
+  plan.gradient.fused = parallel.gradient_accumulation_fusion.value_or(true);
+  plan.fp32_sums = wide && plan.compute != DType::f32 && plan.mesh.tp > 1;
+  plan.full_batch = looks && parallel.dataset_strategy.word == "full_batch" && plan.mesh.dp > 1;
+  plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
+}
+
+Plan sizes_of(const Config& config, const Site& site) {
+  const ParallelConfig& parallel = config.parallel;
+  Plan plan;
+  plan.mode = resolve_mode(parallel, site.world_size);
+  plan.ranks_are_threads = site.ranks_are_threads;
+  plan.mesh = resolve_mesh(parallel, site.world_size);
+  plan.model = model_shape(config.model, config.moe);
+  plan.compute = dtype_of(config.precision.compute);
+  set_messages(plan, parallel.pipeline);
+  plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
+  plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  set_data_rules(plan, parallel);
+  const BatchSizes batch = resolve_batch(config.train, plan.mesh);
+  plan.micro_batch_size = batch.micro_batch_size;
+  plan.microbatches = batch.microbatches;
+  plan.threads_per_rank = threads_of(parallel, site);
+  plan.accumulates_slices = parallel.parallel_optimizer.enable &&
+                            parallel.parallel_optimizer.gradient_accumulation_shard &&
+                            (plan.mesh.pp > 1 || plan.microbatches > 1);
+  const int stages = static_cast<int>(plan.mesh.pp);
+  plan.schedule = schedule_name(parallel.pipeline.scheduler, stages,
+                                static_cast<int>(resolve_chunks(parallel, plan.mode)));
+  plan.group_size =
+      static_cast<int>(parallel.pipeline.microbatch_group_size_per_vp_stage.value_or(stages));
+  return plan;
+}
+
+BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  BucketInput input;
+  input.rule = plan.gradient.buckets;
+  input.bucket_size = parallel.bucket_size.value_or(0);
+  input.replicas = plan.mesh.dp * plan.mesh.cp;
+  input.expert_replicas = plan.mesh.edp;
+  input.parallel_optimizer = parallel.parallel_optimizer.enable;
+  input.stage = stage;
+  input.overlap = config.hooks.grad_sync == GradSyncStart::overlap;
+  input.fusion = parallel.comm_fusion;
+  input.aggregation_groups = parallel.gradient_aggregation_group.value_or(1);
+  input.layers = plan.model.layers;
+  const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+  input.units = rows.units;
+  for (const OptimizerShard& shard : rows.shards) {
+    input.scattered.push_back(shard.kind == ShardKind::rows);
+  }
+  return input;
+}
+
+/// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
+std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
+  const bool has_head = stage.units.back().end == plan.units();
+  std::int64_t most = 0;
+  for (const ParamSpec& row : stage.parameters) {
+    const bool tied_head = plan.model.tied && has_head && row.name == "embedding.token.weight";
+    const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
+    if (product) most = std::max(most, row.shape.numel());
+  }
+  return most;
+}
+
+void add_stage(Plan& plan, int stage, const Config& config) {
+  StagePlan& rows = plan.stages.emplace_back();
+  for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
+    const ChunkLayers& held = plan.map.at(stage, chunk);
+    rows.units.push_back({held.first_unit, held.end_unit});
+  }
+  rows.parameters = make_parameters(
+      {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
+  rows.shards = shard_optimizer(
+      {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},
+      rows.parameters);
+  rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
+  const ScheduleInput input = schedule_input(plan, stage);
+  rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
+  rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
+  rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
+                              config.parallel.comm_fusion);
+  rows.actions =
+      refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters), units_of(rows.gathers),
+             config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
+  rows.slots = peak_microbatches(rows.schedule);
+  rows.activations = make_activations(
+      {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
+       plan.split_vocabulary, peak_gradients(rows.schedule) > 1, plan.messages, plan.message_dtype,
+       plan.fp32_sums},
+      rows.units);
+  if (plan.gradient.fused) return;
+  rows.activations.push_back(
+      {"d_weight", Shape{largest_product(rows, plan)}, DType::f32, Lifetime::transient});
+}
+
+}  // namespace
+
+Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
+               Diagnostics& diagnostics) {
+  require(site.world_size >= 1 && site.world_size <= (std::int64_t{1} << 24), ExitCode::usage,
+          "a world of " + std::to_string(site.world_size) + " ranks is not from 1 to 16777216");
+  Check check(sources, diagnostics);
+  check_rules(config, site, check);
+  if (diagnostics.has_errors()) return {};
+
+  Plan plan = sizes_of(config, site);
+  plan.map = make_stage_map(config, check);
+  if (diagnostics.has_errors()) return {};
+  for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
+  prove(plan);
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    rows.communication = estimate_communication(plan, stage, config);
+    rows.memory = estimate_memory(plan, rows, config);
+  }
+  plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
+  if (const auto rates = given_rates(config.cluster)) {
+    plan.time = estimate_time(plan, config, *rates);
+  }
+  plan.steps = config.train.steps;
+  plan.rates = preview_rates(config);
+  plan.hash = plan_hash(plan, config);
+  return plan;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,106 @@
+// The rules across fields of a configuration: what the plan needs to hold before it can be made.
+// Every broken rule is one diagnostic that shows its arithmetic and legal alternatives.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/report/diagnostics.h"
+#include "config/schema/config.h"
+#include "plan/rules/resolve.h"
+#include "plan/tables/mesh.h"
+#include "plan/tables/model.h"
+#include "plan/tables/site.h"
+
+namespace trainctl {
+
+/// Adds findings with their positions. A rule whose fields were already found wrong stays silent:
+/// one mistake gives one message.
+class Check {
+ public:
+  Check(const SourceMap& sources, Diagnostics& diagnostics)
+      : sources_(sources), diagnostics_(diagnostics) {}
+
+  /// No error has been reported at any of these paths.
+  bool clean(std::initializer_list<std::string_view> paths) const;
+  /// The user wrote this value himself (file or --set), so a remark about it is of use.
+  bool given(const std::string& path) const;
+  void error(const char* code, const std::string& path, const std::string& message,
+             const std::string& help = "");
+  void warning(const char* code, const std::string& path, const std::string& message,
+               const std::string& help = "");
+  /// Error "out-of-range" unless least <= value <= most.
+  void range(const std::string& path, std::int64_t value, std::int64_t least, std::int64_t most);
+  /// Error "out-of-range" with the rule in words unless `holds`.
+  void rule(const std::string& path, bool holds, double value, const char* rule);
+  /// Warning "no-effect" when the user gave `path` and it `differs` from its default (so that a
+  /// dump of every value reads back in silence). Nothing more is said of a path with a finding.
+  void no_effect(const std::string& path, bool differs, const std::string& reason);
+  /// The warnings of config/support/standing.h, but for values that were found wrong.
+  void standing(const Config& config);
+
+ private:
+  const SourceMap& sources_;
+  Diagnostics& diagnostics_;
+};
+
+/// Divisors of n, at most `most` of them, those nearest to `near`, ascending: "1, 2, 3, 6".
+std::string divisors_near(std::int64_t n, std::int64_t near, std::size_t most = 4);
+/// The multiples of `n` around `near`, ascending: "8, 16".
+std::string multiples_near(std::int64_t n, std::int64_t near);
+/// As people write it, up to nine digits: "0.1", "1e-05".
+std::string number(double value);
+
+/// "a, b, or c"
+std::string alternatives(const std::vector<std::string>& legal);
+/// The product, or the largest 64-bit number where it does not fit. Factors are positive.
+std::int64_t product_of(std::initializer_list<std::int64_t> factors);
+/// "8 ranks", "1 rank".
+std::string counted(std::int64_t count, const std::string& noun);
+
+/// The configuration and the sizes in effect, as far as they can be known before it is checked.
+struct Facts {
+  const Config& config;
+  const Site& site;
+  ParallelMode mode = ParallelMode::stand_alone;
+  bool splits = false;    // the mode takes the model-parallel sizes
+  bool unsplit = false;   // the user chose stand_alone or data_parallel
+  bool compiled = false;  // semi_auto_parallel or auto_parallel
+  Mesh mesh;              // nonsense while mesh_is_clean() is false
+  std::int64_t chunks = 1;
+  BatchSizes batch;
+
+  Facts(const Config& config, const Site& site);
+  const ParallelConfig& parallel() const { return config.parallel; }
+  std::int64_t replicas() const { return mesh.dp * mesh.cp; }
+  bool has_experts() const { return config.moe.num_experts > 1; }
+  bool interleaved() const { return mesh.pp > 1 && chunks > 1; }
+  bool mesh_is_clean(const Check& check) const;
+};
+
+/// Every rule; those of the layers' placement are in plan/tables/stage_map.h.
+void check_rules(const Config& config, const Site& site, Check& check);
+
+// One rule set per subject; each adds what it finds.
+void check_model(const ModelConfig& model, Check& check);
+void check_mesh(const Facts& facts, Check& check);      // ranks over the axes, their order
+void check_splits(const Facts& facts, Check& check);    // what the axes divide
+void check_experts(const Facts& facts, Check& check);   // sizes of the expert axes, moe
+void check_batch(const Facts& facts, Check& check);     // batches, threads, magnitudes
+void check_pipeline(const Facts& facts, Check& check);  // schedule and chunks
+void check_messages(const Facts& facts, Check& check);  // between stages
+void check_optimizer_shard(const Facts& facts, Check& check);
+void check_fusion(const Facts& facts, Check& check);     // buckets and fused collectives
+void check_overlap(const Facts& facts, Check& check);    // communication beside computation
+void check_recompute(const Facts& facts, Check& check);  // and offloading
+void check_modes(const Facts& facts, Check& check);      // what the mode does not look at
+void check_precision(const PrecisionConfig& precision, Check& check);
+void check_optimizer(const OptimizerConfig& optimizer, Check& check);
+void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
+void check_data(const Config& config, Check& check);
+void check_cluster(const ClusterConfig& cluster, Check& check);
+
+}  // namespace trainctl

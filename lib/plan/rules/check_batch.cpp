@@ -1,0 +1,160 @@
+// Batches over replicas and micro-batches, threads on the host, and magnitudes.
+#include <algorithm>
+
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t most_count = std::int64_t{1} << 40;
+constexpr std::int64_t most_sequences = std::int64_t{1} << 24;
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+void check_ranges(const Config& config, Check& check) {
+  const TrainConfig& train = config.train;
+  check.range("train.steps", train.steps, 1, most_count);
+  check.range("train.global_batch_size", train.global_batch_size, 1, most_sequences);
+  check.range("train.micro_batch_size", train.micro_batch_size.value_or(1), 1, most_sequences);
+  check.range("train.micro_batch_num", train.micro_batch_num.value_or(1), 1, most_sequences);
+  check.range("train.validate_every", train.validate_every, 0, most_count);
+  check.range("train.check_replicas_every", train.check_replicas_every, 0, most_count);
+  check.range("parallel.threads_per_rank", config.parallel.threads_per_rank.value_or(1), 1, 4096);
+  check.rule("parallel.deadline_seconds", config.parallel.deadline_seconds > 0,
+             config.parallel.deadline_seconds, "above 0");
+  const std::string& device = config.parallel.device;
+  if (device != "cpu" && device != "cuda" && check.clean({"parallel.device"})) {
+    check.error("device", "parallel.device", "device \"" + device + "\" is neither cpu nor cuda",
+                "device could be cpu or cuda");
+  }
+}
+
+/// The product of all three, where the user gives all three.
+bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
+  const std::int64_t micro = *train.micro_batch_size;
+  const std::int64_t count = *train.micro_batch_num;
+  const std::int64_t global = train.global_batch_size;
+  const std::int64_t product = product_of({micro, count, data});
+  if (product == global) return true;
+  std::vector<std::string> legal;
+  if (global % product_of({micro, data}) == 0) {
+    legal.push_back("micro_batch_num could be " + text_of(global / (micro * data)));
+  }
+  if (global % product_of({count, data}) == 0) {
+    legal.push_back("micro_batch_size could be " + text_of(global / (count * data)));
+  }
+  if (product <= most_sequences) {
+    legal.push_back("global_batch_size could be " + text_of(product));
+  }
+  check.error("micro-batch-product", "train.micro_batch_num",
+              text_of(global) + " sequences != micro_batch_size " + text_of(micro) +
+                  " x micro_batch_num " + text_of(count) + " x data " + text_of(data) + " = " +
+                  text_of(product),
+              alternatives(legal));
+  return false;
+}
+
+/// Whole micro-batches of equal size on every rank; false if any rule was broken.
+bool check_sequences(const Facts& facts, Check& check) {
+  const TrainConfig& train = facts.config.train;
+  if (!facts.mesh_is_clean(check) ||
+      !check.clean(
+          {"train.global_batch_size", "train.micro_batch_size", "train.micro_batch_num"})) {
+    return false;
+  }
+  const std::int64_t data = facts.mesh.dp;
+  const std::int64_t global = train.global_batch_size;
+  const std::string sequences = text_of(global) + " sequences / ";
+  if (global % data != 0) {
+    check.error("batch-divides", "train.global_batch_size",
+                sequences + "data " + text_of(data) + " is not whole",
+                "global_batch_size could be " + multiples_near(data, global) + "; with " +
+                    text_of(global) + " sequences " +
+                    (facts.splits ? "data_parallel" : "the number of ranks") + " could be " +
+                    divisors_near(global, data));
+    return false;
+  }
+  if (train.micro_batch_size && train.micro_batch_num) return check_product(train, data, check);
+  const bool by_size = train.micro_batch_size.has_value();
+  if (!by_size && !train.micro_batch_num) return true;
+  const std::int64_t local = global / data;
+  const std::int64_t part = by_size ? *train.micro_batch_size : *train.micro_batch_num;
+  if (local % part == 0) return true;
+  const std::string key = by_size ? "micro_batch_size" : "micro_batch_num";
+  const std::int64_t product = product_of({part, data});
+  check.error(
+      "micro-batch-divides", "train." + key,
+      sequences + (by_size ? "(micro " : "(number ") + text_of(part) + " x data " + text_of(data) +
+          ") is not whole",
+      key + " could be " + divisors_near(local, part) +
+          (product <= most_sequences ? ", or global_batch_size " + multiples_near(product, global)
+                                     : ""));
+  return false;
+}
+
+/// Tables and byte counts stay within 64 bits and the memory of a laptop.
+void check_magnitude(const Facts& facts, Check& check) {
+  const Config& config = facts.config;
+  if (!check.clean(
+          {"model.seq_length", "model.num_layers", "model.hidden_size", "model.ffn_hidden_size"})) {
+    return;
+  }
+  const std::int64_t micro = facts.batch.micro_batch_size;
+  const std::int64_t microbatches = facts.batch.microbatches;
+  constexpr std::int64_t most_units = 4'000'000;
+  if (microbatches > most_units / (config.model.num_layers + 2)) {
+    check.error("schedule-too-long", "train.micro_batch_size",
+                text_of(microbatches) + " micro-batches x " + text_of(config.model.num_layers + 2) +
+                    " units are more than " + text_of(most_units) + " rows in one step",
+                "a larger micro_batch_size makes fewer of them");
+  }
+  constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;
+  const char* help = "a smaller micro_batch_size makes more, smaller micro-batches";
+  if (micro > most_tokens / config.model.seq_length) {
+    check.error("micro-batch-too-large", "train.micro_batch_size",
+                "micro_batch_size " + text_of(micro) + " x seq_length " +
+                    text_of(config.model.seq_length) + " is more than " + text_of(most_tokens) +
+                    " tokens",
+                help);
+    return;
+  }
+  const double tokens = static_cast<double>(micro) * static_cast<double>(config.model.seq_length);
+  const double hidden = static_cast<double>(config.model.hidden_size);
+  const double ffn = config.model.ffn_hidden_size
+                         ? static_cast<double>(*config.model.ffn_hidden_size)
+                         : 4 * hidden;
+  const double q = 256 * static_cast<double>(config.model.num_attention_heads);
+  const double bytes =
+      4 * tokens * static_cast<double>(config.model.num_layers) * (16 * hidden + 4 * ffn + 8 * q);
+  if (bytes > 1e18) {
+    check.error("micro-batch-too-large", "train.micro_batch_size",
+                "the activations of one micro-batch take about " + number(bytes) +
+                    " bytes, above the limit of 1e+18",
+                help);
+  }
+}
+
+void remark_threads(const Facts& facts, Check& check) {
+  const auto& threads = facts.parallel().threads_per_rank;
+  const Site& site = facts.site;
+  if (!threads || *threads <= 1 || !check.clean({"parallel.threads_per_rank"})) return;
+  if (product_of({*threads, site.ranks_per_host}) <= site.cores_per_host) return;
+  check.warning("threads-oversubscribe", "parallel.threads_per_rank",
+                counted(site.ranks_per_host, "rank") + " x " + text_of(*threads) +
+                    " threads are more than the " + counted(site.cores_per_host, "core") +
+                    " of the host",
+                "threads_per_rank could be " +
+                    text_of(std::max<std::int64_t>(1, site.cores_per_host / site.ranks_per_host)) +
+                    " or left out");
+}
+
+}  // namespace
+
+void check_batch(const Facts& facts, Check& check) {
+  check_ranges(facts.config, check);
+  if (check_sequences(facts, check)) check_magnitude(facts, check);
+  remark_threads(facts, check);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,29 @@
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+void check_cluster(const ClusterConfig& cluster, Check& check) {
+  const std::pair<const char*, bool> rates[] = {
+      {"matmul_flops", cluster.matmul_flops.has_value()},
+      {"memory_bandwidth", cluster.memory_bandwidth.has_value()},
+      {"latency", cluster.latency.has_value()},
+      {"bandwidth", cluster.bandwidth.has_value()}};
+  std::string first;
+  std::vector<std::string> missing;
+  for (const auto& [name, given] : rates) {
+    if (!given) missing.emplace_back(name);
+    if (given && first.empty()) first = name;
+  }
+  const bool clean = check.clean(
+      {"cluster.matmul_flops", "cluster.memory_bandwidth", "cluster.latency", "cluster.bandwidth"});
+  if (first.empty() || missing.empty() || !clean) return;
+  std::string names;
+  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
+  check.error("cluster-rates", "cluster." + first,
+              "the time of a step needs all four rates, and " + names +
+                  (missing.size() == 1 ? " is" : " are") + " missing",
+              "a training run without the section measures all four and writes them to "
+              "measured.json");
+}
+
+}  // namespace trainctl

@@ -1,0 +1,138 @@
+// Mixture of experts: how experts lie over the ranks, and what the router may ask for.
+#include "config/schema/words.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+void check_partition(const Facts& facts, Check& check) {
+  const char* path = "parallel.expert_parallel";
+  if (!facts.splits || !facts.mesh_is_clean(check) || !check.clean({"moe.num_experts"})) return;
+  const std::int64_t experts = facts.config.moe.num_experts;
+  const std::int64_t ranks = facts.mesh.ep;
+  if (ranks == 1) return;
+  if (!facts.has_experts()) {
+    check.error("experts-needed", path,
+                "expert_parallel " + text_of(ranks) + " divides experts, but moe.num_experts is 1",
+                "moe.num_experts could be " + text_of(ranks) + " or " + text_of(2 * ranks) +
+                    ", or expert_parallel 1");
+  } else if (experts % ranks != 0) {
+    check.error("experts-divide", path,
+                "num_experts " + text_of(experts) + " / expert " + text_of(ranks) + " is not whole",
+                "expert_parallel could be " + divisors_near(experts, ranks) +
+                    ", or moe.num_experts " + multiples_near(ranks, experts));
+  } else if (facts.config.precision.compute == ComputeType::fp16 &&
+             check.clean({"precision.compute"})) {
+    check.error("expert-fp16", "precision.compute",
+                "compute fp16 does not go with expert " + text_of(ranks) +
+                    ": gradients of rarely chosen experts underflow",
+                "compute could be bf16 or fp32");
+  }
+}
+
+void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& check) {
+  if (!facts.has_experts() || !facts.mesh_is_clean(check) || facts.mesh.etp == 1) return;
+  const char* path = facts.parallel().expert_tensor_parallel ? "parallel.expert_tensor_parallel"
+                                                             : "parallel.tensor_parallel";
+  const std::string tensor = text_of(facts.mesh.etp);
+  if (shape.linear_bias && check.clean({"model.add_bias_linear", "model.family"})) {
+    check.error(
+        "expert-bias", path,
+        "experts with biases (add_bias_linear) cannot be split: expert tensor " + tensor + " != 1",
+        "expert_tensor_parallel could be 1, or model.add_bias_linear false");
+    return;
+  }
+  const std::int64_t width = facts.config.moe.ffn_hidden_size.value_or(shape.ffn);
+  if (width % facts.mesh.etp == 0 ||
+      !check.clean({"moe.ffn_hidden_size", "model.ffn_hidden_size", "model.hidden_size"})) {
+    return;
+  }
+  check.error(
+      "expert-ffn-divide", path,
+      "width " + text_of(width) + " of an expert / expert tensor " + tensor + " is not whole",
+      "expert_tensor_parallel could be " + divisors_near(width, facts.mesh.etp) +
+          ", or moe.ffn_hidden_size " + multiples_near(facts.mesh.etp, width));
+}
+
+void check_router(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  if (moe.router_topk > moe.num_experts && check.clean({"moe.router_topk", "moe.num_experts"})) {
+    check.error(
+        "router-topk", "moe.router_topk",
+        "router_topk " + text_of(moe.router_topk) + " > num_experts " + text_of(moe.num_experts),
+        "router_topk could be " + std::string(moe.num_experts > 1 ? "1 or " : "") +
+            text_of(moe.num_experts));
+  }
+}
+
+void check_group_size(const Facts& facts, Check& check) {
+  const char* group = "moe.expert_group_size";
+  const bool needed = facts.mode == ParallelMode::auto_parallel &&
+                      facts.parallel().search_mode != SearchMode::sharding_propagation;
+  const MoeConfig& moe = facts.config.moe;
+  if (!check.clean({group, "parallel.parallel_mode", "parallel.search_mode"})) return;
+  if (needed && !moe.expert_group_size) {
+    const std::int64_t tokens = facts.batch.micro_batch_size * facts.config.model.seq_length;
+    check.error(
+        "expert-group-size", group,
+        "auto_parallel with search_mode " + std::string(word_of(facts.parallel().search_mode)) +
+            " needs the number of tokens in each data-parallel group",
+        "expert_group_size could be " + text_of(tokens) + ", or search_mode sharding_propagation");
+  } else if (!needed) {
+    check.no_effect(group, moe.expert_group_size.has_value(),
+                    "only auto_parallel with a search_mode other than sharding_propagation "
+                    "looks at it");
+  }
+}
+
+void remark_exchange(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  if (!facts.mesh_is_clean(check)) return;
+  const Mesh& mesh = facts.mesh;
+  if (mesh.tp <= 1 || mesh.dp != mesh.ep) {
+    check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
+                    "it needs tensor " + text_of(mesh.tp) + " > 1 and data " + text_of(mesh.dp) +
+                        " = expert " + text_of(mesh.ep));
+  }
+  if (mesh.ep == 1) {
+    check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
+                    "expert_parallel is 1, so no tokens are exchanged");
+  }
+  if (mesh.tp > 1 && mesh.ep > 1 && !facts.parallel().sequence_parallel) {
+    check.warning("moe-sequence-parallel", "parallel.expert_parallel",
+                  "expert " + text_of(mesh.ep) + " and tensor " + text_of(mesh.tp) +
+                      " without sequence_parallel: every tensor-parallel rank routes the same "
+                      "tokens",
+                  "sequence_parallel could be true");
+  }
+}
+
+void check_ranges(const MoeConfig& moe, Check& check) {
+  constexpr std::int64_t most_experts = std::int64_t{1} << 20;
+  check.range("moe.num_experts", moe.num_experts, 1, most_experts);
+  check.range("moe.router_topk", moe.router_topk, 1, most_experts);
+  check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 1, std::int64_t{1} << 40);
+  check.range("moe.ffn_hidden_size", moe.ffn_hidden_size.value_or(1), 1, std::int64_t{1} << 24);
+  check.range("moe.comp_comm_parallel_degree", moe.comp_comm_parallel_degree, 1, 1 << 16);
+  check.rule("moe.capacity_factor", moe.capacity_factor >= 1, moe.capacity_factor, "at least 1");
+  check.rule("moe.aux_loss_factor", moe.aux_loss_factor > 0 && moe.aux_loss_factor < 1,
+             moe.aux_loss_factor, "above 0 and below 1");
+}
+
+}  // namespace
+
+void check_experts(const Facts& facts, Check& check) {
+  const ModelShape shape = model_shape(facts.config.model, facts.config.moe);
+  check_ranges(facts.config.moe, check);
+  check_partition(facts, check);
+  check_expert_tensor(facts, shape, check);
+  check_router(facts, check);
+  if (!facts.has_experts()) return;
+  check_group_size(facts, check);
+  remark_exchange(facts, check);
+}
+
+}  // namespace trainctl

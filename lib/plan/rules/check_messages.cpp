@@ -1,0 +1,108 @@
+// Messages between pipeline stages, and what may be put off until the pipeline drains.
+
+#include "config/schema/words.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+const char* overlap_path = "parallel.pipeline.overlap_p2p_comm";
+const char* batch_path = "parallel.pipeline.batch_p2p_comm";
+
+void check_overlapped(const Facts& facts, Check& check) {
+  const PipelineConfig& pipeline = facts.parallel().pipeline;
+  if (!check.clean({overlap_path, batch_path})) return;
+  if (pipeline.overlap_p2p_comm && pipeline.batch_p2p_comm == true) {
+    check.error("overlap-batch", batch_path,
+                "batch_p2p_comm and overlap_p2p_comm are both true, but a batch of messages is "
+                "waited for as a whole",
+                "batch_p2p_comm could be false or left out, or overlap_p2p_comm false");
+    return;
+  }
+  if (pipeline.overlap_p2p_comm_warmup_flush && !pipeline.overlap_p2p_comm) {
+    check.error("warmup-flush", "parallel.pipeline.overlap_p2p_comm_warmup_flush",
+                "overlap_p2p_comm_warmup_flush needs overlap_p2p_comm, which is false",
+                "overlap_p2p_comm could be true, or overlap_p2p_comm_warmup_flush false");
+    return;
+  }
+  const bool known = facts.mesh_is_clean(check) &&
+                     check.clean({"parallel.virtual_pipeline_stages", "parallel.pipeline"});
+  // Megatron's rule for its schedule without chunks; it has no GPipe.
+  const bool gpipe = pipeline.scheduler == PipelineScheduler::gpipe;
+  if (pipeline.overlap_p2p_comm && known && !gpipe && facts.mesh.pp > 1 && facts.chunks == 1) {
+    check.error("overlap-chunks", overlap_path,
+                "overlap_p2p_comm needs several chunks per stage, but virtual_pipeline_stages is 1",
+                "virtual_pipeline_stages could be 2, scheduler gpipe, or overlap_p2p_comm false");
+  }
+}
+
+void remark_ways(const Facts& facts, Check& check) {
+  const PipelineConfig& pipeline = facts.parallel().pipeline;
+  if (pipeline.use_ring_exchange_p2p) {
+    const char* reason = "use_ring_exchange_p2p takes the place of single messages";
+    check.no_effect(batch_path, pipeline.batch_p2p_comm == true, reason);
+    check.no_effect(overlap_path, pipeline.overlap_p2p_comm, reason);
+  }
+  const auto compute = facts.config.precision.compute;
+  if (pipeline.dtype && *pipeline.dtype != compute && facts.mesh.pp > 1 &&
+      check.clean({"parallel.pipeline.dtype", "precision.compute"})) {
+    check.warning("pipeline-dtype", "parallel.pipeline.dtype",
+                  "what stages send is rounded to " + std::string(word_of(*pipeline.dtype)) +
+                      ", but precision.compute is " + std::string(word_of(compute)),
+                  "dtype could be " + std::string(word_of(compute)) + " or left out");
+  }
+}
+
+void check_deferral(const Facts& facts, Check& check) {
+  const PipelineConfig& pipeline = facts.parallel().pipeline;
+  const char* path = "parallel.pipeline.defer_embedding_wgrad_compute";
+  const char* limit = "parallel.pipeline.wgrad_deferral_limit";
+  check.range(limit, pipeline.wgrad_deferral_limit, 0, std::int64_t{1} << 40);
+  if (!pipeline.defer_embedding_wgrad_compute || facts.unsplit || !check.clean({path}) ||
+      !facts.mesh_is_clean(check))
+    return;
+  if (facts.mesh.pp == 1) {
+    check.error("defer-wgrad", path,
+                "defer_embedding_wgrad_compute fills the time in which a pipeline drains, but "
+                "pipeline_stages is 1",
+                "pipeline_stages could be 2 or more, or defer_embedding_wgrad_compute false");
+  } else if (!facts.parallel().gradient_accumulation_fusion.value_or(false) &&
+             check.clean({"parallel.gradient_accumulation_fusion"})) {
+    check.error("defer-wgrad", path,
+                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which is not "
+                "true",
+                "gradient_accumulation_fusion could be true, or defer_embedding_wgrad_compute "
+                "false");
+  }
+}
+
+/// Keys of the pipeline section that only several stages look at.
+void remark_one_stage(const Facts& facts, Check& check) {
+  const PipelineConfig& pipeline = facts.parallel().pipeline;
+  const std::string reason = "pipeline_stages is 1";
+  const auto idle = [&](const char* key, bool differs) {
+    check.no_effect("parallel.pipeline." + std::string(key), differs, reason);
+  };
+  idle("dtype", pipeline.dtype.has_value());
+  idle("comm_backend", pipeline.comm_backend.has_value());
+  idle("variable_seq_lengths", pipeline.variable_seq_lengths);
+  idle("overlap_p2p_comm", pipeline.overlap_p2p_comm);
+  idle("batch_p2p_comm", pipeline.batch_p2p_comm == false);
+  idle("use_ring_exchange_p2p", pipeline.use_ring_exchange_p2p);
+  idle("overlap_p2p_comm_warmup_flush", pipeline.overlap_p2p_comm_warmup_flush);
+  idle("deallocate_outputs", pipeline.deallocate_outputs);
+  idle("result_broadcast", pipeline.result_broadcast);
+}
+
+}  // namespace
+
+void check_messages(const Facts& facts, Check& check) {
+  check_overlapped(facts, check);
+  check_deferral(facts, check);
+  if (!facts.mesh_is_clean(check) || facts.unsplit) return;
+  if (facts.mesh.pp == 1) remark_one_stage(facts, check);
+  remark_ways(facts, check);
+}
+
+}  // namespace trainctl

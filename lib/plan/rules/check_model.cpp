@@ -1,0 +1,183 @@
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+// Far above any model, far below where a product of two of them leaves 64 bits.
+constexpr std::int64_t most_layers = 10'000;
+constexpr std::int64_t most_width = std::int64_t{1} << 24;
+constexpr std::int64_t most_heads = std::int64_t{1} << 16;
+constexpr std::int64_t most_vocabulary = (std::int64_t{1} << 31) - 1;  // token ids are 32-bit
+constexpr std::int64_t most_head_size = 256;  // what attention is built for
+
+void check_ranges(const ModelConfig& model, Check& check) {
+  check.range("model.num_layers", model.num_layers, 1, most_layers);
+  check.range("model.hidden_size", model.hidden_size, 1, most_width);
+  check.range("model.num_attention_heads", model.num_attention_heads, 1, most_heads);
+  check.range("model.seq_length", model.seq_length, 1, most_width);
+  check.range("model.vocab_size", model.vocab_size, 1, most_vocabulary);
+  check.range("model.ffn_hidden_size", model.ffn_hidden_size.value_or(1), 1, most_width);
+  check.range("model.num_query_groups", model.num_query_groups.value_or(1), 1, most_heads);
+  check.range("model.max_position_embeddings", model.max_position_embeddings.value_or(1), 1,
+              most_width);
+  check.range("model.make_vocab_size_divisible_by", model.make_vocab_size_divisible_by, 1,
+              most_width);
+  check.rule("model.norm_epsilon", model.norm_epsilon > 0, model.norm_epsilon, "above 0");
+  check.rule("model.init_method_std", model.init_method_std >= 0, model.init_method_std,
+             "at least 0");
+  const auto dropout = [&check](const char* path, double value) {
+    check.rule(path, value >= 0 && value < 1, value, "in [0, 1)");
+  };
+  dropout("model.hidden_dropout", model.hidden_dropout);
+  dropout("model.attention_dropout", model.attention_dropout);
+  dropout("model.embedding_dropout", model.embedding_dropout);
+}
+
+void check_heads(const ModelConfig& model, Check& check) {
+  const std::int64_t hidden = model.hidden_size;
+  const std::int64_t heads = model.num_attention_heads;
+  if (!check.clean({"model.hidden_size", "model.num_attention_heads", "model.kv_channels"})) return;
+  if (!model.kv_channels && hidden % heads != 0) {
+    check.error("heads-divide", "model.num_attention_heads",
+                "hidden_size " + std::to_string(hidden) + " / num_attention_heads " +
+                    std::to_string(heads) + " is not whole",
+                "num_attention_heads could be " + divisors_near(hidden, heads) +
+                    ", hidden_size could be " + multiples_near(heads, hidden) +
+                    ", or kv_channels can give the head size itself");
+    return;
+  }
+  const std::int64_t size = model.kv_channels.value_or(hidden / heads);
+  const std::string path = model.kv_channels ? "model.kv_channels" : "model.num_attention_heads";
+  const std::string shown = model.kv_channels
+                                ? "kv_channels " + std::to_string(size)
+                                : "the head size, hidden_size " + std::to_string(hidden) +
+                                      " / num_attention_heads " + std::to_string(heads) + " = " +
+                                      std::to_string(size) + ",";
+  const std::string help = "kv_channels could be 32, 64 or 128";
+  if (size < 1) check.error("out-of-range", path, shown + " is not at least 1", help);
+  if (size > most_head_size) {
+    check.error("head-size-limit", path,
+                shown + " is above the largest that attention is built for, " +
+                    std::to_string(most_head_size),
+                help);
+  }
+  if (size >= 1 && size % 2 != 0) {
+    check.error("head-size-even", path,
+                shown + " is odd, but attention and rotary positions need pairs", help);
+  }
+}
+
+void check_groups(const ModelConfig& model, Check& check) {
+  if (!model.num_query_groups ||
+      !check.clean({"model.num_attention_heads", "model.num_query_groups"})) {
+    return;
+  }
+  const std::int64_t heads = model.num_attention_heads;
+  const std::int64_t groups = *model.num_query_groups;
+  if (heads % groups == 0) return;
+  check.error("groups-divide", "model.num_query_groups",
+              "num_attention_heads " + std::to_string(heads) + " / num_query_groups " +
+                  std::to_string(groups) + " is not whole",
+              "num_query_groups could be " + divisors_near(heads, groups));
+}
+
+void check_positions(const ModelConfig& model, Check& check) {
+  if (!model.max_position_embeddings ||
+      !check.clean({"model.seq_length", "model.max_position_embeddings"})) {
+    return;
+  }
+  const std::int64_t positions = *model.max_position_embeddings;
+  if (model.seq_length <= positions) return;
+  check.error("positions-cover", "model.seq_length",
+              "seq_length " + std::to_string(model.seq_length) + " > max_position_embeddings " +
+                  std::to_string(positions),
+              "seq_length could be at most " + std::to_string(positions) +
+                  ", or max_position_embeddings at least " + std::to_string(model.seq_length));
+}
+
+void check_rope(const ModelConfig& model, Check& check) {
+  const RopeScalingConfig& scaling = model.rope_scaling;
+  if (model.family == Family::gpt2) {
+    const char* reason = "gpt2 has learned positions, not rotary ones";
+    check.no_effect("model.rotary_base", model.rotary_base != ModelConfig{}.rotary_base, reason);
+    check.no_effect("model.rope_scaling", scaling.factor != 1.0, reason);
+    return;
+  }
+  check.rule("model.rotary_base", model.rotary_base > 1, model.rotary_base, "above 1");
+  check.rule("model.rope_scaling.factor", scaling.factor >= 1, scaling.factor, "at least 1");
+  check.range("model.rope_scaling.original_max_position_embeddings",
+              scaling.original_max_position_embeddings, 1, most_width);
+  check.rule("model.rope_scaling.low_freq_factor", scaling.low_freq_factor > 0,
+             scaling.low_freq_factor, "above 0");
+  if (check.clean({"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}) &&
+      !(scaling.low_freq_factor < scaling.high_freq_factor)) {
+    check.error("rope-scaling", "model.rope_scaling.high_freq_factor",
+                "low_freq_factor " + number(scaling.low_freq_factor) +
+                    " is not below high_freq_factor " + number(scaling.high_freq_factor),
+                "Llama 3 uses 1.0 and 4.0");
+  }
+  if (scaling.factor == 1.0) {
+    const RopeScalingConfig usual;
+    const char* reason = "rope_scaling.factor is 1";
+    check.no_effect("model.rope_scaling.low_freq_factor",
+                    scaling.low_freq_factor != usual.low_freq_factor, reason);
+    check.no_effect("model.rope_scaling.high_freq_factor",
+                    scaling.high_freq_factor != usual.high_freq_factor, reason);
+    check.no_effect(
+        "model.rope_scaling.original_max_position_embeddings",
+        scaling.original_max_position_embeddings != usual.original_max_position_embeddings, reason);
+  }
+}
+
+void check_family(const ModelConfig& model, Check& check) {
+  if (model.family == Family::gpt2 && model.qk_layernorm) {
+    check.error("qk-norm-family", "model.qk_layernorm",
+                "qk_layernorm is true, but only the llama family has q/k norms",
+                "family could be llama, or qk_layernorm false");
+  }
+  if (model.family == Family::llama && model.add_bias_linear.value_or(false)) {
+    check.error("bias-family", "model.add_bias_linear",
+                "add_bias_linear is true, but llama's output and MLP products have no biases",
+                "add_qkv_bias: true gives biases to q, k and v alone; family could be gpt2");
+  }
+}
+
+/// The table's byte counts must fit in 64 bits with room; also catches a misplaced digit.
+void check_magnitude(const ModelConfig& model, Check& check) {
+  if (!check.clean({"model.num_layers", "model.hidden_size", "model.num_attention_heads",
+                    "model.ffn_hidden_size", "model.vocab_size", "model.kv_channels",
+                    "model.make_vocab_size_divisible_by", "model.max_position_embeddings",
+                    "model.seq_length"})) {
+    return;
+  }
+  const double hidden = static_cast<double>(model.hidden_size);
+  const double ffn = static_cast<double>(model.ffn_hidden_size.value_or(4 * model.hidden_size));
+  const double heads = static_cast<double>(model.num_attention_heads);
+  const double q = model.kv_channels ? heads * static_cast<double>(*model.kv_channels) : hidden;
+  const double rows =
+      2 * static_cast<double>(model.vocab_size + model.make_vocab_size_divisible_by) +
+      static_cast<double>(model.max_position_embeddings.value_or(model.seq_length));
+  const double count =
+      rows * hidden + static_cast<double>(model.num_layers) * hidden * (4 * q + 3 * ffn);
+  constexpr double most = 1e15;
+  if (count <= most) return;
+  check.error(
+      "model-too-large", "model",
+      "the model has about " + number(count) + " parameters, above the limit of " + number(most),
+      "num_layers, hidden_size or ffn_hidden_size could be smaller");
+}
+
+}  // namespace
+
+void check_model(const ModelConfig& model, Check& check) {
+  check_ranges(model, check);
+  check_heads(model, check);
+  check_groups(model, check);
+  check_positions(model, check);
+  check_rope(model, check);
+  check_family(model, check);
+  check_magnitude(model, check);
+}
+
+}  // namespace trainctl

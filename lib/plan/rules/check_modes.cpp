@@ -1,0 +1,170 @@
+// What the parallel mode does not look at (the table of MindSpore's set_auto_parallel_context),
+// searched splits, and the split of the input.
+#include <algorithm>
+
+#include "config/schema/words.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+std::string mode_of(const Facts& facts) {
+  return "parallel_mode " + std::string(word_of(facts.mode));
+}
+
+/// stand_alone and data_parallel take no sizes but data_parallel.
+void remark_sizes(const Facts& facts, Check& check) {
+  if (!facts.unsplit) return;
+  const ParallelConfig& parallel = facts.parallel();
+  const std::string reason =
+      mode_of(facts) + " splits no model; hybrid_parallel takes the sizes as given";
+  const auto idle = [&](const char* key, bool differs) {
+    check.no_effect("parallel." + std::string(key), differs, reason);
+  };
+  idle("tensor_parallel", parallel.tensor_parallel != 1);
+  idle("context_parallel", parallel.context_parallel != 1);
+  idle("expert_parallel", parallel.expert_parallel != 1);
+  idle("expert_tensor_parallel", parallel.expert_tensor_parallel.value_or(1) != 1);
+  idle("pipeline_stages", parallel.pipeline_stages != 1);
+  idle("virtual_pipeline_stages", parallel.virtual_pipeline_stages != 1);
+  idle("pipeline.scheduler", parallel.pipeline.scheduler != PipelineScheduler::one_f_one_b);
+  idle("pipeline.interleave", parallel.pipeline.interleave == true);
+}
+
+/// Keys that only the compiler of semi_auto_parallel and auto_parallel looks at.
+void remark_compiled(const Facts& facts, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  if (facts.mode != ParallelMode::auto_parallel) {
+    check.no_effect("parallel.search_mode",
+                    parallel.search_mode != SearchMode::recursive_programming,
+                    "only parallel_mode auto_parallel searches");
+  }
+  if (facts.compiled || !facts.mesh_is_clean(check)) return;
+  if (facts.mesh.ep == 1) {
+    check.no_effect("parallel.enable_alltoall", parallel.enable_alltoall,
+                    mode_of(facts) +
+                        " moves no split from one dim to another, and "
+                        "expert_parallel is 1");
+  }
+}
+
+/// Keys of data and gradients that change nothing here.
+void remark_data(const Facts& facts, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  if (!facts.splits) {
+    const std::string reason =
+        mode_of(facts) +
+        " does not look at it; hybrid_parallel, semi_auto_parallel and auto_parallel do";
+    check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, reason);
+    check.no_effect("parallel.loss_repeated_mean", !parallel.loss_repeated_mean, reason);
+    check.no_effect("parallel.dataset_strategy", !(parallel.dataset_strategy == DatasetSplit{}),
+                    reason);
+  }
+  if (!facts.mesh_is_clean(check)) return;
+  const bool narrow = facts.config.precision.compute != ComputeType::fp32;
+  const char* one_replica = "there is one replica";
+  check.no_effect("parallel.dataset_strategy",
+                  facts.mesh.dp == 1 && parallel.dataset_strategy.word == "full_batch",
+                  one_replica);
+  if (facts.replicas() == 1) {
+    check.no_effect("parallel.gradients_mean", parallel.gradients_mean == false, one_replica);
+    check.no_effect("parallel.parameter_broadcast", parallel.parameter_broadcast, one_replica);
+  }
+  check.no_effect("parallel.loss_repeated_mean", facts.mesh.tp == 1 && !parallel.loss_repeated_mean,
+                  "tensor_parallel is 1, so no two ranks compute the same loss");
+  if (!narrow) {
+    const char* wide = "precision.compute is fp32, so every sum is in fp32";
+    check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, wide);
+    check.no_effect("parallel.force_fp32_communication", parallel.force_fp32_communication, wide);
+    return;
+  }
+  const char* forced = "force_fp32_communication is true";
+  check.no_effect("parallel.gradient_fp32_sync",
+                  !parallel.gradient_fp32_sync && parallel.force_fp32_communication, forced);
+  check.no_effect(
+      "parallel.force_fp32_communication",
+      parallel.force_fp32_communication && facts.mesh.tp == 1 && parallel.gradient_fp32_sync,
+      "tensor_parallel is 1 and gradients are summed in fp32");
+}
+
+void check_search(const Facts& facts, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  if (facts.mode == ParallelMode::auto_parallel &&
+      parallel.search_mode == SearchMode::dynamic_programming && parallel.pipeline_stages > 1 &&
+      check.clean({"parallel.search_mode", "parallel.pipeline_stages"})) {
+    check.error("search-pipeline", "parallel.search_mode",
+                "dynamic_programming searches one stage, but pipeline_stages is " +
+                    text_of(parallel.pipeline_stages),
+                "search_mode could be recursive_programming or sharding_propagation, or "
+                "pipeline_stages 1");
+  }
+}
+
+std::string shown(const IntList& split) {
+  std::string text;
+  for (const std::int64_t slices : split) text += (text.empty() ? "" : ", ") + text_of(slices);
+  return "[" + text + "]";
+}
+
+/// Each input: the batch in data_parallel slices, at most one dim split.
+void check_inputs(const Facts& facts, Check& check) {
+  const char* path = "parallel.dataset_strategy";
+  if (!facts.splits || !facts.mesh_is_clean(check) || !check.clean({path})) return;
+  const std::int64_t data = facts.mesh.dp;
+  const std::int64_t ranks = facts.site.world_size / facts.mesh.pp;
+  std::size_t number = 0;
+  for (const IntList& split : facts.parallel().dataset_strategy.splits) {
+    const std::string input = "input " + std::to_string(number++) + " " + shown(split) + ": ";
+    const std::string help = "it could be [" + text_of(data) +
+                             ", 1], or dataset_strategy "
+                             "data_parallel or full_batch";
+    const auto dims =
+        std::count_if(split.begin(), split.end(), [](std::int64_t slices) { return slices != 1; });
+    std::int64_t product = 1;
+    for (const std::int64_t slices : split) {
+      product = product_of({product, std::max<std::int64_t>(1, slices)});
+    }
+    if (split.empty() || dims > 1) {
+      check.error("dataset-strategy", path,
+                  input + std::to_string(dims) + " dims are split, but at most one may be", help);
+    } else if (split.front() != data) {
+      check.error(
+          "dataset-strategy", path,
+          input + counted(split.front(), "slice") + " of the batch != data " + text_of(data), help);
+    } else if (ranks % product != 0) {
+      check.error("dataset-strategy", path,
+                  input + counted(ranks, "rank") + " of a stage / " + text_of(product) +
+                      " slices is not whole",
+                  help);
+    } else if (!facts.compiled && product != data) {
+      check.error("dataset-strategy", path, input + "only the batch is split in " + mode_of(facts),
+                  help);
+    } else {
+      continue;
+    }
+    return;
+  }
+}
+
+}  // namespace
+
+void check_modes(const Facts& facts, Check& check) {
+  check_search(facts, check);
+  check_inputs(facts, check);
+  remark_sizes(facts, check);
+  remark_compiled(facts, check);
+  remark_data(facts, check);
+  if (facts.mode == ParallelMode::stand_alone) {
+    check.no_effect("parallel.gradients_mean", facts.parallel().gradients_mean.has_value(),
+                    "stand_alone has one rank");
+  }
+  if (facts.mesh_is_clean(check) && facts.mesh.tp == 1) {
+    check.no_effect("parallel.vocab_emb_dp", facts.parallel().vocab_emb_dp == false,
+                    "tensor_parallel is 1, so every rank holds the whole embedding");
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,82 @@
+// Communication beside computation: tensor-parallel collectives, the experts' exchange, delayed
+// weight gradients.
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+void check_tensor_overlap(const Facts& facts, Check& check) {
+  const TpCommOverlapConfig& overlap = facts.parallel().tp_comm_overlap;
+  const char* path = "parallel.tp_comm_overlap.enable";
+  if (!overlap.enable) return;
+  if (facts.unsplit) {
+    check.no_effect(path, true, "this parallel_mode has no tensor-parallel ranks");
+  } else if (!facts.parallel().sequence_parallel && facts.mesh_is_clean(check) &&
+             check.clean({path, "parallel.sequence_parallel"})) {
+    check.error("tp-overlap-sequence", path,
+                "tp_comm_overlap overlaps the gathers and scatters of sequence_parallel, which is "
+                "false",
+                std::string("sequence_parallel could be true") +
+                    (facts.mesh.tp > 1 ? "" : " with tensor_parallel 2 or more") +
+                    ", or tp_comm_overlap.enable false");
+  }
+}
+
+/// What overlap_expert_parallel_comm needs and does not have, each with its value.
+std::vector<std::string> unmet_needs(const Facts& facts) {
+  const Config& config = facts.config;
+  std::vector<std::string> unmet;
+  if (facts.mesh.ep <= 1) unmet.emplace_back("expert_parallel > 1 (it is 1)");
+  if (facts.mesh.pp > 1 && facts.chunks == 1) {
+    unmet.push_back("virtual_pipeline_stages > 1 with pipeline " + text_of(facts.mesh.pp) +
+                    " (it is 1)");
+  }
+  if (config.precision.compute == ComputeType::fp32) {
+    unmet.emplace_back("precision.compute bf16 or fp16 (it is fp32)");
+  }
+  if (config.recompute.enable) unmet.emplace_back("recompute.enable false (it is true)");
+  if (const auto& partial = config.recompute.num_microbatches_with_partial_activation_checkpoints) {
+    unmet.push_back(
+        "recompute.num_microbatches_with_partial_activation_checkpoints left out (it is " +
+        text_of(*partial) + ")");
+  }
+  return unmet;
+}
+
+void check_expert_overlap(const Facts& facts, Check& check) {
+  const char* path = "moe.overlap_expert_parallel_comm";
+  const char* delay = "parallel.delay_wgrad_compute";
+  if (facts.parallel().delay_wgrad_compute && !facts.config.moe.overlap_expert_parallel_comm &&
+      check.clean({path, delay})) {
+    check.error("delay-wgrad", delay,
+                "delay_wgrad_compute runs weight gradients beside the experts' exchange, but "
+                "moe.overlap_expert_parallel_comm is false",
+                "moe.overlap_expert_parallel_comm could be true, or delay_wgrad_compute false");
+  }
+  if (!facts.config.moe.overlap_expert_parallel_comm || !check.clean({path}) ||
+      !facts.mesh_is_clean(check) ||
+      !check.clean({"precision.compute", "parallel.virtual_pipeline_stages", "moe.num_experts"})) {
+    return;
+  }
+  if (facts.unsplit) {
+    check.no_effect(path, true, "this parallel_mode has no expert-parallel ranks");
+    return;
+  }
+  std::string list;
+  for (const std::string& need : unmet_needs(facts)) list += (list.empty() ? "" : ", ") + need;
+  if (list.empty()) return;
+  check.error("expert-overlap", path, "overlap_expert_parallel_comm needs " + list,
+              "change what is listed, or overlap_expert_parallel_comm could be false");
+}
+
+}  // namespace
+
+void check_overlap(const Facts& facts, Check& check) {
+  check_tensor_overlap(facts, check);
+  check_expert_overlap(facts, check);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,164 @@
+// The pipeline's order of work: stages, chunks and micro-batches.
+#include <algorithm>
+
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+/// Micro-batches are known, and so are stages and chunks.
+bool sizes_are_clean(const Facts& facts, Check& check) {
+  return facts.mesh_is_clean(check) &&
+         check.clean({"train.global_batch_size", "train.micro_batch_size", "train.micro_batch_num",
+                      "parallel.virtual_pipeline_stages", "parallel.pipeline.layout"});
+}
+
+/// How there can be `count` micro-batches: more and smaller ones, or a larger batch.
+std::vector<std::string> more_microbatches(const Facts& facts, std::int64_t count) {
+  const TrainConfig& train = facts.config.train;
+  const std::int64_t local = product_of({facts.batch.micro_batch_size, facts.batch.microbatches});
+  std::vector<std::string> legal;
+  if (local % count == 0 && !(train.micro_batch_num && train.micro_batch_size)) {
+    legal.push_back(train.micro_batch_num ? "micro_batch_num could be " + text_of(count)
+                                          : "micro_batch_size could be " + text_of(local / count));
+  }
+  const std::int64_t sequences = product_of({facts.batch.micro_batch_size, count, facts.mesh.dp});
+  legal.push_back("global_batch_size could be " + text_of(sequences) + " (" + text_of(count) +
+                  " micro-batches)");
+  return legal;
+}
+
+/// The key that asks for chunks.
+const char* chunks_path(const Facts& facts) {
+  return facts.parallel().virtual_pipeline_stages > 1 || facts.chunks == 1
+             ? "parallel.virtual_pipeline_stages"
+             : "parallel.pipeline.layout";
+}
+
+void check_chunks(const Facts& facts, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  const char* path = chunks_path(facts);
+  const std::int64_t chunks = parallel.virtual_pipeline_stages;
+  if ((chunks <= 1 && facts.chunks <= 1) || facts.unsplit || !facts.mesh_is_clean(check) ||
+      !check.clean({path, "parallel.pipeline.layout"}))
+    return;
+  const std::int64_t stages = facts.mesh.pp;
+  if (stages <= 1) {
+    check.error("virtual-stages", path,
+                "virtual_pipeline_stages " + text_of(chunks) +
+                    " are chunks of a pipeline, but pipeline_stages is 1",
+                "pipeline_stages could be 2 or more, or virtual_pipeline_stages 1");
+  } else if (parallel.pipeline.scheduler == PipelineScheduler::zb_h1 && chunks > 1) {
+    check.error("zero-bubble-chunks", path,
+                "scheduler zb-h1 has one chunk per stage, but virtual_pipeline_stages is " +
+                    text_of(chunks),
+                "virtual_pipeline_stages could be 1, or scheduler 1f1b");
+  } else if (parallel.pipeline.interleave == false && chunks > 1) {
+    check.error("interleave-chunks", "parallel.pipeline.interleave",
+                "interleave is false, but virtual_pipeline_stages is " + text_of(chunks),
+                "interleave could be true or left out, or virtual_pipeline_stages 1");
+  } else if (stages == 2 && check.given("parallel.pipeline.overlap_p2p_comm") &&
+             !parallel.pipeline.overlap_p2p_comm &&
+             parallel.pipeline.scheduler == PipelineScheduler::one_f_one_b &&
+             check.clean({"parallel.pipeline.overlap_p2p_comm"})) {
+    check.error(
+        "virtual-stages-two", path,
+        "with overlap_p2p_comm false chunks need more than two stages: pipeline 2 is not > 2",
+        "pipeline_stages could be 4, pipeline.overlap_p2p_comm true, or "
+        "virtual_pipeline_stages 1");
+  }
+}
+
+/// Megatron: micro-batches run in groups on one chunk before the next chunk's turn.
+void check_groups(const Facts& facts, Check& check) {
+  const auto& given = facts.parallel().pipeline.microbatch_group_size_per_vp_stage;
+  const char* path = "parallel.pipeline.microbatch_group_size_per_vp_stage";
+  if (!check.clean({path}) || !sizes_are_clean(facts, check)) return;
+  const bool grouped =
+      facts.interleaved() && facts.parallel().pipeline.scheduler == PipelineScheduler::one_f_one_b;
+  if (!grouped) {
+    check.no_effect(path, given.has_value(), "only the interleaved schedule forms groups");
+    return;
+  }
+  const std::int64_t stages = facts.mesh.pp;
+  const std::int64_t batches = facts.batch.microbatches;
+  const std::int64_t group = given.value_or(stages);
+  const std::string where = given ? path : chunks_path(facts);
+  if (batches < stages) {
+    check.error("microbatch-group", where,
+                text_of(batches) + (batches == 1 ? " micro-batch" : " micro-batches") +
+                    " < pipeline " + text_of(stages) + ": chunks need at least one for each stage",
+                alternatives(more_microbatches(facts, stages)));
+  } else if (group < stages || group > batches) {
+    check.error("microbatch-group", where,
+                "microbatch_group_size_per_vp_stage " + text_of(group) + " is not from pipeline " +
+                    text_of(stages) + " to the " + text_of(batches) + " micro-batches",
+                "microbatch_group_size_per_vp_stage could be " + text_of(stages) +
+                    (batches > stages ? " or " + text_of(batches) : ""));
+  } else if (batches % group != 0 && batches % group < stages) {
+    std::vector<std::string> legal = more_microbatches(facts, (batches / group + 1) * group);
+    legal.insert(legal.begin(), "microbatch_group_size_per_vp_stage could be " + text_of(batches));
+    check.error("microbatch-group", where,
+                text_of(batches) + " micro-batches in groups of " + text_of(group) + " leave " +
+                    text_of(batches % group) + ", which is neither 0 nor at least pipeline " +
+                    text_of(stages),
+                alternatives(legal));
+  }
+}
+
+/// MindSpore: as many micro-batches as stages, twice as many and whole rounds with chunks.
+void check_microbatches(const Facts& facts, Check& check) {
+  const TrainConfig& train = facts.config.train;
+  const bool by_number =
+      train.micro_batch_num && facts.parallel().parallel_mode != ParallelMode::hybrid_parallel;
+  if (facts.mesh.pp == 1 || (!facts.compiled && !by_number) || !sizes_are_clean(facts, check)) {
+    return;
+  }
+  const std::int64_t stages = facts.mesh.pp;
+  const std::int64_t batches = facts.batch.microbatches;
+  const char* path = train.micro_batch_num ? "train.micro_batch_num" : "train.global_batch_size";
+  if (batches < stages) {
+    std::vector<std::string> legal = more_microbatches(facts, stages);
+    legal.push_back("pipeline_stages could be at most " + text_of(batches));
+    check.error("micro-batches-stages", path,
+                "micro_batch_num " + text_of(batches) + " < pipeline " + text_of(stages),
+                alternatives(legal));
+  } else if (facts.compiled && facts.interleaved() &&
+             (batches < 2 * stages || batches % stages != 0)) {
+    std::vector<std::string> legal =
+        more_microbatches(facts, std::max(2 * stages, (batches + stages - 1) / stages * stages));
+    legal.emplace_back("virtual_pipeline_stages could be 1");
+    check.error("interleave-micro-batches", path,
+                "micro_batch_num " + text_of(batches) + " is not a multiple of pipeline " +
+                    text_of(stages) + " from 2 x " + text_of(stages) + " = " + text_of(2 * stages) +
+                    ", as interleaving needs in this parallel_mode",
+                alternatives(legal));
+  }
+}
+
+void remark_schedule(const Facts& facts, Check& check) {
+  if (facts.unsplit || !facts.mesh_is_clean(check)) return;  // check_modes speaks then
+  const PipelineConfig& pipeline = facts.parallel().pipeline;
+  if (facts.mesh.pp == 1) {
+    check.no_effect("parallel.pipeline.scheduler",
+                    pipeline.scheduler != PipelineScheduler::one_f_one_b, "pipeline_stages is 1");
+  }
+  if (facts.chunks == 1 && facts.parallel().virtual_pipeline_stages <= 1) {
+    check.no_effect("parallel.pipeline.interleave", pipeline.interleave == true,
+                    "virtual_pipeline_stages is 1, so there is one chunk per stage");
+  }
+}
+
+}  // namespace
+
+void check_pipeline(const Facts& facts, Check& check) {
+  check_chunks(facts, check);
+  check_microbatches(facts, check);
+  check_groups(facts, check);
+  remark_schedule(facts, check);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,207 @@
+// What the axes of the mesh divide: heads, widths, vocabulary and sequence.
+#include <algorithm>
+
+#include "config/schema/words.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+bool clean_of_tensor(const Facts& facts, Check& check) {
+  return facts.mesh_is_clean(check) && facts.mesh.tp > 1;
+}
+
+void refuse_tensor(const char* code, const std::string& what, std::int64_t count,
+                   const Facts& facts, Check& check) {
+  check.error(code, "parallel.tensor_parallel",
+              what + " / tensor " + text_of(facts.mesh.tp) + " is not whole",
+              "tensor_parallel could be " + divisors_near(count, facts.mesh.tp) + ", or " +
+                  what.substr(0, what.find(' ')) + " " + multiples_near(facts.mesh.tp, count));
+}
+
+/// Numbers of query groups that go with the heads and the tensor-parallel ranks.
+std::string legal_groups(std::int64_t heads, std::int64_t ranks) {
+  std::vector<std::string> legal;
+  for (std::int64_t groups = 1; groups <= heads && legal.size() < 4; ++groups) {
+    const bool fits = groups % ranks == 0 || ranks % groups == 0;
+    if (heads % groups == 0 && fits) legal.push_back(text_of(groups));
+  }
+  return alternatives(legal);
+}
+
+void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
+  if (!clean_of_tensor(facts, check) ||
+      !check.clean({"model.num_attention_heads", "model.num_query_groups"})) {
+    return;
+  }
+  const std::int64_t tp = facts.mesh.tp;
+  if (shape.heads % tp != 0) {
+    refuse_tensor("heads-tensor", "num_attention_heads " + text_of(shape.heads), shape.heads, facts,
+                  check);
+    return;
+  }
+  if (shape.kv_heads % tp == 0 || tp % shape.kv_heads == 0) return;
+  check.error("groups-tensor", "parallel.tensor_parallel",
+              "neither of num_query_groups " + text_of(shape.kv_heads) + " and tensor " +
+                  text_of(tp) + " divides the other",
+              "tensor_parallel could be " + divisors_near(shape.kv_heads, tp) +
+                  ", or num_query_groups " + legal_groups(shape.heads, tp));
+}
+
+void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
+  if (!clean_of_tensor(facts, check) ||
+      !check.clean({"model.hidden_size", "model.family", "model.ffn_hidden_size"})) {
+    return;
+  }
+  if (shape.ffn % facts.mesh.tp != 0) {
+    refuse_tensor("ffn-tensor", "ffn_hidden_size " + text_of(shape.ffn), shape.ffn, facts, check);
+  } else if (facts.compiled && shape.hidden % facts.mesh.tp != 0) {
+    refuse_tensor("hidden-tensor", "hidden_size " + text_of(shape.hidden), shape.hidden, facts,
+                  check);
+  }
+}
+
+void check_vocabulary(const Facts& facts, const ModelShape& shape, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  if (!clean_of_tensor(facts, check) || parallel.vocab_emb_dp.value_or(false) ||
+      !check.clean(
+          {"model.vocab_size", "model.make_vocab_size_divisible_by", "parallel.vocab_emb_dp"})) {
+    return;
+  }
+  const std::int64_t tp = facts.mesh.tp;
+  if (shape.padded_vocab % tp == 0) return;
+  const std::int64_t pad = facts.config.model.make_vocab_size_divisible_by;
+  check.error("vocab-tensor", "parallel.tensor_parallel",
+              "vocab_size " + text_of(shape.vocab) + " padded to a multiple of " + text_of(pad) +
+                  " = " + text_of(shape.padded_vocab) + " / tensor " + text_of(tp) +
+                  " is not whole",
+              "tensor_parallel could be " + divisors_near(shape.padded_vocab, tp) +
+                  ", model.make_vocab_size_divisible_by " + text_of(product_of({pad, tp})) +
+                  ", or vocab_emb_dp true");
+}
+
+void check_sequence_parallel(const Facts& facts, Check& check) {
+  const char* path = "parallel.sequence_parallel";
+  if (!facts.parallel().sequence_parallel || !check.clean({path})) return;
+  if (facts.unsplit) {
+    check.no_effect(path, true, "this parallel_mode has no tensor-parallel ranks");
+  } else if (facts.mesh_is_clean(check) && facts.mesh.tp <= 1) {
+    check.error("sequence-parallel-tensor", path,
+                "sequence_parallel splits tokens over the tensor-parallel ranks, but "
+                "tensor_parallel is 1",
+                "tensor_parallel could be 2 or more, or sequence_parallel false");
+  }
+}
+
+void check_sequence(const Facts& facts, Check& check) {
+  if (!facts.mesh_is_clean(check) || !check.clean({"model.seq_length"})) return;
+  const std::int64_t length = facts.config.model.seq_length;
+  const Mesh& mesh = facts.mesh;
+  if (mesh.cp > 1 && length % product_of({2, mesh.cp}) != 0) {
+    const std::string halves = length % 2 == 0 ? "context_parallel could be " +
+                                                     divisors_near(length / 2, mesh.cp) + ", or "
+                                               : "";
+    check.error("sequence-context", "parallel.context_parallel",
+                "seq_length " + text_of(length) + " / (2 x context " + text_of(mesh.cp) + " = " +
+                    text_of(2 * mesh.cp) + ") is not whole",
+                halves + "seq_length could be " + multiples_near(2 * mesh.cp, length));
+    return;
+  }
+  const bool tokens = facts.parallel().sequence_parallel && mesh.tp > 1;
+  if (!tokens || length % product_of({mesh.tp, mesh.cp}) == 0) return;
+  const std::int64_t product = mesh.tp * mesh.cp;
+  check.error(
+      "sequence-tensor", "parallel.sequence_parallel",
+      "seq_length " + text_of(length) + " / (tensor " + text_of(mesh.tp) + " x context " +
+          text_of(mesh.cp) + " = " + text_of(product) + ") is not whole",
+      "seq_length could be " + multiples_near(product, length) + ", or sequence_parallel false");
+}
+
+/// The ranks over which attention exchanges heads; 1 where it does not.
+std::int64_t head_ranks(const Facts& facts) {
+  const ParallelConfig& parallel = facts.parallel();
+  if (parallel.cp_comm_type == CpCommType::a2a) return facts.mesh.cp;
+  if (parallel.cp_comm_type != CpCommType::a2a_p2p) return 1;
+  const auto& sizes = parallel.hierarchical_context_parallel_sizes;
+  return sizes && !sizes->empty() ? sizes->front() : 1;
+}
+
+void check_context_heads(const Facts& facts, const ModelShape& shape, Check& check) {
+  if (!facts.mesh_is_clean(check) || facts.mesh.cp == 1 ||
+      !check.clean({"parallel.cp_comm_type", "parallel.hierarchical_context_parallel_sizes",
+                    "model.num_attention_heads", "model.num_query_groups"})) {
+    return;
+  }
+  const std::int64_t ranks = head_ranks(facts);
+  if (ranks == 1) return;
+  const std::int64_t split = product_of({facts.mesh.tp, ranks});
+  const bool heads = shape.heads % split != 0;
+  if (!heads && shape.kv_heads % split == 0) return;
+  const std::string shown = heads ? "num_attention_heads " + text_of(shape.heads)
+                                  : "num_query_groups " + text_of(shape.kv_heads);
+  check.error("context-heads", "parallel.cp_comm_type",
+              shown + " / (tensor " + text_of(facts.mesh.tp) + " x context " + text_of(ranks) +
+                  " = " + text_of(split) + ") is not whole, but " +
+                  std::string(word_of(facts.parallel().cp_comm_type)) +
+                  " exchanges heads between context-parallel ranks",
+              "cp_comm_type could be p2p or all_gather");
+}
+
+void check_hierarchy(const Facts& facts, Check& check) {
+  const ParallelConfig& parallel = facts.parallel();
+  const char* path = "parallel.hierarchical_context_parallel_sizes";
+  if (!check.clean({path, "parallel.cp_comm_type"}) || !facts.mesh_is_clean(check)) return;
+  const bool two_levels = parallel.cp_comm_type == CpCommType::a2a_p2p && facts.mesh.cp > 1;
+  const std::int64_t cp = facts.mesh.cp;
+  if (!parallel.hierarchical_context_parallel_sizes) {
+    if (!two_levels) return;
+    const std::string help = cp % 2 == 0 ? "it could be [2, " + text_of(cp / 2) + "]; " : "";
+    check.error("hierarchical-missing", "parallel.cp_comm_type",
+                "a2a+p2p needs hierarchical_context_parallel_sizes, the two levels of context " +
+                    text_of(cp),
+                help + "cp_comm_type could be p2p or a2a");
+    return;
+  }
+  if (!facts.splits) {
+    check.no_effect(path, true, "this parallel_mode has no context-parallel ranks");
+    return;
+  }
+  std::int64_t product = 1;
+  std::string shown;
+  for (const std::int64_t size : *parallel.hierarchical_context_parallel_sizes) {
+    product = product_of({product, std::max<std::int64_t>(1, size)});
+    shown += (shown.empty() ? "" : " x ") + text_of(size);
+  }
+  if (product != cp) {
+    check.error("hierarchical-product", path,
+                shown + " = " + text_of(product) + " != context " + text_of(cp),
+                (cp % 2 == 0 ? "the sizes could be [2, " + text_of(cp / 2) + "], or " : "") +
+                    std::string("context_parallel ") + text_of(product));
+  } else if (!two_levels) {
+    check.no_effect(path, true,
+                    "cp_comm_type " + std::string(word_of(parallel.cp_comm_type)) +
+                        " exchanges over one level");
+  }
+}
+
+}  // namespace
+
+void check_splits(const Facts& facts, Check& check) {
+  const ModelShape shape = model_shape(facts.config.model, facts.config.moe);
+  check_sequence_parallel(facts, check);
+  check_heads(facts, shape, check);
+  check_widths(facts, shape, check);
+  check_vocabulary(facts, shape, check);
+  check_sequence(facts, check);
+  check_hierarchy(facts, check);
+  check_context_heads(facts, shape, check);
+  if (facts.mesh_is_clean(check) && facts.splits && facts.mesh.cp == 1) {
+    check.no_effect("parallel.cp_comm_type", facts.parallel().cp_comm_type != CpCommType::p2p,
+                    "context_parallel is 1");
+  }
+}
+
+}  // namespace trainctl

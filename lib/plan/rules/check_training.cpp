@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <cmath>
+
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t most_count = std::int64_t{1} << 40;
+
+/// Options that the chosen style does not look at.
+void remark_schedule(const LrScheduleConfig& schedule, Check& check) {
+  const LrScheduleConfig usual;
+  if (schedule.style == LrStyle::constant) {
+    check.no_effect("lr_schedule.min_lr", schedule.min_lr != usual.min_lr,
+                    "style constant stays at max_lr");
+  }
+  if (schedule.style != LrStyle::wsd) {
+    check.no_effect("lr_schedule.wsd_decay_steps", schedule.wsd_decay_steps.has_value(),
+                    "style is not wsd");
+    check.no_effect("lr_schedule.wsd_decay_style",
+                    schedule.wsd_decay_style != usual.wsd_decay_style, "style is not wsd");
+  }
+  if (schedule.warmup_steps == 0) {
+    check.no_effect("lr_schedule.init_lr", schedule.init_lr != usual.init_lr, "warmup_steps is 0");
+  }
+}
+
+/// Every (1 / fraction)th block is held out, so that must come out whole, and above one.
+void check_blocks(double fraction, Check& check) {
+  const double every = 1.0 / fraction;
+  if (every < 1.5) {
+    check.error("fraction-rounded", "data.validation.fraction",
+                "1 / fraction " + number(fraction) + " rounds to 1: every block would be held out",
+                "fraction could be 0.1, 0.2 or 0.5");
+  } else if (std::abs(every - std::round(every)) > 1e-9 * every) {
+    check.warning("fraction-rounded", "data.validation.fraction",
+                  "1 / fraction " + number(fraction) + " is not whole; every " +
+                      number(std::round(every)) + "th block is held out",
+                  "fraction could be " + number(1.0 / std::floor(every)) + " or " +
+                      number(1.0 / std::ceil(every)));
+  }
+}
+
+}  // namespace
+
+void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
+  const auto fraction = [&check](const char* path, double value) {
+    check.rule(path, value >= 0 && value < 1, value, "in [0, 1)");
+  };
+  fraction("optimizer.beta1", optimizer.beta1);
+  fraction("optimizer.beta2", optimizer.beta2);
+  fraction("optimizer.momentum", optimizer.momentum);
+  check.rule("optimizer.eps", optimizer.eps > 0, optimizer.eps, "above 0");
+  check.rule("optimizer.clip_grad_norm", optimizer.clip_grad_norm >= 0, optimizer.clip_grad_norm,
+             "at least 0");
+  check.rule("optimizer.weight_decay", optimizer.weight_decay >= 0, optimizer.weight_decay,
+             "at least 0");
+  const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
+  const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
+  const std::string shown =
+      "start_weight_decay " + number(start) + ", end_weight_decay " + number(end);
+  const bool constant = optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
+  const char* path =
+      optimizer.end_weight_decay ? "optimizer.end_weight_decay" : "optimizer.start_weight_decay";
+  if (check.clean({"optimizer.weight_decay", "optimizer.start_weight_decay",
+                   "optimizer.end_weight_decay"})) {
+    if (!(start >= 0 && start <= end)) {
+      check.error("weight-decay-range", path, shown + ": the rule is 0 <= start <= end",
+                  "end_weight_decay could be " + number(std::max(start, 0.0)) + " or more");
+    } else if (constant && start != end) {
+      check.error("weight-decay-range", path,
+                  shown + " differ, but weight_decay_incr_style is constant",
+                  "weight_decay_incr_style could be linear or cosine");
+    }
+  }
+  if (!constant && start == end) {
+    check.no_effect("optimizer.weight_decay_incr_style", true,
+                    "weight decay starts and ends at " + number(start));
+  }
+  const OptimizerConfig usual;
+  if (optimizer.type == OptimizerType::adamw) {
+    check.no_effect("optimizer.momentum", optimizer.momentum != usual.momentum,
+                    "adamw has beta1 in its place");
+  } else {
+    const char* reason = "sgd has momentum only";
+    check.no_effect("optimizer.beta1", optimizer.beta1 != usual.beta1, reason);
+    check.no_effect("optimizer.beta2", optimizer.beta2 != usual.beta2, reason);
+    check.no_effect("optimizer.eps", optimizer.eps != usual.eps, reason);
+  }
+}
+
+void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check) {
+  if (check.clean({"lr_schedule.max_lr", "lr_schedule.min_lr"}) &&
+      !(schedule.min_lr >= 0 && schedule.min_lr <= schedule.max_lr)) {
+    check.error("lr-range", "lr_schedule.min_lr",
+                "min_lr " + number(schedule.min_lr) + ", max_lr " + number(schedule.max_lr) +
+                    ": the rule is 0 <= min_lr <= max_lr",
+                "min_lr could be 0 or " + number(schedule.max_lr / 10));
+  }
+  if (check.clean({"lr_schedule.max_lr", "lr_schedule.init_lr"}) &&
+      !(schedule.init_lr >= 0 && schedule.init_lr <= schedule.max_lr)) {
+    check.error("lr-range", "lr_schedule.init_lr",
+                "init_lr " + number(schedule.init_lr) + ", max_lr " + number(schedule.max_lr) +
+                    ": the rule is 0 <= init_lr <= max_lr",
+                "init_lr could be 0");
+  }
+  check.range("lr_schedule.warmup_steps", schedule.warmup_steps, 0, most_count);
+  check.range("lr_schedule.decay_steps", schedule.decay_steps.value_or(1), 1, most_count);
+  check.range("lr_schedule.wsd_decay_steps", schedule.wsd_decay_steps.value_or(1), 1, most_count);
+  if (!check.clean({"lr_schedule.warmup_steps", "lr_schedule.decay_steps", "train.steps"})) return;
+  const std::int64_t decay = schedule.decay_steps.value_or(steps);
+  const std::string decay_shown =
+      (schedule.decay_steps ? "decay_steps " : "decay_steps = steps ") + std::to_string(decay);
+  if (schedule.warmup_steps >= decay) {
+    check.error(
+        "warmup-below-decay", "lr_schedule.warmup_steps",
+        "warmup_steps " + std::to_string(schedule.warmup_steps) + " is not below " + decay_shown,
+        "warmup_steps could be " + std::to_string(decay / 10) + ", or decay_steps " +
+            std::to_string(schedule.warmup_steps + 1) + " or more");
+  }
+  if (schedule.style == LrStyle::wsd && check.clean({"lr_schedule.wsd_decay_steps"})) {
+    if (!schedule.wsd_decay_steps) {
+      check.error(
+          "wsd-decay-steps", "lr_schedule.wsd_decay_steps",
+          "style wsd needs wsd_decay_steps, the length of its last phase",
+          "wsd_decay_steps could be " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
+    } else if (*schedule.wsd_decay_steps > decay) {
+      check.error(
+          "wsd-decay-steps", "lr_schedule.wsd_decay_steps",
+          "wsd_decay_steps " + std::to_string(*schedule.wsd_decay_steps) + " is more than " +
+              decay_shown,
+          "wsd_decay_steps could be " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
+    }
+  }
+  if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps) {
+    check.warning("decay-beyond-steps", "lr_schedule.decay_steps",
+                  "decay_steps " + std::to_string(decay) + " > steps " + std::to_string(steps) +
+                      ": the run ends before the rate reaches min_lr",
+                  "decay_steps could be " + std::to_string(steps) +
+                      " or left out, or train.steps " + std::to_string(decay));
+  }
+  remark_schedule(schedule, check);
+}
+
+void check_data(const Config& config, Check& check) {
+  const DataConfig& data = config.data;
+  const ValidationConfig& validation = data.validation;
+  const double fraction = validation.fraction;
+  check.rule("data.validation.fraction", fraction >= 0 && fraction < 1, fraction, "in [0, 1)");
+  check.range("data.validation.max_sequences", validation.max_sequences, 0, most_count);
+  check.range("data.prefetch", data.prefetch, 0, 256);
+  if (validation.path && fraction > 0) {
+    check.no_effect("data.validation.fraction", true, "validation has its own path");
+  }
+  if (validation.path || fraction == 0) {
+    check.no_effect("data.validation.split", validation.split != SplitStyle::tail,
+                    "no part of data.train is held out");
+  } else if (validation.split == SplitStyle::blocks && check.clean({"data.validation.fraction"})) {
+    check_blocks(fraction, check);
+  }
+  if (!validation.path && fraction == 0) {
+    const std::string reason = "there is no validation data";
+    check.no_effect("data.validation.max_sequences", validation.max_sequences != 0, reason);
+    check.no_effect("train.validate_every", config.train.validate_every != 0, reason);
+  }
+  if (data.eod_token && check.clean({"data.eod_token", "model.vocab_size"}) &&
+      (*data.eod_token < 0 || *data.eod_token >= config.model.vocab_size)) {
+    check.error("eod-token-range", "data.eod_token",
+                "eod_token " + std::to_string(*data.eod_token) + " is not below vocab_size " +
+                    std::to_string(config.model.vocab_size) + " or negative",
+                "eod_token could be 0 to " + std::to_string(config.model.vocab_size - 1));
+  }
+  double weights = 0;
+  for (const DataSource& source : data.train) weights += std::max(source.weight, 0.0);
+  if (!data.train.empty() && !(weights > 0) && check.clean({"data.train"})) {
+    check.error("data-weights", "data.train", "the weights of all sources add up to 0",
+                "leave weight out to give each source 1");
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,74 @@
+#include "plan/rules/learning_rate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace trainctl {
+
+namespace {
+
+double cosine_fall(double x) { return 0.5 * (1.0 + std::cos(std::numbers::pi * x)); }
+
+/// The part of max - min that remains in WSD's last phase, `y` of the way through it.
+double wsd_remaining(DecayStyle style, double y) {
+  switch (style) {
+    case DecayStyle::linear: return 1.0 - y;
+    case DecayStyle::cosine: return cosine_fall(y);
+    case DecayStyle::exponential: return 2.0 * std::pow(0.5, y) - 1.0;
+    case DecayStyle::minus_sqrt: return 1.0 - std::sqrt(y);
+  }
+  return 0.0;
+}
+
+double ratio(std::int64_t part, std::int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps,
+                     std::int64_t step) {
+  const double span = schedule.max_lr - schedule.min_lr;
+  const std::int64_t warmup = schedule.warmup_steps;
+  const std::int64_t decay = schedule.decay_steps.value_or(total_steps);
+  if (warmup > 0 && step <= warmup) {
+    return schedule.init_lr + (schedule.max_lr - schedule.init_lr) * ratio(step, warmup);
+  }
+  if (schedule.style == LrStyle::constant) return schedule.max_lr;
+  if (step > decay) return schedule.min_lr;
+  const double x = decay > warmup ? ratio(step - warmup, decay - warmup) : 1.0;
+  switch (schedule.style) {
+    case LrStyle::constant: break;
+    case LrStyle::linear: return schedule.min_lr + span * (1.0 - x);
+    case LrStyle::cosine: return schedule.min_lr + span * cosine_fall(x);
+    case LrStyle::inverse_square_root: {
+      const double start = static_cast<double>(std::max<std::int64_t>(warmup, 1));
+      const double now = static_cast<double>(std::max<std::int64_t>(step, 1));
+      return std::max(schedule.min_lr, schedule.max_lr * std::sqrt(start) / std::sqrt(now));
+    }
+    case LrStyle::wsd: {
+      const std::int64_t last_phase = schedule.wsd_decay_steps.value_or(0);
+      const std::int64_t into = step - (decay - last_phase);
+      if (into <= 0 || last_phase == 0) return schedule.max_lr;
+      return schedule.min_lr +
+             span * wsd_remaining(schedule.wsd_decay_style, ratio(into, last_phase));
+    }
+  }
+  return schedule.max_lr;
+}
+
+double weight_decay(const OptimizerConfig& optimizer, std::int64_t total_steps, std::int64_t step) {
+  const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
+  const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
+  if (step > total_steps || total_steps < 1) return end;
+  const double x = ratio(step, total_steps);
+  switch (optimizer.weight_decay_incr_style) {
+    case WeightDecayStyle::constant: return end;
+    case WeightDecayStyle::linear: return start + (end - start) * x;
+    case WeightDecayStyle::cosine: return start + (end - start) * cosine_fall(1.0 - x);
+  }
+  return end;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,17 @@
+// Learning rate and weight decay as pure functions of the step, with Megatron-Core's
+// OptimizerParamScheduler rules (counting steps instead of samples).
+#pragma once
+
+#include <cstdint>
+
+#include "config/schema/config.h"
+
+namespace trainctl {
+
+/// Rate of the update that follows `step` completed ones (0 for the first), as Megatron's num_steps
+/// counts.
+double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps, std::int64_t step);
+/// Weight decay at the same step; rises from start to end over `total_steps`.
+double weight_decay(const OptimizerConfig& optimizer, std::int64_t total_steps, std::int64_t step);
+
+}  // namespace trainctl

@@ -1,0 +1,55 @@
+#include "plan/rules/loss_scaling.h"
+
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+LossScaling resolve_loss_scaling(const PrecisionConfig& precision) {
+  if (precision.loss_scale) {
+    const double scale = *precision.loss_scale;
+    return {.on = true, .initial = scale, .least = scale};
+  }
+  if (!precision.dynamic_loss_scale.value_or(precision.compute == ComputeType::fp16)) return {};
+  return {.on = true,
+          .initial = precision.initial_loss_scale,
+          .least = precision.min_loss_scale,
+          .growth = precision.loss_scale_growth,
+          .backoff = precision.loss_scale_backoff,
+          .window = precision.loss_scale_window,
+          .hysteresis = precision.loss_scale_hysteresis};
+}
+
+void check_precision(const PrecisionConfig& precision, Check& check) {
+  if (precision.loss_scale && precision.dynamic_loss_scale.value_or(false)) {
+    check.error(
+        "loss-scale-twice", "precision.loss_scale",
+        "loss_scale " + number(*precision.loss_scale) + " and dynamic_loss_scale: true",
+        "loss_scale could be left out, with initial_loss_scale " + number(*precision.loss_scale));
+    return;
+  }
+  if (!resolve_loss_scaling(precision).dynamic()) {
+    const PrecisionConfig usual;
+    const std::string reason =
+        precision.loss_scale ? "loss_scale is constant" : "dynamic_loss_scale is false";
+    const auto remark = [&](const char* key, bool differs) {
+      check.no_effect(std::string("precision.") + key, differs, reason);
+    };
+    remark("initial_loss_scale", precision.initial_loss_scale != usual.initial_loss_scale);
+    remark("min_loss_scale", precision.min_loss_scale != usual.min_loss_scale);
+    remark("loss_scale_growth", precision.loss_scale_growth != usual.loss_scale_growth);
+    remark("loss_scale_backoff", precision.loss_scale_backoff != usual.loss_scale_backoff);
+    remark("loss_scale_window", precision.loss_scale_window != usual.loss_scale_window);
+    remark("loss_scale_hysteresis", precision.loss_scale_hysteresis != usual.loss_scale_hysteresis);
+    return;
+  }
+  const bool clean = check.clean({"precision.min_loss_scale", "precision.initial_loss_scale"});
+  if (clean && precision.min_loss_scale > precision.initial_loss_scale) {
+    check.error("loss-scale-range", "precision.min_loss_scale",
+                "min_loss_scale " + number(precision.min_loss_scale) + ", initial_loss_scale " +
+                    number(precision.initial_loss_scale) +
+                    ": the rule is min_loss_scale <= initial_loss_scale",
+                "min_loss_scale could be 1");
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,397 @@
+#include "plan/rules/place_layers.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "plan/rules/check.h"
+#include "plan/rules/resolve.h"
+#include "plan/rules/stage_text.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Layers of every chunk in model order: [chunk * stages + stage]. Nullopt: an error was reported.
+using Counts = std::optional<std::vector<std::int64_t>>;
+
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+
+std::string key(const char* name) { return std::string("parallel.pipeline.") + name; }
+
+/// "10 = 4 x 2 + 2"
+std::string division(std::int64_t whole, std::int64_t by) {
+  return text_of(whole) + " = " + text_of(by) + " x " + text_of(whole / by) + " + " +
+         text_of(whole % by);
+}
+
+struct Cut {
+  std::int64_t layers = 0;
+  std::int64_t stages = 1;
+  std::int64_t chunks = 1;
+  const PipelineConfig& pipeline;
+  bool compiled = false;  // the mode's placement is MindSpore's
+  Check& check;
+
+  std::int64_t places() const { return stages * chunks; }
+  bool counts_ends() const { return pipeline.account_for_embedding || pipeline.account_for_loss; }
+  bool gives_ends() const { return pipeline.first_stage_layers || pipeline.last_stage_layers; }
+  std::string first_or_last() const {
+    return key(pipeline.first_stage_layers ? "first_stage_layers" : "last_stage_layers");
+  }
+};
+
+/// Megatron's even cut; embedding and loss may count as layers.
+Counts cut_evenly(const Cut& cut) {
+  const std::int64_t first = cut.pipeline.account_for_embedding ? 1 : 0;
+  const std::int64_t last = cut.pipeline.account_for_loss ? 1 : 0;
+  const std::int64_t all = cut.layers + first + last;
+  std::string what = text_of(cut.layers) + " layers";
+  if (first + last > 0) {
+    what +=
+        std::string(first ? " + embedding" : "") + (last ? " + loss" : "") + " = " + text_of(all);
+  }
+  if (all % cut.stages != 0) {
+    cut.check.error("stage-layers", "parallel.pipeline_stages",
+                    what + " cannot be cut into " + text_of(cut.stages) +
+                        " equal stages: " + division(all, cut.stages),
+                    "pipeline_stages could be " + divisors_near(all, cut.stages) +
+                        ", or pipeline.first_stage_layers, last_stage_layers or layout could "
+                        "make the stages unequal");
+    return std::nullopt;
+  }
+  const std::int64_t each = all / cut.stages;
+  if (each % cut.chunks != 0) {
+    cut.check.error("chunk-layers", "parallel.virtual_pipeline_stages",
+                    what + " / " + text_of(cut.stages) + " stages = " + text_of(each) +
+                        ", which cannot be cut into " + text_of(cut.chunks) +
+                        " equal chunks: " + division(each, cut.chunks),
+                    "virtual_pipeline_stages could be " + divisors_near(each, cut.chunks) +
+                        ", or pipeline.layout could make the chunks unequal");
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), each / cut.chunks);
+  counts.front() -= first;
+  counts.back() -= last;
+  return counts;
+}
+
+bool fits_chunks(const Cut& cut, const std::string& path, const std::string& what,
+                 std::int64_t count) {
+  if (count % cut.chunks == 0) return true;
+  cut.check.error("chunk-layers", path,
+                  what + " cannot be cut into " + text_of(cut.chunks) +
+                      " equal chunks: " + division(count, cut.chunks),
+                  "it could be " + multiples_near(cut.chunks, count) +
+                      ", or virtual_pipeline_stages " + divisors_near(count, cut.chunks));
+  return false;
+}
+
+/// The given first and last stage, the rest even between them. With two stages and both given there
+/// is no rest, and they must make up the model.
+Counts cut_by_ends(const Cut& cut) {
+  const auto& first = cut.pipeline.first_stage_layers;
+  const auto& last = cut.pipeline.last_stage_layers;
+  const std::int64_t between = cut.stages - (first ? 1 : 0) - (last ? 1 : 0);
+  const std::int64_t rest = cut.layers - first.value_or(0) - last.value_or(0);
+  std::string what = text_of(cut.layers) + " layers";
+  if (first) what += " - first_stage_layers " + text_of(*first);
+  if (last) what += " - last_stage_layers " + text_of(*last);
+  what += " = " + text_of(rest);
+  const bool fits = between == 0 ? rest == 0 : rest > 0 && rest % between == 0;
+  if (!fits) {
+    const std::int64_t given = first ? *first : *last;
+    const std::int64_t other = first ? last.value_or(0) : 0;
+    const std::int64_t open = cut.layers - other;  // what the stage and those between share
+    // Nearest counts that leave a multiple of the stages between them.
+    const std::int64_t step = std::max<std::int64_t>(1, between);
+    const std::int64_t most = between == 0 ? open : open - step;
+    const std::int64_t near = std::clamp<std::int64_t>(given, 1, std::max<std::int64_t>(1, most));
+    std::string help;
+    if (between == 0 && open > 0) help = text_of(open);
+    if (between > 0 && most > 0) {
+      const std::int64_t up = near + ((open - near) % step);
+      if (up - step > 0) help = text_of(up - step);
+      if (up <= most) help += (help.empty() ? "" : " or ") + text_of(up);
+    }
+    if (!help.empty()) {
+      help = std::string(first ? "first" : "last") + "_stage_layers could be " + help + ", ";
+    }
+    cut.check.error("stage-layers", cut.first_or_last(),
+                    between == 0 ? what + " layers are left, but there is no stage between the two"
+                                 : what + " cannot be cut into " + text_of(between) +
+                                       " equal stages of at least one layer" +
+                                       (rest > 0 ? ": " + division(rest, between) : ""),
+                    help + "or pipeline.layout could name the layers of each stage");
+    return std::nullopt;
+  }
+  const std::int64_t middle = between > 0 ? rest / between : 0;
+  const std::string first_path = key("first_stage_layers");
+  const std::string last_path = key("last_stage_layers");
+  if (first && !fits_chunks(cut, first_path, "first_stage_layers " + text_of(*first), *first)) {
+    return std::nullopt;
+  }
+  if (last && !fits_chunks(cut, last_path, "last_stage_layers " + text_of(*last), *last)) {
+    return std::nullopt;
+  }
+  if (!fits_chunks(cut, cut.first_or_last(),
+                   "the stages between: " + what + ", " + text_of(middle) + " each", middle)) {
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> counts;
+  for (std::int64_t place = 0; place < cut.places(); ++place) {
+    const std::int64_t stage = place % cut.stages;
+    const bool is_first = stage == 0 && first.has_value();
+    const bool is_last = stage == cut.stages - 1 && last.has_value();
+    counts.push_back((is_first ? *first : is_last ? *last : middle) / cut.chunks);
+  }
+  return counts;
+}
+
+/// MindSpore: stage(l) = min((l + offset) / d, P - 1) with d = max(L / P, 1), over the places of
+/// all chunks.
+Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
+  if (cut.layers < cut.places()) {
+    cut.check.error("stage-layers", "parallel.pipeline_stages",
+                    text_of(cut.layers) + " layers are fewer than " + text_of(cut.stages) +
+                        " stages x " + text_of(cut.chunks) + " chunks = " + text_of(cut.places()),
+                    "pipeline_stages could be " +
+                        divisors_near(cut.layers, cut.stages / cut.chunks) +
+                        ", or parallel_mode hybrid_parallel with pipeline.layout");
+    return std::nullopt;
+  }
+  if (offset < 0) {
+    cut.check.error(
+        "pipeline-offset", key("offset"),
+        "offset " + text_of(offset) +
+            " as one number shifts every layer and must "
+            "be at least 0",
+        "it could be 0, or one number for each of the " + text_of(cut.places()) + " chunks");
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), 0);
+  const std::int64_t share = cut.layers / cut.places();
+  for (std::int64_t layer = 0; layer < cut.layers; ++layer) {
+    ++counts[static_cast<std::size_t>(std::min((layer + offset) / share, cut.places() - 1))];
+  }
+  return counts;
+}
+
+/// MindFormers: L / (P V) and one more or less for each stage, with chunks for each stage of chunk
+/// 0, then of chunk 1 and so on.
+Counts cut_by_offset(const Cut& cut) {
+  const IntList& offset = *cut.pipeline.offset;
+  if (offset.size() == 1) return cut_by_formula(cut, offset.front());
+  const std::int64_t share = cut.layers / cut.places();
+  const auto given = static_cast<std::int64_t>(offset.size());
+  if (given != cut.places()) {
+    cut.check.error("pipeline-offset", key("offset"),
+                    counted(given, "number") + " for " + text_of(cut.stages) + " stages x " +
+                        counted(cut.chunks, "chunk") + " = " + text_of(cut.places()),
+                    "offset could have " + text_of(cut.places()) + " numbers that sum to " +
+                        text_of(cut.layers - share * cut.places()) + ", or be left out");
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> counts;
+  std::int64_t sum = 0;
+  for (const std::int64_t more : offset) {
+    counts.push_back(share + more);
+    sum += counts.back();
+  }
+  const auto least = std::min_element(counts.begin(), counts.end());
+  const std::string rule =
+      text_of(cut.layers) + " layers / " + text_of(cut.places()) + " = " + text_of(share);
+  if (*least < 0) {
+    cut.check.error(
+        "pipeline-offset", key("offset"),
+        rule + ", so offset " + text_of(*least - share) + " leaves " + text_of(*least) + " layers",
+        "each number could be " + text_of(-share) + " or more");
+    return std::nullopt;
+  }
+  if (sum != cut.layers) {
+    cut.check.error(
+        "pipeline-offset", key("offset"),
+        rule + " each and the offsets make " + text_of(sum) + " layers, not " + text_of(cut.layers),
+        "the offsets could sum to " + text_of(cut.layers - share * cut.places()));
+    return std::nullopt;
+  }
+  return counts;
+}
+
+/// Letters of one kind over all stages.
+std::int64_t count_of(const StageLayout& layout, char letter) {
+  std::int64_t count = 0;
+  for (const std::string& stage : layout.stages) {
+    count += std::count(stage.begin(), stage.end(), letter);
+  }
+  return count;
+}
+
+/// What is wrong with a layout that can be read; empty: nothing.
+std::string layout_mistake(const Cut& cut, const StageLayout& layout) {
+  const auto stages = static_cast<std::int64_t>(layout.stages.size());
+  if (!layout.stages.front().starts_with('E')) return "it does not start with E, the embedding";
+  if (!layout.stages.back().ends_with('L')) return "it does not end with L, the loss";
+  for (const char letter : {'E', 'L'}) {
+    const std::int64_t count = count_of(layout, letter);
+    if (count != 1) {
+      return std::string("it has ") + letter + " " + text_of(count) + " times, not once";
+    }
+  }
+  const std::int64_t layers = count_of(layout, 't');
+  if (layers != cut.layers) {
+    return "it has t " + text_of(layers) + " times, but the model has " +
+           counted(cut.layers, "layer");
+  }
+  if (stages % cut.stages != 0) {
+    return "its " + counted(stages, "stage") + " are no multiple of pipeline_stages " +
+           text_of(cut.stages) + ": " + division(stages, cut.stages);
+  }
+  return {};
+}
+
+/// "Et*3|t*4|t*4|t*3L": layers as even as they come, for a message.
+std::string sample_layout(std::int64_t layers, std::int64_t places) {
+  std::string text = "E";
+  for (std::int64_t place = 0; place < places; ++place) {
+    const std::int64_t count = layers / places + (place < layers % places ? 1 : 0);
+    if (place > 0) text += "|";
+    if (count > 0) text += count == 1 ? "t" : "t*" + text_of(count);
+  }
+  return text + "L";
+}
+
+/// Sets `chunks`, which the layout's number of stages says.
+Counts cut_by_layout(Cut& cut) {
+  const StageLayout layout = parse_stage_layout(*cut.pipeline.layout);
+  const std::string path = key("layout");
+  const std::string help = cut.places() <= 16
+                               ? "it could be \"" + sample_layout(cut.layers, cut.places()) + "\""
+                               : "a layout reads like \"" + sample_layout(6, 3) + "\"";
+  if (!layout.error.empty()) {
+    cut.check.error("layout-syntax", path, layout.error, help);
+    return std::nullopt;
+  }
+  if (count_of(layout, 'm') > 0) {
+    cut.check.error("not-built", path, "not built yet: m, multi-token prediction",
+                    "the letters E, t, L and | are available");
+    return std::nullopt;
+  }
+  const std::string mistake = layout_mistake(cut, layout);
+  if (!mistake.empty()) {
+    cut.check.error("layout-stages", path, mistake, help);
+    return std::nullopt;
+  }
+  const auto stages = static_cast<std::int64_t>(layout.stages.size());
+  const std::int64_t chunks = stages / cut.stages;
+  if (cut.chunks > 1 && chunks != cut.chunks) {
+    cut.check.error("layout-chunks", path,
+                    counted(stages, "stage") + " / pipeline_stages " + text_of(cut.stages) + " = " +
+                        counted(chunks, "chunk") + ", but virtual_pipeline_stages is " +
+                        text_of(cut.chunks),
+                    "virtual_pipeline_stages could be " + text_of(chunks) +
+                        " or left out, or the layout have " + text_of(cut.places()) + " stages");
+    return std::nullopt;
+  }
+  if (chunks > 1 && cut.pipeline.scheduler == PipelineScheduler::zb_h1) {
+    cut.check.error(
+        "zero-bubble-chunks", path,
+        "scheduler zb-h1 has one chunk per stage, but the layout has " + text_of(stages) + " / " +
+            text_of(cut.stages) + " = " + text_of(chunks),
+        "the layout could have " + text_of(cut.stages) + " stages, or scheduler be 1f1b");
+    return std::nullopt;
+  }
+  if (chunks > 1 && cut.pipeline.interleave == false) {
+    cut.check.error(
+        "interleave-chunks", key("interleave"),
+        "interleave is false, but the layout has " + text_of(chunks) + " chunks per stage",
+        "interleave could be true or left out, or the layout have " + text_of(cut.stages) +
+            " stages");
+    return std::nullopt;
+  }
+  cut.chunks = chunks;
+  std::vector<std::int64_t> counts;
+  for (const std::string& stage : layout.stages) {
+    counts.push_back(std::count(stage.begin(), stage.end(), 't'));
+  }
+  return counts;
+}
+
+/// At most one way of placing layers may be asked for.
+bool is_one_rule(const Cut& cut) {
+  const PipelineConfig& pipeline = cut.pipeline;
+  std::vector<std::string> asked;
+  if (pipeline.layout) asked.push_back("layout");
+  if (pipeline.offset) asked.push_back("offset");
+  if (cut.gives_ends()) {
+    asked.push_back(pipeline.first_stage_layers ? "first_stage_layers" : "last_stage_layers");
+  }
+  if (cut.counts_ends()) {
+    asked.push_back(pipeline.account_for_embedding ? "account_for_embedding" : "account_for_loss");
+  }
+  if (asked.size() < 2) return true;
+  cut.check.error("placement-conflict", key(asked[1].c_str()),
+                  asked[1] + " and " + asked[0] + " both say where the layers go",
+                  "leave out " + asked[0] + " or " + asked[1]);
+  return false;
+}
+
+StageMap map_of(const Cut& cut, const std::vector<std::int64_t>& counts) {
+  StageMap map;
+  map.stages = static_cast<int>(cut.stages);
+  map.chunks = static_cast<int>(cut.chunks);
+  map.all.resize(counts.size());
+  std::int64_t layer = 0;
+  for (std::size_t place = 0; place < counts.size(); ++place) {
+    const std::size_t stage = place % static_cast<std::size_t>(cut.stages);
+    const std::size_t chunk = place / static_cast<std::size_t>(cut.stages);
+    ChunkLayers& held = map.all[stage * static_cast<std::size_t>(cut.chunks) + chunk];
+    held.first = layer;
+    held.count = counts[place];
+    held.embedding = place == 0;
+    held.head = place + 1 == counts.size();
+    held.first_unit = static_cast<int>(layer) + (held.embedding ? 0 : 1);
+    layer += held.count;
+    held.end_unit = static_cast<int>(layer) + 1 + (held.head ? 1 : 0);
+  }
+  return map;
+}
+
+void remark_unused(const Cut& cut, const std::string& reason) {
+  const PipelineConfig& pipeline = cut.pipeline;
+  const auto idle = [&](const char* name, bool differs) {
+    cut.check.no_effect(key(name), differs, reason);
+  };
+  idle("first_stage_layers", pipeline.first_stage_layers.has_value());
+  idle("last_stage_layers", pipeline.last_stage_layers.has_value());
+  idle("account_for_embedding", pipeline.account_for_embedding);
+  idle("account_for_loss", pipeline.account_for_loss);
+  idle("layout", pipeline.layout.has_value());
+  idle("offset", pipeline.offset.has_value());
+}
+
+}  // namespace
+
+StageMap make_stage_map(const Config& config, Check& check) {
+  const ParallelConfig& parallel = config.parallel;
+  // One rank decides nothing here: a mode is only inferred from the world where no size asks.
+  const ParallelMode mode = resolve_mode(parallel, 1);
+  Cut cut{config.model.num_layers, 1, 1, parallel.pipeline, false, check};
+  cut.compiled = mode == ParallelMode::semi_auto_parallel || mode == ParallelMode::auto_parallel;
+  if (mode_splits_model(mode)) cut.stages = std::max<std::int64_t>(1, parallel.pipeline_stages);
+  if (cut.stages == 1) {
+    remark_unused(cut, parallel.pipeline_stages > 1 ? "the parallel_mode has no pipeline"
+                                                    : "pipeline_stages is 1");
+    return map_of(cut, {cut.layers});
+  }
+  cut.chunks = std::max<std::int64_t>(1, parallel.virtual_pipeline_stages);
+  if (!is_one_rule(cut)) return {};
+  const Counts counts = cut.pipeline.layout                  ? cut_by_layout(cut)
+                        : cut.pipeline.offset                ? cut_by_offset(cut)
+                        : cut.gives_ends()                   ? cut_by_ends(cut)
+                        : cut.compiled && !cut.counts_ends() ? cut_by_formula(cut, 0)
+                                                             : cut_evenly(cut);
+  return counts ? map_of(cut, *counts) : StageMap{};
+}
+
+}  // namespace trainctl

@@ -1,0 +1,125 @@
+#include "plan/rules/resolve.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+
+#include "plan/rules/stage_text.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t too_many_ranks = (std::int64_t{1} << 24) + 1;
+
+/// The product of sizes, or too_many_ranks.
+std::int64_t ranks_of(std::initializer_list<std::int64_t> sizes) {
+  std::int64_t ranks = 1;
+  for (const std::int64_t size : sizes) {
+    if (size > too_many_ranks / ranks) return too_many_ranks;
+    ranks *= size;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+ParallelMode resolve_mode(const ParallelConfig& parallel, std::int64_t world_size) {
+  if (parallel.parallel_mode) return *parallel.parallel_mode;
+  const bool splits = parallel.tensor_parallel > 1 || parallel.context_parallel > 1 ||
+                      parallel.pipeline_stages > 1 || parallel.expert_parallel > 1;
+  // data_parallel does not look at these.
+  const bool asks = !parallel.gradient_fp32_sync || !parallel.loss_repeated_mean ||
+                    !(parallel.dataset_strategy == DatasetSplit{});
+  if (splits) return ParallelMode::hybrid_parallel;
+  if (world_size > 1 && asks) return ParallelMode::hybrid_parallel;
+  return world_size > 1 ? ParallelMode::data_parallel : ParallelMode::stand_alone;
+}
+
+bool mode_splits_model(ParallelMode mode) {
+  return mode != ParallelMode::stand_alone && mode != ParallelMode::data_parallel;
+}
+
+Mesh resolve_mesh(const ParallelConfig& parallel, std::int64_t world_size) {
+  Mesh mesh;
+  if (mode_splits_model(resolve_mode(parallel, world_size))) {
+    mesh.tp = std::max<std::int64_t>(1, parallel.tensor_parallel);
+    mesh.cp = std::max<std::int64_t>(1, parallel.context_parallel);
+    mesh.pp = std::max<std::int64_t>(1, parallel.pipeline_stages);
+    mesh.ep = std::max<std::int64_t>(1, parallel.expert_parallel);
+    mesh.etp = std::max<std::int64_t>(1, parallel.expert_tensor_parallel.value_or(mesh.tp));
+  }
+  mesh.dp = std::max<std::int64_t>(1, world_size / ranks_of({mesh.tp, mesh.cp, mesh.pp}));
+  mesh.edp = std::max<std::int64_t>(1, world_size / ranks_of({mesh.etp, mesh.ep, mesh.pp}));
+  std::vector<Axis> appended;
+  if (const auto order = parse_order(parallel.rank_order, appended)) mesh.order = *order;
+  return mesh;
+}
+
+std::int64_t world_size_of(const ParallelConfig& parallel) {
+  if (parallel.device_num) return std::max<std::int64_t>(1, *parallel.device_num);
+  const Mesh one = resolve_mesh(parallel, 1);
+  const std::int64_t dense = ranks_of({one.tp, one.cp, one.pp});
+  if (parallel.data_parallel) {
+    return ranks_of({dense, std::max<std::int64_t>(1, *parallel.data_parallel)});
+  }
+  const std::int64_t expert = ranks_of({one.etp, one.ep, one.pp});  // the experts' sizes fit too
+  return std::min(too_many_ranks, std::lcm(dense, expert));
+}
+
+ParallelConfig for_one_rank(ParallelConfig parallel) {
+  const ParallelConfig usual;
+  parallel.parallel_mode.reset();
+  parallel.device_num.reset();
+  parallel.global_rank = usual.global_rank;
+  parallel.data_parallel.reset();
+  parallel.tensor_parallel = usual.tensor_parallel;
+  parallel.sequence_parallel = usual.sequence_parallel;
+  parallel.context_parallel = usual.context_parallel;
+  parallel.hierarchical_context_parallel_sizes.reset();
+  parallel.expert_parallel = usual.expert_parallel;
+  parallel.expert_tensor_parallel.reset();
+  parallel.pipeline_stages = usual.pipeline_stages;
+  parallel.virtual_pipeline_stages = usual.virtual_pipeline_stages;
+  parallel.pipeline = usual.pipeline;
+  parallel.parallel_optimizer = usual.parallel_optimizer;
+  parallel.vocab_emb_dp.reset();
+  return parallel;
+}
+
+BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
+  const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
+  BatchSizes sizes;
+  if (train.micro_batch_size) {
+    sizes.micro_batch_size = *train.micro_batch_size;
+  } else if (train.micro_batch_num) {
+    sizes.micro_batch_size = local / *train.micro_batch_num;
+  } else {
+    sizes.micro_batch_size = mesh.pp > 1 ? 1 : local;
+  }
+  sizes.micro_batch_size = std::max<std::int64_t>(1, sizes.micro_batch_size);
+  sizes.microbatches = std::max<std::int64_t>(1, local / sizes.micro_batch_size);
+  return sizes;
+}
+
+BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
+  if (parallel.bucket_rule) return *parallel.bucket_rule;
+  const CommFusionConfig& fusion = parallel.comm_fusion;
+  if (!fusion.openstate || fusion.allreduce.mode || fusion.reducescatter.mode) {
+    return BucketRule::comm_fusion;
+  }
+  return parallel.gradient_aggregation_group ? BucketRule::layers : BucketRule::size;
+}
+
+std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
+  const std::int64_t stages = parallel.pipeline_stages;
+  if (!mode_splits_model(mode) || stages <= 1) return 1;
+  if (parallel.virtual_pipeline_stages > 1 || !parallel.pipeline.layout) {
+    return std::max<std::int64_t>(1, parallel.virtual_pipeline_stages);
+  }
+  const StageLayout layout = parse_stage_layout(*parallel.pipeline.layout);
+  const auto places = static_cast<std::int64_t>(layout.stages.size());
+  return std::max<std::int64_t>(1, places / stages);
+}
+
+}  // namespace trainctl

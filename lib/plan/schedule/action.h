@@ -1,0 +1,69 @@
+// A row of a schedule: one thing that a rank does in a training step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trainctl {
+
+enum class ActionKind : std::uint8_t {
+  gather,            // start getting a block of parameters from the ranks that updated them
+  wait_gather,       // the compute queue waits for them
+  fetch,             // the micro-batch's data is copied to its slot
+  forward,           // F of units [begin, end)
+  backward_input,    // B
+  backward_weight,   // W
+  reduce,            // start summing a gradient bucket over its axes, on the communication queue
+  reduce_embedding,  // start summing a tied embedding's bucket over the first and the last stage
+  wait_reduce,       // the compute queue waits for a bucket's sums
+  step,              // norm, clip and optimizer
+  send_forward,
+  receive_forward,
+  send_backward,
+  receive_backward,  // between stages
+  wait_forward,
+  wait_backward,  // the compute queue waits for a receive that was only posted
+};
+
+/// F, B or W.
+constexpr bool is_pass(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::backward_input ||
+         kind == ActionKind::backward_weight;
+}
+constexpr bool is_receive(ActionKind kind) {
+  return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
+}
+/// Between stages.
+constexpr bool is_message(ActionKind kind) {
+  return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
+}
+
+/// Communication of one bucket of gradients or block of parameters.
+constexpr bool names_bucket(ActionKind kind) {
+  return kind == ActionKind::gather || kind == ActionKind::wait_gather ||
+         kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
+         kind == ActionKind::wait_reduce;
+}
+
+/// For a receive that was posted before.
+constexpr bool is_message_wait(ActionKind kind) {
+  return kind == ActionKind::wait_forward || kind == ActionKind::wait_backward;
+}
+
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  int chunk = 0;  // model chunk on this rank
+  int microbatch = 0;
+  int begin = 0;  // units [begin, end), numbered over the whole model
+  int end = 0;
+  int bucket = -1;  // reduce, reduce_embedding, wait_reduce; gather, wait_gather: of
+                    // plan/gradients/gathers.h
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "reduce 3".
+std::string to_string(const Action& action);
+/// "F0.1": without the units.
+std::string short_name(const Action& action);
+
+}  // namespace trainctl

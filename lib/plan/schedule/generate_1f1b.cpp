@@ -1,0 +1,38 @@
+#include <cassert>
+
+#include "plan/schedule/generator_rows.h"
+
+namespace trainctl {
+
+std::vector<Action> schedule_1f1b(const ScheduleInput& input) {
+  assert(input.chunks() == 1);
+  const int warmup = warmup_forwards(PipelineScheduler::one_f_one_b, input);
+  const int steady = input.microbatches - warmup;
+  StageRows rows(input);
+  rows.fetch(0, 0);
+  rows.receive_forward(0, 0);
+  for (int microbatch = 0; microbatch < warmup; ++microbatch) {
+    rows.forward(microbatch, 0);
+    const bool more = microbatch + 1 < input.microbatches;
+    if (more) rows.fetch(microbatch + 1, 0);
+    rows.send_forward(microbatch, 0);
+    if (more) rows.receive_forward(microbatch + 1, 0);
+  }
+  for (int oldest = 0; oldest < input.microbatches; ++oldest) {
+    const int newest = warmup + oldest;
+    if (oldest < steady) {
+      rows.forward(newest, 0);
+      rows.send_forward(newest, 0);
+    }
+    rows.receive_backward(oldest, 0);
+    rows.backward(oldest, 0);
+    // Data is fetched before the batch of messages, which it would cut in two.
+    const bool more = newest + 1 < input.microbatches;
+    if (more) rows.fetch(newest + 1, 0);
+    rows.send_backward(oldest, 0);
+    if (more) rows.receive_forward(newest + 1, 0);
+  }
+  return rows.finish();
+}
+
+}  // namespace trainctl

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <cassert>
+#include <optional>
+
+#include "plan/schedule/generator_rows.h"
+
+namespace trainctl {
+
+namespace {
+
+using MaybeEntry = std::optional<ScheduleEntry>;
+
+/// schedule_table() in lock step: a group smaller than the pipeline rests until its outputs have
+/// come round from the last stage to the first.
+std::vector<MaybeEntry> lock_step(const ScheduleInput& input, int group_size) {
+  std::vector<MaybeEntry> steps;
+  int place = 0;
+  int before = -1;
+  for (const ScheduleEntry& entry :
+       schedule_table(input.microbatches, input.chunks(), group_size)) {
+    if (entry.chunk != before) {
+      if (before >= 0 && place < input.stages) {
+        steps.resize(steps.size() + static_cast<std::size_t>(input.stages - place));
+      }
+      place = 0;
+      before = entry.chunk;
+    }
+    steps.emplace_back(entry);
+    ++place;
+  }
+  return steps;
+}
+
+class Chunked {
+ public:
+  Chunked(const ScheduleInput& input, int group_size)
+      : input_(input), rows_(input), steps_(lock_step(input, group_size)) {}
+
+  int steps() const { return static_cast<int>(steps_.size()); }
+
+  void start() {
+    fetch(0);
+    if (input_.stage > 0) receive_forward(forward_at(0));
+  }
+  void forward(int step) {
+    if (const MaybeEntry at = forward_at(step)) rows_.forward(at->microbatch, at->chunk);
+  }
+  void backward(int step) {
+    if (const MaybeEntry at = backward_at(step)) rows_.backward(at->microbatch, at->chunk);
+  }
+  void fetch(int step) {
+    if (const MaybeEntry at = forward_at(step)) rows_.fetch(at->microbatch, at->chunk);
+  }
+
+  /// Sends what the forward of `step` has made and receives what the next one needs. The first
+  /// stage takes what the last one makes at the same time, `stages` - 1 places earlier in the
+  /// table.
+  void exchange_forward(int step) {
+    if (const MaybeEntry at = forward_at(step)) rows_.send_forward(at->microbatch, at->chunk);
+    if (input_.stage > 0) return receive_forward(forward_at(step + 1));
+    MaybeEntry made = forward_at(step - (input_.stages - 1));
+    if (!made || made->chunk == input_.chunks() - 1) return;
+    ++made->chunk;
+    receive_forward(made);
+  }
+  /// The same for gradients, with first and last stage exchanged.
+  void exchange_backward(int step) {
+    if (const MaybeEntry at = backward_at(step)) rows_.send_backward(at->microbatch, at->chunk);
+    if (input_.stage < input_.stages - 1) return receive_backward(backward_at(step + 1));
+    MaybeEntry made = backward_at(step - (input_.stages - 1));
+    if (!made || made->chunk == 0) return;
+    --made->chunk;
+    receive_backward(made);
+  }
+  void receive_first_gradient() {
+    if (input_.stage < input_.stages - 1) receive_backward(backward_at(0));
+  }
+
+  std::vector<Action> finish() { return rows_.finish(); }
+
+ private:
+  MaybeEntry forward_at(int step) const {
+    return step >= 0 && step < steps() ? steps_[static_cast<std::size_t>(step)] : std::nullopt;
+  }
+  MaybeEntry backward_at(int step) const {
+    MaybeEntry at = forward_at(step);
+    if (at) at->chunk = input_.chunks() - 1 - at->chunk;
+    return at;
+  }
+  void receive_forward(const MaybeEntry& at) {
+    if (at) rows_.receive_forward(at->microbatch, at->chunk);
+  }
+  void receive_backward(const MaybeEntry& at) {
+    if (at) rows_.receive_backward(at->microbatch, at->chunk);
+  }
+
+  const ScheduleInput& input_;
+  StageRows rows_;
+  std::vector<MaybeEntry> steps_;
+};
+
+}  // namespace
+
+std::vector<Action> chunked_rows(const ScheduleInput& input, int group_size, int warmup) {
+  Chunked rows(input, group_size);
+  const int resting = rows.steps() - input.microbatches * input.chunks();
+  assert(resting == 0 || warmup == input.microbatches * input.chunks());
+  const int before = warmup + resting;  // steps before backwards begin
+  rows.start();
+  for (int step = 0; step < before; ++step) {
+    rows.forward(step);
+    rows.fetch(step + 1);
+    rows.exchange_forward(step);
+  }
+  rows.receive_first_gradient();
+  for (int step = 0; step < rows.steps(); ++step) {
+    const int newest = before + step;
+    rows.forward(newest);
+    rows.backward(step);
+    rows.fetch(newest + 1);
+    rows.exchange_forward(newest);
+    rows.exchange_backward(step);
+  }
+  return rows.finish();
+}
+
+std::vector<Action> schedule_interleaved(const ScheduleInput& input) {
+  assert(input.group_size >= input.stages && input.group_size <= input.microbatches);
+  assert(input.microbatches % input.group_size == 0 ||
+         input.microbatches % input.group_size >= input.stages);
+  return chunked_rows(input, input.group_size,
+                      warmup_forwards(PipelineScheduler::one_f_one_b, input));
+}
+
+}  // namespace trainctl

@@ -1,0 +1,349 @@
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "plan/schedule/simulate.h"
+
+namespace trainctl {
+
+namespace {
+
+/// What has happened to one (chunk, micro-batch) on this rank so far.
+struct Progress {
+  bool fetched = false;
+  bool received_forward = false;
+  bool received_backward = false;
+  bool waited_forward = false;  // where receives are only posted
+  bool waited_backward = false;
+  bool sent_forward = false;
+  bool sent_backward = false;
+  bool forward_ran = false;  // some F and some B: a chunk without units has one row of each
+  bool backward_ran = false;
+  int forward = 0;       // units below this have run F
+  int backward = 0;      // units from here up have run B
+  int weights_left = 0;  // units that have not run W
+};
+
+class Proof {
+ public:
+  Proof(const RankRows& rank, const std::vector<BucketSum>& buckets,
+        const std::vector<UnitRange>& gathers, std::string who,
+        std::vector<std::string>& violations)
+      : in_(rank.input),
+        rows_(rank.rows),
+        buckets_(buckets),
+        gathers_(gathers),
+        who_(std::move(who)),
+        violations_(violations),
+        reduced_(buckets.size(), 0),
+        shared_(buckets.size(), 0),
+        waited_(buckets.size(), 0),
+        gathered_(gathers.size(), 0),
+        arrived_(gathers.size(), 0),
+        coming_(gathers.size()) {
+    const auto microbatches = static_cast<std::size_t>(in_.microbatches);
+    for (const UnitRange& range : in_.units) {
+      Progress fresh;
+      fresh.forward = range.begin;
+      fresh.backward = range.end;
+      fresh.weights_left = range.end - range.begin;
+      progress_.insert(progress_.end(), microbatches, fresh);
+      shift_.push_back(units_ - range.begin);
+      units_ += range.end - range.begin;
+    }
+    weights_left_.assign(static_cast<std::size_t>(units_), in_.microbatches);
+    weight_done_.assign(static_cast<std::size_t>(units_) * microbatches, 0);
+  }
+
+  void run() {
+    for (row_ = 0; row_ < rows_.size(); ++row_) check(rows_[row_]);
+    if (!stepped_) fail("has no step");
+  }
+
+ private:
+  void fail(const std::string& what) {
+    std::string where = who_;
+    if (row_ < rows_.size()) {
+      where += " row " + std::to_string(row_) + ", " + to_string(rows_[row_]);
+    }
+    violations_.push_back(where + ": " + what);
+  }
+
+  void check(const Action& action) {
+    if (stepped_) fail("comes after the step");
+    if (!in_range(action)) return fail("is out of range");
+    switch (action.kind) {
+      case ActionKind::gather: return gather(action);
+      case ActionKind::wait_gather: return wait_gather(action);
+      case ActionKind::fetch: return fetch(action);
+      case ActionKind::forward: return forward(action);
+      case ActionKind::backward_input: return backward(action);
+      case ActionKind::backward_weight: return weight(action);
+      case ActionKind::reduce: return reduce(action);
+      case ActionKind::reduce_embedding: return reduce_embedding(action);
+      case ActionKind::wait_reduce: return wait_reduce(action);
+      case ActionKind::step: return step();
+      case ActionKind::wait_forward:
+        return wait_message(at(action).received_forward, at(action).waited_forward);
+      case ActionKind::wait_backward:
+        return wait_message(at(action).received_backward, at(action).waited_backward);
+      default: return message(action);
+    }
+  }
+
+  bool in_range(const Action& action) const {
+    if (action.kind == ActionKind::step) return true;
+    if (action.kind == ActionKind::gather || action.kind == ActionKind::wait_gather) {
+      return action.bucket >= 0 && action.bucket < static_cast<int>(gathers_.size());
+    }
+    if (names_bucket(action.kind)) return has_bucket(action);
+    const bool place = action.chunk >= 0 && action.chunk < in_.chunks() && action.microbatch >= 0 &&
+                       action.microbatch < in_.microbatches;
+    if (!place || action.begin > action.end) return false;
+    const bool computes = action.kind == ActionKind::forward ||
+                          action.kind == ActionKind::backward_input ||
+                          action.kind == ActionKind::backward_weight;
+    return !computes || (action.begin >= units(action).begin && action.end <= units(action).end);
+  }
+
+  bool has_bucket(const Action& action) const {
+    if (action.bucket < 0 || action.bucket >= static_cast<int>(buckets_.size())) return false;
+    const BucketSum& sum = buckets_[static_cast<std::size_t>(action.bucket)];
+    switch (action.kind) {
+      case ActionKind::reduce: return sum.reduced;
+      case ActionKind::reduce_embedding: return sum.embedding;
+      default: return sum.has_rows();
+    }
+  }
+
+  const UnitRange& units(const Action& action) const {
+    return in_.units[static_cast<std::size_t>(action.chunk)];
+  }
+  Progress& at(int chunk, int microbatch) {
+    return progress_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(in_.microbatches) +
+                     static_cast<std::size_t>(microbatch)];
+  }
+  Progress& at(const Action& action) { return at(action.chunk, action.microbatch); }
+  /// The place of a unit among this rank's.
+  std::size_t index(int chunk, int unit) const {
+    return static_cast<std::size_t>(shift_[static_cast<std::size_t>(chunk)] + unit);
+  }
+  bool is_first(const Action& action) const { return in_.stage == 0 && action.chunk == 0; }
+  bool is_last(const Action& action) const {
+    return in_.stage == in_.stages - 1 && action.chunk == in_.chunks() - 1;
+  }
+  bool forward_done(const Progress& now, const UnitRange& range) const {
+    return now.forward_ran && now.forward == range.end;
+  }
+  bool backward_done(const Progress& now, const UnitRange& range) const {
+    return now.backward_ran && now.backward == range.begin;
+  }
+
+  void gather(const Action& action) {
+    if (gathered_[static_cast<std::size_t>(action.bucket)]++ > 0) fail("has been gathered before");
+  }
+
+  void wait_gather(const Action& action) {
+    const auto block = static_cast<std::size_t>(action.bucket);
+    if (gathered_[block] == 0) fail("is not being gathered");
+    if (arrived_[block]++ == 0) --coming_;
+  }
+
+  void check_arrived(const Action& action) {
+    if (coming_ == 0) return;
+    for (std::size_t block = 0; block < gathers_.size(); ++block) {
+      const UnitRange& units = gathers_[block];
+      if (arrived_[block] > 0) continue;
+      if (action.end <= units.begin || action.begin >= units.end) continue;
+      fail("reads parameters before wait_gather " + std::to_string(block));
+    }
+  }
+
+  void fetch(const Action& action) {
+    if (at(action).fetched) fail("has been fetched before");
+    at(action).fetched = true;
+  }
+
+  void forward(const Action& action) {
+    Progress& now = at(action);
+    if (!now.fetched) fail("its data is not fetched");
+    if (!is_first(action) && !now.received_forward) fail("its input is not received");
+    if (!is_first(action) && posts_only() && !now.waited_forward) {
+      fail("its input is not waited for");
+    }
+    check_arrived(action);
+    if (action.begin != now.forward || forward_done(now, units(action))) {
+      fail("F must go on at unit " + std::to_string(now.forward));
+    }
+    now.forward = std::max(now.forward, action.end);
+    now.forward_ran = true;
+  }
+
+  void backward(const Action& action) {
+    Progress& now = at(action);
+    if (!forward_done(now, units(action))) fail("B before F of all units");
+    if (!is_last(action) && !now.received_backward) fail("its gradient is not received");
+    if (!is_last(action) && posts_only() && !now.waited_backward) {
+      fail("its gradient is not waited for");
+    }
+    if (action.end != now.backward || backward_done(now, units(action))) {
+      fail("B must go on below unit " + std::to_string(now.backward));
+    }
+    now.backward = std::min(now.backward, action.begin);
+    now.backward_ran = true;
+  }
+
+  void weight(const Action& action) {
+    Progress& now = at(action);
+    if (!now.backward_ran) fail("W before B");
+    for (int unit = action.begin; unit < action.end; ++unit) {
+      if (unit < now.backward) fail("W before B of unit " + std::to_string(unit));
+      const std::size_t here = index(action.chunk, unit);
+      char& done = weight_done_[static_cast<std::size_t>(action.microbatch) *
+                                    static_cast<std::size_t>(units_) +
+                                here];
+      if (done != 0) {
+        fail("W of unit " + std::to_string(unit) + " has run before");
+        continue;
+      }
+      done = 1;
+      --now.weights_left;
+      --weights_left_[here];
+    }
+  }
+
+  /// No bucket spans two chunks: its gradients are those of its chunk from its ready unit up.
+  void reduce(const Action& action) {
+    const auto bucket = static_cast<std::size_t>(action.bucket);
+    if (reduced_[bucket]++ > 0) fail("has been reduced before");
+    check_final(buckets_[bucket]);
+  }
+
+  void check_final(const BucketSum& sum) {
+    for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
+      if (sum.ready_unit < range.begin || sum.ready_unit >= range.end) continue;
+      for (int unit = range.end - 1; unit >= sum.ready_unit; --unit) {
+        if (weights_left_[index(chunk, unit)] == 0) continue;
+        fail("gradients of unit " + std::to_string(unit) + " are not final");
+        return;
+      }
+    }
+  }
+
+  /// The stage's own sum first, then that over both stages.
+  void reduce_embedding(const Action& action) {
+    const auto bucket = static_cast<std::size_t>(action.bucket);
+    if (shared_[bucket]++ > 0) fail("has been reduced before");
+    if (!buckets_[bucket].reduced) return check_final(buckets_[bucket]);
+    if (reduced_[bucket] == 0) fail("is not being reduced on its stage");
+  }
+
+  void wait_reduce(const Action& action) {
+    const auto bucket = static_cast<std::size_t>(action.bucket);
+    if (buckets_[bucket].reduced && reduced_[bucket] == 0) fail("is not being reduced");
+    if (buckets_[bucket].embedding && shared_[bucket] == 0) {
+      fail("is not being summed over the embedding group");
+    }
+    waited_[bucket] = 1;
+  }
+
+  void message(const Action& action) {
+    Progress& now = at(action);
+    switch (action.kind) {
+      case ActionKind::receive_forward:
+        if (is_first(action)) fail("nothing comes from before the first stage");
+        once(now.received_forward);
+        break;
+      case ActionKind::receive_backward:
+        if (is_last(action)) fail("nothing comes from after the last stage");
+        once(now.received_backward);
+        break;
+      case ActionKind::send_forward:
+        if (is_last(action)) fail("there is nothing after the last stage");
+        if (!forward_done(now, units(action))) fail("is sent before F has made it");
+        once(now.sent_forward);
+        break;
+      default:
+        if (is_first(action)) fail("there is nothing before the first stage");
+        if (!backward_done(now, units(action))) fail("is sent before B has made it");
+        once(now.sent_backward);
+        break;
+    }
+  }
+
+  bool posts_only() const { return in_.messages.mode == MessageMode::overlapped; }
+  void wait_message(bool received, bool& waited) {
+    if (!received) fail("is not being received");
+    once(waited);
+  }
+
+  void once(bool& flag) {
+    if (flag) fail("has happened before");
+    flag = true;
+  }
+
+  void step() {
+    stepped_ = true;
+    for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
+      for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
+        const Progress& now = at(chunk, microbatch);
+        if (forward_done(now, range) && backward_done(now, range) && now.weights_left == 0) {
+          continue;
+        }
+        fail("F, B and W of all units of " + std::to_string(microbatch) + "." +
+             std::to_string(chunk) + " have not run");
+      }
+    }
+    for (std::size_t bucket = 0; bucket < reduced_.size(); ++bucket) {
+      const BucketSum& sum = buckets_[bucket];
+      const std::string name = std::to_string(bucket);
+      if (sum.reduced && reduced_[bucket] == 0) fail("bucket " + name + " is never reduced");
+      if (sum.embedding && shared_[bucket] == 0) {
+        fail("bucket " + name + " is never summed over the embedding group");
+      }
+      if (reduced_[bucket] + shared_[bucket] > 0 && waited_[bucket] == 0) {
+        fail("nobody waited for reduce " + name);
+      }
+    }
+    for (std::size_t block = 0; block < gathers_.size(); ++block) {
+      const std::string name = "gather " + std::to_string(block);
+      if (gathered_[block] == 0) {
+        fail(name + " is missing");
+      } else if (arrived_[block] == 0) {
+        fail("nobody waited for " + name);
+      }
+    }
+  }
+
+  const ScheduleInput& in_;
+  std::span<const Action> rows_;
+  const std::vector<BucketSum>& buckets_;
+  const std::vector<UnitRange>& gathers_;
+  std::string who_;
+  std::vector<std::string>& violations_;
+  std::vector<Progress> progress_;  // [chunk][micro-batch]
+  int units_ = 0;                   // of all chunks
+  std::vector<int> shift_;          // per chunk, see index()
+  std::vector<int> weights_left_;   // per unit, over micro-batches
+  std::vector<char> weight_done_;   // [micro-batch][unit]
+  std::vector<int> reduced_;        // per bucket: how many rows of each kind
+  std::vector<int> shared_;
+  std::vector<int> waited_;
+  std::vector<int> gathered_;  // per block of parameters
+  std::vector<int> arrived_;
+  std::size_t coming_ = 0;  // blocks that are not waited for yet
+  std::size_t row_ = 0;
+  bool stepped_ = false;
+};
+
+}  // namespace
+
+void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
+                const std::vector<UnitRange>& gathers, const std::string& who,
+                std::vector<std::string>& violations) {
+  Proof(rank, buckets, gathers, who, violations).run();
+}
+
+}  // namespace trainctl

@@ -1,0 +1,74 @@
+// Plays the rows of all ranks against each other: the step's time and bubble, and the proof that a
+// schedule is legal and cannot hang. Each rank has a compute queue and one queue per communication
+// axis, all first-in-first-out; collectives and messages are rendezvous. Any generator's output,
+// present or future, is judged here.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+
+namespace trainctl {
+
+/// One rank. Ranks with the same stage reduce together. Messages go between ranks of neighbouring
+/// stages with equal `replica` and `inner` (from the last stage to the first one's next chunk, and
+/// back), the tied embedding's sum between such of the first and the last stage. Ranks of one stage
+/// and replica meet in every F, B and W, which contain collectives.
+struct RankRows {
+  ScheduleInput input;
+  int replica = 0;
+  int inner = 0;                 // its place among the ranks that share layers: tp, cp and ep
+  std::span<const Action> rows;  // the caller's; replicas may share them
+};
+
+struct SimulationInput {
+  std::vector<RankRows> ranks;
+  /// Per stage; no entry is as good as no bucket.
+  std::vector<std::vector<BucketSum>> buckets;
+  /// Seconds of one row: compute, the transfer of a reduce or gather, or that of a message (asked
+  /// of the receive). Waits and send rows cost nothing themselves.
+  std::function<double(const RankRows&, const Action&)> cost;
+  bool keep_times = false;  // fill Simulation::times
+  /// Per stage, the units that read each block of gathered parameters; no entry: there are none.
+  std::vector<std::vector<UnitRange>> gathers{};
+};
+
+/// When a row of the compute queue ran.
+struct RowTime {
+  int rank = 0;  // index into SimulationInput::ranks
+  int row = 0;
+  double start = 0;
+  double finish = 0;
+};
+
+struct Simulation {
+  double seconds = 0;                // until the last row of any queue is done
+  double bubble_fraction = 0;        // of all ranks' time: idle for messages or for the others' end
+  double exposed_communication = 0;  // seconds the slowest rank waits for reductions and gathers
+  int peak_microbatches = 0;         // most micro-batches with kept activations on any rank
+  /// Why the schedule is illegal, one sentence each; empty: proven.
+  std::vector<std::string> violations;
+  std::vector<RowTime> times;  // in the order of ranks and rows
+};
+
+/// Rules proven per rank: F before B before W, each exactly once for every (chunk, micro-batch,
+/// unit), F from the lowest unit up and B from the highest down; data fetched before it is used;
+/// what comes from another stage received before it is used, what goes there sent after it is made;
+/// each bucket reduced once, after its gradients are final, a tied embedding's then summed over its
+/// stages, and waited for; parameters that other ranks update gathered once and waited for before F
+/// of their units; one step, last.
+/// Over all ranks: every message and collective meets its partners, and no cycle of waits (the
+/// shortest cycle is named). Neighbouring message rows form one batch that is posted together; the
+/// batches of a rank run in order. What is sent lies in one buffer per chunk (outputs) or rank
+/// (gradients), so F waits until its chunk's last output is sent, and B until the last gradient is.
+Simulation simulate(const SimulationInput& input);
+
+/// The per-rank part of the proof; appends to `violations`.
+void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
+                const std::vector<UnitRange>& gathers, const std::string& who,
+                std::vector<std::string>& violations);
+
+}  // namespace trainctl

@@ -1,0 +1,55 @@
+#include "plan/tables/model.h"
+
+#include <algorithm>
+
+namespace trainctl {
+
+namespace {
+
+/// Checks find what is out of range; here it must only not overflow.
+std::int64_t bounded(std::int64_t value) {
+  return std::clamp<std::int64_t>(value, 0, std::int64_t{1} << 40);
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  if (multiple < 1) return value;
+  return (bounded(value) + bounded(multiple) - 1) / bounded(multiple) * bounded(multiple);
+}
+
+}  // namespace
+
+ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
+  const bool gpt2 = config.family == Family::gpt2;
+  ModelShape model;
+  model.family = config.family;
+  model.layers = config.num_layers;
+  model.hidden = config.hidden_size;
+  // 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x MLP.
+  model.ffn = config.ffn_hidden_size.value_or(
+      gpt2 ? 4 * bounded(model.hidden) : round_up(8 * bounded(model.hidden), 3 * 256) / 3);
+  model.heads = config.num_attention_heads;
+  model.kv_heads = config.num_query_groups.value_or(model.heads);
+  model.head_dim = config.kv_channels.value_or(model.heads > 0 ? model.hidden / model.heads : 0);
+  model.seq_length = config.seq_length;
+  model.positions = config.max_position_embeddings.value_or(model.seq_length);
+  model.vocab = config.vocab_size;
+  model.padded_vocab = round_up(model.vocab, config.make_vocab_size_divisible_by);
+  model.tied = config.tie_word_embeddings.value_or(gpt2);
+  model.linear_bias = config.add_bias_linear.value_or(gpt2);
+  model.qkv_bias = config.add_qkv_bias.value_or(model.linear_bias);
+  model.qk_norm = config.qk_layernorm;
+  model.norm_epsilon = config.norm_epsilon;
+  model.rotary_base = config.rotary_base;
+  model.rope_scaling = config.rope_scaling;
+  model.hidden_dropout = config.hidden_dropout;
+  model.attention_dropout = config.attention_dropout;
+  model.embedding_dropout = config.embedding_dropout;
+  model.init_std = config.init_method_std;
+  model.experts = moe.num_experts;
+  model.topk = moe.router_topk;
+  model.expert_ffn = moe.ffn_hidden_size.value_or(model.ffn);
+  model.capacity_factor = moe.capacity_factor;
+  return model;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,44 @@
+// The model's sizes with every default filled in: the only description of the network below the
+// config.
+#pragma once
+
+#include <cstdint>
+
+#include "config/schema/config.h"
+
+namespace trainctl {
+
+struct ModelShape {
+  Family family = Family::gpt2;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t ffn = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t seq_length = 0;
+  std::int64_t positions = 0;     // rows of the position table (gpt2) or the RoPE table (llama)
+  std::int64_t vocab = 0;         // real tokens
+  std::int64_t padded_vocab = 0;  // rows of the embedding; independent of any parallel size
+  bool tied = false;
+  bool linear_bias = false;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  double norm_epsilon = 1e-5;
+  double rotary_base = 10000.0;
+  RopeScalingConfig rope_scaling;
+  double hidden_dropout = 0, attention_dropout = 0, embedding_dropout = 0;
+  double init_std = 0.02;
+  std::int64_t experts = 1;      // 1: a plain MLP in every block
+  std::int64_t topk = 1;         // experts of each token
+  std::int64_t expert_ffn = 0;   // width inside one expert
+  double capacity_factor = 1.0;  // slots of the experts per token and choice
+
+  std::int64_t q_features() const { return heads * head_dim; }
+  std::int64_t kv_features() const { return kv_heads * head_dim; }
+};
+
+/// Fills defaults; checks nothing (check_model in plan/rules/check.h does, with positions).
+ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe = {});
+
+}  // namespace trainctl

@@ -1,0 +1,17 @@
+// Where a job runs, as far as its plan depends on it.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// The machine as far as a plan depends on it. Whoever asks for a plan fills it; the plan never
+/// looks.
+struct Site {
+  std::int64_t world_size = 1;
+  std::int64_t ranks_per_host = 1;
+  std::int64_t cores_per_host = 1;
+  bool ranks_are_threads = false;  // of one process: nothing is staged, one program for all
+};
+
+}  // namespace trainctl

@@ -1,0 +1,75 @@
+#include "run/corpus.h"
+
+#include <exception>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/build.h"
+#include "data/tokenizer.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Runs `build` on the ranks for which `mine` holds, then lets the others go on; a failure ends all
+/// of them.
+template <class Build>
+void one_first(Group& world, bool mine, Build build) {
+  std::exception_ptr failure;
+  if (mine) {
+    try {
+      build();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  double failed = 0;
+  for (double value : gather_values(world, failure ? 1.0 : 0.0)) failed += value;
+  if (failure) std::rethrow_exception(failure);
+  require(failed == 0, ExitCode::peer, "another rank could not prepare the training data");
+}
+
+TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data,
+                      Group& world, bool first_on_host) {
+  if (!is_text_input(path)) return TokenFile::open(path);
+  one_first(world, first_on_host, [&] { cached_token_file(path, tokenizer, data.cache_dir); });
+  return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
+}
+
+}  // namespace
+
+Corpus open_corpus(const DataConfig& data, const ModelShape& model, std::uint64_t seed,
+                   Group& world, bool first_on_host) {
+  const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
+  const auto open = [&](const std::string& path) {
+    TokenFile file = open_source(path, tokenizer, data, world, first_on_host);
+    one_first(world, first_on_host, [&] { file.check_vocabulary(model.vocab); });
+    return file;
+  };
+  const auto sources = [&] {
+    std::vector<SourceFile> files;
+    for (const DataSource& source : data.train) files.push_back({open(source.path), source.weight});
+    return files;
+  };
+  const ValidationConfig& validation = data.validation;
+  const SplitRule rule{.fraction = validation.path ? 0.0 : validation.fraction,
+                       .blocks = validation.split == SplitStyle::blocks};
+  Corpus corpus{Dataset(sources(), rule, Split::train, model.seq_length, seed, data.shuffle),
+                std::nullopt,
+                {.sequences = 0,
+                 .reset_position_ids = data.reset_position_ids,
+                 .eod_mask_loss = data.eod_mask_loss,
+                 .eod_token = data.eod_token.value_or(tokenizer.end_of_document())}};
+  if (validation.path) {
+    std::vector<SourceFile> files;
+    files.push_back({open(*validation.path), 1.0});
+    corpus.validation.emplace(std::move(files), SplitRule{}, Split::train, model.seq_length, seed,
+                              false);
+  } else if (validation.fraction > 0) {
+    corpus.validation.emplace(sources(), rule, Split::validation, model.seq_length, seed, false);
+  }
+  return corpus;
+}
+
+}  // namespace trainctl

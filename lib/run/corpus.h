@@ -1,0 +1,28 @@
+// From the data section of a config to datasets: finds or builds token files, checks their
+// vocabulary.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/group.h"
+#include "config/schema/config.h"
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "plan/tables/model.h"
+
+namespace trainctl {
+
+struct Corpus {
+  Dataset train;
+  std::optional<Dataset> validation;
+  BatchRule rule;  // sequences still to be set from the plan
+};
+
+/// `first_on_host`: this rank builds what is not cached yet; the others wait for it. Collective
+/// over `world`. Throws Error{missing_input | bad_data}, naming the file.
+Corpus open_corpus(const DataConfig& data, const ModelShape& model, std::uint64_t seed,
+                   Group& world, bool first_on_host);
+
+}  // namespace trainctl

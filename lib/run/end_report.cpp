@@ -1,0 +1,178 @@
+#include "run/end_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "base/whole_file.h"
+#include "formats/json_text.h"
+#include "formats/print/text.h"
+#include "run/measured.h"
+
+namespace trainctl {
+
+namespace {
+
+struct Category {
+  const char* name;
+  std::int64_t MemoryEstimate::*bytes;
+};
+// What a rank can measure of itself; data and runtime are only in the process's peak.
+constexpr std::array<Category, 5> categories{{{"parameters", &MemoryEstimate::parameters},
+                                              {"gradients", &MemoryEstimate::gradients},
+                                              {"optimizer", &MemoryEstimate::optimizer},
+                                              {"activations", &MemoryEstimate::activations},
+                                              {"communication", &MemoryEstimate::communication}}};
+constexpr std::size_t per_rank = categories.size() + 1;  // and whether its traffic was as planned
+
+std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& rows) {
+  constexpr auto one_line = JsonText::Form::one_line;
+  const int rank = report.world.rank();
+  const MemoryEstimate& planned = report.plan.stage_of(rank).memory;
+  JsonText json;
+  json.open_object(one_line);
+  json.member("rank", rank);
+  json.key("memory").open_object();
+  for (const Category& category : categories) {
+    json.key(category.name).open_object();
+    json.member("planned", planned.*category.bytes);
+    json.member("measured", report.taken.*category.bytes);
+    json.close();
+  }
+  json.close();
+  json.key("communication").open_array();
+  for (const TrafficRow& row : rows) {
+    json.open_object();
+    json.member("operation", row.operation);
+    json.member("group", row.group);
+    json.key("planned").open_object();
+    json.member("count", row.planned.count);
+    json.member("bytes", row.planned.bytes);
+    json.close();
+    json.key("measured").open_object();
+    json.member("count", row.measured.count);
+    json.member("bytes", row.measured.bytes);
+    json.close();
+    json.close();
+  }
+  json.close();
+  json.close();
+  std::string text = json.take();
+  text.pop_back();  // its newline
+  return text;
+}
+
+std::string document(const EndReport& report, const std::vector<std::string>& ranks) {
+  const MeasuredStep& step = report.step;
+  JsonText json;
+  json.open_object();
+  const auto pair = [&](const char* name, double planned, double measured) {
+    json.key(name).open_object(JsonText::Form::one_line);
+    json.member("planned", planned);
+    json.member("measured", measured);
+    json.close();
+  };
+  json.member("step", step.step);
+  pair("forward_backward_seconds", report.time.forward_backward, step.forward_backward_seconds);
+  pair("exposed_seconds", report.time.exposed, step.exposed_seconds);
+  pair("optimizer_seconds", report.time.optimizer, step.optimizer_seconds);
+  pair("bubble_fraction", report.plan.bubble_fraction, step.bubble_fraction);
+  json.key("cluster").open_object(JsonText::Form::one_line);
+  json.member("matmul_flops", report.rates.matmul_flops);
+  json.member("memory_bandwidth", report.rates.memory_bandwidth);
+  json.member("latency", report.rates.latency);
+  json.member("bandwidth", report.rates.bandwidth);
+  json.close();
+  json.key("ranks").open_array();
+  for (const std::string& rank : ranks) json.json(rank);
+  json.close();
+  json.close();
+  return json.take();
+}
+
+/// The rank with the largest difference in one category, of all its planned bytes.
+int most_different(const Plan& plan, const std::vector<double>& all) {
+  int worst = 0;
+  double most = -1;
+  for (std::size_t at = 0; at < all.size(); at += per_rank) {
+    const int rank = static_cast<int>(at / per_rank);
+    const MemoryEstimate& planned = plan.stage_of(rank).memory;
+    for (std::size_t i = 0; i < categories.size(); ++i) {
+      const double difference =
+          std::abs(all[at + i] - static_cast<double>(planned.*categories[i].bytes)) /
+          static_cast<double>(std::max<std::int64_t>(1, planned.total()));
+      if (difference <= most) continue;
+      most = difference;
+      worst = rank;
+    }
+  }
+  return worst;
+}
+
+void tell_line(const std::string& name, const std::string& planned, const std::string& measured) {
+  log_info("  " + padded(name, 20) + padded_left(planned, 12) + padded_left(measured, 14));
+}
+
+void tell_time(const Plan& plan, const TimeEstimate& planned, const MeasuredStep& step) {
+  const auto seconds = [](const char* name, double left, double right) {
+    tell_line(name, format_seconds(left), format_seconds(right));
+  };
+  tell_line("step " + std::to_string(step.step), "planned", "measured");
+  seconds("forward, backward", planned.forward_backward, step.forward_backward_seconds);
+  seconds("sums and gathers", planned.exposed, step.exposed_seconds);
+  seconds("optimizer", planned.optimizer, step.optimizer_seconds);
+  tell_line("bubble", percent(plan.bubble_fraction), percent(step.bubble_fraction));
+}
+
+void tell_memory(const Plan& plan, const std::vector<double>& all) {
+  const int rank = most_different(plan, all);
+  const MemoryEstimate& planned = plan.stage_of(rank).memory;
+  tell_line("rank " + std::to_string(rank), "planned", "measured");
+  for (std::size_t i = 0; i < categories.size(); ++i) {
+    const double measured = all[static_cast<std::size_t>(rank) * per_rank + i];
+    tell_line(categories[i].name, format_bytes(planned.*categories[i].bytes),
+              format_bytes(static_cast<std::int64_t>(measured)));
+  }
+}
+
+void tell_traffic(const std::vector<TrafficRow>& rows, const std::vector<double>& all) {
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;
+  for (const TrafficRow& row : rows) {
+    count += row.measured.count;
+    bytes += row.measured.bytes;
+  }
+  std::int64_t same = 0;
+  for (std::size_t at = per_rank - 1; at < all.size(); at += per_rank) same += all[at] > 0 ? 1 : 0;
+  const auto ranks = static_cast<std::int64_t>(all.size() / per_rank);
+  log_info("collectives and messages: " + format_grouped(count) + " with " + format_bytes(bytes) +
+           " in the last step of rank 0; as planned on " + format_grouped(same) + " of " +
+           format_grouped(ranks) + " rank(s)");
+}
+
+}  // namespace
+
+void tell_measured(const EndReport& report, const std::filesystem::path& file) {
+  const auto rows =
+      compare_traffic(report.plan.stage_of(report.world.rank()), report.world.traffic());
+  const std::string differs = differences(rows);
+  if (!differs.empty()) log_warning("not as planned: " + differs);
+  std::array<double, per_rank> mine{};
+  for (std::size_t i = 0; i < categories.size(); ++i) {
+    mine[i] = static_cast<double>(report.taken.*categories[i].bytes);
+  }
+  mine.back() = differs.empty() ? 1 : 0;
+  std::vector<double> all(per_rank * static_cast<std::size_t>(report.everyone.size()));
+  Stream stream(DeviceKind::cpu, "measured", Stream::Mode::run_inline);
+  gather_values(report.everyone, mine, all, stream);
+  const auto ranks = gather_bytes(report.everyone, rank_json(report, rows), 0);
+  if (report.world.rank() != 0) return;
+  tell_time(report.plan, report.time, report.step);
+  tell_memory(report.plan, all);
+  tell_traffic(rows, all);
+  write_whole_file(file, document(report, ranks));
+}
+
+}  // namespace trainctl

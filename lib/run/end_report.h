@@ -1,0 +1,30 @@
+// What a run says as it ends: planned beside measured, on stderr in short and in measured.json in
+// full.
+#pragma once
+
+#include <filesystem>
+
+#include "comm/world.h"
+#include "engine/trace.h"
+#include "plan/cost/step_time.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct EndReport {
+  const Plan& plan;
+  World& world;
+  Group& everyone;              // all ranks of the world in order
+  const MemoryEstimate& taken;  // by this rank: Engine::memory()
+  const MeasuredStep& step;
+  const Rates& rates;  // what `time` was estimated from
+  const TimeEstimate& time;
+};
+
+/// The last step's time; the rank whose memory departs most from the plan, by category; whether
+/// every rank's collectives and messages in the last step were the planned ones, with a warning for
+/// each that was not. Rank 0 writes all ranks' numbers to `file`. Collective. Throws Error{io} on
+/// rank 0.
+void tell_measured(const EndReport& report, const std::filesystem::path& file);
+
+}  // namespace trainctl

@@ -1,0 +1,255 @@
+#include "run/generate.h"
+#include "plan/prepare/make_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ostream>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/parallel_for.h"
+#include "comm/world.h"
+#include "config/read/read.h"
+#include "data/tokenizer.h"
+#include "engine/buffers.h"
+#include "engine/parameters/param_store.h"
+#include "nn/decoder.h"
+#include "ops/kernels.h"
+#include "plan/prepare/runnable.h"
+#include "weights/load_weights.h"
+
+namespace trainctl {
+
+namespace {
+
+struct Run {
+  Config config;
+  Plan plan;
+};
+
+/// What of a run's layout counts without training: where the parameters lie.
+ParallelConfig placement_of(const ParallelConfig& trained) {
+  ParallelConfig own;
+  own.parallel_mode = trained.parallel_mode;
+  own.tensor_parallel = trained.tensor_parallel;
+  own.pipeline_stages = trained.pipeline_stages;
+  own.virtual_pipeline_stages = trained.virtual_pipeline_stages;
+  own.rank_order = trained.rank_order;
+  own.vocab_emb_dp = trained.vocab_emb_dp;
+  own.pipeline = trained.pipeline;
+  own.pipeline.dtype.reset();
+  return own;
+}
+
+/// The run on one rank, or in its own layout on several: what they leave of it are replicas.
+Run read_run(const std::filesystem::path& directory, const World& world) {
+  require(std::filesystem::is_directory(directory), ExitCode::missing_input,
+          "there is no run folder " + directory.string());
+  ReadResult read = read_config(directory / "config.yaml", {});
+  Config config = read.config;
+  const bool alone = world.size() == 1;
+  config.parallel = alone ? ParallelConfig{} : placement_of(read.config.parallel);
+  const std::int64_t stages = config.parallel.pipeline_stages;
+  const std::int64_t model = config.parallel.tensor_parallel * stages;
+  config.train.micro_batch_size = 1;
+  config.train.micro_batch_num.reset();
+  config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * stages;
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Plan plan = make_plan(
+      config,
+      {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
+      read.sources, read.diagnostics);
+  if (!read.diagnostics.has_errors()) check_runnable(plan, read.sources, read.diagnostics);
+  require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
+          (directory / "config.yaml").string() +
+              (alone ? " is not a resolved config of a run:\n"
+                     : " has no layout for " + std::to_string(world.size()) + " ranks:\n") +
+              render_text(read.diagnostics, false));
+  return {std::move(config), std::move(plan)};
+}
+
+/// Without activations: the decoder has its own.
+StagePlan without_activations(StagePlan stage) {
+  stage.activations.clear();
+  stage.slots = 1;
+  return stage;
+}
+
+/// Everything that turns tokens into the next one, on one rank of a layout.
+class Model {
+ public:
+  Model(const std::filesystem::path& directory, const Plan& plan, World& world)
+      : plan_(plan),
+        stage_(without_activations(plan.stage_of(world.rank()))),
+        stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
+        buffers_(DeviceKind::cpu, plan, stage_),
+        store_(DeviceKind::cpu, stage_, {.compute = plan.compute, .states = 0, .training = false}),
+        everyone_(world.everyone("everyone")),
+        tp_(world.group("tp", plan.mesh.group(world.rank(), Axis::tp))),
+        pp_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))),
+        reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
+        result_(static_cast<std::size_t>(plan.model.vocab)) {
+    set_thread_count(plan.threads_per_rank);
+    ops_ = buffers_.context(stream_);
+    load_weights(directory, plan, world.rank(), store_);
+    store_.refresh_compute(ops_);
+    decoder_ =
+        make_decoder({.model = plan.model,
+                      .compute = plan.compute,
+                      .rope_table = buffers_.rope_table(),
+                      .weights = [this](const std::string& name) { return store_.weight(name); },
+                      .mesh = plan.mesh,
+                      .units = stage_.units.front(),
+                      .tp = tp_.get(),
+                      .pp = pp_.get(),
+                      .split_vocabulary = plan.split_vocabulary});
+  }
+
+  /// What `choose` makes of the logits after `tokens`, of which all but the last `fresh` have been
+  /// seen. The same on every rank. Collective.
+  template <class Choose>
+  std::int32_t next(const std::vector<std::int32_t>& tokens, std::size_t fresh, Choose choose) {
+    const auto room = static_cast<std::size_t>(decoder_->capacity() - decoder_->seen());
+    if (fresh > room) {
+      decoder_->reset();
+      fresh =
+          std::min(tokens.size(),
+                   static_cast<std::size_t>(std::max<std::int64_t>(1, decoder_->capacity() / 2)));
+    }
+    const auto logits = decoder_->advance(ops_, std::span(tokens).last(fresh));
+    if (pp_->size() == 1) return choose(logits);
+    std::copy(logits.begin(), logits.end(), result_.begin());
+    return plan_.result_broadcast ? choose_everywhere(choose) : choose_on_first(choose);
+  }
+
+ private:
+  /// The last stage sends its logits to all stages.
+  template <class Choose>
+  std::int32_t choose_everywhere(Choose choose) {
+    pp_->broadcast(result(), pp_->size() - 1, stream_);
+    stream_.synchronize();
+    return choose(std::span<const float>(result_));
+  }
+
+  /// Rank 0 alone gets the logits; the others its token, which they need to go on.
+  template <class Choose>
+  std::int32_t choose_on_first(Choose choose) {
+    const int last = pp_->size() - 1;
+    std::int32_t token = 0;
+    if (reports_ && pp_->rank() == last) stream_.wait(pp_->send(result(), 0, 1, stream_));
+    if (reports_ && pp_->rank() == 0) {
+      stream_.wait(pp_->receive(result(), last, 1, stream_));
+      token = choose(std::span<const float>(result_));
+    }
+    everyone_->broadcast(host_tensor(&token, 1), 0, stream_);
+    stream_.synchronize();
+    return token;
+  }
+
+  Tensor result() { return host_tensor(result_.data(), std::ssize(result_)); }
+
+  const Plan& plan_;
+  StagePlan stage_;
+  Stream stream_;
+  Buffers buffers_;
+  ParamStore store_;
+  std::unique_ptr<Group> everyone_, tp_, pp_;
+  bool reports_;  // rank 0 is in this rank's pipeline
+  std::vector<float> result_;
+  OpContext ops_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int32_t> tokens;
+  tokenizer.encode(prompt, tokens);
+  if (tokens.empty()) tokens.push_back(std::max(0, tokenizer.end_of_document()));
+  return tokens;
+}
+
+}  // namespace
+
+std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
+                          const Philox& random, std::uint64_t index) {
+  if (request.temperature <= 0) {
+    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                     logits.begin());
+  }
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::size_t kept = order.size();
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)];
+    const float y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  if (request.top_k > 0 && static_cast<std::size_t>(request.top_k) < kept) {
+    kept = static_cast<std::size_t>(request.top_k);
+    std::partial_sort(order.begin(), order.begin() + request.top_k, order.end(), likelier);
+  }
+  const double most = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> cumulative(kept);
+  double total = 0;
+  for (std::size_t i = 0; i < kept; ++i) {
+    const double logit = logits[static_cast<std::size_t>(order[i])];
+    total += std::exp((logit - most) / request.temperature);
+    cumulative[i] = total;
+  }
+  const double target = random.uniform(index) * total;
+  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), target);
+  const auto at =
+      std::min<std::size_t>(static_cast<std::size_t>(chosen - cumulative.begin()), kept - 1);
+  return order[at];
+}
+
+namespace {
+
+void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
+  const Run run = read_run(request.run_dir, world);
+  const Tokenizer tokenizer = Tokenizer::open(run.config.data.tokenizer);
+  require(tokenizer.vocab_size() <= run.plan.model.vocab, ExitCode::usage,
+          "data.tokenizer " + run.config.data.tokenizer + " has " +
+              std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
+              std::to_string(run.plan.model.vocab));
+  Model model(request.run_dir, run.plan, world);
+  const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
+  const Philox random(request.seed, 0);
+  std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
+  std::size_t fresh = tokens.size();
+  const bool first = world.rank() == 0;
+  if (first) out << request.prompt << std::flush;
+  for (std::int64_t i = 0; i < request.max_tokens; ++i) {
+    const std::int32_t token = model.next(tokens, fresh, [&](std::span<const float> logits) {
+      return sample_token(logits.first(known), request, random, static_cast<std::uint64_t>(i));
+    });
+    if (token == tokenizer.end_of_document()) break;
+    // A token's text can depend on its neighbours: decode it with the one before and show what is
+    // new.
+    if (first) {
+      const std::string before = tokenizer.decode({tokens.back()});
+      const std::string both = tokenizer.decode({tokens.back(), token});
+      out << (both.starts_with(before) ? both.substr(before.size()) : tokenizer.decode({token}))
+          << std::flush;
+    }
+    tokens.push_back(token);
+    fresh = 1;
+  }
+  if (first) out << '\n';
+}
+
+}  // namespace
+
+void generate(const GenerateRequest& request, std::ostream& out) {
+  const auto on_rank = [&](World& world) {
+    set_log_rank(world.rank(), world.size());
+    generate_on(request, world, out);
+  };
+  if (request.local_ranks > 0) return run_thread_world(request.local_ranks, {}, on_rank);
+  if (launched_as().size > 1) return run_mpi_world({}, on_rank);
+  generate_on(request, *self_world(), out);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,49 @@
+#include "run/measured.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace trainctl {
+
+namespace {
+
+TrafficRow& row_of(std::vector<TrafficRow>& rows, const std::string& operation,
+                   const std::string& group) {
+  const auto same = std::find_if(rows.begin(), rows.end(), [&](const TrafficRow& row) {
+    return row.operation == operation && row.group == group;
+  });
+  return same != rows.end() ? *same : rows.emplace_back(TrafficRow{operation, group, {}, {}});
+}
+
+}  // namespace
+
+std::vector<TrafficRow> compare_traffic(const StagePlan& stage, const Traffic& traffic) {
+  std::vector<TrafficRow> rows;
+  for (const CollectiveUse& use : stage.communication) {
+    TrafficRow& row = row_of(rows, use.operation, use.group_name());
+    row.planned.count += use.count;
+    row.planned.bytes += use.bytes;
+  }
+  for (const Traffic::Row& group : traffic.rows()) {
+    for (std::size_t i = 0; i < group.uses.size(); ++i) {
+      if (group.uses[i].count == 0) continue;
+      const std::string operation(name_of(static_cast<GroupOperation>(i)));
+      row_of(rows, operation, group.group).measured = group.uses[i];
+    }
+  }
+  return rows;
+}
+
+std::string differences(const std::vector<TrafficRow>& rows) {
+  std::string text;
+  for (const TrafficRow& row : rows) {
+    if (row.same()) continue;
+    text += row.operation + " '" + row.group + "': " + format_grouped(row.measured.count) +
+            " calls with " + format_grouped(row.measured.bytes) + " bytes, planned " +
+            format_grouped(row.planned.count) + " with " + format_grouped(row.planned.bytes) + "\n";
+  }
+  return text;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,70 @@
+#include "run/rates.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "device/slab.h"
+#include "run/ceiling.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Of the best of some rounds, which other programs disturb least: from the first rank's start to
+/// the last one's end. One more round comes first and does not count.
+template <class Body>
+double seconds_of_all(Group& everyone, int rounds, const Body& body) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30;
+  body();
+  for (int round = 0; round < rounds; ++round) {
+    gather_values(everyone, 0.0);  // all begin together
+    const auto start = Clock::now();
+    body();
+    gather_values(everyone, 0.0);  // and end together
+    const double own = std::chrono::duration<double>(Clock::now() - start).count();
+    const std::vector<double> all = gather_values(everyone, own);
+    best = std::min(best, *std::max_element(all.begin(), all.end()));
+  }
+  return std::max(1e-9, best);
+}
+
+/// Of one sum; several are timed together, beside which the meeting of the ranks counts little.
+double measure_sum(Group& everyone, std::int64_t elements, int together) {
+  const Slab slab(DeviceKind::cpu, {{"data", {elements}, DType::f32}});
+  Stream stream(DeviceKind::cpu, "rates", Stream::Mode::run_inline);
+  const double seconds = seconds_of_all(everyone, 4, [&] {
+    for (int i = 0; i < together; ++i) everyone.all_reduce(slab.at("data"), stream);
+  });
+  return seconds / together;
+}
+
+}  // namespace
+
+double measure_products(Group& everyone, const OpContext& context, DType dtype) {
+  const SquareProduct product(768, dtype);  // takes the same kernels as larger ones
+  return product.flops() / seconds_of_all(everyone, 3, [&] { product.run(context); });
+}
+
+Rates measure_rates(Group& everyone, double matmul_flops) {
+  const LargeCopy copy(std::int64_t{32} << 20);
+  Rates rates{.matmul_flops = matmul_flops};
+  rates.memory_bandwidth = copy.bytes() / seconds_of_all(everyone, 4, [&] { copy.run(); });
+  rates.bandwidth = rates.memory_bandwidth;
+  if (everyone.size() == 1) return rates;
+  constexpr std::int64_t elements = std::int64_t{1} << 20;
+  CollectiveUse one;
+  one.operation = "all_reduce";
+  one.ranks = everyone.size();
+  one.count = 1;
+  const double rounds = wire_seconds(one, {.latency = 1, .bandwidth = 1});
+  rates.latency = measure_sum(everyone, 1, 20) / rounds;
+  one.count = 0;
+  one.bytes = elements * size_of(DType::f32);
+  const double sent = wire_seconds(one, {.latency = 1, .bandwidth = 1});
+  const double transfer = measure_sum(everyone, elements, 1) - rounds * rates.latency;
+  rates.bandwidth = sent / std::max(1e-9, transfer);
+  return rates;
+}
+
+}  // namespace trainctl

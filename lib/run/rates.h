@@ -1,0 +1,19 @@
+// What a rank can do while all are at work, measured: what a plan's time is estimated from where
+// the config does not say it.
+#pragma once
+
+#include "comm/group.h"
+#include "ops/context.h"
+#include "plan/cost/step_time.h"
+
+namespace trainctl {
+
+/// Rates::matmul_flops, by each rank's threads on square operands in `dtype`. A few dozen ms,
+/// more where ranks share cores. Collective over all ranks.
+double measure_products(Group& everyone, const OpContext& context, DType dtype);
+
+/// All rates, `matmul_flops` being known. Messages are those of sums over all ranks; of one rank,
+/// which sends none, the bandwidth is its memory's. Collective over all ranks.
+Rates measure_rates(Group& everyone, double matmul_flops);
+
+}  // namespace trainctl

@@ -1,0 +1,182 @@
+#include "verify/alone.h"
+#include "plan/prepare/make_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "comm/world.h"
+#include "config/support/standing.h"
+#include "plan/rules/resolve.h"
+#include "verify/data.h"
+
+namespace trainctl {
+
+namespace {
+
+/// The same training on one rank. The number of micro-batches follows from their size.
+Config alone(Config config) {
+  config.parallel = for_one_rank(config.parallel);
+  config.parallel.threads_per_rank = 1;
+  config.train.micro_batch_num.reset();
+  config.train.on_bad_loss = OnBadLoss::stop;
+  return config;
+}
+
+Plan plan_alone(const Config& config) {
+  Diagnostics diagnostics;
+  Plan plan = make_plan(config, {}, {}, diagnostics);
+  require(!diagnostics.has_errors(), ExitCode::config,
+          "one rank alone cannot run this: " + render_text(diagnostics, false));
+  return plan;
+}
+
+/// A loss scale with which the first step does not overflow: training would find the largest such,
+/// from the configured one down. Sixteen times less here, as the parts of a sum that ranks hold may
+/// be larger than the sum.
+double fitting_scale(const Config& config, const Plan& plan, const MessageRounding& rounding) {
+  const LossScaling scaling = resolve_loss_scaling(config.precision);
+  if (!scaling.dynamic()) return scaling.initial;
+  EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
+  input.hooks = with_rounding({}, rounding);
+  const auto world = self_world();
+  Engine engine(input, *world);
+  engine.initialise();
+  StepReport report;
+  do {
+    report = engine.train_step(made_up_batches(config, plan, 0, 0));
+  } while (report.skipped);
+  return std::max(*report.loss_scale / 16, scaling.least);
+}
+
+/// Where the streams of a micro-batch begin in those of the step.
+std::int64_t first_element(const Plan& plan, int microbatch) {
+  return first_sequence(plan, 0, microbatch) * plan.model.seq_length * plan.model.hidden;
+}
+
+/// Moves each value by about one unit in its last place, up or down.
+void nudge(const Tensor& values, const Philox& signs) {
+  const float unit = values.dtype == DType::bf16 ? 0x1p-8F : 0x1p-11F;
+  std::vector<float> wide = values_of(values);
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    wide[i] *= 1 + (signs.bits(i) % 2 == 0 ? unit : -unit);
+  }
+  set_values(values, wide);
+}
+
+/// What another run changes in a forward, before it is compared.
+using Change = std::function<void(int unit, const Tensor& stream)>;
+
+/// Takes each recorded step once more, by `config` and with `change`: by how much its activations
+/// and gradients differ from the recorded ones, at most, is noted as their rounding.
+void record_roundings(const Config& config, const MessageRounding& rounding, const Change& change,
+                      Record& record) {
+  const Plan plan = plan_alone(config);
+  EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
+  input.loss_scaling = record.loss_scaling;
+  std::size_t index = 0;
+  input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
+    if (change) change(unit, part);
+    RecordedStream& stream = record.steps[index].streams[static_cast<std::size_t>(unit)];
+    record_rounding(stream, first_element(plan, microbatch), part);
+  };
+  input.hooks.finalize_model_grads = [&](ParamStore& store) {
+    RecordedStep& step = record.steps[index];
+    for (const auto& [name, apart] : distances(step.gradients, record_gradients(store))) {
+      step.roundings[name] = std::max(step.roundings[name], apart);
+    }
+  };
+  input.hooks = with_rounding(std::move(input.hooks), rounding);
+  const auto world = self_world();
+  Engine engine(input, *world);
+  engine.initialise();
+  ParamStore& store = engine.parameters();
+  for (; index < record.steps.size(); ++index) {
+    const WholeTensors& start = record.states[index].kinds.front();
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
+      load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
+    }
+    store.refresh_compute(engine.ops());
+    engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
+  }
+}
+
+/// What rounding to 16 bits does to a step: how far it is from the same step in fp32, and from
+/// others in 16 bits, in which the embedding's output is rounded otherwise and so all that follows.
+/// One of them alone may by chance be close where values of different signs are added up.
+void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
+  constexpr std::uint64_t others = 2;
+  Config wide = half;
+  wide.precision.compute = ComputeType::fp32;
+  record_roundings(wide, rounding, {}, record);
+  for (std::uint64_t run = 0; run < others; ++run) {
+    const auto change = [signs = Philox(half.train.seed, run)](int unit, const Tensor& stream) {
+      if (unit == 0) nudge(stream, signs);
+    };
+    record_roundings(half, rounding, change, record);
+  }
+}
+
+}  // namespace
+
+EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds) {
+  return {.plan = plan,
+          .train = config.train,
+          .optimizer = config.optimizer,
+          .lr_schedule = config.lr_schedule,
+          .loss_scaling = resolve_loss_scaling(config.precision),
+          .deadline_seconds = deadline_seconds,
+          .separate_documents = config.data.reset_attention_mask,
+          .count_loss_weights = true};
+}
+
+Record record_alone(const Config& config, std::int64_t steps, const MessageRounding& rounding) {
+  const Config single = alone(config);
+  const Plan plan = plan_alone(single);
+  Record record;
+  record.loss_scaling = resolve_loss_scaling(single.precision);
+  record.loss_scaling.initial = fitting_scale(single, plan, rounding);
+  record.optimizer_states = optimizer_states(single.optimizer);
+  RecordedStep step;
+  EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
+  input.loss_scaling = record.loss_scaling;
+  input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
+    record_part(step.streams[static_cast<std::size_t>(unit)], first_element(plan, microbatch),
+                part);
+  };
+  input.hooks.finalize_model_grads = [&](ParamStore& store) {
+    step.gradients = record_gradients(store);
+  };
+  input.hooks = with_rounding(std::move(input.hooks), rounding);
+  const auto world = self_world();
+  Engine engine(input, *world);
+  engine.initialise();
+  for (std::int64_t index = 0; index < steps; ++index) {
+    record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
+    step.streams = empty_streams(plan.model, single.train.global_batch_size);
+    const StepReport report = engine.train_step(made_up_batches(single, plan, 0, index));
+    step.loss = report.loss;
+    step.state = engine.step_state();
+    step.largest_gradient = largest_of(step.gradients);
+    record.steps.push_back(std::move(step));
+    step = {};
+  }
+  record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
+  if (plan.compute != DType::f32) record_roundings(single, rounding, record);
+  return record;
+}
+
+std::int64_t record_bytes(const Config& config, std::int64_t steps) {
+  // Before and after each step the masters and the optimizer's values; of each step the gradients,
+  // and the residual stream after each unit.
+  const std::int64_t kinds = 1 + optimizer_states(config.optimizer);
+  const Plan plan = plan_alone(alone(config));
+  std::int64_t elements = 0;
+  for (const ParamSpec& row : plan.stages.front().parameters) elements += row.shape.numel();
+  const std::int64_t stream = plan.tokens_per_step() * plan.model.hidden;
+  return 4 * (elements * (kinds * (steps + 1) + steps) + stream * plan.units() * steps);
+}
+
+}  // namespace trainctl

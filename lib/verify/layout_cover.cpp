@@ -1,0 +1,256 @@
+#include "verify/layout_cover.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace trainctl {
+
+namespace {
+
+/// A combination as the set, then the place of each word in its list.
+using Row = std::vector<int>;
+constexpr int open_place = -1;
+
+std::size_t count_of(const ChoiceSet& set) {
+  return std::accumulate(set.words.begin(), set.words.end(), std::size_t{1},
+                         [](std::size_t count, const auto& words) { return count * words.size(); });
+}
+
+/// Row `index` of a set, the last list's words changing fastest.
+Row row_at(const std::vector<ChoiceSet>& sets, std::size_t set, std::size_t index) {
+  const auto& lists = sets[set].words;
+  Row row(lists.size() + 1, static_cast<int>(set));
+  for (std::size_t list = lists.size(); list-- > 0;) {
+    row[list + 1] = static_cast<int>(index % lists[list].size());
+    index /= lists[list].size();
+  }
+  return row;
+}
+
+Combination combination_of(const std::vector<ChoiceSet>& sets, const Row& row) {
+  Combination made{.set = static_cast<std::size_t>(row[0]), .words = {}};
+  for (std::size_t list = 0; list + 1 < row.size(); ++list) {
+    const auto place = static_cast<std::size_t>(row[list + 1]);
+    made.words.push_back(sets[made.set].words[list][place]);
+  }
+  return made;
+}
+
+class Cover {
+ public:
+  Cover(const std::vector<ChoiceSet>& sets, const std::function<bool(const Combination&)>& is_legal,
+        std::size_t most_tries)
+      : sets_(sets), is_legal_(is_legal), most_tries_(most_tries) {
+    std::map<std::pair<std::size_t, std::string>, int> numbers;
+    for (const ChoiceSet& set : sets) {
+      auto& lists = numbers_.emplace_back();
+      const auto own = static_cast<int>(numbers_.size() - 1);
+      lists.push_back(std::vector<int>(sets.size(), own));
+      for (std::size_t list = 0; list < set.words.size(); ++list) {
+        lists.emplace_back();
+        for (const std::string& word : set.words[list]) {
+          const auto next = static_cast<int>(sets.size() + numbers.size());
+          lists.back().push_back(numbers.try_emplace({list, word}, next).first->second);
+        }
+      }
+    }
+    for (std::size_t set = 0; set < sets.size(); ++set) open_pairs_of(set);
+  }
+
+  PairCover find() {
+    PairCover found;
+    std::set<Row> chosen;
+    while (!open_.empty()) {
+      const Pair wanted = *open_.begin();
+      open_.erase(wanted);
+      const auto row = row_with(wanted);
+      if (!row) {
+        found.forbidden.push_back(forbidden(wanted));
+        continue;
+      }
+      for (std::size_t a = 0; a < row->size(); ++a) {
+        for (std::size_t b = a + 1; b < row->size(); ++b) {
+          open_.erase(pair_of(number(*row, a), number(*row, b)));
+        }
+      }
+      chosen.insert(*row);
+    }
+    for (const Row& row : chosen) found.chosen.push_back(combination_of(sets_, row));
+    return found;
+  }
+
+ private:
+  using Pair = std::pair<int, int>;  // of numbers, the smaller first
+  static Pair pair_of(int a, int b) { return std::minmax(a, b); }
+
+  const std::vector<std::vector<int>>& lists_of(const Row& row) const {
+    return numbers_[static_cast<std::size_t>(row[0])];
+  }
+  int number(const Row& row, std::size_t list) const {
+    return lists_of(row)[list][static_cast<std::size_t>(row[list])];
+  }
+
+  void open_pairs_of(std::size_t set) {
+    const auto& lists = numbers_[set];
+    for (std::size_t a = 1; a < lists.size(); ++a) {
+      for (const int one : lists[a]) {
+        open_.insert(pair_of(static_cast<int>(set), one));
+        for (std::size_t b = a + 1; b < lists.size(); ++b) {
+          for (const int other : lists[b]) open_.insert(pair_of(one, other));
+        }
+      }
+    }
+  }
+
+  /// A set's row with `wanted` in it and all else open, or nothing if it has no such pair.
+  std::optional<Row> started(std::size_t set, const Pair& wanted) const {
+    const auto& lists = numbers_[set];
+    Row row(lists.size(), open_place);
+    row[0] = static_cast<int>(set);
+    int found = wanted.first == row[0] ? 1 : 0;
+    for (std::size_t list = 1; list < lists.size(); ++list) {
+      for (const int number : {wanted.first, wanted.second}) {
+        const auto at = std::find(lists[list].begin(), lists[list].end(), number);
+        if (at == lists[list].end()) continue;
+        row[list] = static_cast<int>(at - lists[list].begin());
+        ++found;
+      }
+    }
+    if (found < 2) return std::nullopt;
+    return row;
+  }
+
+  /// How many pairs a word would add to what the row has.
+  int gain(const Row& row, int added) const {
+    int count = 0;
+    for (std::size_t list = 0; list < row.size(); ++list) {
+      if (row[list] == open_place) continue;
+      count += open_.contains(pair_of(number(row, list), added)) ? 1 : 0;
+    }
+    return count;
+  }
+
+  /// Fills what is open with the words that add most pairs; returns how many they add.
+  int complete(Row& row) const {
+    const auto& lists = lists_of(row);
+    int total = 0;
+    for (std::size_t list = 1; list < lists.size(); ++list) {
+      if (row[list] != open_place) continue;
+      int most = -1;
+      int best = 0;
+      for (std::size_t place = 0; place < lists[list].size(); ++place) {
+        const int gained = gain(row, lists[list][place]);
+        if (gained > most) best = static_cast<int>(place);
+        most = std::max(most, gained);
+      }
+      row[list] = best;
+      total += most;
+    }
+    return total;
+  }
+
+  /// A legal row with that pair and many others that are open.
+  std::optional<Row> row_with(const Pair& wanted) const {
+    std::vector<std::pair<int, Row>> rows;  // the least first: those that add most
+    for (std::size_t set = 0; set < sets_.size(); ++set) {
+      auto row = started(set, wanted);
+      if (!row) continue;
+      const int gained = complete(*row);
+      rows.emplace_back(-gained, *row);
+    }
+    std::sort(rows.begin(), rows.end());
+    for (const auto& [gained, row] : rows) {
+      if (is_legal(row)) return row;
+    }
+    for (const auto& [gained, row] : rows) {
+      const auto other = any_with(static_cast<std::size_t>(row[0]), wanted);
+      if (other) return other;
+    }
+    return std::nullopt;
+  }
+
+  /// How many open pairs a row has.
+  int pairs_in(const Row& row) const {
+    int count = 0;
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      for (std::size_t b = a + 1; b < row.size(); ++b) {
+        count += open_.contains(pair_of(number(row, a), number(row, b))) ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
+  /// Of some of the set's rows with that pair, spread over all of them, the legal one that adds
+  /// most.
+  std::optional<Row> any_with(std::size_t set, const Pair& wanted) const {
+    const Row fixed = *started(set, wanted);
+    std::vector<ChoiceSet> narrowed(set + 1, sets_[set]);
+    for (std::size_t list = 1; list < fixed.size(); ++list) {
+      if (fixed[list] != open_place) narrowed[set].words[list - 1].resize(1);
+    }
+    const std::size_t count = count_of(narrowed[set]);
+    const std::size_t stride = std::max<std::size_t>(1, count / most_tries_);
+    std::vector<std::pair<int, Row>> rows;  // the least first
+    for (std::size_t index = 0; index < count; index += stride) {
+      Row row = row_at(narrowed, set, index);
+      for (std::size_t list = 1; list < fixed.size(); ++list) {
+        if (fixed[list] != open_place) row[list] = fixed[list];
+      }
+      rows.emplace_back(-pairs_in(row), row);
+    }
+    std::sort(rows.begin(), rows.end());
+    for (const auto& [gained, row] : rows) {
+      if (is_legal(row)) return row;
+    }
+    return std::nullopt;
+  }
+
+  /// The plainest: with the first words where the pair leaves it open.
+  ForbiddenPair forbidden(const Pair& pair) const {
+    std::optional<Row> row;
+    for (std::size_t set = 0; set < sets_.size() && !row; ++set) row = started(set, pair);
+    const Row found = *row;
+    std::replace(row->begin(), row->end(), open_place, 0);
+    ForbiddenPair made{.first = {}, .second = {}, .tried = combination_of(sets_, *row)};
+    if (pair.first == found[0]) made.first = sets_[made.tried.set].name;
+    for (std::size_t list = 1; list < found.size(); ++list) {
+      if (found[list] == open_place) continue;
+      (made.first.empty() ? made.first : made.second) = made.tried.words[list - 1];
+    }
+    return made;
+  }
+
+  bool is_legal(const Row& row) const { return is_legal_(combination_of(sets_, row)); }
+
+  const std::vector<ChoiceSet>& sets_;
+  const std::function<bool(const Combination&)>& is_legal_;
+  std::size_t most_tries_;
+  /// By set and list: the numbers of its words; list 0 has the set's own, at its place.
+  std::vector<std::vector<std::vector<int>>> numbers_;
+  std::set<Pair> open_;  // in no chosen row yet
+};
+
+}  // namespace
+
+std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& sets) {
+  std::vector<Combination> all;
+  for (std::size_t set = 0; set < sets.size(); ++set) {
+    const std::size_t count = count_of(sets[set]);
+    for (std::size_t index = 0; index < count; ++index) {
+      all.push_back(combination_of(sets, row_at(sets, set, index)));
+    }
+  }
+  return all;
+}
+
+PairCover cover_pairs(const std::vector<ChoiceSet>& sets,
+                      const std::function<bool(const Combination&)>& is_legal,
+                      std::size_t most_tries) {
+  return Cover(sets, is_legal, most_tries).find();
+}
+
+}  // namespace trainctl

@@ -1,0 +1,29 @@
+// All layouts that a world size allows, or as many of them as have every pair of their settings.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/report/diagnostics.h"
+#include "config/schema/config.h"
+#include "verify/layouts.h"
+
+namespace trainctl {
+
+struct LayoutSelection {
+  std::vector<LayoutChoice> layouts;
+  /// Code of the rule -> layouts; sizes alone stand for all layouts of those sizes, a word behind
+  /// them or two words for all that have both.
+  std::map<std::string, std::vector<std::string>> skipped;
+  std::map<std::string, std::string> rules;  // code -> the first message of it
+};
+
+/// Every legal tp x pp x dp = `world_size`, with and without sequence parallelism. Each pair out of
+/// those sizes and the words of all switches that occurs in a legal layout occurs in one that is
+/// chosen; `exhaustive`: every combination does. Pure.
+LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
+                               std::int64_t world_size, bool exhaustive);
+
+}  // namespace trainctl

@@ -1,0 +1,169 @@
+#include "verify/layout_switches.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "config/schema/words.h"
+
+namespace trainctl {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool apply_vocabulary(std::string_view word, Config& config) {
+  if (word != "vocab_tp" && word != "vocab_dp") return false;
+  config.parallel.vocab_emb_dp = word == "vocab_dp";
+  return true;
+}
+
+Words vocabulary_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.tp > 1 ? Words{"vocab_tp", "vocab_dp"} : Words{""};
+}
+
+bool apply_scheduler(std::string_view word, Config& config) {
+  if (word != "1f1b" && word != "gpipe") return false;
+  config.parallel.pipeline.scheduler =
+      word == "gpipe" ? PipelineScheduler::gpipe : PipelineScheduler::one_f_one_b;
+  return true;
+}
+
+Words scheduler_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"1f1b", "gpipe"} : Words{""};
+}
+
+/// How stages exchange messages.
+bool apply_messages(std::string_view word, Config& config) {
+  if (word != "single" && word != "overlapped") return false;
+  PipelineConfig& pipeline = config.parallel.pipeline;
+  pipeline.batch_p2p_comm = false;
+  pipeline.overlap_p2p_comm = word == "overlapped";
+  pipeline.overlap_p2p_comm_warmup_flush = false;
+  return true;
+}
+
+Words message_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "single", "overlapped"} : Words{""};
+}
+
+bool apply_outputs(std::string_view word, Config& config) {
+  if (word != "deallocated") return false;
+  config.parallel.pipeline.deallocate_outputs = true;
+  return true;
+}
+
+Words output_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "deallocated"} : Words{""};
+}
+
+std::string send_word(ComputeType type) { return "send_" + std::string(word_of(type)); }
+
+/// The type in which they are sent.
+bool apply_message_type(std::string_view word, Config& config) {
+  for (const ComputeType type : {ComputeType::fp32, ComputeType::bf16, ComputeType::fp16}) {
+    if (word != send_word(type)) continue;
+    config.parallel.pipeline.dtype = type;
+    return true;
+  }
+  return false;
+}
+
+/// One that is narrower or wider than what the config says.
+Words message_type_words(const Config& config, const LayoutSizes& sizes) {
+  const ComputeType said = config.parallel.pipeline.dtype.value_or(config.precision.compute);
+  const ComputeType other = said == ComputeType::fp32 ? ComputeType::bf16 : ComputeType::fp32;
+  return sizes.pp > 1 ? Words{"", send_word(other)} : Words{""};
+}
+
+bool apply_microbatches(std::string_view word, Config& config) {
+  if (!word.starts_with('m')) return false;
+  const auto count = number_behind(word, 1);
+  if (!count) return false;
+  config.train.micro_batch_size.reset();
+  config.train.micro_batch_num = count;
+  return true;
+}
+
+/// A pipeline wants as many micro-batches as it has stages, at least.
+Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
+  const std::int64_t local = std::max<std::int64_t>(1, config.train.global_batch_size / sizes.dp);
+  std::set<std::int64_t> counts;
+  for (const std::int64_t count : {sizes.pp, 2 * sizes.pp, local}) {
+    if (local % count == 0 && (count >= sizes.pp || count == local)) counts.insert(count);
+  }
+  Words words;
+  for (const std::int64_t count : counts) words.push_back("m" + std::to_string(count));
+  return words;
+}
+
+/// Small parameters are cut too. shardN: by rows in every mode, N ranks sharing a copy.
+bool apply_parallel_optimizer(std::string_view word, Config& config) {
+  const std::string_view shard = "shard";
+  const auto ranks = word.starts_with(shard) ? number_behind(word, shard.size()) : std::nullopt;
+  if (word != "zero1" && !ranks) return false;
+  ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
+  optimizer.enable = true;
+  optimizer.threshold = 0;
+  optimizer.gradient_accumulation_shard = false;
+  if (ranks) {
+    config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+    optimizer.weight_shard_size = *ranks;
+  }
+  return true;
+}
+
+Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
+  if (sizes.dp == 1) return {""};
+  return sizes.dp % 2 == 0 ? Words{"", "zero1", "shard2"} : Words{"", "zero1"};
+}
+
+/// How gradients form buckets; what the file does not say of a rule is such that a small model has
+/// several.
+bool apply_buckets(std::string_view word, Config& config) {
+  ParallelConfig& parallel = config.parallel;
+  if (word == "megatron") {
+    parallel.bucket_rule = BucketRule::megatron;
+  } else if (word == "fusion") {
+    parallel.bucket_rule = BucketRule::comm_fusion;
+    FusionConfig& fusion = parallel.comm_fusion.allreduce;
+    if (!fusion.mode) fusion = {FusionMode::index, {std::nullopt, IntList{1, 6}}};
+  } else if (word == "layers") {
+    parallel.bucket_rule = BucketRule::layers;
+    if (!parallel.gradient_aggregation_group) parallel.gradient_aggregation_group = 2;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Words bucket_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.dp > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
+}
+
+constexpr LayoutSwitch switches[] = {
+    {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
+    {"scheduler", "1f1b, gpipe", "pipeline stages", apply_scheduler, scheduler_words},
+    {"messages", "single, overlapped", "pipeline stages", apply_messages, message_words},
+    {"outputs", "deallocated", "pipeline stages", apply_outputs, output_words},
+    {"message type", "send_fp32, send_bf16, send_fp16", "pipeline stages", apply_message_type,
+     message_type_words},
+    {"m", "mN", "", apply_microbatches, microbatch_words},
+    {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
+    {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},
+};
+
+}  // namespace
+
+std::span<const LayoutSwitch> layout_switches() { return switches; }
+
+std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip) {
+  std::int64_t value = 0;
+  const char* end = word.data() + word.size();
+  const auto [stop, status] = std::from_chars(word.data() + skip, end, value);
+  if (status != std::errc() || stop != end || value < 1 || value > most_layout_ranks) return {};
+  if (word[skip] == '0') return {};
+  return value;
+}
+
+}  // namespace trainctl

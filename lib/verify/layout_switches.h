@@ -1,0 +1,46 @@
+// What a layout says beside its sizes, a word each: one row per switch, with its words, what they
+// change and where they mean something. A new switch is a new row.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/schema/config.h"
+
+namespace trainctl {
+
+/// Ranks along each axis.
+struct LayoutSizes {
+  std::int64_t tp = 1;
+  std::int64_t pp = 1;
+  std::int64_t dp = 1;
+  bool sequence_parallel = false;
+
+  std::int64_t ranks() const { return tp * pp * dp; }
+};
+
+struct LayoutSwitch {
+  std::string_view name;   // a layout says at most one word of each switch
+  std::string_view form;   // the words, as messages list them
+  std::string_view needs;  // without this its words would change nothing; "": never
+  /// Makes `config` as `word` says; false, and no change, where it is no word of this switch.
+  bool (*apply)(std::string_view word, Config& config);
+  /// The words that are worth trying with these sizes, "" for what the config says; at least one.
+  /// Only "": no word of this switch means anything.
+  std::vector<std::string> (*words)(const Config& config, const LayoutSizes& sizes);
+};
+
+/// In the order in which a layout's name has them.
+std::span<const LayoutSwitch> layout_switches();
+
+/// The whole number of at least 1 behind the first `skip` letters, as it would be written.
+std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip);
+
+/// The most ranks of a layout, and the largest number in a word.
+inline constexpr std::int64_t most_layout_ranks = 4096;
+
+}  // namespace trainctl

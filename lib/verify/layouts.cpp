@@ -1,0 +1,193 @@
+#include "verify/layouts.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+#include "config/report/diagnostics.h"
+
+namespace trainctl {
+
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+[[noreturn]] void refuse_layout(const std::string& layout, const std::string& why) {
+  throw Error(ExitCode::usage, "layout '" + layout + "': " + why);
+}
+
+/// One layout while its words are read.
+class LayoutText {
+ public:
+  explicit LayoutText(const std::string& text) : text_(text) {
+    for (const std::string& word : split(text, '+')) read(word);
+  }
+
+  LayoutChoice choice(std::int64_t world_size) {
+    if (choice_.ranks() > most_layout_ranks) {
+      refuse_layout(text_, "more than " + std::to_string(most_layout_ranks) + " ranks");
+    }
+    if (world_size > 0) fill(world_size);
+    for (std::size_t i = 0; i < choice_.words.size(); ++i) check_meaning(i);
+    return choice_;
+  }
+
+ private:
+  /// Replicas that are not said are what the ranks leave.
+  void fill(std::int64_t world_size) {
+    const std::int64_t model = choice_.sizes.tp * choice_.sizes.pp;
+    if (!seen_.contains("dp") && world_size % model == 0) choice_.sizes.dp = world_size / model;
+    if (choice_.ranks() != world_size) {
+      refuse_layout(text_, std::to_string(choice_.ranks()) + " ranks (" + choice_.name() +
+                               "), but --world-size is " + std::to_string(world_size));
+    }
+  }
+
+  void check_meaning(std::size_t index) {
+    const LayoutSwitch& row = layout_switches()[index];
+    const std::string& word = choice_.words[index];
+    if (word.empty() || row.words(Config{}, choice_.sizes) != std::vector<std::string>{""}) return;
+    refuse_layout(text_, word + " means nothing without several " + std::string(row.needs));
+  }
+
+  void once(const std::string& kind) {
+    if (!seen_.insert(kind).second) refuse_layout(text_, kind + " is said twice");
+  }
+
+  bool read_size(const std::string& word, const std::string& axis, std::int64_t& size) {
+    if (!word.starts_with(axis)) return false;
+    const auto number = number_behind(word, axis.size());
+    if (!number) return false;
+    once(axis);
+    size = *number;
+    return true;
+  }
+
+  bool read_switch(const std::string& word) {
+    Config any;
+    for (std::size_t i = 0; i < layout_switches().size(); ++i) {
+      const LayoutSwitch& row = layout_switches()[i];
+      if (!row.apply(word, any)) continue;
+      once(std::string(row.name));
+      choice_.words[i] = word;
+      return true;
+    }
+    return false;
+  }
+
+  void read(const std::string& word) {
+    LayoutSizes& sizes = choice_.sizes;
+    std::string size = word;
+    const bool sequence = word.starts_with("tp") && word.ends_with("sp");
+    if (sequence) size.resize(size.size() - 2);
+    if (read_size(size, "tp", sizes.tp)) {
+      sizes.sequence_parallel = sequence;
+      return;
+    }
+    if (read_size(word, "pp", sizes.pp) || read_size(word, "dp", sizes.dp)) return;
+    if (read_switch(word)) return;
+    for (const char* axis : {"cp", "ep", "vp"}) {
+      if (!word.starts_with(axis) || !number_behind(word, 2)) continue;
+      throw Error(ExitCode::unavailable,
+                  "layout '" + text_ + "': not built yet: " + word + "; today: tp, pp and dp");
+    }
+    unknown(word);
+  }
+
+  [[noreturn]] void unknown(const std::string& word) {
+    std::string forms = "tpN, tpNsp, ppN, dpN";
+    for (const LayoutSwitch& row : layout_switches()) forms += ", " + std::string(row.form);
+    std::vector<std::string> known{"tp2", "tp2sp", "pp2", "dp2"};
+    for (const std::string& form : split(forms, ','))
+      known.push_back(form.substr(form.find_first_not_of(' ')));
+    const std::string close = nearest(word, known);
+    refuse_layout(text_, "unknown word '" + word + "'" +
+                             (close.empty() ? "" : ", did you mean '" + close + "'?") +
+                             "; words are " + forms +
+                             ", with + between; N is a whole number of at least 1");
+  }
+
+  std::string text_;
+  std::set<std::string> seen_;
+  LayoutChoice choice_;
+};
+
+/// "Et*2|t|tL": as even as it goes, the first stages one layer more.
+std::string dealt_layers(std::int64_t layers, std::int64_t stages) {
+  std::string text = "E";
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    const std::int64_t count = layers / stages + (stage < layers % stages ? 1 : 0);
+    text += (stage > 0 ? "|t*" : "t*") + std::to_string(count);
+  }
+  return text + "L";
+}
+
+}  // namespace
+
+std::string name_of(const LayoutSizes& sizes) {
+  std::string text;
+  const auto add = [&](const char* axis, std::int64_t size, const char* more) {
+    if (size > 1) text += (text.empty() ? "" : "+") + (axis + std::to_string(size)) + more;
+  };
+  add("tp", sizes.tp, sizes.sequence_parallel ? "sp" : "");
+  add("pp", sizes.pp, "");
+  add("dp", sizes.dp, "");
+  return text.empty() ? "dp1" : text;
+}
+
+std::string LayoutChoice::name() const {
+  std::string text = name_of(sizes);
+  for (const std::string& word : words) {
+    if (!word.empty()) text += "+" + word;
+  }
+  return text;
+}
+
+std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t world_size) {
+  std::vector<LayoutChoice> layouts;
+  for (const std::string& one : split(text, ',')) {
+    layouts.push_back(LayoutText(one).choice(world_size));
+  }
+  return layouts;
+}
+
+Config with_layout(const Config& config, const LayoutChoice& choice) {
+  Config changed = config;
+  const LayoutSizes& sizes = choice.sizes;
+  ParallelConfig& parallel = changed.parallel;
+  if (sizes.pp != config.parallel.pipeline_stages) {
+    PipelineConfig& pipeline = parallel.pipeline;
+    pipeline.layout.reset();
+    pipeline.offset.reset();
+    pipeline.first_stage_layers.reset();
+    pipeline.last_stage_layers.reset();
+    pipeline.account_for_embedding = pipeline.account_for_loss = false;
+    const std::int64_t layers = config.model.num_layers;
+    if (layers >= sizes.pp && layers % sizes.pp != 0) {
+      pipeline.layout = dealt_layers(layers, sizes.pp);
+    }
+  }
+  parallel.parallel_mode.reset();
+  parallel.device_num.reset();
+  parallel.tensor_parallel = sizes.tp;
+  parallel.pipeline_stages = sizes.pp;
+  parallel.data_parallel = sizes.dp;
+  parallel.sequence_parallel = sizes.sequence_parallel;
+  parallel.threads_per_rank = 1;
+  for (std::size_t i = 0; i < choice.words.size(); ++i) {
+    if (!choice.words[i].empty()) layout_switches()[i].apply(choice.words[i], changed);
+  }
+  if (sizes.tp == 1) parallel.vocab_emb_dp.reset();
+  return changed;
+}
+
+}  // namespace trainctl

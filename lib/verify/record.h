@@ -1,0 +1,140 @@
+// What a single rank computed, step by step, and the comparison of a rank's shards with it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/parameters/param_store.h"
+#include "ops/step_state.h"
+#include "plan/rules/loss_scaling.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+/// Whole tensors of one kind, in fp32, by parameter name.
+using WholeTensors = std::map<std::string, std::vector<float>>;
+
+/// The training state between two steps: masters, then the optimizer's values.
+struct RecordedState {
+  std::vector<WholeTensors> kinds;
+};
+
+/// What a unit's forward gave in one step: the residual stream of all its sequences.
+struct RecordedStream {
+  std::string name;  // of the unit
+  Shape shape;       // [sequence, token, hidden]
+  std::vector<float> values;
+  double largest = 0;   // of their absolute values
+  double rounding = 0;  // in 16 bits: the largest distance from those of the step rounded otherwise
+};
+
+struct RecordedStep {
+  double loss = 0;
+  double largest_gradient = 0;
+  std::vector<RecordedStream> streams;  // by unit
+  StepState state;                      // as the step left it: norm, verdict and loss scale
+  WholeTensors gradients;
+  // By parameter, in 16 bits: the largest distance of its gradient from that of the step rounded
+  // otherwise, or not at all.
+  std::map<std::string, double> roundings;
+};
+
+struct Record {
+  std::vector<RecordedState> states;  // before each step, and after the last
+  std::vector<RecordedStep> steps;
+  int optimizer_states = 0;
+  LossScaling loss_scaling;
+};
+
+/// Elements [part.begin, part.end) of a rank's shard of a parameter.
+struct HeldPart {
+  Tensor values;
+  Slice part;
+};
+
+/// All of a shard; what a rank holds of the values of kind `kind`: 0 the master, then the
+/// optimizer's values.
+HeldPart whole_part(const Tensor& shard);
+HeldPart held_part(const ParamStore& store, int parameter, int kind);
+/// The elements of a tensor of any float type.
+std::vector<float> values_of(const Tensor& tensor);
+/// Back into such a tensor, rounded to its type.
+void set_values(const Tensor& tensor, std::vector<float>& values);
+RecordedState record_state(const ParamStore& store, int optimizer_states);
+WholeTensors record_gradients(const ParamStore& store);
+/// With room for `sequences` of them after each unit.
+std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences);
+/// Puts `part` at elements [begin, ..).
+void record_part(RecordedStream& stream, std::int64_t begin, const Tensor& part);
+/// Takes in how far the same part of the step rounded otherwise is from what is recorded.
+void record_rounding(RecordedStream& stream, std::int64_t begin, const Tensor& part);
+double largest_of(const WholeTensors& tensors);
+/// The largest difference between elements, of each tensor.
+std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other);
+
+/// Fills a rank's part from the whole tensor.
+void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
+               const std::vector<float>& whole, const HeldPart& held);
+
+/// The kinds of numbers, in the order in which a step makes them.
+enum class Phase : std::uint8_t {
+  initial,
+  activation,
+  loss,
+  gradient,
+  grad_norm,
+  loss_scale,
+  scaler,  // how many updates, and the counters that move the loss scale
+  parameter,
+  state1,
+  state2
+};
+
+/// The comparisons of one rank, or of all when merged.
+class Findings {
+ public:
+  Findings(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
+
+  struct Subject {
+    Phase phase = Phase::loss;
+    std::int64_t step = 0;   // 1 for the first
+    double least_scale = 0;  // where the tensor's own largest value is smaller
+    double bound = 0;
+    // Of the difference itself. Where it is larger than the other bound it holds, up to an error
+    // of a quarter.
+    double least_bound = 0;
+    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage; of a stream its unit
+  };
+  /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
+  void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
+               const HeldPart& held);
+  /// Of a stream the elements [begin, ..), which are `part`.
+  void compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
+               const Tensor& part);
+  void compare(const Subject& subject, double found, double expected);
+  /// Takes in those of another rank; of the first departures the one that a step makes first stays.
+  void merge(const Findings& other);
+
+  const std::optional<Departure>& first() const { return first_; }
+  const Departure& largest() const { return largest_; }
+
+ private:
+  struct Whole;     // a tensor that a rank has a part of
+  struct Farthest;  // the element of that part with the largest difference
+  void take(const Subject& subject, const Whole& whole, const Farthest& element);
+  using Order = std::array<std::int64_t, 4>;  // step, phase, place in the phase, rank
+  void take(const Departure& found, const Order& order);
+  void keep_larger(const Departure& found);
+
+  const Mesh& mesh_;
+  int rank_;
+  Order first_order_{};
+  std::optional<Departure> first_;
+  Departure largest_;
+};
+
+}  // namespace trainctl

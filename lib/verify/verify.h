@@ -1,0 +1,88 @@
+// Proves a layout equal to a single rank. Both train the same few steps from the same weights on
+// the same made-up tokens, the layout over threads. Each of its steps starts from the single rank's
+// parameters and optimizer state, and each of its updates from the single rank's gradients, so that
+// rounding is never amplified and nothing needs an excuse. What the layout's messages round, the
+// single rank rounds too. Every rank compares all it holds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "config/schema/config.h"
+#include "data/batch.h"
+#include "engine/parameters/param_store.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// The bounds of an error. Parameters, optimizer state and the norm are fp32 in every precision and
+/// follow from given gradients: fp32_bound always.
+inline constexpr double fp32_bound = 2e-5;
+inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
+
+/// One element of a tensor that departs.
+struct Departure {
+  std::int64_t step = 0;            // 1 for the first
+  std::string what;                 // "activation", "gradient", "parameter", "loss", ...
+  std::string tensor;               // of an activation the unit; empty for loss and grad norm
+  int rank = 0;                     // that holds it
+  std::vector<std::int64_t> index;  // in the whole tensor
+  double found = 0;
+  double expected = 0;  // of the single rank
+  double error = 0;     // see docs/verify.md
+  double bound = 0;
+  /// "gradient layers.0.mlp.up.weight[3, 7], step 2"
+  std::string place() const;
+};
+
+struct LayoutVerdict {
+  bool equal = false;
+  Departure largest;               // relative to its bound
+  std::optional<Departure> first;  // in the order in which a step makes the numbers
+  std::string failure;             // the layout did not run to its end
+  double seconds = 0;
+};
+
+/// Deliberate mistakes, for tests of the comparison: each may change what one rank is given. Called
+/// on the thread of `rank`.
+struct Faults {
+  /// The world that the rank runs in, in place of the one it is given.
+  std::function<std::unique_ptr<World>(World&)> world{};
+  std::function<void(int rank, Config&)> config{};
+  std::function<void(int rank, Plan&)> plan{};
+  std::function<void(int rank, std::int64_t step, std::vector<Batch>&)> batches{};
+  /// When gradients are summed; when the step is done.
+  std::function<void(int rank, std::int64_t step, ParamStore&)> gradients{};
+  std::function<void(int rank, std::int64_t step, ParamStore&)> parameters{};
+};
+
+/// Bytes that comparing `plan` takes: `records` records of a single rank's `steps` steps, and what
+/// all ranks hold.
+std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
+                                std::int64_t records);
+
+class Verification {
+ public:
+  /// Runs and records `steps` steps of a single rank with everything else as in `config`. Throws
+  /// Error{config} if one rank cannot run it.
+  Verification(const Config& config, std::int64_t steps);
+  ~Verification();
+  Verification(const Verification&) = delete;
+  Verification& operator=(const Verification&) = delete;
+
+  /// `plan` was made from `config`; model, data and training as in the constructor. The first plan
+  /// whose messages round (see message_rounding) makes a record for all that round the same.
+  LayoutVerdict compare(const Config& config, const Plan& plan, double deadline_seconds,
+                        const Faults& faults = {}) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainctl

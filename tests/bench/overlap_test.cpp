@@ -1,0 +1,91 @@
+// The measurement of hidden communication: what it finds on wires so slow that the machine's noise
+// does not decide, and what it plays from times that are given.
+#include "bench/overlap.h"
+
+#include "catch.h"
+#include "config/read/read.h"
+#include "sample_run.h"
+
+using namespace trainctl;
+
+namespace {
+
+Config sample_config(const std::vector<std::string>& more) {
+  ReadResult read = read_config_text(sample_yaml(), "sample.yaml", more);
+  REQUIRE_FALSE(read.diagnostics.has_errors());
+  return read.config;
+}
+
+/// Steps of two stages whose every pass takes what `times` says.
+std::vector<TimedStep> made_up(const Plan& plan, const UnitTimes& times) {
+  TimedStep step;
+  for (const StagePlan& stage : plan.stages) {
+    auto& records = step.rows.emplace_back();
+    for (const Action& row : stage.actions) {
+      const double waited = 0.25;
+      const double worked = is_pass(row.kind) ? times.of(row, plan.model.layers) : 0;
+      records.push_back({1, 1 + waited + worked, waited});
+    }
+  }
+  return {step, step, step};
+}
+
+const std::vector<std::string> layers4{"model.num_layers=4"};
+
+}  // namespace
+
+TEST_CASE("a wire is as slow as it was asked for") {
+  const OverlapResult found =
+      measure_overlap({.config = sample_config({"model.hidden_size=64", "model.seq_length=64"}),
+                       .share = 1.0,
+                       .rounds = 1,
+                       .steps = 3});
+  CHECK(found.backward_seconds > 0);
+  CHECK(found.wire.wire_beta_seconds_per_byte >= 0);
+  CHECK(found.serial_exposed_seconds > 0.1 * found.backward_seconds);
+  CHECK(found.overlapped_exposed_seconds >= 0);
+  CHECK(found.overlapped_step_seconds > 0);
+  CHECK(found.serial_step_seconds > found.serial_exposed_seconds);
+}
+
+TEST_CASE("a measured bubble is near that of the simulation on a slow wire", "[threads]") {
+  // Messages of 4 ms outweigh the work: nearly all is waiting.
+  const BubbleResult found = measure_bubble(sample_config({}), 4, {.wire_alpha_seconds = 4e-3}, 3);
+  CHECK(found.microbatches == 4);
+  CHECK(found.steps.size() == 3);
+  CHECK(found.simulated > 0.1);
+  CHECK(found.ratio > 0.5);
+  CHECK(found.ratio < 2);
+}
+
+TEST_CASE("the times of units come back from the rows of two stages") {
+  const UnitTimes given{.forward = {0, 1, 3}, .input = {0.5, 2, 0.25}, .weight = {0.75, 1.5, 1.25}};
+  const Plan plan = plan_on_threads(on_stages(sample_config(layers4), 2, 4));
+  const UnitTimes found = unit_times(plan, made_up(plan, given));
+  CHECK(found.forward.embedding == 0);
+  CHECK(found.forward.layer == Approx(1));
+  CHECK(found.forward.head == Approx(3));
+  CHECK(found.input.embedding == Approx(0.5));
+  CHECK(found.input.layer == Approx(2));
+  CHECK(found.input.head == Approx(0.25));
+  CHECK(found.weight.embedding == Approx(0.75));
+  CHECK(found.weight.layer == Approx(1.5));
+  CHECK(found.weight.head == Approx(1.25));
+}
+
+TEST_CASE("a pipeline is played from the times of its units") {
+  const UnitTimes even{.forward = {0, 1, 0}, .input = {0, 1, 0}, .weight = {0, 1, 0}};
+  for (const std::int64_t stages : {2, 4}) {
+    const Plan plan = plan_on_threads(on_stages(sample_config(layers4), stages, 8));
+    const Prediction free = predict(plan, even, {});
+    CHECK(free.stages == stages);
+    CHECK(free.microbatches == 8);
+    CHECK(free.bubble == Approx(plan.bubble_fraction));
+    const double layers = 4.0 / static_cast<double>(stages);
+    CHECK(free.seconds == Approx(3 * layers * static_cast<double>(8 + stages - 1)));
+    // A message through every stage and back, at least, makes it longer.
+    const Prediction slow = predict(plan, even, {.wire_alpha_seconds = 0.125});
+    CHECK(slow.seconds >= free.seconds + 2 * 0.125 * static_cast<double>(stages - 1));
+    CHECK(slow.bubble > free.bubble);
+  }
+}

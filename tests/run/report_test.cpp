@@ -1,0 +1,98 @@
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "run/metrics.h"
+#include "run/progress.h"
+
+using namespace trainctl;
+
+namespace {
+
+StepReport sample() {
+  return {.step = 120,
+          .steps = 2000,
+          .loss = 3.2104,
+          .grad_norm = 0.8125,
+          .lr = 1e-3,
+          .tokens = 92160,
+          .tokens_per_second = 12345,
+          .step_seconds = 0.0622,
+          .flops_per_second = 41e9,
+          .val_loss = std::nullopt,
+          .loss_scale = std::nullopt,
+          .skipped = false,
+          .stop = false};
+}
+
+nlohmann::json metrics_of(const StepReport& report) {
+  std::string text;
+  append_metrics(report, text);
+  CHECK(text.back() == '\n');
+  return nlohmann::json::parse(text);
+}
+
+std::string shown(const StepReport& report, const ProgressOptions& options, double eta_seconds,
+                  int width) {
+  std::string text;
+  append_progress(report, options, {eta_seconds, width}, text);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a metrics line is JSON with exact numbers") {
+  StepReport report = sample();
+  report.loss = 0.1 + 0.2;
+  const auto line = metrics_of(report);
+  CHECK(line["step"] == 120);
+  CHECK(line["loss"].get<double>() == 0.1 + 0.2);
+  CHECK(line["tokens"] == 92160);
+  CHECK_FALSE(line.contains("val_loss"));
+  CHECK_FALSE(line.contains("skipped"));
+  CHECK_FALSE(line.contains("loss_scale"));
+  report.loss_scale = 0x1p32;
+  report.val_loss = 1.5;
+  report.skipped = true;
+  report.grad_norm = std::numeric_limits<double>::infinity();
+  const auto other = metrics_of(report);
+  CHECK(other["val_loss"] == 1.5);
+  CHECK(other["skipped"] == true);
+  CHECK(other["loss_scale"] == 4294967296.0);
+  CHECK(other["grad_norm"].is_null());
+}
+
+TEST_CASE("the progress line drops its last parts when the terminal is narrow") {
+  const ProgressOptions options{.every = 10, .live = true, .color = false, .flops_ceiling = 100e9};
+  CHECK(shown(sample(), options, 125, 200) ==
+        "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s");
+  CHECK(shown(sample(), options, 125, 60) == "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03");
+  StepReport last = sample();
+  last.step = 2000;
+  last.val_loss = 1.23456;
+  CHECK(shown(last, {}, 0, 200) ==
+        "step 2000/2000  loss 3.2104  val 1.2346  norm 0.812  lr 1.00e-03  12.3k tok/s");
+}
+
+TEST_CASE("the metrics file appends whole lines and reports a full disk") {
+  const auto path = std::filesystem::temp_directory_path() / "trainctl-metrics-test.jsonl";
+  std::filesystem::remove(path);
+  {
+    MetricsFile file(path);
+    file.write(sample());
+    file.write(sample());
+  }
+  std::ifstream in(path);
+  std::string line;
+  int lines = 0;
+  while (std::getline(in, line)) {
+    CHECK(nlohmann::json::accept(line));
+    ++lines;
+  }
+  CHECK(lines == 2);
+  std::filesystem::remove(path);
+  MetricsFile full("/dev/full");
+  CHECK_THROWS_WITH(full.write(sample()), Catch::Contains("No space left"));
+  CHECK_THROWS_WITH(MetricsFile("/nonexistent/metrics.jsonl"), Catch::Contains("cannot write"));
+}

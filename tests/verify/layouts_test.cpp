@@ -1,0 +1,218 @@
+// Layouts by name, which of them there are, and the cover of their settings by pairs.
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "catch.h"
+#include "config/read/read.h"
+#include "sample_run.h"
+#include "verify/layout_cover.h"
+#include "verify/layout_selection.h"
+
+using namespace trainctl;
+
+namespace {
+
+using Options = std::vector<std::string>;
+using Pairs = std::set<std::pair<std::string, std::string>>;
+
+const Options gpt{"model.num_layers=4", "model.num_attention_heads=8"};
+
+Config read(const Options& options) {
+  return read_config_text(sample_yaml(), "sample.yaml", options).config;
+}
+
+/// Sizes are a setting too.
+std::vector<std::string> settings(const LayoutChoice& choice) {
+  std::vector<std::string> all = choice.words;
+  all.push_back(name_of(choice.sizes));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::to_string(i) + ":" + all[i];
+  return all;
+}
+
+Pairs pairs_in(const std::vector<std::vector<std::string>>& rows) {
+  Pairs pairs;
+  for (const auto& row : rows) {
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      for (std::size_t b = a + 1; b < row.size(); ++b) pairs.insert({row[a], row[b]});
+    }
+  }
+  return pairs;
+}
+
+Pairs pairs_of(const std::vector<LayoutChoice>& layouts) {
+  std::vector<std::vector<std::string>> rows;
+  for (const LayoutChoice& choice : layouts) rows.push_back(settings(choice));
+  return pairs_in(rows);
+}
+
+std::set<std::string> names_of(const std::vector<LayoutChoice>& layouts) {
+  std::set<std::string> names;
+  for (const LayoutChoice& choice : layouts) names.insert(choice.name());
+  return names;
+}
+
+std::vector<std::vector<std::string>> rows_of(const std::vector<Combination>& chosen) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Combination& one : chosen) {
+    std::vector<std::string> row{"set " + std::to_string(one.set)};
+    for (std::size_t i = 0; i < one.words.size(); ++i) {
+      row.push_back(std::to_string(i) + ":" + one.words[i]);
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("names of layouts are read back") {
+  for (const char* name :
+       {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
+        "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
+    CHECK(parse_layouts(name, 0).front().name() == name);
+  }
+  CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
+  CHECK(parse_layouts("tp2,pp2", 0).size() == 2);
+}
+
+TEST_CASE("layouts that mean nothing are refused") {
+  const std::pair<const char*, const char*> rows[] = {
+      {"tp2+", "unknown word ''"},
+      {"gpip", "did you mean 'gpipe'?"},
+      {"tp0", "unknown word 'tp0'"},
+      {"tp02", "unknown word 'tp02', did you mean 'tp2'?"},
+      {"m0", "unknown word 'm0'"},
+      {"tp2+tp4", "tp is said twice"},
+      {"vocab_tp+tp2+vocab_dp", "vocabulary is said twice"},
+      {"pp2+single+overlapped", "messages is said twice"},
+      {"pp2+send_bf16+send_fp32", "message type is said twice"},
+      {"pp2+send_fp8", "unknown word 'send_fp8', did you mean 'send_fp"},
+      {"cp2", "not built yet: cp2"},
+      {"tp3", "3 ranks (tp3), but --world-size is 8"},
+      {"tp2+dp2", "--world-size is 8"},
+      {"x", "layout 'x': unknown word 'x'; words are tpN, tpNsp, ppN, dpN, vocab_dp, vocab_tp"}};
+  for (const auto& [text, message] : rows) {
+    INFO(text);
+    CHECK_THROWS_WITH(parse_layouts(text, 8), Catch::Contains(message));
+  }
+}
+
+TEST_CASE("every word that is tried is read, and changes the configuration") {
+  const Config config = read(gpt);
+  for (const LayoutSwitch& row : layout_switches()) {
+    for (const std::string& word : row.words(config, {2, 2, 2, false})) {
+      if (word.empty()) continue;
+      INFO(word);
+      Config changed = config;
+      REQUIRE(row.apply(word, changed));
+      CHECK(parse_layouts("tp2+pp2+dp2+" + word, 0).front().name() == "tp2+pp2+dp2+" + word);
+      Config again = config;
+      again.parallel.pipeline.scheduler = PipelineScheduler::zb_h1;
+      Config other = again;
+      row.apply(word, other);
+      CHECK_FALSE(other == again);
+    }
+  }
+}
+
+TEST_CASE("words that would change nothing are refused") {
+  const std::pair<const char*, const char*> rows[] = {
+      {"dp2+vocab_dp", "vocab_dp means nothing without several tensor ranks"},
+      {"tp2+gpipe", "gpipe means nothing without several pipeline stages"},
+      {"dp2+overlapped", "overlapped means nothing without several pipeline stages"},
+      {"dp2+deallocated", "deallocated means nothing without several pipeline stages"},
+      {"dp2+send_bf16", "send_bf16 means nothing without several pipeline stages"},
+      {"pp2+zero1", "zero1 means nothing without several replicas"}};
+  for (const auto& [text, message] : rows)
+    CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
+}
+
+TEST_CASE("a setting that some sizes do not allow is one finding") {
+  const Config config = read({"model.num_attention_heads=6", "model.hidden_size=48",
+                              "model.ffn_hidden_size=72", "train.global_batch_size=12"});
+  const auto selection = select_layouts(config, {}, 3, false);  // 128 rows of vocabulary
+  CHECK(selection.skipped.at("vocab-tensor") ==
+        std::vector<std::string>{"tp3sp", "tp3+vocab_tp"});  // 16 tokens / 3
+  CHECK(names_of(selection.layouts).contains("tp3+vocab_dp+m1"));
+  const auto impossible = select_layouts(config, {}, 7, false);
+  CHECK(impossible.skipped.at("heads-tensor") == std::vector<std::string>{"tp7", "tp7sp"});
+  CHECK(impossible.layouts.empty());
+}
+
+TEST_CASE("all layouts cover every pair, exhaustive every combination") {
+  const Config config = read(gpt);
+  for (const std::int64_t ranks : {2, 4, 8}) {
+    const auto pairs = select_layouts(config, {}, ranks, false);
+    const auto every = select_layouts(config, {}, ranks, true);
+    CHECK(pairs.layouts.size() < every.layouts.size());
+    const std::set<std::string> names = names_of(every.layouts);
+    CHECK(names.size() == every.layouts.size());
+    const std::set<std::string> chosen = names_of(pairs.layouts);
+    CHECK(std::includes(names.begin(), names.end(), chosen.begin(), chosen.end()));
+    CHECK(pairs_of(pairs.layouts) == pairs_of(every.layouts));
+  }
+  const auto every = select_layouts(config, {}, 8, true);
+  CHECK(names_of(every.layouts).contains("tp2sp+pp2+dp2+vocab_dp+gpipe+m4"));
+  CHECK(every.skipped.at("stage-layers") == std::vector<std::string>{"pp8"});  // of 4 layers
+}
+
+TEST_CASE("ways of messages between stages are tried where the schedule allows them") {
+  const auto selection = select_layouts(read(gpt), {}, 4, false);
+  const Pairs pairs = pairs_of(selection.layouts);
+  CHECK(pairs.contains({"1:gpipe", "2:overlapped"}));
+  CHECK(pairs.contains({"1:1f1b", "2:single"}));
+  CHECK(pairs.contains({"2:overlapped", "3:deallocated"}));
+  CHECK(selection.skipped.at("overlap-chunks") == std::vector<std::string>{"1f1b+overlapped"});
+  Config config = read(gpt);
+  config.parallel.pipeline.overlap_p2p_comm = true;
+  const Config single = with_layout(config, parse_layouts("pp2+single+deallocated", 0).front());
+  CHECK(single.parallel.pipeline.batch_p2p_comm == false);
+  CHECK_FALSE(single.parallel.pipeline.overlap_p2p_comm);
+  CHECK(single.parallel.pipeline.deallocate_outputs);
+}
+
+TEST_CASE("messages are tried in another type than the config says") {
+  const auto tried = [](const Options& more) {
+    Options options = gpt;
+    options.insert(options.end(), more.begin(), more.end());
+    const auto selection = select_layouts(read(options), {}, 2, false);
+    std::set<std::string> words;
+    for (const LayoutChoice& choice : selection.layouts) words.insert(choice.words[4]);
+    return words;
+  };
+  using Words = std::set<std::string>;
+  CHECK(tried({}) == Words{"", "send_bf16"});
+  CHECK(tried({"precision.compute=bf16"}) == Words{"", "send_fp32"});
+  CHECK(tried({"precision.compute=fp16"}) == Words{"", "send_fp32"});
+  CHECK(tried({"parallel.pipeline.dtype=bf16"}) == Words{"", "send_fp32"});
+  const Pairs pairs = pairs_of(select_layouts(read(gpt), {}, 4, false).layouts);
+  CHECK(pairs.contains({"2:overlapped", "4:send_bf16"}));
+  CHECK(pairs.contains({"3:deallocated", "4:send_bf16"}));
+}
+
+TEST_CASE("pairs are covered by few combinations, whatever the rules forbid") {
+  const std::vector<std::string> two{"a", "b"};
+  const std::vector<std::string> three{"x", "y", "z"};
+  const ChoiceSet wide{"wide", {two, three, two, three, two, three, two, two}};
+  const ChoiceSet narrow{"narrow", {{""}, three, two, {"w"}, two, {""}, two, two}};
+  const std::vector<ChoiceSet> sets{wide, narrow};
+  const auto legal = [](const Combination& one) {
+    const auto& words = one.words;
+    return !(words[0] == "a" && words[1] == "x") && !(words[3] == "w" && words[1] == "y") &&
+           (words[2] != "b" || words[5] != "z" || words[6] == "a");
+  };
+  std::vector<Combination> all = all_combinations(sets);
+  REQUIRE(all.size() == 864 + 48);
+  std::erase_if(all, [&](const Combination& one) { return !legal(one); });
+  const PairCover cover = cover_pairs(sets, legal);
+  const auto& few = cover.chosen;
+  CHECK(pairs_in(rows_of(few)) == pairs_in(rows_of(all)));
+  CHECK(few.size() < 30);
+  CHECK(std::all_of(few.begin(), few.end(), legal));
+  REQUIRE(cover.forbidden.size() == 5);  // "" stands for "narrow" twice
+  CHECK(std::any_of(cover.forbidden.begin(), cover.forbidden.end(), [](const ForbiddenPair& pair) {
+    return pair.first == "narrow" && pair.second == "y" && pair.tried.words[3] == "w";
+  }));
+  CHECK(cover_pairs(sets, [](const Combination&) { return false; }).chosen.empty());
+}

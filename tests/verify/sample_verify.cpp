@@ -1,0 +1,71 @@
+#include "sample_verify.h"
+
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "catch.h"
+#include "plan/prepare/make_plan.h"
+#include "sample_run.h"
+#include "verify/layouts.h"
+
+namespace trainctl {
+
+const Options small_gpt{"model.num_layers=4", "model.hidden_dropout=0.1",
+                        "model.num_attention_heads=8"};
+const Options small_llama{"model.family=llama",       "model.num_layers=4",
+                          "model.num_query_groups=2", "model.qk_layernorm=true",
+                          "optimizer.type=sgd",       "model.num_attention_heads=8"};
+
+ReadResult read_sample(const Options& options) {
+  return read_config_text(sample_yaml(), "sample.yaml", options);
+}
+
+Plan plan_of(const Config& config, std::int64_t ranks) {
+  Diagnostics diagnostics;
+  Plan plan = make_plan(config, {.world_size = ranks, .ranks_per_host = ranks}, {}, diagnostics);
+  require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
+  return plan;
+}
+
+namespace {
+
+/// Made once: tests compare many layouts with the same run.
+const Verification& verification_of(const Options& options) {
+  static std::map<Options, std::unique_ptr<Verification>> made;
+  std::unique_ptr<Verification>& found = made[options];
+  if (!found) found = std::make_unique<Verification>(read_sample(options).config, 2);
+  return *found;
+}
+
+}  // namespace
+
+LayoutVerdict compare_sample(const Options& options, const std::string& layout,
+                             const Faults& faults, double deadline) {
+  const LayoutChoice choice = parse_layouts(layout, 0).front();
+  const Config own = with_layout(read_sample(options).config, choice);
+  return verification_of(options).compare(own, plan_of(own, choice.ranks()), deadline, faults);
+}
+
+std::string told(const LayoutVerdict& verdict) {
+  const std::string place =
+      verdict.first ? verdict.first->place() + ", rank " + std::to_string(verdict.first->rank)
+                    : "largest " + verdict.largest.place();
+  return place + " " + std::to_string(verdict.largest.error) + " " + verdict.failure;
+}
+
+void check_fault(const FaultRow& row) {
+  const LayoutVerdict right = compare_sample(row.options, row.layout);
+  const LayoutVerdict wrong = compare_sample(row.options, row.layout, row.faults);
+  INFO(row.name << ": " << told(wrong) << "; without: " << told(right));
+  CHECK(right.equal);
+  CHECK_FALSE(wrong.equal);
+  REQUIRE(wrong.first.has_value());
+  if (!row.what.empty()) CHECK(wrong.first->what == row.what);
+  CHECK(wrong.first->tensor.find(row.tensor) != std::string::npos);
+  if (row.rank >= 0) CHECK(wrong.first->rank == row.rank);
+  CHECK(wrong.first->step == row.step);
+  CHECK(wrong.first->error > wrong.first->bound);
+}
+
+}  // namespace trainctl

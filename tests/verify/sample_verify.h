@@ -1,0 +1,42 @@
+// What the tests of the comparison share: small models, one layout compared, and a mistake with
+// where it must be found.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/read/read.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+using Options = std::vector<std::string>;
+
+/// Four layers, eight heads: a GPT-2 with dropout, and a Llama with two KV heads, q/k norms and
+/// SGD.
+extern const Options small_gpt;
+extern const Options small_llama;
+
+ReadResult read_sample(const Options& options);
+/// Throws Error where the configuration is not legal.
+Plan plan_of(const Config& config, std::int64_t ranks);
+/// Two steps of a layout, by its name.
+LayoutVerdict compare_sample(const Options& options, const std::string& layout,
+                             const Faults& faults = {}, double deadline = 20);
+std::string told(const LayoutVerdict& verdict);
+
+struct FaultRow {
+  std::string name;
+  Options options;
+  std::string layout;
+  Faults faults;
+  std::string what;    // of the first departure; "": any
+  std::string tensor;  // a part of its name
+  int rank = -1;       // -1: any
+  std::int64_t step = 1;
+};
+
+/// The layout is equal without the mistake, and with it departs first where the row says.
+void check_fault(const FaultRow& row);
+
+}  // namespace trainctl
