@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How long 8 MPI ranks take to finish the first step of a small model, beside an empty program with
-# as many ranks, in turns. Also validate, and plan for 16,384 ranks.
+# Measures how long 8 MPI ranks take to finish the first step of a small model, alternating with an
+# empty program of as many ranks. Also measures validate, and plan for 16,384 ranks.
 #   scripts/bench_startup.sh [BUILD_DIR] [ROUNDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ config=(--config configs/gpt.yaml --set "data.train=$work/text.txt"
   --set lr_schedule.warmup_steps=0)
 step=("$trainctl" train "${config[@]}" --steps 1 --output "$work/run")
 
-# Milliseconds of one run of "$@"; its output goes to a file that is shown if it fails.
+# Prints the milliseconds of one run of "$@". Its output goes to a file, shown if it fails.
 milliseconds() {
   local begin end
   begin=$(date +%s%N)
@@ -48,6 +48,6 @@ done
 
 echo "$ranks ranks, empty program        $(median <"$work/empty") ms"
 echo "$ranks ranks, a run of one step    $(median <"$work/step") ms"
-echo "more than the empty program    $(median <"$work/more") ms (aim: < 700)"
+echo "difference                     $(median <"$work/more") ms (aim: < 700)"
 echo "validate                       $(median <"$work/validate") ms (aim: < 50)"
 echo "plan for 16,384 ranks          $(median <"$work/plan") ms (aim: < 1000)"

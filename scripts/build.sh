@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a preset (CMakePresets.json) into build/PRESET:  scripts/build.sh [PRESET [TARGET...]]
-# Without arguments: everything of the release preset. Only what changed is built again.
+# Without arguments, builds everything in the release preset. Rebuilds only what changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ targets=()
 
 echo "build: preset $preset${*:+, target $*}, into build/$preset"
 cmake --preset "$preset" -Wno-dev >"/dev/null" || {
-  echo "build: configuring failed; is everything installed? (scripts/install.sh)" >&2
+  echo "build: CMake failed; run scripts/install.sh to install missing packages" >&2
   exit 1
 }
 cmake --build --preset "$preset" "${targets[@]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the same GPT-2 124M on the CPU with PyTorch and with trainctl, in turns, and prints the ratio of tokens/s.
+"""Trains the same GPT-2 124M on the CPU with PyTorch and with trainctl, alternating, and prints the ratio of tokens/s.
 
-Optional: needs PyTorch from PyPI. PyTorch runs its best of eager and torch.compile (Inductor needs g++).
+Optional; needs PyTorch from PyPI. PyTorch runs the faster of eager and torch.compile (Inductor needs g++).
 
     python3 scripts/compare_pytorch.py [--binary build/release/bin/trainctl] [--pairs 5] [--dtype fp32 bf16]
 """

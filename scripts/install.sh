@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that trainctl is built from. The names are the same on Ubuntu 24.04,
-# where they are in main and universe. Runs as root or with sudo; does nothing if all are there.
+# Installs the Debian 12 packages that trainctl needs. Ubuntu 24.04 has the same names, in main and
+# universe. Run it as root or with sudo. It does nothing if all packages are installed.
 set -euo pipefail
 
 packages=(
@@ -19,14 +19,14 @@ for package in "${packages[@]}"; do
   [ "$state" = installed ] || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
-  echo "install: all ${#packages[@]} packages are there"
+  echo "install: all ${#packages[@]} packages are already installed"
   exit 0
 fi
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
-    echo "install: these packages are missing, and neither root nor sudo is at hand: ${missing[*]}" >&2
+    echo "install: run as root or install sudo; these packages are missing: ${missing[*]}" >&2
     exit 69
   fi
   as_root=(sudo)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained model: installs packages, builds trainctl, trains a small model
-# over 2 MPI ranks and prints a sample of what it writes. Under ten minutes on two cores; running it
-# again skips what is done and trains anew.
+# over 2 MPI ranks and prints a text that the model wrote. Takes under ten minutes on two cores. Safe
+# to rerun: finished installation and build steps are skipped, and the model is trained again.
 #   scripts/quickstart.sh          trains on the licence texts of this system
 #   scripts/quickstart.sh FILE     trains on FILE (text, at least 100 KB)
 set -euo pipefail
@@ -23,7 +23,7 @@ trainctl=build/release/bin/trainctl
 echo "quickstart 3/4: train over 2 MPI ranks"
 options=()
 [ -z "$text" ] || options=(--set "data.train=$text")
-# Root is allowed, as in a container; ranks may share cores, and are not tied to one.
+# Allow root, as in a container. Ranks may share cores and are not bound to one.
 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
   "$trainctl" train --config configs/quickstart.yaml "${options[@]}"
 
@@ -34,4 +34,4 @@ prompt="This license "
   --temperature 0.7 --seed 1
 
 echo
-echo "quickstart: done. Next: $trainctl --help, or edit configs/quickstart.yaml and run this again."
+echo "quickstart: done. Next: run $trainctl --help, or edit configs/quickstart.yaml and rerun this script."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs, builds and runs every test: all of them in the release preset, then the unit tests under
-# the address and undefined-behaviour sanitizers and under the thread sanitizer. Needs no network
-# but apt. About half an hour on two cores the first time; later only what changed is built again.
+# Installs the packages, builds everything and runs every test: all tests in the release preset, then the
+# unit tests with the address and undefined-behaviour sanitizers and with the thread sanitizer. Uses
+# no network except apt. Takes about half an hour on two cores; later runs rebuild only what changed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 start=$SECONDS
@@ -9,11 +9,11 @@ summary=()
 failed=()
 mkdir -p build
 
-# What ctest prints goes to the terminal and to a log, from which the last line takes its counts.
+# ctest prints to the terminal and to a log; the summary takes its counts from the log.
 run_preset() {
   local preset=$1 log="build/ctest-$1.log"
   local launcher=()
-  # The thread sanitizer of older compilers cannot start where addresses are randomised widely.
+  # The thread sanitizer of older compilers does not start with many bits of address randomisation.
   if [ "$preset" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then
     launcher=(setarch "$(uname -m)" -R)
   fi

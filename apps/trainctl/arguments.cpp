@@ -171,7 +171,7 @@ void add_config_options(CLI::App& app, std::string& config, std::vector<std::str
   app.add_option("--config", config, "The YAML file that describes the run")
       ->required()
       ->type_name("FILE");
-  app.add_option("--set", set_options, "Replaces one value, for example train.steps=10; repeatable")
+  app.add_option("--set", set_options, "Replace one value, for example train.steps=10; repeatable")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
 }

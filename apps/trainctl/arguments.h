@@ -1,5 +1,5 @@
-// Command lines. CLI11 does the splitting; this adds what it lacks: unknown words are found first
-// and answered with the nearest known one, numbers are decimal, and every mistake is Error{usage}.
+// Command lines. CLI11 parses them. This adds what it lacks: unknown words are reported first,
+// with the nearest known one; numbers are decimal; every mistake is Error{usage}.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -37,15 +37,16 @@ struct Subcommand {
   int (*run)(const Arguments& arguments);  // takes the words after the name, returns the exit code
 };
 
-/// Runs the subcommand that `arguments` starts with. No word, "help" and "--help" are handled here,
+/// Runs the subcommand that `arguments` starts with. Handles a missing word, "help" and "--help";
 /// unknown words are Error{usage}.
 int run_subcommand(const std::string& program, const Arguments& arguments,
                    const std::string& examples, const std::vector<Subcommand>& known);
 
-/// Error{usage} with `message` and where the help is.
+/// Throws Error{usage} with `message` and a reference to the help.
 [[noreturn]] void refuse(const std::string& program, const std::string& message);
 
-/// Error{usage} for `word`, which is none of `known`: "unknown command 'trian'; did you mean ...".
+/// Throws Error{usage} for `word`, which is not in `known`: "unknown command 'trian'; did you mean
+/// ...".
 [[noreturn]] void refuse_word(const std::string& program, const std::string& kind,
                               const std::string& word, const std::vector<std::string>& known);
 

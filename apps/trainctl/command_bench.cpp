@@ -33,7 +33,8 @@ int run_step(const Arguments& arguments) {
                "trainctl bench step");
   std::int64_t pairs = 7;
   BenchRequest request;
-  add_whole_number(app, "--pairs", pairs, "How many of each, in turns; default 7", 1, 1'000'000);
+  add_whole_number(app, "--pairs", pairs, "Number of steps and of replays, alternating; default 7",
+                   1, 1'000'000);
   if (!read_request(app, arguments, request)) return 0;
   request.pairs = static_cast<int>(pairs);
   bench_step(request, std::cout);
@@ -42,7 +43,7 @@ int run_step(const Arguments& arguments) {
 }
 
 int run_ops(const Arguments& arguments) {
-  CLI::App app("Times each operation of the model against what the machine can do.",
+  CLI::App app("Compares each operation of the model with the limits of the machine.",
                "trainctl bench ops");
   BenchRequest request;
   if (!read_request(app, arguments, request)) return 0;
@@ -52,11 +53,11 @@ int run_ops(const Arguments& arguments) {
 }
 
 int run_overlap(const Arguments& arguments) {
-  CLI::App app("Measures, on an emulated wire, what communication the work hides.",
+  CLI::App app("Measures how much communication is hidden, on an emulated wire.",
                "trainctl bench overlap");
   std::int64_t rounds = 3;
   BenchRequest request;
-  add_whole_number(app, "--rounds", rounds, "Runs of each kind, in turns; default 3", 1, 1000);
+  add_whole_number(app, "--rounds", rounds, "Runs of each kind, alternating; default 3", 1, 1000);
   if (!read_request(app, arguments, request)) return 0;
   request.pairs = static_cast<int>(rounds);
   bench_overlap(request, std::cout);
@@ -69,9 +70,9 @@ int run_overlap(const Arguments& arguments) {
 int run_bench(const Arguments& arguments) {
   return run_subcommand(
       "trainctl bench", arguments, examples,
-      {{"step", "A training step against its matrix products", run_step},
-       {"ops", "Each operation against the machine's ceiling", run_ops},
-       {"overlap", "Communication hidden behind work, and bubbles", run_overlap}});
+      {{"step", "Compare a training step with its matrix products", run_step},
+       {"ops", "Compare each operation with the limits of the machine", run_ops},
+       {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap}});
 }
 
 }  // namespace trainctl

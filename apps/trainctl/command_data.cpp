@@ -31,7 +31,7 @@ int run_build(const Arguments& arguments) {
   std::string output;
   BuildOptions options;
   std::int64_t threads = std::max(1U, std::thread::hardware_concurrency());
-  app.add_option("--input", inputs, "Text or JSONL files, or folders of them")
+  app.add_option("--input", inputs, "Text or JSONL files, or directories of them")
       ->required()
       ->type_name("PATH...");
   app.add_option("--tokenizer", tokenizer_name, "byte (default) or sentencepiece:MODEL")
@@ -58,7 +58,7 @@ int run_build(const Arguments& arguments) {
         " documents, " + format_grouped(result.tokens) + " tokens of " +
         std::to_string(result.token_bytes) + " bytes, from " + format_bytes(result.input_bytes) +
         "\n");
-  log_info("look at it: trainctl data inspect " + output + " --tokenizer " + tokenizer_name);
+  log_info("inspect it with: trainctl data inspect " + output + " --tokenizer " + tokenizer_name);
   return 0;
 }
 
@@ -142,8 +142,9 @@ std::string to_text(const nlohmann::ordered_json& about) {
 }
 
 int run_inspect(const Arguments& arguments) {
-  CLI::App app("Prints what a token file holds: Megatron .bin/.idx, llm.c .bin or nanoGPT .bin.",
-               "trainctl data inspect");
+  CLI::App app(
+      "Prints the contents of a token file: Megatron .bin/.idx, llm.c .bin or nanoGPT .bin.",
+      "trainctl data inspect");
   std::string path;
   std::string tokenizer_name;
   std::string format = "text";
@@ -163,7 +164,7 @@ int run_inspect(const Arguments& arguments) {
 int run_data(const Arguments& arguments) {
   return run_subcommand("trainctl data", arguments, examples,
                         {{"build", "Turn text into a token file", run_build},
-                         {"inspect", "Print what a token file holds", run_inspect}});
+                         {"inspect", "Print the contents of a token file", run_inspect}});
 }
 
 }  // namespace trainctl

@@ -83,10 +83,10 @@ int run_explain(const Arguments& arguments) {
   bool list = false;
   std::string format = "text";
   app.add_option("code", code, "The code, as in error[world-size]");
-  app.add_flag("--list", list, "All codes");
+  app.add_flag("--list", list, "List all codes");
   add_format(app, format, {"text", "json"});
   if (!parse_arguments(app, arguments, examples)) return 0;
-  if (list != code.empty()) refuse(program, "needs a code or --list, one of the two");
+  if (list != code.empty()) refuse(program, "give either a code or --list");
   if (list) {
     print(with_newline(list_of_codes(format == "json")));
     return 0;

@@ -23,8 +23,8 @@ constexpr const char* examples =
 
 int run_generate(const Arguments& arguments) {
   CLI::App app(
-      "Continues a text with the weights of a run: alone on one rank, under mpirun or with "
-      "--local-ranks in the run's own layout.",
+      "Continues a text with the weights of a run. Uses one rank or, under mpirun or with "
+      "--local-ranks, the run's own layout.",
       "trainctl generate");
   std::string run;
   GenerateRequest request;
@@ -33,14 +33,16 @@ int run_generate(const Arguments& arguments) {
   std::int64_t seed = 1;
   std::int64_t local_ranks = 0;
   double temperature = 1.0;
-  app.add_option("--run", run, "The run's output folder")->required()->type_name("DIR");
+  app.add_option("--run", run, "The run's output directory")->required()->type_name("DIR");
   app.add_option("--prompt", request.prompt, "The text to continue")->required()->type_name("TEXT");
-  add_whole_number(app, "--max-tokens", max_tokens, "How many tokens to add", 1)->required();
-  add_number(app, "--temperature", temperature, "0 always takes the likeliest token; default 1", 0);
-  add_whole_number(app, "--top-k", top_k, "Choose among the K likeliest; default 0: all", 0);
+  add_whole_number(app, "--max-tokens", max_tokens, "Number of tokens to add", 1)->required();
+  add_number(app, "--temperature", temperature, "0: always take the most likely token; default 1",
+             0);
+  add_whole_number(app, "--top-k", top_k, "Sample from the K most likely tokens; default 0: all",
+                   0);
   add_whole_number(app, "--seed", seed, "The same seed gives the same text; default 1", 0);
-  add_whole_number(app, "--local-ranks", local_ranks, "Ranks as threads of this one process", 1,
-                   1024);
+  add_whole_number(app, "--local-ranks", local_ranks, "Number of ranks, as threads of this process",
+                   1, 1024);
   if (!parse_arguments(app, arguments, examples)) return 0;
 
   Arguments again = {"generate"};

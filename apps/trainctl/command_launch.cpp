@@ -115,11 +115,12 @@ Arguments started_command(Arguments after) {
   if (!after.empty() && std::filesystem::path(after.front()).filename() == "trainctl") {
     after.erase(after.begin());
   }
-  if (after.empty()) refuse(self, "nothing to start: write '-- train --config FILE' at the end");
+  if (after.empty())
+    refuse(self, "no command to start; end the line with '-- train --config FILE'");
   if (after.front() != "train") refuse_word(self, "command", after.front(), {"train"});
   for (const std::string& word : after) {
     if (word.starts_with("--local-ranks")) {
-      refuse(self, "--local-ranks starts ranks too; use one of the two");
+      refuse(self, "--local-ranks starts ranks too; use either launch or --local-ranks");
     }
   }
   return after;
@@ -133,9 +134,9 @@ int run_launch(const Arguments& arguments) {
   LaunchRequest request;
   bool dry_run = false;
   add_whole_number(app, "-n,--ranks", request.ranks, "Number of ranks", 1, 1'000'000)->required();
-  app.add_option("--hostfile", request.hostfile, "Machines to use, one 'name slots=N' a line")
+  app.add_option("--hostfile", request.hostfile, "Machines to use, one 'name slots=N' per line")
       ->type_name("FILE");
-  app.add_flag("--dry-run", dry_run, "Print the line on standard output and stop");
+  app.add_flag("--dry-run", dry_run, "Print the mpirun command and exit");
   const auto split = std::find(arguments.begin(), arguments.end(), "--");
   if (!parse_arguments(app, Arguments(arguments.begin(), split), examples)) return 0;
   const Arguments command =

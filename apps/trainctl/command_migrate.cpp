@@ -31,11 +31,11 @@ bool same_file(const std::string& a, const std::string& b) {
 }  // namespace
 
 int run_migrate(const Arguments& arguments) {
-  CLI::App app("Rewrites a YAML file with canonical keys; what it could not carry is listed.",
+  CLI::App app("Rewrites a YAML file with canonical keys and lists what it could not convert.",
                "trainctl migrate");
   MigrateRequest request;
   app.add_option("FILE", request.file, "The file to rewrite")->required()->type_name("");
-  app.add_option("-o,--output", request.output, "Where to write; default: standard output")
+  app.add_option("-o,--output", request.output, "Output file; default: standard output")
       ->type_name("OUT");
   app.add_flag("--in-place", request.in_place, "Replace FILE itself");
   if (!parse_arguments(app, arguments, examples)) return 0;
@@ -43,7 +43,7 @@ int run_migrate(const Arguments& arguments) {
     refuse("trainctl migrate", "--in-place and --output exclude each other");
   }
   if (!request.output.empty() && same_file(request.file, request.output)) {
-    refuse("trainctl migrate", "--output is FILE itself; --in-place would replace it");
+    refuse("trainctl migrate", "--output names FILE itself; use --in-place to replace it");
   }
   const Surroundings::Loaded loaded = load_text(request.file);
   if (!loaded.text) throw Error(ExitCode::missing_input, request.file + ": " + loaded.why);

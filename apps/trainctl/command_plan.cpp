@@ -52,7 +52,8 @@ std::vector<std::int64_t> steps_of(const std::string& text) {
     std::int64_t step = -1;
     const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, step);
     if (status != std::errc() || stop != text.data() + end || step < 0) {
-      refuse(name, "--lr-at " + text + ": must be whole numbers of at least 0 with commas between");
+      refuse(name,
+             "--lr-at " + text + ": must be whole numbers of at least 0, separated by commas");
     }
     steps.push_back(step);
     begin = end + 1;
@@ -136,18 +137,20 @@ void add_options(CLI::App& app, PlanCommand& command) {
   add_plan_options(app, command.request);
   app.get_option("--config")->required(false);  // --diff names its own files
   add_format(app, command.format, {"table", "json", "html", "github"});
-  add_whole_number(app, "--rank", command.rank,
-                   "Show one rank; default: parallel.global_rank above 0, else all folded", 0);
-  app.add_option("--groups", command.groups, "Only the groups of this kind: tp, dp-cp, expert:ep")
+  add_whole_number(
+      app, "--rank", command.rank,
+      "Show one rank; default: parallel.global_rank if above 0, else all ranks, grouped", 0);
+  app.add_option("--groups", command.groups,
+                 "Show only the groups of this kind, for example tp, dp-cp, expert:ep")
       ->type_name("KIND");
   app.add_option("--memory-model", command.memory_model,
-                 "Published models beside the estimate: own|megatron|megatron-0.15|korthikanti|all")
+                 "Memory models to show: own|megatron|megatron-0.15|korthikanti|all; default all")
       ->type_name("MODEL");
-  app.add_option("--lr-at", command.lr_at, "Learning rate and weight decay at these steps")
+  app.add_option("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps")
       ->type_name("N,N,...");
   app.add_option("-o,--output", command.output, "Write to a file instead of standard output")
       ->type_name("FILE");
-  app.add_option("--diff", command.diff, "What changes from one file to another")
+  app.add_option("--diff", command.diff, "Show the differences between two files")
       ->expected(2)
       ->type_name("FILE FILE");
 }
@@ -155,13 +158,13 @@ void add_options(CLI::App& app, PlanCommand& command) {
 void check_together(const PlanCommand& command) {
   const bool diff = !command.diff.empty();
   if (diff && !command.request.config.empty()) {
-    refuse(name, "--diff names both files; --config has nothing to add");
+    refuse(name, "--diff takes both files; remove --config");
   }
   if (!diff && command.request.config.empty()) refuse(name, "--config is required");
   const bool page = command.format == "html" || command.format == "github";
-  if (page && diff) refuse(name, "--diff has --format table|json, not " + command.format);
+  if (page && diff) refuse(name, "--diff supports --format table|json, not " + command.format);
   if (page && !command.groups.empty()) {
-    refuse(name, "--groups has --format table|json, not " + command.format);
+    refuse(name, "--groups supports --format table|json, not " + command.format);
   }
   if (diff && !command.groups.empty()) refuse(name, "--diff and --groups exclude each other");
   memory_models_of(command.memory_model);

@@ -29,7 +29,7 @@ void add_upstream(CLI::App& app, std::string& upstream) {
     upstream = value;
   };
   app.add_option_function<std::string>("--upstream", read,
-                                       "The keys of one upstream list with their place in ours")
+                                       "The keys of one upstream project and their canonical names")
       ->type_name("mindspore|mindformers|megatron");
 }
 

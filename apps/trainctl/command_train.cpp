@@ -20,8 +20,8 @@ constexpr const char* examples =
 
 int run_train(const Arguments& arguments) {
   CLI::App app(
-      "Trains a model. Under mpirun each process is a rank; alone it is one rank, or N with "
-      "--local-ranks.",
+      "Trains a model. Under mpirun each process is one rank; otherwise there is one rank, or N "
+      "with --local-ranks.",
       "trainctl train");
   std::string config;
   std::string output;
@@ -31,8 +31,8 @@ int run_train(const Arguments& arguments) {
   add_config_options(app, config, request.set_options);
   add_whole_number(app, "--steps", steps, "The same as --set train.steps=N", 1);
   app.add_option("--output", output, "The same as --set output.dir=DIR")->type_name("DIR");
-  add_whole_number(app, "--local-ranks", local_ranks, "Ranks as threads of this one process", 1,
-                   1024);
+  add_whole_number(app, "--local-ranks", local_ranks, "Number of ranks, as threads of this process",
+                   1, 1024);
   if (!parse_arguments(app, arguments, examples)) return 0;
 
   Arguments again = {"train"};

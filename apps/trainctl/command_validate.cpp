@@ -72,7 +72,7 @@ int explain(const Planned& planned, const std::string& path) {
   const auto text = explain_value(planned.read, path);
   if (!text) {
     const std::string near = nearest_path(path);
-    refuse("trainctl validate", "--explain " + path + ": there is no such key" +
+    refuse("trainctl validate", "--explain " + path + ": unknown key" +
                                     (near.empty() ? "" : "; did you mean " + near + "?"));
   }
   if (diagnostics.has_errors() && planned.read.sources.places().empty()) {
@@ -86,7 +86,7 @@ int explain(const Planned& planned, const std::string& path) {
 }  // namespace
 
 int run_validate(const Arguments& arguments) {
-  CLI::App app("Checks a YAML file and the plan it leads to; starts nothing.", "trainctl validate");
+  CLI::App app("Checks a YAML file and its plan; starts nothing.", "trainctl validate");
   PlanRequest request;
   request.warn_not_built = true;
   std::string format = "text";

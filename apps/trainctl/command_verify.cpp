@@ -36,7 +36,7 @@ struct VerifyCommand {
   std::string format = "table";
 };
 
-/// A layout that is to be run.
+/// A layout to run.
 struct Candidate {
   std::string name;
   Config config;
@@ -130,8 +130,9 @@ void check_memory(const std::vector<Candidate>& candidates, std::int64_t steps) 
     if (free == 0 || needed <= free) continue;
     throw Error(ExitCode::unavailable,
                 "layout " + candidate.name + " needs about " + format_bytes(needed) +
-                    " for all its ranks and what a single rank records, " + format_bytes(free) +
-                    " are free: a smaller model of the same shape, or fewer --steps, would do");
+                    " of memory for all its ranks and the record of a single rank, but only " +
+                    format_bytes(free) +
+                    " is free; use a smaller model of the same shape, or fewer --steps");
   }
 }
 
@@ -171,13 +172,13 @@ int verify(const VerifyCommand& command) {
 int run_verify(const Arguments& arguments) {
   CLI::App app(
       "Trains a few steps in each layout, over threads, and compares loss, norm, every gradient "
-      "and every parameter with a single rank. Data is made up from the seed.",
+      "and every parameter with a single rank. The data is generated from the seed.",
       name);
   VerifyCommand command;
   add_plan_options(app, command.request);
   app.remove_option(app.get_option("--ranks-per-host"));
   app.add_option("--layouts", command.layouts,
-                 "all, or layouts with commas between; default: that of the file")
+                 "all, or layouts separated by commas; default: the file's own layout")
       ->type_name("LIST|all");
   add_whole_number(app, "--steps", command.steps, "Steps to compare; default: 3", 1, 1000);
   app.add_flag("--exhaustive", command.exhaustive,
@@ -185,7 +186,7 @@ int run_verify(const Arguments& arguments) {
   add_format(app, command.format, {"table", "json"});
   if (!parse_arguments(app, arguments, examples)) return 0;
   if (command.exhaustive && command.layouts != "all") {
-    refuse(name, "--exhaustive has a meaning with --layouts all only");
+    refuse(name, "--exhaustive requires --layouts all");
   }
   return verify(command);
 }

@@ -1,4 +1,4 @@
-// Other programs: asking one a question, and becoming one.
+// Other programs: running one for its output, and replacing this process by one.
 #pragma once
 
 #include <string>

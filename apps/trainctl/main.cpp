@@ -34,16 +34,16 @@ int dispatch(Arguments arguments) {
   return run_subcommand(
       "trainctl", arguments, examples,
       {{"train", "Train a model from a YAML file", run_train},
-       {"launch", "Start train over MPI with the right mpirun line", run_launch},
+       {"launch", "Start train over MPI with the right mpirun command", run_launch},
        {"validate", "Check a YAML file without starting anything", run_validate},
        {"plan", "Show what a run would do: memory, communication, steps", run_plan},
-       {"verify", "Prove layouts equal to a single rank, number by number", run_verify},
+       {"verify", "Compare layouts with a single rank, number by number", run_verify},
        {"migrate", "Rewrite a YAML file with canonical keys", run_migrate},
        {"data", "Build and inspect token files", run_data},
        {"generate", "Continue a text with a trained model", run_generate},
-       {"bench", "Measure a training step or the single operations", run_bench},
-       {"explain", "What the code of a diagnostic means", run_explain},
-       {"schema", "Every key of the YAML file, for editors or for people", run_schema}});
+       {"bench", "Measure training steps, operations or communication", run_bench},
+       {"explain", "Explain the code of a diagnostic", run_explain},
+       {"schema", "Print every key of the YAML file, for editors or for people", run_schema}});
 }
 
 int report(const std::string& message, ExitCode code) {

@@ -6,7 +6,7 @@
 
 namespace trainctl {
 
-/// The reader of standard output has gone (`trainctl plan ... | head`): nothing is left to say.
+/// The reader of standard output has closed it (`trainctl plan ... | head`): end without a message.
 struct OutputClosed {};
 
 /// Writes data to standard output at once. Throws Error{io} when it cannot be written, OutputClosed

@@ -1,4 +1,5 @@
-// What validate and plan share: from a YAML file and a world size to a Plan with its diagnostics.
+// Shared by validate and plan: computes a Plan and its diagnostics from a YAML file and a world
+// size.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ struct Planned {
   bool ok() const { return !read.diagnostics.has_errors(); }
 };
 
-/// Throws Error{missing_input} where the file cannot be read. Diagnostics come sorted. validate
-/// also warns of what train will refuse as not built yet.
+/// Throws Error{missing_input} if the file cannot be read. Diagnostics are sorted. validate also
+/// warns about features that train refuses as not built yet.
 Planned plan_config(const PlanRequest& request);
 
 }  // namespace trainctl

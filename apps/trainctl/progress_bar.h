@@ -1,5 +1,5 @@
-// How far a long job is: one live line on a terminal, else a plain line every few seconds. Writes
-// to stderr.
+// The progress of a long job, on stderr: one live line on a terminal, otherwise a plain line every
+// few seconds.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What `trainctl verify` says: rows as layouts finish, or one JSON document at the end, and on
-// stderr what is at work.
+// The output of `trainctl verify`: rows as layouts finish, or one JSON document at the end.
+// Progress goes to stderr.
 #pragma once
 
 #include <chrono>
@@ -45,8 +45,8 @@ class VerifyOutput {
   std::unique_ptr<JsonRows> json_;
 };
 
-/// What is at work, on stderr: a live line on a terminal, else, where rows do not tell it, a plain
-/// line every five seconds.
+/// Progress, on stderr: a live line on a terminal; otherwise, if no rows are printed, a plain line
+/// every five seconds.
 class VerifyStatus {
  public:
   explicit VerifyStatus(bool rows_tell);

@@ -86,11 +86,11 @@ TEST_CASE("validate --explain shows one value, whatever else is wrong") {
                  "log.every = 9\n  from        " + file + ":2:14, from ${TRAINCTL_EVERY}\n"));
   CHECK(contains(explain("model.hidden_size").out, "base.yaml:1:"));
   CHECK(contains(explain("model.hidden_size").out, ", included by " + file + ":1:10\n"));
-  CHECK(contains(explain("log").out, "log: Messages for people\n"));
+  CHECK(contains(explain("log").out, "log: Messages and traces\n"));
   const Outcome unknown = explain("model.hiden_size");
   CHECK(unknown.exit_code == usage);
   CHECK(contains(unknown.err,
-                 "--explain model.hiden_size: there is no such key; did you mean "
+                 "--explain model.hiden_size: unknown key; did you mean "
                  "model.hidden_size?"));
   const Outcome broken =
       trainctl({"validate", "--config", dir.write("b.yaml", "a: \"x\n"), "--explain", "log"});

@@ -74,7 +74,7 @@ TEST_CASE("other mistakes do not stand in the way; the key's own is shown") {
 TEST_CASE("a section shows all of its keys") {
   const std::string text = explained(read(good_text + "log: {every: 5}\n"), "log");
   CHECK(text ==
-        "log: Messages for people\n"
+        "log: Messages and traces\n"
         "  level: info                # default\n"
         "  every: 5                   # t.yaml:5:14\n"
         "  color: true                # default\n"

@@ -54,7 +54,7 @@ TEST_CASE("each feature that is not built is refused once") {
 TEST_CASE("a value without effect is a warning that says why") {
   CHECK(findings("parallel: {use_te_rng_tracker: true}\n") ==
         List{"warning model.use_te_rng_tracker use_te_rng_tracker: true has no effect: random "
-             "numbers depend on global indices either way"});
+             "numbers depend only on global indices"});
   CHECK(findings("parallel: {use_te_rng_tracker: false}\n") == List{});
   CHECK(findings("parallel: {cross_entropy_loss_fusion: false}\n") ==
         List{"warning model.cross_entropy_loss_fusion cross_entropy_loss_fusion: false has no "

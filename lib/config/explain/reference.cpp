@@ -35,7 +35,7 @@ class TableWriter {
   void operator()(const std::vector<DataSource>&, const Field& field) {
     row(field, "string or list", "**required**", "at least one path");
     const DataSource source;
-    nested(source, path_ + "." + std::string(field.key) + "[]", "One of several sources");
+    nested(source, path_ + "." + std::string(field.key) + "[]", "One of several data sources");
   }
   template <class Section>
   void section(const Section& value, const Field& field) {
@@ -76,12 +76,12 @@ class TableWriter {
 
 std::string upstream_section() {
   return "## Upstream names\n\n"
-         "Each key of these lists is taken under its own name too: in `parallel`, and in the "
-         "section of ours it leads to (MoEConfig's in `moe`, the recompute config's in "
-         "`recompute`). MindFormers' sections `parallel_config`, `recompute_config` and "
-         "`moe_config` are taken with their keys. Two spellings of one key with different values "
-         "are an error; `--set` wins over the file in whatever spelling. Status: what `train` "
-         "does with the key; `validate` and `plan` take all of them.\n\n" +
+         "Every key in these lists is also accepted under its upstream name: in `parallel`, and in "
+         "the section that our key belongs to (MoEConfig's keys in `moe`, those of the recompute "
+         "config in `recompute`). MindFormers' sections `parallel_config`, `recompute_config` and "
+         "`moe_config` are accepted with their keys. Two spellings of one key with different "
+         "values are an error; `--set` overrides the file in any spelling. The status says what "
+         "`train` does with the key; `validate` and `plan` accept all of them.\n\n" +
          upstream_markdown();
 }
 
@@ -96,9 +96,9 @@ std::string reference_markdown() {
     presets += (presets.empty() ? "" : ", ") + code(name);
   }
   return "# Configuration reference\n\n"
-         "Made from the program's own field lists. A configuration is one YAML file of at most "
-         "1 MiB; each section below is a map. The five sizes of the model are required unless a "
-         "preset gives them.\n\n"
+         "Generated from the program's field lists by `trainctl schema --format markdown`. A "
+         "configuration is one YAML file of at most 1 MiB; each section below is a map. The five "
+         "required sizes of the model may come from a preset.\n\n"
          "Presets: " +
          presets + ".\n\n" + writer.text() + upstream_section();
 }

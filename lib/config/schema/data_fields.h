@@ -10,21 +10,23 @@ namespace trainctl {
 template <class Visitor>
 void fields(Visitor& visit, Is<DataSource> auto& source) {
   visit(source.path,
-        field("path", "Text file or folder, .bin/.idx prefix, or .bin file").from(1).required());
-  visit(source.weight, field("weight", "Share in the blend, relative to the others").above(0));
+        field("path", "Text file or directory, .bin/.idx prefix, or .bin file").from(1).required());
+  visit(source.weight,
+        field("weight", "Share of the blend, relative to the other sources").above(0));
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<ValidationConfig> auto& validation) {
   visit(validation.path,
-        field("path", "Separate data to validate on").from(1).unset("a part of the training data"));
-  visit(
-      validation.fraction,
-      field("fraction", "Part of the training data held back; 0: no validation").from(0).below(1));
+        field("path", "Separate validation data").from(1).unset("a part of the training data"));
+  visit(validation.fraction,
+        field("fraction", "Fraction of the training data held out; 0: no validation")
+            .from(0)
+            .below(1));
   visit(validation.split,
         field("split", "tail: the last part; blocks: every (1/fraction)th block of 1024 tokens"));
   visit(validation.max_sequences,
-        field("max_sequences", "Most sequences per validation; 0: all").from(0));
+        field("max_sequences", "Maximum number of sequences per validation; 0: all").from(0));
 }
 
 template <class Visitor>
@@ -32,11 +34,11 @@ void fields(Visitor& visit, Is<DataConfig> auto& data) {
   visit(data.train,
         field("train", "Training data: a path, a list of paths, or a list of {path, weight}")
             .required());
-  visit(data.tokenizer, field("tokenizer",
-                              "How text becomes tokens; sentencepiece takes a model "
-                              "file after the colon")
-                            .one_of("byte|sentencepiece:"));
-  visit.section(data.validation, field("validation", "What the validation loss is measured on"));
+  visit(data.tokenizer,
+        field("tokenizer",
+              "Converts text to tokens; sentencepiece takes a model file after the colon")
+            .one_of("byte|sentencepiece:"));
+  visit.section(data.validation, field("validation", "Data for the validation loss"));
   visit(data.shuffle, field("shuffle", "Draw training sequences in a seeded random order"));
   visit(data.reset_attention_mask,
         field("reset_attention_mask", "Attention stays within a document"));
@@ -45,10 +47,10 @@ void fields(Visitor& visit, Is<DataConfig> auto& data) {
   visit(data.eod_token, field("eod_token", "Token id that ends a document")
                             .from(0)
                             .to(2'147'483'647)
-                            .unset("the tokenizer's, or the file's documents"));
+                            .unset("from the tokenizer, or from the file's documents"));
   visit(data.cache_dir,
-        field("cache_dir", "Folder for tokenised text; empty: the user's cache folder"));
-  visit(data.prefetch, field("prefetch", "Batches prepared ahead").from(0).to(1024));
+        field("cache_dir", "Directory for tokenised text; empty: the user's cache directory"));
+  visit(data.prefetch, field("prefetch", "Number of batches to prepare ahead").from(0).to(1024));
 }
 
 }  // namespace trainctl

@@ -23,20 +23,22 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
             .from(1)
             .to(1 << 20)
             .unset("global_batch_size / (data_parallel x micro_batch_num)"));
-  visit(train.micro_batch_num, field("micro_batch_num", "Micro-batches of one rank in one step")
-                                   .from(1)
-                                   .to(1 << 24)
-                                   .unset("what the batch sizes leave"));
+  visit(train.micro_batch_num,
+        field("micro_batch_num", "Micro-batches of one rank in one step")
+            .from(1)
+            .to(1 << 24)
+            .unset("global_batch_size / (data_parallel x micro_batch_size)"));
   visit(train.seed, field("seed", "Seed of initialisation, dropout and data order"));
   visit(train.validate_every,
         field("validate_every", "Steps between validations; 0: only after the last").from(0));
-  visit(train.on_bad_loss,
-        field("on_bad_loss", "When loss or gradient is NaN or infinite: stop, or skip the step"));
+  visit(
+      train.on_bad_loss,
+      field("on_bad_loss", "If the loss or a gradient is NaN or infinite: stop, or skip the step"));
   visit(
       train.check_replicas_every,
       field("check_replicas_every", "Steps between comparisons of the replicas; 0: never").from(0));
   visit(train.deterministic_mode,
-        field("deterministic_mode", "Equal runs give equal bits; always so on the CPU"));
+        field("deterministic_mode", "Repeated runs are bit-identical; always true on the CPU"));
 }
 
 template <class Visitor>
@@ -52,7 +54,7 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.end_weight_decay,
         field("end_weight_decay", "Weight decay at the last step").from(0).unset("weight_decay"));
   visit(optimizer.weight_decay_incr_style,
-        field("weight_decay_incr_style", "How weight decay rises from start to end"));
+        field("weight_decay_incr_style", "How weight decay changes from start to end"));
   visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
@@ -73,7 +75,7 @@ void fields(Visitor& visit, Is<LrScheduleConfig> auto& schedule) {
   visit(schedule.wsd_decay_steps, field("wsd_decay_steps", "WSD: steps of the final decay")
                                       .from(1)
                                       .to(1e12)
-                                      .unset("must be given with style WSD"));
+                                      .unset("required with style WSD"));
   visit(schedule.wsd_decay_style, field("wsd_decay_style", "WSD: shape of the final decay"));
 }
 
@@ -82,37 +84,42 @@ void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
   visit(precision.compute,
         field("compute", "Type of the matrix products; master weights stay fp32"));
   visit(precision.enable_autocast,
-        field("enable_autocast", "Products in autocast_dtype, parameters in fp32"));
+        field("enable_autocast", "Matrix products in autocast_dtype, parameters in fp32"));
   visit(precision.autocast_dtype,
-        field("autocast_dtype", "Type of the products under enable_autocast").unset("compute"));
-  visit(precision.loss_scale, field("loss_scale", "Constant factor of the loss in the backward")
-                                  .above(0)
-                                  .to(0x1p64)
-                                  .unset("dynamic in fp16, else none"));
+        field("autocast_dtype", "Type of the matrix products under enable_autocast")
+            .unset("compute"));
+  visit(precision.loss_scale,
+        field("loss_scale", "Constant factor on the loss for the backward pass")
+            .above(0)
+            .to(0x1p64)
+            .unset("dynamic in fp16, else none"));
   visit(precision.dynamic_loss_scale,
-        field("dynamic_loss_scale", "The factor falls when gradients overflow, and grows again")
+        field("dynamic_loss_scale",
+              "Lower the factor when gradients overflow, and raise it again later")
             .unset("true in fp16 without loss_scale, else false"));
   visit(precision.initial_loss_scale,
-        field("initial_loss_scale", "Dynamic: the factor of the first step").above(0).to(0x1p64));
+        field("initial_loss_scale", "Dynamic: factor in the first step").above(0).to(0x1p64));
   visit(precision.min_loss_scale,
-        field("min_loss_scale", "Dynamic: the factor never falls below it").above(0).to(0x1p64));
+        field("min_loss_scale", "Dynamic: smallest factor").above(0).to(0x1p64));
   visit(precision.loss_scale_growth,
-        field("loss_scale_growth", "Dynamic: what the factor grows by").above(1).to(1024));
+        field("loss_scale_growth", "Dynamic: growth of the factor").above(1).to(1024));
   visit(precision.loss_scale_backoff,
-        field("loss_scale_backoff", "Dynamic: what an overflow multiplies the factor by")
+        field("loss_scale_backoff", "Dynamic: multiplies the factor after an overflow")
             .above(0)
             .below(1));
   visit(precision.loss_scale_window,
-        field("loss_scale_window", "Dynamic: updates without overflow before it grows").from(1));
+        field("loss_scale_window", "Dynamic: updates without overflow before the factor grows")
+            .from(1));
   visit(precision.loss_scale_hysteresis,
-        field("loss_scale_hysteresis", "Dynamic: overflows before it falls; growth starts anew")
+        field("loss_scale_hysteresis",
+              "Dynamic: overflows before the factor falls; reset when it grows")
             .from(1));
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Config> auto& config) {
   visit.section(config.model, field("model", "The network"));
-  visit.section(config.data, field("data", "What is trained and validated on"));
+  visit.section(config.data, field("data", "Training and validation data"));
   visit.section(config.train, field("train", "Length and batch of the run"));
   visit.section(config.optimizer, field("optimizer", "The update rule and its constants"));
   visit.section(config.lr_schedule, field("lr_schedule", "The learning rate over the run"));
@@ -120,13 +127,14 @@ void fields(Visitor& visit, Is<Config> auto& config) {
   visit.section(config.parallel, field("parallel", "How ranks and threads share the work"));
   visit.section(config.moe, field("moe", "Mixture of experts"));
   visit.section(config.recompute,
-                field("recompute", "Activations that are computed again instead of kept"));
+                field("recompute", "Activations that are recomputed instead of kept"));
   visit.section(config.offload, field("offload", "Activations and weights kept on the host"));
-  visit.section(config.hooks, field("hooks", "What upstream takes as functions"));
-  visit.section(config.cluster,
-                field("cluster", "What a rank can do while all are at work, for a step's time"));
-  visit.section(config.log, field("log", "Messages for people"));
-  visit.section(config.output, field("output", "What the run leaves behind"));
+  visit.section(config.hooks, field("hooks", "Choices that Megatron-Core takes as functions"));
+  visit.section(
+      config.cluster,
+      field("cluster", "Speed of one rank while all ranks run, for the planned step time"));
+  visit.section(config.log, field("log", "Messages and traces"));
+  visit.section(config.output, field("output", "Files that the run writes"));
 }
 
 }  // namespace trainctl

@@ -15,13 +15,16 @@ concept Is = std::same_as<std::remove_const_t<Given>, Section>;
 
 template <class Visitor>
 void fields(Visitor& visit, Is<RopeScalingConfig> auto& rope) {
-  visit(rope.factor, field("factor", "How much longer than the original the context is").from(1));
+  visit(rope.factor,
+        field("factor", "Context length divided by the original context length").from(1));
   visit(rope.low_freq_factor,
-        field("low_freq_factor", "Wavelengths above original / this are scaled fully").above(0));
+        field("low_freq_factor", "Wavelengths above original / low_freq_factor are scaled fully")
+            .above(0));
   visit(rope.high_freq_factor,
-        field("high_freq_factor", "Wavelengths below original / this are not scaled").above(0));
+        field("high_freq_factor", "Wavelengths below original / high_freq_factor are not scaled")
+            .above(0));
   visit(rope.original_max_position_embeddings,
-        field("original_max_position_embeddings", "Context the frequencies were made for")
+        field("original_max_position_embeddings", "Original context length of the frequencies")
             .from(1)
             .to(1 << 24));
 }
@@ -61,9 +64,10 @@ void model_shape_fields(Visitor& visit, Is<ModelConfig> auto& model) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<ModelConfig> auto& model) {
-  visit(model.preset, field("preset", "A known model that fills every key not given here")
-                          .from(1)
-                          .unset("no preset"));
+  visit(model.preset,
+        field("preset", "A known model; it fills every key that the file does not set")
+            .from(1)
+            .unset("no preset"));
   visit(model.family, field("family",
                             "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, "
                             "RMSNorm, SwiGLU"));
@@ -95,15 +99,15 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
             .from(1)
             .to(1 << 20));
   visit(model.perform_initialization,
-        field("perform_initialization", "Fill the weights from the seed; false leaves zeros"));
+        field("perform_initialization", "Initialise the weights from the seed; false: zeros"));
   visit(model.use_cpu_initialization,
-        field("use_cpu_initialization", "Every device fills the same numbers either way"));
+        field("use_cpu_initialization", "Initial weights are the same on every device"));
   visit(model.use_te_rng_tracker,
-        field("use_te_rng_tracker", "Random numbers depend on global indices either way"));
+        field("use_te_rng_tracker", "Random numbers depend only on global indices"));
   visit(model.cross_entropy_loss_fusion,
-        field("cross_entropy_loss_fusion", "The loss never holds all logits"));
+        field("cross_entropy_loss_fusion", "Compute the loss without storing all logits"));
   visit(model.cross_entropy_fusion_impl,
-        field("cross_entropy_fusion_impl", "native: the fused kernel of this program"));
+        field("cross_entropy_fusion_impl", "native: trainctl's own fused kernel"));
 }
 
 }  // namespace trainctl

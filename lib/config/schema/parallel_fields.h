@@ -14,7 +14,7 @@ inline constexpr double most_ranks_in_config = 1 << 24;
 template <class Visitor>
 void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
   visit(fusion.mode, field("mode",
-                           "How gradients form blocks: auto (64 MB), size (config: MB) or index "
+                           "How tensors form blocks: auto (64 MB), size (config: MB) or index "
                            "(config: the last gradient of each block)")
                          .unset("bucket_rule decides"));
   visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
@@ -22,7 +22,7 @@ void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
-  visit(fusion.openstate, field("openstate", "false: no collective is fused with another"));
+  visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
   visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
   visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
   visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
@@ -33,11 +33,12 @@ void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
   visit(optimizer.enable, field("enable", "Shard the optimizer's state over the replicas (ZeRO)"));
   visit(optimizer.gradient_accumulation_shard,
         field("gradient_accumulation_shard",
-              "Shard accumulated gradients too: one reduce-scatter per micro-batch"));
+              "Also shard accumulated gradients, with one reduce-scatter per micro-batch"));
   visit(optimizer.threshold,
-        field("threshold", "KB; smaller parameters are not sharded").from(0).to(1e12));
+        field("threshold", "In KB; smaller parameters are not sharded").from(0).to(1e12));
   visit(optimizer.weight_shard_size,
-        field("weight_shard_size", "Ranks that share one parameter's state; -1: all its replicas")
+        field("weight_shard_size",
+              "Ranks that share one copy of a parameter's state; -1: all replicas")
             .from(-1)
             .to(most_ranks_in_config));
 }
@@ -47,23 +48,24 @@ void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   const auto size = [](const char* key, const char* meaning) {
     return field(key, meaning).from(1).to(most_ranks_in_config);
   };
-  visit(parallel.parallel_mode, field("parallel_mode", "How ranks share the work")
-                                    .unset("hybrid_parallel where a size or an option below needs "
-                                           "it, data_parallel with more than one rank, else "
-                                           "stand_alone"));
+  visit(parallel.parallel_mode,
+        field("parallel_mode", "How ranks share the work")
+            .unset("hybrid_parallel if a size or an option below needs it, data_parallel with more "
+                   "than one rank, else stand_alone"));
   visit(parallel.device_num,
         size("device_num", "Number of ranks; must equal the world size").unset("the world size"));
-  visit(parallel.global_rank, field("global_rank",
-                                    "The rank that plan shows; the launcher numbers "
-                                    "the ranks")
-                                  .from(0)
-                                  .to(most_ranks_in_config));
+  visit(parallel.global_rank,
+        field("global_rank", "The rank that `plan` shows; the launcher numbers the ranks")
+            .from(0)
+            .to(most_ranks_in_config));
   visit(parallel.data_parallel,
-        size("data_parallel", "Replicas of the model").unset("what the world size leaves"));
+        size("data_parallel", "Replicas of the model")
+            .unset("world size / (tensor_parallel x pipeline_stages x context_parallel)"));
   visit(parallel.tensor_parallel,
-        size("tensor_parallel", "Ranks that split heads, MLP and vocabulary"));
+        size("tensor_parallel", "Ranks that split the heads, MLP and vocabulary"));
   visit(parallel.sequence_parallel,
-        field("sequence_parallel", "Tensor-parallel ranks split the tokens between the products"));
+        field("sequence_parallel",
+              "Tensor-parallel ranks split the tokens outside the matrix products"));
   visit(parallel.context_parallel, size("context_parallel", "Ranks that split each sequence"));
   visit(parallel.cp_comm_type,
         field("cp_comm_type", "How context-parallel ranks exchange k and v"));
@@ -81,64 +83,65 @@ void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.virtual_pipeline_stages,
         size("virtual_pipeline_stages", "Chunks of layers on each stage"));
   visit(parallel.rank_order,
-        field("rank_order", "Axes from the smallest stride to the largest").from(1));
+        field("rank_order", "Order of the axes, from the smallest stride to the largest").from(1));
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   mesh_fields(visit, parallel);
-  visit.section(parallel.pipeline, field("pipeline", "Stages, their order of work, messages"));
+  visit.section(parallel.pipeline, field("pipeline", "Stages, schedule and messages"));
   visit.section(parallel.parallel_optimizer,
                 field("parallel_optimizer", "Optimizer state sharded over the replicas"));
   visit.section(parallel.tp_comm_overlap,
                 field("tp_comm_overlap", "Overlap of tensor-parallel collectives"));
   visit(parallel.bucket_rule, field("bucket_rule", "How gradients form buckets")
-                                  .unset("comm_fusion or layers where comm_fusion or "
+                                  .unset("comm_fusion if comm_fusion is given, layers if "
                                          "gradient_aggregation_group is given, else size"));
   visit(parallel.bucket_size,
-        field("bucket_size", "Gradient elements that are reduced together (size, megatron)")
+        field("bucket_size", "Number of gradient elements reduced together (size, megatron)")
             .from(1)
             .to(1e12)
             .unset("4 million (size); the larger of 40 million and 1 million x data_parallel "
                    "(megatron)"));
-  visit.section(parallel.comm_fusion, field("comm_fusion", "Fusion of collectives by kind"));
+  visit.section(parallel.comm_fusion, field("comm_fusion", "Fusion of collectives, by kind"));
   visit(parallel.gradient_aggregation_group,
-        field("gradient_aggregation_group", "Blocks of layers whose gradients are fused")
+        field("gradient_aggregation_group",
+              "Number of layer groups; the gradients of a group are fused")
             .from(1)
             .to(1 << 20)
             .unset("bucket_rule decides"));
   gradient_fields(visit, parallel);
   visit(parallel.enable_alltoall,
-        field("enable_alltoall", "A split moves from one dim to another by all-to-all"));
+        field("enable_alltoall", "Move a split from one dimension to another by all-to-all"));
   visit(parallel.gradient_accumulation_fusion,
         field("gradient_accumulation_fusion",
-              "true: a weight gradient is added up by the product itself; false: it is made apart, "
-              "in fp32 memory of the largest matrix, and then added; the same but for rounding")
+              "true: matrix products add to the weight gradients directly; false: each weight "
+              "gradient is computed in an fp32 buffer as large as the largest matrix, then added. "
+              "Results differ only by rounding")
             .unset("true"));
   visit(parallel.delay_wgrad_compute,
-        field("delay_wgrad_compute", "Weight gradients run after the expert exchange starts"));
+        field("delay_wgrad_compute", "Compute weight gradients after the expert exchange starts"));
   visit(parallel.vocab_emb_dp,
         field("vocab_emb_dp", "Every tensor-parallel rank holds the whole token embedding")
             .unset("true without tensor parallelism"));
   visit(parallel.dataset_strategy,
         field("dataset_strategy",
-              "data_parallel: a rank is fed the micro-batches of its replica; full_batch: those of "
-              "all, of which it takes its own; or the slices of each dim for each input. Not in "
-              "data_parallel mode"));
-  visit(parallel.search_mode, field("search_mode", "auto_parallel: how splits are searched"));
-  visit.section(parallel.strategy_ckpt_config,
-                field("strategy_ckpt_config", "Files of parallel strategies"));
+              "data_parallel: each rank reads the micro-batches of its replica; full_batch: each "
+              "rank reads those of all replicas and uses its own; or a list of the number of "
+              "slices per dimension for each input. Has no effect in data_parallel mode"));
+  visit(parallel.search_mode, field("search_mode", "auto_parallel: how to search for splits"));
+  visit.section(parallel.strategy_ckpt_config, field("strategy_ckpt_config", "Strategy files"));
   visit(parallel.group_ckpt_save_file,
-        field("group_ckpt_save_file", "File to write the communication groups to"));
+        field("group_ckpt_save_file", "File for the communication groups"));
   visit(parallel.threads_per_rank, field("threads_per_rank", "Compute threads of each rank")
                                        .from(1)
                                        .to(4096)
                                        .unset("cores / ranks on the host"));
   visit(parallel.deadline_seconds,
-        field("deadline_seconds", "Longest wait for another rank").above(0).to(1e6));
+        field("deadline_seconds", "Longest wait for another rank, in seconds").above(0).to(1e6));
   visit(parallel.check_collectives,
         field("check_collectives", "Ranks compare their calls before each collective over MPI"));
-  visit(parallel.device, field("device", "Where the work runs").one_of("cpu|cuda"));
+  visit(parallel.device, field("device", "Device that trains the model").one_of("cpu|cuda"));
 }
 
 }  // namespace trainctl

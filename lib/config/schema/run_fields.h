@@ -9,34 +9,38 @@ namespace trainctl {
 template <class Visitor>
 void fields(Visitor& visit, Is<ClusterConfig> auto& cluster) {
   constexpr const char* measured = "measured by a run";
-  visit(cluster.matmul_flops, field("matmul_flops", "FLOP/s of its products in precision.compute")
-                                  .above(0)
-                                  .unset(measured));
+  visit(cluster.matmul_flops,
+        field("matmul_flops", "FLOP/s of matrix products in precision.compute")
+            .above(0)
+            .unset(measured));
   visit(cluster.memory_bandwidth,
-        field("memory_bandwidth", "Bytes it reads and writes per second").above(0).unset(measured));
+        field("memory_bandwidth", "Bytes read and written in memory per second")
+            .above(0)
+            .unset(measured));
   visit(cluster.latency,
-        field("latency", "Seconds of a message between ranks").from(0).unset(measured));
-  visit(cluster.bandwidth,
-        field("bandwidth", "Bytes it sends per second").above(0).unset(measured));
+        field("latency", "Seconds per message between ranks").from(0).unset(measured));
+  visit(cluster.bandwidth, field("bandwidth", "Bytes sent per second").above(0).unset(measured));
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<LogConfig> auto& log) {
-  visit(log.level, field("level", "Least important messages that are shown"));
+  visit(log.level, field("level", "Lowest level of messages shown"));
   visit(log.every,
-        field("every", "Steps between progress lines when stderr is no terminal").from(1));
-  visit(log.color, field("color", "Colours on a terminal"));
+        field("every", "Steps between progress lines when stderr is not a terminal").from(1));
+  visit(log.color, field("color", "Use colours on a terminal"));
   visit(log.barrier_with_timers,
-        field("barrier_with_timers", "With hooks.timers: all ranks meet before a phase is timed"));
+        field("barrier_with_timers", "With hooks.timers: a barrier before each timed phase"));
   visit(log.trace, field("trace", "File for a Chrome/Perfetto trace of all ranks; empty: none"));
   visit(log.trace_steps,
-        field("trace_steps", "Steps in the trace: the last ones of the run").from(1).to(1000));
+        field("trace_steps", "Number of steps in the trace, counted from the end of the run")
+            .from(1)
+            .to(1000));
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<OutputConfig> auto& output) {
-  visit(output.dir, field("dir", "Folder for metrics, logs, weights and the config used").from(1));
-  visit(output.overwrite, field("overwrite", "Replace the files of an earlier run there"));
+  visit(output.dir, field("dir", "Directory for metrics, logs, weights and the config").from(1));
+  visit(output.overwrite, field("overwrite", "Replace the files of an earlier run in dir"));
   visit(output.save_weights, field("save_weights", "Write the final weights"));
 }
 

@@ -29,7 +29,7 @@ constexpr UpstreamKey rows[] = {
      "colossalai_cp",
      same,
      {},
-     "colossalai_cp is p2p, ulysses_cp is a2a, hybrid_cp is a2a+p2p."},
+     "colossalai_cp means p2p, ulysses_cp a2a, hybrid_cp a2a+p2p."},
 };
 
 }  // namespace
