@@ -1,5 +1,5 @@
-# libtrainctl_cuda.so: all that needs CUDA, cuBLASLt and NCCL, opened at run time by
-# device/cuda_device.cpp. Nothing links it; it sees the headers of lib/ and none of its libraries.
+# libtrainctl_cuda.so: all code that needs CUDA, cuBLASLt or NCCL. device/cuda_device.cpp opens it at run
+# time; nothing links it. It uses the headers of lib/ but none of its libraries.
 set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
     ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas_check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_check.cpp)
 # The headers and libraries that the module's sources need, and their warnings.
@@ -22,7 +22,7 @@ add_library(trainctl_cuda MODULE
   ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/rmsnorm.cu
   ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
-# Only the three trainctl_cuda_* functions are exported: one per folder, nothing of the libraries.
+# Only the three trainctl_cuda_* functions are exported: one per directory, and no symbols of the libraries.
 set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)
 target_link_options(trainctl_cuda PRIVATE LINKER:--no-undefined
                     LINKER:--version-script=${TRAINCTL_CUDA_EXPORTS})

@@ -1,5 +1,5 @@
-# Tests of the CUDA side. The loader's runs in every build; those labelled gpu need a device and are
-# skipped with a message where there is none.
+# Tests of the CUDA part. The loader's test runs in every build. Tests labelled gpu need a device and are
+# skipped with a message without one.
 trainctl_test(NAME cuda_loader LABEL unit THREADS all SOURCES device/cuda_loader_test.cpp LIBS trainctl_device)
 if(NOT TRAINCTL_HAVE_CUDA)
   return()

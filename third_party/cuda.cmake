@@ -1,14 +1,13 @@
-# The CUDA compiler and toolkit (12.0 or newer) and NCCL (2.18 or newer). TRAINCTL_HAVE_CUDA says
-# whether all were found: then lib/cuda_module.cmake builds the CUDA module, else the build is
-# CPU-only. CMAKE_CUDA_ARCHITECTURES, CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT are the
-# usual ways to say what to build for and where things are.
+# The CUDA compiler and toolkit (12.0 or newer) and NCCL (2.18 or newer). TRAINCTL_HAVE_CUDA is set
+# if all are found; lib/cuda_module.cmake then builds the CUDA module. Otherwise the build is CPU-only.
+# CMAKE_CUDA_ARCHITECTURES, CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT work as usual.
 set(TRAINCTL_HAVE_CUDA OFF)
 if(NOT TRAINCTL_CUDA)
   return()
 endif()
 
-# Told through the environment, so that check_language really tries the compiler: one that does not
-# work leaves a CPU-only build.
+# Pass it through the environment, so that check_language tries the compiler. If it does not work, the
+# build is CPU-only.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(TRAINCTL_NVCC nvcc HINTS ${CUDAToolkit_ROOT} ENV CUDA_HOME ENV CUDA_PATH
                PATHS /usr/local/cuda PATH_SUFFIXES bin)
@@ -17,7 +16,7 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   endif()
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # Machine code for Ampere and Hopper data centre devices; the last also as PTX for what is newer.
+  # Machine code for Ampere and Hopper data centre devices; the last also as PTX for newer devices.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "CUDA architectures")
 endif()
 if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

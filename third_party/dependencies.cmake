@@ -1,4 +1,4 @@
-# How each dependency is found. Versions, Debian and Ubuntu package names and why each is used: README.md here.
+# Finds the dependencies. README.md in this directory has versions, package names and reasons.
 find_package(Threads REQUIRED)
 find_package(spdlog 1.9 REQUIRED)
 find_package(yaml-cpp 0.7 REQUIRED)
@@ -8,20 +8,20 @@ endif()
 find_package(CLI11 2.1 REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)
-# Protobuf as the archive of its lite library, its symbols kept to the program: libsentencepiece.so exports
-# a copy of its own, of another version, and each would call into the other's. The whole archive: a function
-# that the linker sees in libsentencepiece.so first would not be taken from it.
+# Link Protobuf as the static lite library and keep its symbols private. libsentencepiece.so exports its own
+# copy of another version, and each would otherwise call the other's functions. Link the whole archive:
+# the linker skips a function of an archive if it has already seen it in libsentencepiece.so.
 find_package(Protobuf 3.12 REQUIRED)
 find_library(PROTOBUF_LITE_ARCHIVE libprotobuf-lite.a REQUIRED)
 add_library(trainctl_protobuf INTERFACE)
 target_include_directories(trainctl_protobuf SYSTEM INTERFACE ${Protobuf_INCLUDE_DIRS})
 target_link_libraries(trainctl_protobuf INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,${PROTOBUF_LITE_ARCHIVE}>
   Threads::Threads
-  -Wl,--exclude-libs,libprotobuf-lite.a:libtrainctl_strategy_proto.a:libtrainctl_plan.a)
+  -Wl,--exclude-libs,libprotobuf-lite.a:libtrainctl_strategy_proto.a:libtrainctl_formats.a)
 
 if(NOT TRAINCTL_PLAIN)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
-  # Not oneDNN's own package file: Debian's asks for OpenCL's headers, which a CPU does not need.
+  # Do not use oneDNN's own package file: Debian's requires OpenCL headers, which a CPU build does not need.
   find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
   find_library(DNNL_LIBRARY dnnl REQUIRED)
   add_library(DNNL::dnnl INTERFACE IMPORTED)
