@@ -26,8 +26,8 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// CLI11 takes the next word as a value even where that is an option, and reads "--config=" as if
-/// the value came with the next word.
+/// CLI11 accepts an option as the value of another, and reads "--config=" as if the next word were
+/// its value.
 void check_values_present(const CLI::App& app, const Arguments& arguments) {
   const std::vector<std::string> names = option_names(app);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -93,8 +93,8 @@ bool parse_arguments(CLI::App& app, const Arguments& arguments, const std::strin
   app.add_flag("--no-color", no_color, "No colours, as with NO_COLOR=1");
   app.get_formatter()->column_width(34);
   app.allow_extras();
-  // Required options are checked below, after unknown words: a misspelt one should be named as
-  // such.
+  // Required options are checked below, after unknown words, so that a misspelt option is reported
+  // as such.
   std::vector<CLI::Option*> required;
   for (CLI::Option* option : app.get_options()) {
     if (option->get_required()) required.push_back(option);

@@ -16,7 +16,7 @@ constexpr const char* examples =
     "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
     "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n";
 
-/// What both kinds take; false if only the help was wanted.
+/// Options of all benchmarks; false if only the help was requested.
 bool read_request(CLI::App& app, const Arguments& arguments, BenchRequest& request) {
   std::string config;
   std::string format = "table";

@@ -1,4 +1,4 @@
-// trainctl data build | inspect: text to token files, and what a token file holds.
+// trainctl data build | inspect: text to token files, and the contents of a token file.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -96,7 +96,7 @@ std::vector<std::int32_t> first_tokens(const TokenFile& file) {
   return tokens;
 }
 
-/// One JSON document: what the text form says too.
+/// One JSON document, with the contents of the text form.
 nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokenizer_name) {
   nlohmann::ordered_json about;
   about["format_version"] = 1;

@@ -1,4 +1,4 @@
-// trainctl explain: what a diagnostic's code means.
+// trainctl explain: explains the code of a diagnostic.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// trainctl launch: finds out which mpirun is installed, writes the line that works with it on this
-// machine, shows it and becomes it.
+// trainctl launch: detects the installed mpirun, builds the command line that it needs on this
+// machine, shows it and replaces itself by it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ bool has_allocation() {
   return std::getenv("SLURM_JOB_ID") != nullptr || std::getenv("PBS_JOBID") != nullptr;
 }
 
-/// Variables that ranks on other machines would not see otherwise.
+/// Variables to pass to ranks on other machines.
 std::vector<std::string> exported_variables() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -85,11 +85,11 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
   if (!request.hostfile.empty()) {
     append(line, {"--hostfile", request.hostfile});
   } else if (!has_allocation()) {
-    // More ranks than cores are refused otherwise; with a host file its slots decide.
+    // Without it, more ranks than cores are refused; with a host file, its slots decide.
     if (launcher == Launcher::open_mpi_5) append(line, {"--map-by", ":OVERSUBSCRIBE"});
     if (launcher == Launcher::open_mpi_4) append(line, {"--oversubscribe"});
   }
-  // The default gives one core to each of two ranks, whatever threads they run.
+  // By default, each of two ranks is bound to one core, even if it runs more threads.
   append(line, {"--bind-to", "none", "-x", "OMP_WAIT_POLICY=" + wait_policy()});
   if (!request.hostfile.empty()) {
     for (const std::string& name : exported_variables()) append(line, {"-x", name});

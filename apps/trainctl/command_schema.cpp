@@ -1,4 +1,4 @@
-// trainctl schema: every key that a YAML file may hold, and what becomes of upstream's keys.
+// trainctl schema: every key of the YAML file, and the canonical names of upstream keys.
 #include <map>
 
 #include "commands.h"

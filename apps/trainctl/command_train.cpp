@@ -1,4 +1,4 @@
-// trainctl train: hands the file and the options to the engine.
+// trainctl train: passes the file and the options to a run.
 #include <algorithm>
 
 #include "comm/world.h"

@@ -12,11 +12,12 @@ namespace trainctl {
 std::string execute(const std::string& program, const Arguments& words);
 
 /// OpenMP threads of ranks that share cores must sleep while they wait, or they take the cores from
-/// each other. The OpenMP library reads that from a variable when it is loaded, before main: so it
-/// is set and the program starts over with `words`, once (about a millisecond).
+/// each other. The OpenMP library reads this setting from an environment variable when it is
+/// loaded, before main. So this sets the variable and restarts the program with `words`, once
+/// (about a millisecond).
 void let_idle_threads_sleep(int ranks, const Arguments& words);
 
-/// What `program words...` prints on both outputs, at most 64 KiB; "" if it cannot be started.
+/// The output of `program words...` on both streams, at most 64 KiB; "" if it cannot be started.
 std::string output_of(const std::string& program, const Arguments& words);
 
 /// The words as one line for a POSIX shell.

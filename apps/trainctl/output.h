@@ -1,4 +1,4 @@
-// Standard output for data, and what the terminal can show.
+// Standard output for data, and the abilities of the terminal.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// Bytes done of `total`; cheap enough to call often, from any thread.
+  /// Reports bytes done of `total`; cheap enough to call often, from any thread.
   void update(std::int64_t done, std::int64_t total);
 
  private:
