@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "commands.h"
+#include "ops/cpu_level.h"
 #include "output.h"
 
 namespace trainctl {
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
   // A closed pipe is seen as a failed write instead, which print() reports.
   std::signal(SIGPIPE, SIG_IGN);
   try {
+    cpu_level();  // refuses a processor that is too old before any kernel could run on it
     return dispatch(Arguments(argv + 1, argv + argc));
   } catch (const OutputClosed&) {
     return static_cast<int>(ExitCode::ok);

@@ -1,11 +1,14 @@
 #include "ops/kernels.h"
 
+#include "ops/cpu_tables.h"
 #include "ops/cuda_kernels.h"
 
 namespace trainctl {
 
+const Kernels& cpu_kernels() { return kernels_of(cpu_level()); }
+
 const Kernels& kernels_for(DeviceKind device) {
-  return device == DeviceKind::cuda ? cuda_module_kernels() : cpu_kernels;
+  return device == DeviceKind::cuda ? cuda_module_kernels() : cpu_kernels();
 }
 
 std::vector<std::string_view> missing_kernels(const Kernels& kernels) {

@@ -60,9 +60,9 @@ struct Kernels {
   Kernel<NormalFill> normal_fill;
 };
 
-/// The fast CPU kernels (kernels_cpu.cpp) and the plain ones that are their oracle
-/// (kernels_plain.cpp). Both are complete.
-extern const Kernels cpu_kernels;
+/// The fast CPU kernels of the level in use (cpu_level.h), and the plain ones that are their
+/// oracle. Both are complete. cpu_kernels() throws as cpu_level() does.
+const Kernels& cpu_kernels();
 extern const Kernels plain_kernels;
 
 /// The table for a device. Throws Error{unavailable} when it is not built or its module cannot be

@@ -9,6 +9,7 @@
 #include "base/whole_file.h"
 #include "formats/json_text.h"
 #include "formats/print/text.h"
+#include "ops/cpu_level.h"
 #include "run/measured.h"
 
 namespace trainctl {
@@ -75,6 +76,7 @@ std::string document(const EndReport& report, const std::vector<std::string>& ra
     json.close();
   };
   json.member("step", step.step);
+  json.member("cpu_level", name_of(cpu_level()));
   pair("forward_backward_seconds", report.time.forward_backward, step.forward_backward_seconds);
   pair("exposed_seconds", report.time.exposed, step.exposed_seconds);
   pair("optimizer_seconds", report.time.optimizer, step.optimizer_seconds);

@@ -22,6 +22,7 @@
 #include "formats/strategy/requested_files.h"
 #include "plan/prepare/runnable.h"
 #include "run/corpus.h"
+#include "run/cpu_agreement.h"
 #include "run/end_report.h"
 #include "run/metrics.h"
 #include "run/peak_memory.h"
@@ -201,8 +202,9 @@ class Run {
         format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
         std::to_string(world_.size()) + " rank(s) x " + std::to_string(plan_.threads_per_rank) +
         " thread(s), " + format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
-        std::string(name_of(plan_.compute)) + ", about " +
-        format_bytes(plan_.most_memory().total()) + " per rank; writing to " + directory_.string());
+        std::string(name_of(plan_.compute)) + ", CPU level " + std::string(name_of(cpu_level())) +
+        ", about " + format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
+        directory_.string());
   }
 
   void save() {
@@ -279,6 +281,7 @@ int run_rank(const TrainRequest& request, World& world) {
   const std::unique_ptr<Group> everyone = world.everyone("world");
   Prepared prepared = prepare(request, world);
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
+  agree_on_cpu_level(*everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
   write_own_layout_files(prepared.read.config, prepared.plan, world.rank());
   return Run(request, prepared, world, *everyone).train();

@@ -161,6 +161,7 @@ TEST_CASE("a run says how long its last step took and should have taken") {
   };
   const nlohmann::json own = measured("own", {"--local-ranks", "2"});
   std::vector<std::string> given{"--local-ranks", "2"};
+  CHECK_FALSE(own["cpu_level"].get<std::string>().empty());
   for (const auto& [rate, value] : own["cluster"].items()) {
     CHECK(value.get<double>() > 0);
     given.insert(given.end(), {"--set", "cluster." + rate + "=" + value.dump()});

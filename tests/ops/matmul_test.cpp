@@ -5,7 +5,7 @@
 #include "catch.h"
 #include "count_large.h"
 #include "op_values.h"
-#include "ops/cpu/matmul/tiles.h"
+#include "ops/cpu_tables.h"
 
 using namespace op_test;
 
@@ -15,12 +15,12 @@ Shape stored(std::int64_t rows, std::int64_t columns, bool transposed) {
   return transposed ? Shape{columns, rows} : Shape{rows, columns};
 }
 
-/// The register tiles for whatever they accept, where cpu_kernels would use them for large products
-/// only.
+/// The register tiles for whatever they accept, where cpu_kernels() would use them for large
+/// products only.
 Kernels tile_kernels() {
-  Kernels kernels = cpu_kernels;
+  Kernels kernels = cpu_kernels();
   kernels.matmul = [](const OpContext& context, const Matmul& args) {
-    if (!matmul_tiles(context, args)) cpu_kernels.matmul(context, args);
+    if (!multiply_in_tiles(cpu_level(), context, args)) cpu_kernels().matmul(context, args);
   };
   return kernels;
 }
@@ -46,7 +46,7 @@ double difference_of(const MatmulShape& s) {
   };
   const Values plain = run(plain_kernels, 1);
   double most = 0;
-  for (const Kernels& kernels : {cpu_kernels, tile_kernels()}) {
+  for (const Kernels& kernels : {cpu_kernels(), tile_kernels()}) {
     for (const int threads : {1, 2}) {
       most = std::max(most, difference(run(kernels, threads), plain));
     }
@@ -85,7 +85,7 @@ TEST_CASE("matmul agrees with the plain loops") {
 TEST_CASE("matmul with nothing to sum leaves zero or c, and may have no rows") {
   Values memory(Shape{16}, DType::f32);
   Values c = Values::random(Shape{3, 4}, DType::f32, 1);
-  const Host host(cpu_kernels);
+  const Host host(cpu_kernels());
   const auto view = [&](const Shape& shape) {
     Tensor tensor = memory.tensor();
     tensor.shape = shape;
@@ -107,7 +107,7 @@ TEST_CASE("matmul does not depend on earlier contents of c or of its scratch") {
   Values c(Shape{40, 56}, DType::f32);
   for (std::int64_t i = 0; i < c.numel(); ++i) c.set(i, NAN);
   Values again = Values::random(Shape{40, 56}, DType::f32, 3);
-  const Kernels kernels = GENERATE(false, true) ? tile_kernels() : cpu_kernels;
+  const Kernels kernels = GENERATE(false, true) ? tile_kernels() : cpu_kernels();
   const Host host(kernels);
   std::fill(host.context().scratch, host.context().scratch + host.context().scratch_bytes,
             std::byte{0xff});
@@ -118,7 +118,7 @@ TEST_CASE("matmul does not depend on earlier contents of c or of its scratch") {
 
 TEST_CASE("matmul allocates no large block once it has seen a shape") {
   const auto size = GENERATE(Size{300, 200, 700}, Size{3, 200, 700}, Size{64, 9, 1000});
-  const Kernels kernels = GENERATE(false, true) ? tile_kernels() : cpu_kernels;
+  const Kernels kernels = GENERATE(false, true) ? tile_kernels() : cpu_kernels();
   for (const DType type : float_types) {
     Values a = Values::random(Shape{size.m, size.k}, type, 1);
     Values b = Values::random(Shape{size.n, size.k}, type, 2);
@@ -185,7 +185,7 @@ TEST_CASE("matmul's gradients are matmuls") {
   Values y(Shape{5, 4}, DType::f32);
   Values dx(Shape{5, 6}, DType::f32);
   Values dweight(Shape{4, 6}, DType::f32);
-  const Host fast(cpu_kernels);
+  const Host fast(cpu_kernels());
   const Host plain(plain_kernels);
   matmul(fast.context(), {.a = dy.tensor(), .b = weight.tensor(), .c = dx.tensor()});
   matmul(fast.context(), {.a = dy.tensor(),
@@ -219,7 +219,7 @@ TEST_CASE("matmul names what does not fit") {
   Values half(Shape{3, 5}, DType::bf16);
   Values c(Shape{2, 5}, DType::f32);
   Values vector(Shape{2}, DType::f32);
-  const Host host(cpu_kernels);
+  const Host host(cpu_kernels());
   const auto failure = [&](const Matmul& args) {
     return failure_of([&] { matmul(host.context(), args); });
   };

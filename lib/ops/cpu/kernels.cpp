@@ -1,11 +1,17 @@
 #include "ops/cpu/kernels.h"
+
+#include "ops/cpu/level.h"
+#include "ops/cpu/matmul/tiles.h"
+#include "ops/cpu/matmul/widened.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {
 
-const Kernels cpu_kernels{
+namespace {
+
+constexpr Kernels kernels{
     .name = "cpu",
-    .matmul = matmul_cpu,
+    .matmul = nullptr,  // matmul.cpp chooses
     .layernorm_forward = layernorm_forward_cpu,
     .layernorm_backward = layernorm_backward_cpu,
     .rmsnorm_forward = rmsnorm_forward_cpu,
@@ -33,4 +39,10 @@ const Kernels cpu_kernels{
     .normal_fill = normal_fill_cpu,
 };
 
+}  // namespace
+
 }  // namespace trainctl
+
+const trainctl::LevelKernels trainctl_level{.kernels = trainctl::kernels,
+                                            .tiles = trainctl::matmul_tiles,
+                                            .widened = trainctl::matmul_widened};

@@ -1,4 +1,5 @@
-// The fast CPU kernels, one per entry of Kernels. Arguments were checked by the front doors; the
+// The fast CPU kernels, one per entry of Kernels but matmul (matmul.h); each is compiled once for
+// every level (level.h). Arguments were checked by the front doors; the
 // work runs in the calling thread and its OpenMP team and is done on return. Internal to lib/ops.
 #pragma once
 
@@ -6,7 +7,6 @@
 
 namespace trainctl {
 
-void matmul_cpu(const OpContext& context, const Matmul& args);
 void layernorm_forward_cpu(const OpContext& context, const LayerNormForward& args);
 void layernorm_backward_cpu(const OpContext& context, const LayerNormBackward& args);
 void rmsnorm_forward_cpu(const OpContext& context, const RmsNormForward& args);

@@ -1,12 +1,44 @@
-#include "ops/cpu/kernels.h"
+#include "ops/cpu/matmul.h"
+
+#include "ops/cpu/level.h"
 #include "ops/cpu/matmul/library.h"
-#include "ops/cpu/matmul/tiles.h"
-#include "ops/cpu/matmul/widened.h"
+#include "ops/cpu_tables.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {
 
 namespace {
+
+/// How a product can be computed: by oneDNN; through fp32 (matmul/widened.h); in register tiles
+/// (matmul/tiles.h), of any size or only where the operands do not stay in cache.
+enum class Way { library, widened, tiles, large_tiles };
+
+/// The way of a type of operands, and the one for the products that it leaves.
+struct Ways {
+  Way first;
+  Way rest;
+};
+
+struct ProductTable {
+  Ways fp32, bf16, fp16;
+};
+
+/// What was the fastest where it was measured. oneDNN cannot multiply bf16 below AVX-512, is slow
+/// with it below AVX512-BF16, and has the only kernels for AMX; not every oneDNN multiplies fp16.
+constexpr ProductTable products_at(CpuLevel level) {
+  constexpr Ways library{Way::library, Way::library};
+  constexpr Ways widened{Way::widened, Way::widened};
+  constexpr Ways large_tiles{Way::large_tiles, Way::library};
+  constexpr Ways tiles{Way::tiles, Way::widened};
+  switch (level) {
+    case CpuLevel::plain:
+    case CpuLevel::v3: return {.fp32 = library, .bf16 = widened, .fp16 = widened};
+    case CpuLevel::avx512: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
+    case CpuLevel::avx512_bf16: return {.fp32 = large_tiles, .bf16 = large_tiles, .fp16 = tiles};
+    case CpuLevel::amx: return {.fp32 = large_tiles, .bf16 = library, .fp16 = tiles};
+  }
+  return {.fp32 = library, .bf16 = widened, .fp16 = widened};
+}
 
 /// Packing costs time, but not memory traffic, while everything stays in cache: there oneDNN, which
 /// packs less, is faster by a tenth; for larger operands the tiles are.
@@ -15,21 +47,54 @@ bool stays_in_cache(const Matmul& args) {
   return args.a.bytes() + args.b.bytes() + args.c.bytes() <= cache_bytes;
 }
 
-}  // namespace
+void widen(CpuLevel level, const OpContext& context, const Matmul& args) {
+  const LevelKernels& kernels = level == CpuLevel::v3 ? trainctl_level_v3 : trainctl_level_avx512;
+  kernels.widened(context, args);
+}
 
+/// False where `way` leaves the product to another one.
+bool multiply(Way way, CpuLevel level, const OpContext& context, const Matmul& args) {
+  switch (way) {
+    case Way::library: matmul_library(context, args); return true;
+    case Way::widened: widen(level, context, args); return true;
+    case Way::large_tiles: return !stays_in_cache(args) && multiply_in_tiles(level, context, args);
+    case Way::tiles: return multiply_in_tiles(level, context, args);
+  }
+  return false;
+}
+
+template <CpuLevel level>
 void matmul_cpu(const OpContext& context, const Matmul& args) {
+  constexpr ProductTable table = products_at(level);
   const MatmulShape shape = shape_of(args);
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) {
     matmul_plain(context, args);  // leaves c, or sets it to the bias or zero
     return;
   }
-  const bool half = shape.operand == DType::f16;
-  if ((half || !stays_in_cache(args)) && matmul_tiles(context, args)) return;
-  if (half) {
-    matmul_widened(context, args);
-  } else {
-    matmul_library(context, args);
+  const Ways ways = shape.operand == DType::bf16  ? table.bf16
+                    : shape.operand == DType::f16 ? table.fp16
+                                                  : table.fp32;
+  if (!multiply(ways.first, level, context, args)) multiply(ways.rest, level, context, args);
+}
+
+}  // namespace
+
+Kernel<Matmul> matmul_kernel(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::plain:
+    case CpuLevel::v3: break;
+    case CpuLevel::avx512: return matmul_cpu<CpuLevel::avx512>;
+    case CpuLevel::avx512_bf16: return matmul_cpu<CpuLevel::avx512_bf16>;
+    case CpuLevel::amx: return matmul_cpu<CpuLevel::amx>;
   }
+  return matmul_cpu<CpuLevel::v3>;
+}
+
+bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args) {
+  const LevelKernels& kernels = level == CpuLevel::v3       ? trainctl_level_v3
+                                : level == CpuLevel::avx512 ? trainctl_level_avx512
+                                                            : trainctl_level_avx512_bf16;
+  return kernels.tiles(context, args);
 }
 
 }  // namespace trainctl

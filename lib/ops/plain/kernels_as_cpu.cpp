@@ -1,9 +1,19 @@
-// Linked in place of kernels_cpu.cpp where oneDNN and OpenMP are left out: the CPU runs the plain
-// kernels.
+// Linked in place of cpu/levels.cpp where the fast kernels are left out: the CPU runs the plain
+// ones.
+#include "ops/cpu_tables.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {
 
-const Kernels cpu_kernels = plain_table("cpu");
+std::vector<CpuLevel> available_cpu_levels() { return {CpuLevel::plain}; }
+
+const Kernels& kernels_of(CpuLevel) {
+  static constexpr Kernels kernels = plain_table("cpu");
+  return kernels;
+}
+
+std::string lacking_cpu_features() { return ""; }
+
+bool multiply_in_tiles(CpuLevel, const OpContext&, const Matmul&) { return false; }
 
 }  // namespace trainctl

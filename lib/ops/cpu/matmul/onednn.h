@@ -3,13 +3,33 @@
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 
 #include "base/dtype.h"
+#include "base/error.h"
+#include "ops/cpu_level.h"
 
 namespace trainctl::onednn {
 
+/// Keeps oneDNN, which looks at the processor itself, to the instructions of `level`. Only before
+/// its first product.
+inline void limit_instructions(CpuLevel level) {
+  const dnnl::cpu_isa isa = level == CpuLevel::amx           ? dnnl::cpu_isa::avx512_core_amx
+                            : level == CpuLevel::avx512_bf16 ? dnnl::cpu_isa::avx512_core_bf16
+                            : level == CpuLevel::avx512      ? dnnl::cpu_isa::avx512_core
+                                                             : dnnl::cpu_isa::avx2;
+  // A oneDNN without this function uses all that there is, which is right at the highest level.
+  require(
+      dnnl::set_max_cpu_isa(isa) == dnnl::status::success || level == available_cpu_levels().back(),
+      ExitCode::unavailable,
+      "this oneDNN cannot be kept to CPU level " + std::string(name_of(level)));
+}
+
 inline const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine cpu = [] {
+    limit_instructions(cpu_level());
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return cpu;
 }
 

@@ -1,4 +1,4 @@
-// The product in register tiles of our own, for machines whose vector instructions they are written
+// The product in register tiles of our own, for levels whose vector instructions they are written
 // for. Packs both operands into scratch, so that every shape, type and transposition runs at nearly
 // the same rate and nothing is allocated. Internal to lib/ops.
 #pragma once
@@ -7,8 +7,8 @@
 
 namespace trainctl {
 
-/// m, n and k must be positive. Returns false, having done nothing, where this build has no tiles
-/// or the product is better left to the library. Each element's sum has one order, whatever the
+/// m, n and k must be positive. Returns false, having done nothing, where the level has no tiles or
+/// the product is better left to the library. Each element's sum has one order, whatever the
 /// thread count.
 bool matmul_tiles(const OpContext& context, const Matmul& args);
 

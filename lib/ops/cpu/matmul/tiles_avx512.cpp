@@ -60,9 +60,8 @@ __m512 load(const fp16* from, __mmask16 mask) {
 }
 void store(float* to, __mmask16 mask, __m512 value) { _mm512_mask_storeu_ps(to, mask, value); }
 void store(bf16* to, __mmask16 mask, __m512 value) {
-  _mm256_mask_storeu_epi16(to, mask, (__m256i)_mm512_cvtneps_pbh(value));
+  _mm256_mask_storeu_epi16(to, mask, to_bf16(value));
 }
-
 void store(fp16* to, __mmask16 mask, __m512 value) {
   _mm256_mask_storeu_epi16(to, mask, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }

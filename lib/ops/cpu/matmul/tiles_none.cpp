@@ -1,5 +1,4 @@
-// Linked where the machine lacks the instructions of the tiles, or has better ones that only the
-// library uses (AMX).
+// The tiles of a level that has too few registers for them.
 #include "ops/cpu/matmul/tiles.h"
 
 namespace trainctl {

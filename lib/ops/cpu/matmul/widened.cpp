@@ -18,12 +18,13 @@ struct Span {
 };
 
 /// The block of a matrix as it lies in memory, in fp32 at `to`.
+template <class T>
 Tensor widen(const Tensor& matrix, Span rows, Span columns, float* to) {
-  const fp16* from = matrix.as<fp16>() + rows.begin * matrix.columns() + columns.begin;
+  const T* from = matrix.as<T>() + rows.begin * matrix.columns() + columns.begin;
   const std::int64_t width = columns.size();
   parallel_for(rows.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      const fp16* source = from + row * matrix.columns();
+      const T* source = from + row * matrix.columns();
       float* target = to + row * width;
 #pragma omp simd
       for (std::int64_t i = 0; i < width; ++i) target[i] = to_float(source[i]);
@@ -37,13 +38,16 @@ template <class Out>
 void store(const Matmul& args, Span rows, Span columns, const float* sums) {
   const std::int64_t width = columns.size();
   const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>() + columns.begin;
-  for (std::int64_t row = rows.begin; row < rows.end; ++row, sums += width) {
-    Out* c = args.c.as<Out>() + row * args.c.columns() + columns.begin;
-    for (std::int64_t i = 0; i < width; ++i) {
-      const float before = args.accumulate ? to_float(c[i]) : bias != nullptr ? bias[i] : 0.0F;
-      c[i] = from_float<Out>(before + sums[i]);
+  parallel_for(rows.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      Out* c = args.c.as<Out>() + (rows.begin + row) * args.c.columns() + columns.begin;
+      const float* sum = sums + row * width;
+      for (std::int64_t i = 0; i < width; ++i) {
+        const float before = args.accumulate ? to_float(c[i]) : bias != nullptr ? bias[i] : 0.0F;
+        c[i] = from_float<Out>(before + sum[i]);
+      }
     }
-  }
+  });
 }
 
 /// How much is converted at a time: two blocks of edge x depth, and edge x edge sums.
@@ -59,6 +63,8 @@ Cut cut_of(std::int64_t scratch_bytes) {
   return cut;
 }
 
+/// T is the operands' type.
+template <class T>
 class Blocks {
  public:
   Blocks(const OpContext& context, const Matmul& args)
@@ -86,12 +92,13 @@ class Blocks {
       const Span depth{begin, std::min(begin + cut_.depth, s_.k)};
       const bool ta = s_.transpose_a;
       const bool tb = s_.transpose_b;
-      matmul_library(inner_, {.a = widen(args_.a, ta ? depth : rows, ta ? rows : depth, a_),
-                              .b = widen(args_.b, tb ? columns : depth, tb ? depth : columns, b_),
-                              .c = sums,
-                              .transpose_a = ta,
-                              .transpose_b = tb,
-                              .accumulate = begin > 0});
+      matmul_library(inner_,
+                     {.a = widen<T>(args_.a, ta ? depth : rows, ta ? rows : depth, a_),
+                      .b = widen<T>(args_.b, tb ? columns : depth, tb ? depth : columns, b_),
+                      .c = sums,
+                      .transpose_a = ta,
+                      .transpose_b = tb,
+                      .accumulate = begin > 0});
     }
     with_element_type(args_.c.dtype,
                       [&](auto out) { store<decltype(out)>(args_, rows, columns, sums_); });
@@ -106,6 +113,12 @@ class Blocks {
 
 }  // namespace
 
-void matmul_widened(const OpContext& context, const Matmul& args) { Blocks(context, args).run(); }
+void matmul_widened(const OpContext& context, const Matmul& args) {
+  if (args.a.dtype == DType::bf16) {
+    Blocks<bf16>(context, args).run();
+  } else {
+    Blocks<fp16>(context, args).run();
+  }
+}
 
 }  // namespace trainctl

@@ -1,7 +1,7 @@
-// What the register tiles of matmul_tiles_avx512.cpp work on. A word is 32 bits of one row along
-// the summed dim: one fp32 value, which may be fp16 in memory, or two neighbouring bf16 values. A
-// strip holds up to 16 rows: 16 words (one per row, missing rows zero) for each step along that
-// dim.
+// What the register tiles of tiles_avx512.cpp work on. A word is 32 bits of one row along the
+// summed dim: one fp32 value, which may be 16 bits in memory, or two neighbouring bf16 values where
+// the level multiplies pairs of them. A strip holds up to 16 rows: 16 words (one per row, missing
+// rows zero) for each step along that dim.
 #pragma once
 
 #include <immintrin.h>
@@ -52,6 +52,8 @@ struct Fp16Words : FloatWords {
   static __m512i widen(__m256i halves) { return _mm512_castps_si512(_mm512_cvtph_ps(halves)); }
 };
 
+#if defined(__AVX512BF16__)
+
 struct Bf16Words {
   static constexpr std::int64_t values = 2;
   static constexpr std::int64_t value_bytes = 2;
@@ -72,6 +74,42 @@ struct Bf16Words {
                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
   }
 };
+
+/// 16 values rounded to nearest even.
+inline __m256i to_bf16(__m512 values) { return (__m256i)_mm512_cvtneps_pbh(values); }
+
+#else
+
+/// bf16 values that packing makes fp32.
+struct Bf16Words : FloatWords {
+  static constexpr std::int64_t value_bytes = 2;
+
+  static __m512i along(const std::byte* from, std::int64_t bytes) {
+    return widen(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(low_bits(bytes)), from));
+  }
+  static __m512i across(const std::byte* from, std::int64_t, bool, __mmask16 lanes) {
+    return widen(_mm256_maskz_loadu_epi16(lanes, from));
+  }
+
+ private:
+  static __m512i widen(__m256i values) {
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16);
+  }
+};
+
+/// As to_bf16 in base/dtype.h.
+inline __m256i to_bf16(__m512 values) {
+  const __m512i wide = _mm512_castps_si512(values);
+  const __m512i upper = _mm512_srli_epi32(wide, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(wide, half), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet));
+}
+
+#endif
 
 /// Rows become columns of a 16 x 16 block of words.
 inline void transpose_words(__m512i (&block)[16]) {

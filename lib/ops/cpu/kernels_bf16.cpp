@@ -1,0 +1,22 @@
+// The kernels that AVX-512's bf16 instructions change.
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/level.h"
+#include "ops/cpu/matmul/tiles.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr Kernels changed_kernels() {
+  Kernels kernels{};
+  kernels.attention_forward = attention_forward_cpu;
+  kernels.attention_backward = attention_backward_cpu;
+  return kernels;
+}
+
+}  // namespace
+
+}  // namespace trainctl
+
+const trainctl::LevelKernels trainctl_level{
+    .kernels = trainctl::changed_kernels(), .tiles = trainctl::matmul_tiles, .widened = nullptr};

@@ -1,0 +1,27 @@
+// What the kernels of one level are to the rest of the program: one table. The sources of a level
+// are compiled with that level's instructions and become one object in which only the table is
+// visible, so that no other code can come to use them; CMakeLists.txt says how. Internal to
+// lib/ops/cpu.
+#pragma once
+
+#include "ops/kernels.h"
+
+namespace trainctl {
+
+struct LevelKernels {
+  Kernels kernels;  // without matmul; a null entry is that of the level below
+  /// Products in register tiles (matmul/tiles.h) and through fp32 (matmul/widened.h).
+  bool (*tiles)(const OpContext&, const Matmul&);
+  void (*widened)(const OpContext&, const Matmul&);
+};
+
+}  // namespace trainctl
+
+extern "C" {
+/// The table, as the level's own sources name it.
+extern const trainctl::LevelKernels trainctl_level;
+/// The tables of all levels, as everybody else sees them.
+extern const trainctl::LevelKernels trainctl_level_v3;
+extern const trainctl::LevelKernels trainctl_level_avx512;
+extern const trainctl::LevelKernels trainctl_level_avx512_bf16;
+}

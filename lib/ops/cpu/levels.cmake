@@ -1,0 +1,43 @@
+# The kernels of each level (ops/cpu_level.h): the same sources, compiled with that level's instructions.
+# They become one object per level in which only the table (cpu/level.h) is visible to the linker.
+# Otherwise it could take an inline function or a template, of which every object has a copy, from the
+# AVX-512 kernels for code that runs on every processor. The kernels' code has a section of its own, level_NAME.
+
+# cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES adamw.cpp ...)
+function(cpu_level name)
+  cmake_parse_arguments(L "" "" "OPTIONS;SOURCES" ${ARGN})
+  list(TRANSFORM L_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/cpu/)
+  add_library(trainctl_ops_${name} OBJECT ${L_SOURCES})
+  set_target_properties(trainctl_ops_${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  target_link_libraries(trainctl_ops_${name} PRIVATE trainctl_options)
+  # Loops marked `omp simd` become vector code; errno and floating point traps are not used.
+  target_compile_options(trainctl_ops_${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math
+                         -fopenmp-simd ${L_OPTIONS})
+  set(script ${CMAKE_CURRENT_SOURCE_DIR}/cpu/level.ld)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/level_${name}.o)
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -Wl,--force-group-allocation -Wl,-T,${script}
+            -o ${object}.all $<TARGET_OBJECTS:trainctl_ops_${name}>
+    COMMAND ${CMAKE_OBJCOPY} --redefine-sym trainctl_level=trainctl_level_${name}
+            --rename-section level_text=level_${name} ${object}.all
+    COMMAND ${CMAKE_OBJCOPY} --keep-global-symbol=trainctl_level_${name} ${object}.all ${object}
+    COMMAND ${CMAKE_COMMAND} -E rm ${object}.all
+    DEPENDS trainctl_ops_${name} $<TARGET_OBJECTS:trainctl_ops_${name}> ${script}
+    COMMAND_EXPAND_LISTS VERBATIM)
+  set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  target_sources(trainctl_ops PRIVATE ${object})
+endfunction()
+
+set(every_kernel adamw.cpp add.cpp attention.cpp bias_gradient.cpp cast.cpp cross_entropy.cpp dropout.cpp
+    embedding.cpp gelu.cpp kernels.cpp layernorm.cpp normal_fill.cpp rmsnorm.cpp rope.cpp sgd.cpp
+    square_sum.cpp swiglu.cpp matmul/widened.cpp)
+set(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 takes the undefined vectors inside its own intrinsics for ours (GCC bug 105593).
+  list(APPEND avx512 -Wno-maybe-uninitialized)
+endif()
+cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES ${every_kernel} matmul/tiles_none.cpp)
+cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles_avx512.cpp)
+# Level amx has the kernels of avx512_bf16 and oneDNN's products.
+cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
+          SOURCES attention.cpp kernels_bf16.cpp matmul/tiles_avx512.cpp)
