@@ -37,7 +37,7 @@ template <class T>
 float sum_of_exp(const T* logits, float highest, std::int64_t count) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < count; ++i) sum += fast_exp(to_float(logits[i]) - highest);
+  for (std::int64_t i = 0; i < count; ++i) sum += fast_exp_bounded(to_float(logits[i]) - highest);
   return sum;
 }
 
@@ -104,7 +104,7 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
   const float at_label = here ? fast_exp(to_float(logits[label]) - highest) * factor - scale : 0.0F;
 #pragma omp simd
   for (std::int64_t i = 0; i < valid; ++i) {
-    logits[i] = from_float<T>(fast_exp(to_float(logits[i]) - highest) * factor);
+    logits[i] = from_float<T>(fast_exp_bounded(to_float(logits[i]) - highest) * factor);
   }
   if (here) logits[label] = from_float<T>(at_label);
   std::fill(logits + valid, logits + columns, T{});

@@ -42,12 +42,12 @@ inline float row_max(const float* scores, std::int64_t columns) {
   return result;
 }
 
-/// scores = exp(scale * scores - shift); returns their sum.
+/// scores = exp(scale * scores - shift), where no exponent is large; returns their sum.
 inline float exponentials(float* scores, float scale, float shift, std::int64_t columns) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < columns; ++i) {
-    const float weight = fast_exp(scores[i] * scale - shift);
+    const float weight = fast_exp_bounded(scores[i] * scale - shift);
     sum += weight;
     scores[i] = weight;
   }
