@@ -36,8 +36,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # g++ 12 takes the undefined vectors inside its own intrinsics for ours (GCC bug 105593).
   list(APPEND avx512 -Wno-maybe-uninitialized)
 endif()
-cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES ${every_kernel} matmul/tiles_none.cpp)
-cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles_avx512.cpp)
+cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES ${every_kernel} matmul/tiles.cpp)
+cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles.cpp)
 # Level amx has the kernels of avx512_bf16 and oneDNN's products.
 cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
-          SOURCES attention.cpp kernels_bf16.cpp matmul/tiles_avx512.cpp)
+          SOURCES attention.cpp kernels_bf16.cpp matmul/tiles.cpp)

@@ -32,7 +32,7 @@ constexpr ProductTable products_at(CpuLevel level) {
   constexpr Ways tiles{Way::tiles, Way::widened};
   switch (level) {
     case CpuLevel::plain:
-    case CpuLevel::v3: return {.fp32 = library, .bf16 = widened, .fp16 = widened};
+    case CpuLevel::v3: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512_bf16: return {.fp32 = large_tiles, .bf16 = large_tiles, .fp16 = tiles};
     case CpuLevel::amx: return {.fp32 = large_tiles, .bf16 = library, .fp16 = tiles};
