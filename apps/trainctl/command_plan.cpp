@@ -104,8 +104,12 @@ std::string text_of(const PlanCommand& command, const PrintInput& input) {
   return json ? print_json(input) : print_table(input);
 }
 
+Purpose purpose_of(const PlanCommand& command) {
+  return command.lr_at.empty() ? Purpose::plan : Purpose::rates;
+}
+
 int show_plan(const PlanCommand& command) {
-  const Planned planned = plan_config(command.request);
+  const Planned planned = plan_config(command.request, purpose_of(command));
   if (command.format == "github") {
     print(render_github(planned.read.diagnostics));
     return static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
@@ -121,10 +125,10 @@ int show_plan(const PlanCommand& command) {
 int show_diff(const PlanCommand& command) {
   PlanRequest request = command.request;
   request.config = command.diff[0];
-  const Planned before = plan_config(request);
+  const Planned before = plan_config(request, purpose_of(command));
   const bool good = report(before, command.format);
   request.config = command.diff[1];
-  const Planned after = good ? plan_config(request) : Planned{};
+  const Planned after = good ? plan_config(request, purpose_of(command)) : Planned{};
   if (!good || !report(after, command.format)) return static_cast<int>(ExitCode::config);
   const PrintInput left = print_input(command, before);
   const PrintInput right = print_input(command, after);

@@ -1,4 +1,5 @@
-// trainctl validate: the file and the plan it leads to are checked; nothing is started.
+// trainctl validate: the file and the plan it leads to are checked as train checks them; nothing is
+// started.
 #include <algorithm>
 
 #include "base/error.h"
@@ -53,6 +54,13 @@ std::string summary_of(const std::string& file, const Plan& plan) {
          (plan.map.stages > 1 ? " on the fullest rank\n" : " per rank\n");
 }
 
+/// What `train` may still refuse.
+std::string unchecked_line() {
+  std::string names;
+  for (const std::string& name : not_prepared()) names += (names.empty() ? "" : ", ") + name;
+  return "not checked: " + names + "\n";
+}
+
 /// A file that cannot be read is a finding like the others when JSON was asked for.
 int report_unreadable(const std::string& file, const Error& failure) {
   Diagnostics diagnostics;
@@ -62,7 +70,7 @@ int report_unreadable(const std::string& file, const Error& failure) {
                    .message = failure.what(),
                    .help = "",
                    .place = {.origin = Place::Origin::file, .file = file}});
-  print(with_newline(render_json(diagnostics)));
+  print(with_newline(render_json(diagnostics, not_prepared())));
   return static_cast<int>(failure.code());
 }
 
@@ -86,9 +94,9 @@ int explain(const Planned& planned, const std::string& path) {
 }  // namespace
 
 int run_validate(const Arguments& arguments) {
-  CLI::App app("Checks a YAML file and its plan; starts nothing.", "trainctl validate");
+  CLI::App app("Checks a YAML file and its plan as train does; starts nothing.",
+               "trainctl validate");
   PlanRequest request;
-  request.warn_not_built = true;
   std::string format = "text";
   std::string path;
   add_plan_options(app, request);
@@ -98,11 +106,11 @@ int run_validate(const Arguments& arguments) {
   if (!parse_arguments(app, arguments, examples)) return 0;
 
   try {
-    const Planned planned = plan_config(request);
+    const Planned planned = plan_config(request, Purpose::train);
     if (!path.empty()) return explain(planned, path);
     const int code = static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
     if (format == "json") {
-      print(with_newline(render_json(planned.read.diagnostics)));
+      print(with_newline(render_json(planned.read.diagnostics, not_prepared())));
       return code;
     }
     if (format == "github") {
@@ -110,7 +118,7 @@ int run_validate(const Arguments& arguments) {
       return code;
     }
     print_message(render_text(planned.read.diagnostics, color_on_stderr()));
-    if (planned.ok()) print(summary_of(request.config, planned.plan));
+    if (planned.ok()) print(summary_of(request.config, planned.plan) + unchecked_line());
     return code;
   } catch (const Error& failure) {
     if (format != "json") throw;

@@ -5,10 +5,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "commands.h"
-#include "config/support/standing.h"
 #include "output.h"
-#include "plan/prepare/make_plan.h"
-#include "plan/prepare/runnable.h"
 #include "plan/rules/resolve.h"
 #include "planned.h"
 #include "run/peak_memory.h"
@@ -43,22 +40,12 @@ struct Candidate {
   Plan plan;
 };
 
-/// Adds what keeps a run from starting; the plan is usable if that is nothing.
-Plan plan_of(const Config& config, std::int64_t ranks, const SourceMap& sources,
-             Diagnostics& diagnostics) {
-  Plan plan =
-      make_plan(config, {.world_size = ranks, .ranks_per_host = ranks, .cores_per_host = ranks},
-                sources, diagnostics);
-  check_built(config, sources, Severity::error, diagnostics);
-  if (!diagnostics.has_errors()) check_runnable(plan, sources, diagnostics);
-  return plan;
-}
-
 /// Throws Error{config} where a layout that was asked for is not legal. The file's places would
 /// mislead: it says other sizes.
 Candidate candidate_of(const std::string& layout, const Config& config, std::int64_t ranks) {
   Diagnostics diagnostics;
-  Candidate candidate{layout, config, plan_of(config, ranks, {}, diagnostics)};
+  const Site site{.world_size = ranks, .ranks_per_host = ranks, .cores_per_host = ranks};
+  Candidate candidate{layout, config, prepare(config, {}, site, Purpose::verify, diagnostics)};
   diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
   if (!diagnostics.has_errors()) return candidate;
   print_message(render_text(diagnostics, color_on_stderr()));
@@ -108,9 +95,10 @@ std::vector<Candidate> candidates_of(const VerifyCommand& command, const Planned
 /// legal there: their rules are checked one by one.
 bool read_file(const VerifyCommand& command, Planned& planned) {
   if (command.layouts.empty()) {
-    planned = plan_config(command.request);
+    planned = plan_config(command.request, Purpose::verify);
   } else {
     planned.read = read_config(command.request.config, command.request.set_options);
+    forgive_missing(Purpose::verify, planned.read.diagnostics);
     planned.site.world_size = command.request.world_size > 0
                                   ? command.request.world_size
                                   : world_size_of(planned.read.config.parallel);

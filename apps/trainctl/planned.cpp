@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "config/support/standing.h"
-#include "formats/strategy/requested_files.h"
-#include "plan/prepare/make_plan.h"
 #include "plan/rules/resolve.h"
 
 namespace trainctl {
@@ -20,7 +17,7 @@ void add_plan_options(CLI::App& app, PlanRequest& request) {
                    "Ranks per host; default: all of them, at most 8", 1, most_ranks);
 }
 
-Planned plan_config(const PlanRequest& request) {
+Planned plan_config(const PlanRequest& request, Purpose purpose) {
   Planned planned;
   planned.read = read_config(request.config, request.set_options);
   ReadResult& read = planned.read;
@@ -30,14 +27,7 @@ Planned plan_config(const PlanRequest& request) {
   site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
                                                    : std::min<std::int64_t>(site.world_size, 8);
   site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
-  if (read.complete) {
-    planned.plan = make_plan(read.config, site, read.sources, read.diagnostics);
-    if (planned.ok()) check_layout_file(read.config, planned.plan, read.sources, read.diagnostics);
-    if (planned.ok() && request.warn_not_built) {
-      check_standing(read.config, read.sources, Severity::warning, read.diagnostics);
-    }
-  }
-  read.diagnostics.sort();
+  planned.plan = prepare(read, site, purpose);
   return planned;
 }
 

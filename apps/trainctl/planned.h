@@ -1,5 +1,5 @@
-// Shared by validate and plan: computes a Plan and its diagnostics from a YAML file and a world
-// size.
+// Shared by validate, plan and verify: computes a Plan and its diagnostics from a YAML file and a
+// world size.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "config/read/read.h"
 #include "plan/plan.h"
+#include "run/prepare.h"
 
 namespace trainctl {
 
@@ -17,7 +18,6 @@ struct PlanRequest {
   std::vector<std::string> set_options;
   std::int64_t world_size = 0;      // 0: what the config says, else 1
   std::int64_t ranks_per_host = 0;  // 0: all of them, at most 8
-  bool warn_not_built = false;
 };
 
 /// --config, --set, --world-size, --ranks-per-host.
@@ -30,8 +30,7 @@ struct Planned {
   bool ok() const { return !read.diagnostics.has_errors(); }
 };
 
-/// Throws Error{missing_input} if the file cannot be read. Diagnostics are sorted. validate also
-/// warns about features that train refuses as not built yet.
-Planned plan_config(const PlanRequest& request);
+/// Throws Error{missing_input} if the file cannot be read. Diagnostics are sorted.
+Planned plan_config(const PlanRequest& request, Purpose purpose);
 
 }  // namespace trainctl

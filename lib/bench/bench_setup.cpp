@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "config/read/read.h"
-#include "plan/prepare/make_plan.h"
 #include "plan/rules/resolve.h"
+#include "run/prepare.h"
 
 namespace trainctl {
 
@@ -15,13 +15,9 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   ReadResult read = read_config(request.config, request.set_options);
   read.config.parallel = for_one_rank(read.config.parallel);
   BenchSetup setup;
-  if (!read.diagnostics.has_errors()) {
-    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    setup.plan =
-        make_plan(read.config, {.world_size = 1, .ranks_per_host = 1, .cores_per_host = cores},
-                  read.sources, read.diagnostics);
-  }
-  read.diagnostics.sort();
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  setup.plan = prepare(read, {.world_size = 1, .ranks_per_host = 1, .cores_per_host = cores},
+                       Purpose::bench);
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   setup.config = read.config;
   return setup;

@@ -7,9 +7,9 @@
 #include "bench/bench_setup.h"
 #include "engine/engine.h"
 #include "plan/cost/estimate.h"
-#include "plan/prepare/make_plan.h"
 #include "plan/rules/resolve.h"
 #include "plan/schedule/simulate.h"
+#include "run/prepare.h"
 #include "verify/layouts.h"
 
 namespace trainctl {
@@ -110,12 +110,12 @@ Plan plan_on_threads(const Config& config) {
   const std::int64_t ranks = world_size_of(config.parallel);
   Diagnostics diagnostics;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Plan plan = make_plan(config,
-                        {.world_size = ranks,
-                         .ranks_per_host = ranks,
-                         .cores_per_host = cores,
-                         .ranks_are_threads = true},
-                        SourceMap{}, diagnostics);
+  Plan plan = prepare(config, SourceMap{},
+                      {.world_size = ranks,
+                       .ranks_per_host = ranks,
+                       .cores_per_host = cores,
+                       .ranks_are_threads = true},
+                      Purpose::bench, diagnostics);
   require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
   return plan;
 }

@@ -1,5 +1,4 @@
 #include "run/generate.h"
-#include "plan/prepare/make_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +17,7 @@
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "ops/kernels.h"
-#include "plan/prepare/runnable.h"
+#include "run/prepare.h"
 #include "weights/load_weights.h"
 
 namespace trainctl {
@@ -49,20 +48,19 @@ Run read_run(const std::filesystem::path& directory, const World& world) {
   require(std::filesystem::is_directory(directory), ExitCode::missing_input,
           "there is no run folder " + directory.string());
   ReadResult read = read_config(directory / "config.yaml", {});
-  Config config = read.config;
+  Config& config = read.config;
   const bool alone = world.size() == 1;
-  config.parallel = alone ? ParallelConfig{} : placement_of(read.config.parallel);
+  config.parallel = alone ? ParallelConfig{} : placement_of(config.parallel);
   const std::int64_t stages = config.parallel.pipeline_stages;
   const std::int64_t model = config.parallel.tensor_parallel * stages;
   config.train.micro_batch_size = 1;
   config.train.micro_batch_num.reset();
   config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * stages;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Plan plan = make_plan(
-      config,
+  Plan plan = prepare(
+      read,
       {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
-      read.sources, read.diagnostics);
-  if (!read.diagnostics.has_errors()) check_runnable(plan, read.sources, read.diagnostics);
+      Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
           (directory / "config.yaml").string() +
               (alone ? " is not a resolved config of a run:\n"

@@ -1,5 +1,4 @@
 #include "run/run.h"
-#include "plan/prepare/make_plan.h"
 
 #include <unistd.h>
 
@@ -15,17 +14,16 @@
 #include "base/whole_file.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "config/support/standing.h"
 #include "engine/engine.h"
 #include "engine/trace.h"
 #include "formats/print/print.h"
 #include "formats/strategy/requested_files.h"
-#include "plan/prepare/runnable.h"
 #include "run/corpus.h"
 #include "run/cpu_agreement.h"
 #include "run/end_report.h"
 #include "run/metrics.h"
 #include "run/peak_memory.h"
+#include "run/prepare.h"
 #include "run/progress.h"
 #include "run/rates.h"
 #include "run/run_dir.h"
@@ -43,23 +41,16 @@ struct Prepared {
   bool valid = false;
 };
 
-Prepared prepare(const TrainRequest& request, World& world) {
+Prepared read_and_prepare(const TrainRequest& request, World& world) {
   Prepared prepared;
   prepared.read = read_config(request.config, request.set_options);
-  Diagnostics& diagnostics = prepared.read.diagnostics;
-  if (!prepared.read.complete) return prepared;
   const Site site{
       .world_size = world.size(),
       .ranks_per_host = world.local_size(),
       .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
       .ranks_are_threads = request.local_ranks > 0};
-  prepared.plan = make_plan(prepared.read.config, site, prepared.read.sources, diagnostics);
-  check_standing(prepared.read.config, prepared.read.sources, Severity::error, diagnostics);
-  if (!diagnostics.has_errors()) {
-    check_layout_file(prepared.read.config, prepared.plan, prepared.read.sources, diagnostics);
-    check_runnable(prepared.plan, prepared.read.sources, diagnostics);
-  }
-  prepared.valid = !diagnostics.has_errors();
+  prepared.plan = prepare(prepared.read, site, Purpose::train);
+  prepared.valid = !prepared.read.diagnostics.has_errors();
   return prepared;
 }
 
@@ -69,7 +60,6 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   const auto valid = gather_values(world, prepared.valid ? 1.0 : 0.0);
   const bool all_valid = std::all_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
   const bool none_valid = std::none_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
-  prepared.read.diagnostics.sort();
   const bool speak = none_valid || all_valid ? world.rank() == 0 : !prepared.valid;
   if (speak && !prepared.read.diagnostics.list().empty()) {
     std::cerr << render_text(prepared.read.diagnostics, color) << std::flush;
@@ -279,7 +269,7 @@ class Run {
 int run_rank(const TrainRequest& request, World& world) {
   set_log_rank(world.rank(), world.size());
   const std::unique_ptr<Group> everyone = world.everyone("world");
-  Prepared prepared = prepare(request, world);
+  Prepared prepared = read_and_prepare(request, world);
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
   agree_on_cpu_level(*everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));

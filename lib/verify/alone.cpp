@@ -1,5 +1,4 @@
 #include "verify/alone.h"
-#include "plan/prepare/make_plan.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +6,8 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "comm/world.h"
-#include "config/support/standing.h"
 #include "plan/rules/resolve.h"
+#include "run/prepare.h"
 #include "verify/data.h"
 
 namespace trainctl {
@@ -26,7 +25,7 @@ Config alone(Config config) {
 
 Plan plan_alone(const Config& config) {
   Diagnostics diagnostics;
-  Plan plan = make_plan(config, {}, {}, diagnostics);
+  Plan plan = prepare(config, {}, {}, Purpose::verify, diagnostics);
   require(!diagnostics.has_errors(), ExitCode::config,
           "one rank alone cannot run this: " + render_text(diagnostics, false));
   return plan;

@@ -5,9 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "config/support/standing.h"
-#include "plan/prepare/make_plan.h"
-#include "plan/prepare/runnable.h"
+#include "run/prepare.h"
 #include "verify/layout_cover.h"
 
 namespace trainctl {
@@ -33,13 +31,11 @@ std::optional<Diagnostic> refusal(const Config& config, const SourceMap& sources
                                   const LayoutChoice& choice) {
   const Config changed = with_layout(config, choice);
   Diagnostics diagnostics;
-  const Plan plan = make_plan(changed,
-                              {.world_size = choice.ranks(),
-                               .ranks_per_host = choice.ranks(),
-                               .cores_per_host = choice.ranks()},
-                              sources, diagnostics);
-  check_built(changed, sources, Severity::error, diagnostics);
-  if (!diagnostics.has_errors()) check_runnable(plan, sources, diagnostics);
+  prepare(changed, sources,
+          {.world_size = choice.ranks(),
+           .ranks_per_host = choice.ranks(),
+           .cores_per_host = choice.ranks()},
+          Purpose::verify, diagnostics);
   for (const Diagnostic& diagnostic : diagnostics.list()) {
     if (diagnostic.severity == Severity::error) return diagnostic;
   }

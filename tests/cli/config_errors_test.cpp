@@ -129,13 +129,79 @@ TEST_CASE("what a value can get wrong") {
   }
 }
 
-TEST_CASE("what train cannot do yet is legal, and validate says so") {
-  const std::string text = small_config() + "parallel: {parallel_mode: auto_parallel}\n";
-  const Outcome outcome = validate(text, {"--world-size", "2"});
-  CHECK(outcome.exit_code == 0);
-  CHECK(contains(outcome.err, "warning"));
-  CHECK(contains(outcome.err, "bad.yaml:6:"));
-  CHECK(contains(outcome.err, "not built yet"));
+TEST_CASE("what train cannot do yet validate refuses as train does, and plan shows") {
+  const TempDir dir;
+  for (const char* options : {"parallel: {parallel_mode: auto_parallel}\n",
+                              "parallel: {pipeline_stages: 2, pipeline: {layout: E|t|t|L}}\n",
+                              "parallel: {parallel_mode: hybrid_parallel, parallel_optimizer: "
+                              "{enable: true, threshold: 0}}\n"}) {
+    const std::string micro =
+        with("global_batch_size: 8", "global_batch_size: 8, micro_batch_num: 2");
+    const std::string file = dir.write("bad.yaml", micro + options);
+    const std::vector<std::string> site{"--config", file, "--world-size", "2"};
+    for (const std::string command : {"validate", "plan"}) {
+      std::vector<std::string> words{command};
+      words.insert(words.end(), site.begin(), site.end());
+      const Outcome outcome = trainctl(words);
+      INFO(command << " " << options << outcome.err);
+      CHECK(outcome.exit_code == (command == "plan" ? 0 : invalid));
+      CHECK(contains(outcome.err, command == "plan" ? "warning[not-built]" : "error[not-built]"));
+      CHECK(contains(outcome.err, "bad.yaml:6:"));
+      CHECK(contains(outcome.err, "not built yet"));
+      CHECK(outcome.out.empty() == (command == "validate"));
+    }
+    const Outcome trained =
+        trainctl({"train", "--config", file, "--local-ranks", "2", "--output", dir / "run"});
+    CHECK(trained.exit_code == invalid);
+    CHECK(contains(trained.err, "error[not-built]"));
+  }
+}
+
+TEST_CASE("a plan needs a model and nothing else") {
+  const TempDir dir;
+  const std::string model =
+      "model: {family: gpt2, num_layers: 4, hidden_size: 32, num_attention_heads: 4,\n"
+      "        seq_length: 16, vocab_size: 256}\n"
+      "parallel: {pipeline_stages: 2, data_parallel: 2}\n";
+  const std::string file = dir.write("a.yaml", model);
+  const Outcome table = trainctl({"plan", "--config", file});
+  INFO(table.err);
+  CHECK(table.exit_code == 0);
+  CHECK(table.err.empty());
+  CHECK_FALSE(contains(table.out, "learning rate"));
+  const Outcome json = trainctl({"plan", "--config", file, "--format", "json"});
+  const auto plan = nlohmann::json::parse(json.out);
+  CHECK(plan["micro_batch_size"] == 1);
+  CHECK(plan["microbatches"] == 4);
+  CHECK(plan["tokens_per_step"] == 8 * 16);
+  CHECK(plan["steps"].is_null());
+  CHECK(plan["rates"].empty());
+  CHECK(trainctl({"plan", "--config", file, "--format", "html"}).exit_code == 0);
+  // The rules of what is there hold.
+  const std::string bad = dir.write(
+      "b.yaml", model + "train: {micro_batch_num: 1}\n" + "lr_schedule: {warmup_steps: 5}\n");
+  const Outcome groups = trainctl({"plan", "--config", bad});
+  CHECK(groups.exit_code == invalid);
+  CHECK(contains(groups.err, "train.micro_batch_num"));
+  CHECK_FALSE(contains(groups.err, "warmup"));
+  // Rates that are asked for have to be known; a run needs everything.
+  const Outcome rates = trainctl({"plan", "--config", file, "--lr-at", "3"});
+  CHECK(rates.exit_code == invalid);
+  CHECK(contains(rates.err, "lr_schedule.max_lr"));
+  CHECK(contains(rates.err, "train.steps"));
+  CHECK_FALSE(contains(rates.err, "data.train"));
+  const Outcome valid = trainctl({"validate", "--config", file});
+  CHECK(valid.exit_code == invalid);
+  for (const char* path : {"data.train", "train.steps", "train.global_batch_size", "max_lr"}) {
+    CHECK(contains(valid.err, path));
+  }
+}
+
+TEST_CASE("validate says what it did not look at") {
+  CHECK(contains(validate(small_config()).out, "not checked: data, disk, memory\n"));
+  const Outcome json = validate(small_config(), {"--format", "json"});
+  CHECK(nlohmann::json::parse(json.out)["not_checked"] ==
+        nlohmann::json::parse(R"(["data", "disk", "memory"])"));
 }
 
 TEST_CASE("all mistakes are reported at once") {

@@ -87,6 +87,8 @@ TEST_CASE("each rule can fail") {
       {"lib/engine/a.cpp", "#include <CLI/CLI.hpp>\n", "CLI/CLI.hpp belongs in"},
       {"lib/engine/a.cpp", "#include <cuda_runtime.h>\n", "cuda_runtime.h belongs in"},
       {"lib/ops/rmsnorm.cpp", "#include <omp.h>\n", "omp.h belongs in"},
+      {"lib/run/run.cpp", "#include \"plan/prepare/make_plan.h\"\n",
+       "plan/prepare/make_plan.h belongs in"},
       {"lib/ops/a.h", "#pragma once\n", "a header opens with"},
       {"lib/ops/a.h", repeat("// x\n", 7) + "#pragma once\n", "a header opens with"},
       {"lib/ops/a.h", "// What it is.\n#include <new>\n", "#pragma once follows"},

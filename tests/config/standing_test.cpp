@@ -11,7 +11,8 @@ std::vector<std::string> findings(const std::string& text) {
   const ReadResult result = read(good_text + text);
   REQUIRE_FALSE(result.diagnostics.has_errors());
   Diagnostics diagnostics;
-  check_standing(result.config, result.sources, Severity::error, diagnostics);
+  check_built(result.config, result.sources, Severity::error, diagnostics);
+  check_effect(result.config, result.sources, diagnostics);
   std::vector<std::string> list;
   for (const Diagnostic& diagnostic : diagnostics.list()) {
     list.push_back(std::string(diagnostic.severity == Severity::error ? "error " : "warning ") +
@@ -31,7 +32,7 @@ TEST_CASE("a value that is not built is refused with its place") {
         List{"error parallel.context_parallel not built yet: context_parallel: 2"});
   const ReadResult result = read(good_text + "parallel: {context_parallel_size: 2}\n");
   Diagnostics diagnostics;
-  check_standing(result.config, result.sources, Severity::warning, diagnostics);
+  check_built(result.config, result.sources, Severity::warning, diagnostics);
   REQUIRE(diagnostics.list().size() == 1);
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
@@ -100,8 +101,18 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("parallel.context_parallel") == "not built yet");
   CHECK(status_of("moe.capacity_factor") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "partly built");
+  CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");
   CHECK(find_standing("parallel.pipelines") == nullptr);
+}
+
+TEST_CASE("what serves today") {
+  CHECK(today("parallel.context_parallel") == "today: context_parallel: 1");
+  CHECK(today("parallel.pipeline.layout") ==
+        "today: layout: one part for each stage, none of them empty");
+  CHECK(today("precision.enable_autocast") == "today: precision.compute: bf16");
+  CHECK(today("recompute.layers_per_stage").empty());
+  CHECK(today("train.steps").empty());
 }
 
 TEST_CASE("every row of the table is a key or a section") {

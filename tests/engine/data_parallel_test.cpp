@@ -364,7 +364,8 @@ TEST_CASE("train refuses none of these options") {
     ReadResult read = read_config_text(sample_yaml(), "sample.yaml", {option});
     INFO(option);
     Diagnostics diagnostics;
-    check_standing(read.config, read.sources, Severity::error, diagnostics);
+    check_built(read.config, read.sources, Severity::error, diagnostics);
+    check_effect(read.config, read.sources, diagnostics);
     CHECK(diagnostics.list().empty());
   }
 }

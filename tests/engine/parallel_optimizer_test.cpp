@@ -209,7 +209,7 @@ std::vector<std::string> refusals(const Options& options, int ranks) {
                               read.sources, read.diagnostics);
   REQUIRE_FALSE(read.diagnostics.has_errors());
   Diagnostics found;
-  check_runnable(plan, read.sources, found);
+  check_runnable(plan, read.sources, Severity::error, found);
   std::vector<std::string> paths;
   for (const Diagnostic& diagnostic : found.list()) paths.push_back(diagnostic.path);
   return paths;

@@ -111,6 +111,15 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   differs([](Config& c) { c.data.eod_token = 0; });
   differs([](Config& c) { c.data.tokenizer = "sentencepiece:a"; });
   differs([](Config& c) { c.data.validation.fraction = 0.1; });
+  differs([](Config& c) { c.output.save_weights = false; });
+  differs([](Config& c) { c.log.trace = "trace.json"; });
+  differs([](Config& c) { c.cluster = {1e12, 1e11, 1e-6, 1e10}; });
+  differs([](Config& c) { c.moe.capacity_factor = 2; });
+  differs([](Config& c) { c.recompute.layers_per_stage = IntList{1}; });
+  differs([](Config& c) { c.recompute.layers_per_stage = IntList{1, 2}; });
+  differs([](Config& c) { c.offload.num_layers = 1; });
+  differs([](Config& c) { c.hooks.timers = true; });
+  differs([](Config& c) { c.parallel.dataset_strategy = {"", {{1, 2}}}; });
   CHECK(seen.insert(hash(base, 2)).second);
 
   const auto same = [&](auto change) {
@@ -121,7 +130,11 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   same([](Config& c) { c.data.train[0].path = "/elsewhere"; });
   same([](Config& c) { c.data.cache_dir = "/tmp"; });
   same([](Config& c) { c.output.dir = "elsewhere"; });
+  same([](Config& c) { c.output.overwrite = false; });
   same([](Config& c) { c.log.every = 1; });
+  same([](Config& c) { c.model.preset = "any"; });
+  same([](Config& c) { c.parallel.global_rank = 3; });
+  same([](Config& c) { c.parallel.group_ckpt_save_file = "groups.pb"; });
   same([](Config& c) { c.parallel.deadline_seconds = 5; });
   same([](Config& c) { c.parallel.check_collectives = true; });
   same([](Config& c) { c.data.prefetch = 5; });

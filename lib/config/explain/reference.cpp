@@ -81,7 +81,8 @@ std::string upstream_section() {
          "config in `recompute`). MindFormers' sections `parallel_config`, `recompute_config` and "
          "`moe_config` are accepted with their keys. Two spellings of one key with different "
          "values are an error; `--set` overrides the file in any spelling. The status says what "
-         "`train` does with the key; `validate` and `plan` accept all of them.\n\n" +
+         "`train` does with the key; `validate` refuses what `train` refuses, and `plan` shows it "
+         "with a warning.\n\n" +
          upstream_markdown();
 }
 

@@ -62,6 +62,17 @@ class Diagnostics {
   void drop_if(Test test) {
     std::erase_if(list_, test);
   }
+  /// Takes out the errors that `test` says yes to: required values that are missing and that nobody
+  /// needs here. Rules about them stay silent all the same.
+  template <class Test>
+  void forgive_if(Test test) {
+    for (const Diagnostic& one : list_) {
+      if (test(one)) forgiven_.push_back(one.path);
+    }
+    drop_if(test);
+  }
+  /// Paths of forgiven values.
+  const std::vector<std::string>& forgiven() const { return forgiven_; }
   /// Replaces everything after the first `most` by one line that says how much was left out.
   void keep_first(std::size_t most);
   /// Keeps the text of a file, so that its lines can be shown under a message.
@@ -71,13 +82,16 @@ class Diagnostics {
 
  private:
   std::vector<Diagnostic> list_;
+  std::vector<std::string> forgiven_;
   std::map<std::string, std::string> sources_;
 };
 
 /// Text with the source line and a caret, as compilers print; colours only when asked.
 std::string render_text(const Diagnostics& diagnostics, bool color);
-/// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges.
-std::string render_json(const Diagnostics& diagnostics);
+/// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges;
+/// not_checked: what was not looked at, where that is said.
+std::string render_json(const Diagnostics& diagnostics,
+                        const std::vector<std::string>& not_checked = {});
 /// One line for each, as GitHub's workflow commands: "::error file=...,line=...::message".
 std::string render_github(const Diagnostics& diagnostics);
 

@@ -47,18 +47,20 @@ Json one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
 
 }  // namespace
 
-std::string render_json(const Diagnostics& diagnostics) {
+std::string render_json(const Diagnostics& diagnostics,
+                        const std::vector<std::string>& not_checked) {
   Json list = Json::array();
   std::size_t errors = 0;
   for (const Diagnostic& diagnostic : diagnostics.list()) {
     list.push_back(one(diagnostics, diagnostic));
     errors += diagnostic.severity == Severity::error ? 1 : 0;
   }
-  const Json document = {{"format_version", "1.0"},
-                         {"valid", errors == 0},
-                         {"error_count", errors},
-                         {"warning_count", diagnostics.list().size() - errors},
-                         {"diagnostics", list}};
+  Json document = {{"format_version", "1.0"},
+                   {"valid", errors == 0},
+                   {"error_count", errors},
+                   {"warning_count", diagnostics.list().size() - errors},
+                   {"diagnostics", list}};
+  if (!not_checked.empty()) document["not_checked"] = not_checked;
   // File names need not be UTF-8; JSON must.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -36,9 +36,7 @@ std::string range_of(const Field& field) {
   if constexpr (std::is_enum_v<Value>) {
     for (const Word& word : words_of<Value>) {
       if (word.standing == Word::Standing::alias) continue;
-      const bool later = word.standing == Word::Standing::not_built;
-      listed += (listed.empty() ? "" : ", ") + detail::code(word.text) +
-                (later ? " (not built yet)" : "");
+      listed += (listed.empty() ? "" : ", ") + detail::code(word.text);
     }
     return listed;
   }

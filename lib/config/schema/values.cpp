@@ -175,9 +175,6 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
   for (const Word& word : words) {
     candidates.emplace_back(word.text);
     if (word.text != node.scalar) continue;
-    if (word.standing == Word::Standing::not_built) {
-      return Problem{"not-built", "not built yet: " + node.scalar, "available: " + usual};
-    }
     value = word.value;
     return std::nullopt;
   }

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 struct Word {
-  enum class Standing { usual, alias, not_built };
+  enum class Standing { usual, alias };
   std::string_view text;
   int value = 0;
   Standing standing = Standing::usual;

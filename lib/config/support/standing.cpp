@@ -12,6 +12,7 @@ namespace trainctl {
 namespace {
 
 constexpr auto not_built = Standing::Status::not_built;
+constexpr auto some_plans = Standing::Status::some_plans;
 constexpr auto no_effect = Standing::Status::no_effect;
 
 constexpr Standing table[] = {
@@ -36,6 +37,7 @@ constexpr Standing table[] = {
     {"parallel.pipeline.scheduler", not_built, "1f1b|gpipe", "1f1b or gpipe"},
     {"parallel.pipeline.interleave", not_built, "false", "false"},
     {"parallel.pipeline.microbatch_group_size_per_vp_stage", not_built, "*", ""},
+    {"parallel.pipeline.layout", some_plans, "", "one part for each stage, none of them empty"},
     {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
     {"parallel.pipeline.use_ring_exchange_p2p", not_built, "false", "false"},
@@ -45,8 +47,7 @@ constexpr Standing table[] = {
     {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault in another library"},
-    // Counts only where a parameter is cut: the engine looks at the plan.
-    {"parallel.parallel_optimizer.gradient_accumulation_shard", not_built, "true|false", "false"},
+    {"parallel.parallel_optimizer.gradient_accumulation_shard", some_plans, "", "false"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},
     {"parallel.tp_comm_overlap.enable", not_built, "false", "false"},
     {"parallel.tp_comm_overlap.split_ag", no_effect, "true", "deprecated: use ag"},
@@ -166,7 +167,9 @@ bool is_said(const std::string& path, const Diagnostics& diagnostics) {
   });
 }
 
-std::string last_key(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+std::string last_key(std::string_view path) {
+  return std::string(path.substr(path.rfind('.') + 1));
+}
 
 }  // namespace
 
@@ -186,8 +189,16 @@ std::string_view status_of(std::string_view path) {
   const Standing* standing = find_standing(path);
   if (standing == nullptr) return "supported";
   if (standing->status == no_effect) return "no effect";
+  if (standing->status == Standing::Status::some_plans) return "partly built";
   const bool several = standing->plain.find('|') != std::string_view::npos;
   return several ? "partly built" : "not built yet";
+}
+
+std::string today(std::string_view path) {
+  const Standing* standing = find_standing(path);
+  if (standing == nullptr || standing->note.empty()) return "";
+  const std::string note(standing->note);
+  return "today: " + (note.find('.') == std::string::npos ? last_key(path) + ": " : "") + note;
 }
 
 void check_built(const Config& config, const SourceMap& sources, Severity severity,
@@ -196,11 +207,9 @@ void check_built(const Config& config, const SourceMap& sources, Severity severi
     const Standing* standing = find_standing(path);
     if (standing == nullptr || standing->status != not_built) continue;
     if (is_plain(*standing, value) || is_said(path, diagnostics)) continue;
-    const std::string note(standing->note);
-    const std::string today = note.find('.') == std::string::npos ? last_key(path) + ": " : "";
     diagnostics.add({severity, "not-built", path,
-                     "not built yet: " + last_key(path) + ": " + shown(value),
-                     note.empty() ? "" : "today: " + today + note, sources.find(path)});
+                     "not built yet: " + last_key(path) + ": " + shown(value), today(path),
+                     sources.find(path)});
   }
 }
 
@@ -218,12 +227,6 @@ void check_effect(const Config& config, const SourceMap& sources, Diagnostics& d
                      last_key(path) + ": " + shown(value) + " has no effect: " + why, "",
                      place->second});
   }
-}
-
-void check_standing(const Config& config, const SourceMap& sources, Severity severity,
-                    Diagnostics& diagnostics) {
-  check_built(config, sources, severity, diagnostics);
-  check_effect(config, sources, diagnostics);
 }
 
 }  // namespace trainctl

@@ -87,7 +87,8 @@ bool same_uses(const std::vector<CollectiveUse>& left, const std::vector<Collect
 /// The rates over the whole run where there is a config, else those of the preview.
 std::vector<RatePoint> rates_over_run(const PrintInput& input) {
   constexpr std::int64_t most = 240;
-  if (input.config == nullptr || input.plan.steps <= 0) return input.plan.rates;
+  const bool known = input.plan.steps > 0 && !input.plan.rates.empty();
+  if (input.config == nullptr || !known) return input.plan.rates;
   std::vector<std::int64_t> steps;
   const std::int64_t count = std::min(input.plan.steps, most);
   for (std::int64_t i = 0; i < count; ++i) {

@@ -111,7 +111,7 @@ std::string print_json(const PrintInput& input) {
   write_communication(json, plan);
   write_flops(json, plan.flops);
   write_time(json, plan.time);
-  json.member("steps", plan.steps);
+  json.key("steps").json(plan.steps > 0 ? std::to_string(plan.steps) : "null");
   json.key("rates");
   write_rates(json, plan.rates);
   if (!input.lr_at.empty()) {

@@ -21,12 +21,15 @@ std::string print_table(const PrintInput& input) {
   check_rank(input);
   const Plan& plan = input.plan;
   const Timeline timeline = make_timeline(plan);
-  std::string text =
-      mesh_section(plan) + "\n" + groups_section(input) + "\n" + stages_section(plan, timeline) +
-      "\n" + schedule_section(input, timeline) + "\n" + parameters_section(input) + "\n" +
-      memory_section(input) + "\n" + communication_section(input) + "\n" + work_section(plan) +
-      "\n" + time_section(plan) + "\n" +
-      rates_section("learning rate  (" + grouped_count(plan.steps, "step") + ")", plan.rates);
+  std::string text = mesh_section(plan) + "\n" + groups_section(input) + "\n" +
+                     stages_section(plan, timeline) + "\n" + schedule_section(input, timeline) +
+                     "\n" + parameters_section(input) + "\n" + memory_section(input) + "\n" +
+                     communication_section(input) + "\n" + work_section(plan) + "\n" +
+                     time_section(plan);
+  if (!plan.rates.empty()) {
+    const std::string title = "learning rate  (" + grouped_count(plan.steps, "step") + ")";
+    text += "\n" + rates_section(title, plan.rates);
+  }
   if (!input.lr_at.empty()) text += "\n" + rates_section("asked for", rates_asked(input));
   return text + "\nplan hash " + hex_text(plan.hash) + "\n";
 }

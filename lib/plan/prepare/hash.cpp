@@ -6,8 +6,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "config/schema/fields.h"
 #include "plan/prepare/hash.h"
-#include "plan/rules/loss_scaling.h"
 
 namespace trainctl {
 
@@ -27,6 +27,7 @@ class Digest {
     state_ = fnv1a({bytes.data(), bytes.size()}, state_);
   }
   void add(double value) { add(std::bit_cast<std::uint64_t>(value)); }
+  void add(const std::string& text) { add(std::string_view(text)); }
   void add(std::string_view text) {
     add(text.size());
     state_ = fnv1a(text, state_);
@@ -40,6 +41,13 @@ class Digest {
     add(shape.rank());
     for (int dim = 0; dim < shape.rank(); ++dim) add(shape[dim]);
   }
+  template <class T>
+  void add(const std::vector<T>& values) {
+    add(values.size());
+    for (const T& value : values) add(value);
+  }
+  void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
+  void add(const FusionValue& value) { add(value.size, value.index); }
   template <class... T>
   requires(sizeof...(T) > 1) void add(const T&... values) { (add(values), ...); }
 
@@ -107,46 +115,95 @@ void add_stage(Digest& digest, const StagePlan& stage) {
   }
 }
 
-void add_settings(Digest& digest, const Config& config) {
-  const TrainConfig& train = config.train;
-  digest.add(train.steps, train.seed, train.validate_every, train.on_bad_loss,
-             train.check_replicas_every);
-  const LossScaling scaling = resolve_loss_scaling(config.precision);
-  digest.add(scaling.on, scaling.initial, scaling.least, scaling.growth, scaling.backoff,
-             scaling.window, scaling.hysteresis);
-  const OptimizerConfig& o = config.optimizer;
-  digest.add(o.type, o.beta1, o.beta2, o.eps, o.weight_decay, o.start_weight_decay);
-  digest.add(o.end_weight_decay, o.weight_decay_incr_style, o.momentum, o.clip_grad_norm);
-  const LrScheduleConfig& lr = config.lr_schedule;
-  digest.add(lr.style, lr.max_lr, lr.min_lr, lr.init_lr, lr.warmup_steps);
-  digest.add(lr.decay_steps, lr.wsd_decay_steps, lr.wsd_decay_style);
-  const DataConfig& data = config.data;
-  for (const DataSource& source : data.train) digest.add(source.weight);
-  digest.add(data.train.size());
-  // "sentencepiece:MODEL" without its path, which may differ between hosts.
-  digest.add(std::string_view(data.tokenizer).substr(0, data.tokenizer.find(':')));
-  digest.add(data.validation.path.has_value(), data.validation.fraction, data.validation.split,
-             data.validation.max_sequences);
-  digest.add(data.shuffle, data.reset_attention_mask, data.reset_position_ids, data.eod_mask_loss);
-  digest.add(data.eod_token);
-  const ParallelConfig& parallel = config.parallel;
-  digest.add(std::string_view(parallel.device));
-  digest.add(parallel.parallel_optimizer.enable, parallel.parallel_optimizer.threshold,
-             parallel.parallel_optimizer.weight_shard_size);
-  digest.add(parallel.cp_comm_type);
-  digest.add(config.moe.aux_loss_factor, config.recompute.enable, config.offload.enable);
+/// A setting that is not hashed as it is.
+struct Exception {
+  enum class Hashed { nothing, given, word };  // word: up to the first ':'
+  std::string_view path;                       // of a key, or of a section with all of its keys
+  Hashed hashed = Hashed::nothing;
+  std::string_view reason;
+};
+
+constexpr Exception exceptions[] = {
+    {"model.preset", Exception::Hashed::nothing, "its values are hashed themselves"},
+    {"data.train.path", Exception::Hashed::nothing, "hosts may keep their data elsewhere"},
+    {"data.validation.path", Exception::Hashed::given, "hosts may keep their data elsewhere"},
+    {"data.tokenizer", Exception::Hashed::word, "hosts may keep the model's file elsewhere"},
+    {"data.cache_dir", Exception::Hashed::nothing, "a folder of the host"},
+    {"data.prefetch", Exception::Hashed::nothing, "a rank reads ahead for itself"},
+    {"parallel.global_rank", Exception::Hashed::nothing, "only plan looks at it"},
+    {"parallel.deadline_seconds", Exception::Hashed::nothing, "a rank waits as long as it is told"},
+    {"parallel.check_collectives", Exception::Hashed::nothing,
+     "ranks that differ in it fail before they compare plans"},
+    {"parallel.strategy_ckpt_config", Exception::Hashed::nothing, "files that no rank waits for"},
+    {"parallel.group_ckpt_save_file", Exception::Hashed::nothing, "a file that no rank waits for"},
+    {"cluster", Exception::Hashed::given,
+     "the rates only predict times; whether they are given decides what all ranks measure"},
+    {"log.level", Exception::Hashed::nothing, "a rank speaks for itself"},
+    {"log.every", Exception::Hashed::nothing, "a rank speaks for itself"},
+    {"log.color", Exception::Hashed::nothing, "a rank speaks for itself"},
+    {"log.trace", Exception::Hashed::given, "the first rank alone writes it; all send their rows"},
+    {"output.dir", Exception::Hashed::nothing, "hosts may keep their output elsewhere"},
+    {"output.overwrite", Exception::Hashed::nothing, "the first rank alone looks at it"},
+};
+
+const Exception* find_exception(std::string_view path) {
+  for (const Exception& row : exceptions) {
+    const bool covers = path.starts_with(row.path) &&
+                        (path.size() == row.path.size() || path[row.path.size()] == '.');
+    if (covers) return &row;
+  }
+  return nullptr;
 }
+
+/// The visitor that adds every setting.
+class SettingsDigest {
+ public:
+  SettingsDigest(Digest& digest, std::string path) : digest_(digest), path_(std::move(path)) {}
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    const Exception* exception = find_exception(path_ + std::string(field.key));
+    if (exception == nullptr) return digest_.add(value);
+    if (exception->hashed == Exception::Hashed::given) add_given(value);
+    if constexpr (std::is_same_v<Value, std::string>) {
+      if (exception->hashed != Exception::Hashed::word) return;
+      digest_.add(std::string_view(value).substr(0, value.find(':')));
+    }
+  }
+  void operator()(const std::vector<DataSource>& sources, const Field& field) {
+    digest_.add(sources.size());
+    for (const DataSource& source : sources) section(source, field);
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    SettingsDigest inner(digest_, path_ + std::string(field.key) + ".");
+    fields(inner, value);
+  }
+
+ private:
+  template <class Value>
+  void add_given(const std::optional<Value>& value) {
+    digest_.add(value.has_value());
+  }
+  void add_given(const std::string& value) { digest_.add(!value.empty()); }
+  template <class Value>
+  void add_given(const Value&) {}  // always given
+
+  Digest& digest_;
+  std::string path_;  // "" or ends in "."
+};
 
 }  // namespace
 
 std::uint64_t plan_hash(const Plan& plan, const Config& config) {
   Digest digest;
-  digest.add(std::string_view("trainctl plan 2"));
+  digest.add(std::string_view("trainctl plan 3"));
   add_model(digest, plan.model);
   add_sizes(digest, plan);
   digest.add(plan.stages.size());
   for (const StagePlan& stage : plan.stages) add_stage(digest, stage);
-  add_settings(digest, config);
+  SettingsDigest settings(digest, "");
+  fields(settings, config);
   return digest.state();
 }
 

@@ -8,8 +8,8 @@
 
 namespace trainctl {
 
-/// FNV-1a over everything that ranks must agree on: sizes, table rows, actions, and the settings
-/// that change results. Paths, logging and deadlines are not in it.
+/// FNV-1a over everything that ranks must agree on: sizes, table rows, actions, and every setting
+/// but those of a named list, such as paths, messages and deadlines.
 std::uint64_t plan_hash(const Plan& plan, const Config& config);
 
 }  // namespace trainctl

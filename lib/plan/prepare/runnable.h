@@ -6,7 +6,9 @@
 
 namespace trainctl {
 
-/// Adds "not-built" errors. The keys themselves are judged by config/support/standing.h.
-void check_runnable(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics);
+/// Adds "not-built" findings of the given severity. Their keys are the rows `some_plans` of
+/// config/support/standing.h, which judges all other keys by their values alone.
+void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
+                    Diagnostics& diagnostics);
 
 }  // namespace trainctl

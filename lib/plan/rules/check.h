@@ -24,7 +24,7 @@ class Check {
   Check(const SourceMap& sources, Diagnostics& diagnostics)
       : sources_(sources), diagnostics_(diagnostics) {}
 
-  /// No error has been reported at any of these paths.
+  /// No error has been reported at any of these paths, and no value there is missing.
   bool clean(std::initializer_list<std::string_view> paths) const;
   /// The user wrote this value himself (file or --set), so a remark about it is of use.
   bool given(const std::string& path) const;

@@ -1,0 +1,116 @@
+#include "run/prepare.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "config/support/standing.h"
+#include "engine/engine.h"
+#include "formats/strategy/requested_files.h"
+#include "ops/kernels.h"
+#include "plan/prepare/make_plan.h"
+#include "plan/prepare/runnable.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::string_view made_up_data[] = {"data.train"};
+constexpr std::string_view only_shown[] = {"data.train", "train.steps", "lr_schedule.max_lr"};
+
+struct PurposeRules {
+  Severity not_built = Severity::error;  // of what the engine cannot run
+  bool strategy_file = false;            // the file that load_file names is compared
+  std::span<const std::string_view> unneeded{};
+  bool any_batch = false;  // without a batch size one is made up
+};
+
+/// The one place that says how strict each purpose is.
+PurposeRules rules_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::train: return {.strategy_file = true};
+    case Purpose::plan: return {Severity::warning, true, only_shown, true};
+    case Purpose::rates: return {Severity::warning, true, made_up_data, true};
+    case Purpose::verify:
+    case Purpose::bench: return {.unneeded = made_up_data};
+    case Purpose::generate: break;
+  }
+  return {};
+}
+
+/// Gives a file without a batch size whole micro-batches, enough that every schedule has work.
+void fill_batch(ReadResult& read, const Site& site) {
+  const auto is_missing = [](const Diagnostic& one) {
+    return one.code == "missing-key" && one.path == "train.global_batch_size";
+  };
+  const auto& list = read.diagnostics.list();
+  if (std::none_of(list.begin(), list.end(), is_missing)) return;
+  read.diagnostics.drop_if(is_missing);
+  TrainConfig& train = read.config.train;
+  const Mesh mesh = resolve_mesh(read.config.parallel, site.world_size);
+  const std::int64_t count = train.micro_batch_num.value_or(mesh.pp > 1 ? 2 * mesh.pp : 1);
+  train.global_batch_size = product_of({mesh.dp, count, train.micro_batch_size.value_or(1)});
+}
+
+bool has_not_built(const Diagnostics& diagnostics) {
+  const auto& list = diagnostics.list();
+  return std::any_of(list.begin(), list.end(),
+                     [](const Diagnostic& one) { return one.code == "not-built"; });
+}
+
+/// The operations that the device has no kernel for. Other devices than the CPU are not built at
+/// all, which is said of parallel.device.
+void check_kernels(const Plan& plan, const SourceMap& sources, Severity severity,
+                   Diagnostics& diagnostics) {
+  const std::string path = "parallel.device";
+  for (const std::string& name : missing_for(plan, cpu_kernels)) {
+    diagnostics.add({severity, "not-built", path,
+                     "not built yet: op " + name + " on " + std::string(cpu_kernels.name) +
+                         ", which this model needs",
+                     "", sources.find(path)});
+  }
+}
+
+}  // namespace
+
+Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
+             Diagnostics& diagnostics) {
+  const PurposeRules rules = rules_of(purpose);
+  Plan plan = make_plan(config, site, sources, diagnostics);
+  check_built(config, sources, rules.not_built, diagnostics);
+  if (diagnostics.has_errors()) return plan;
+  if (rules.strategy_file) check_layout_file(config, plan, sources, diagnostics);
+  // One feature that is not built gives one message.
+  if (!has_not_built(diagnostics)) check_runnable(plan, sources, rules.not_built, diagnostics);
+  check_kernels(plan, sources, rules.not_built, diagnostics);
+  const auto& missing = diagnostics.forgiven();
+  if (std::count(missing.begin(), missing.end(), "lr_schedule.max_lr") > 0) plan.rates.clear();
+  return plan;
+}
+
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose) {
+  Plan plan;
+  if (read.complete) {
+    forgive_missing(purpose, read.diagnostics);
+    if (rules_of(purpose).any_batch) fill_batch(read, site);
+    plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);
+  }
+  read.diagnostics.sort();
+  return plan;
+}
+
+void forgive_missing(Purpose purpose, Diagnostics& diagnostics) {
+  const auto unneeded = rules_of(purpose).unneeded;
+  diagnostics.forgive_if([&](const Diagnostic& one) {
+    return one.code == "missing-key" &&
+           std::find(unneeded.begin(), unneeded.end(), one.path) != unneeded.end();
+  });
+}
+
+const std::vector<std::string>& not_prepared() {
+  static const std::vector<std::string> names{"data", "disk", "memory"};
+  return names;
+}
+
+}  // namespace trainctl
