@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "config/explain/explain_value.h"
+#include "failure_document.h"
 #include "output.h"
 #include "planned.h"
 
@@ -51,19 +52,6 @@ std::string summary_of(const std::string& file, const Plan& plan) {
          layout_of(plan.mesh) + ", batch of " + count_of(sequences, "sequence") + " x " +
          format_grouped(plan.model.seq_length) + " tokens, " + format_bytes(fullest) +
          (plan.map.stages > 1 ? " on the fullest rank\n" : " per rank\n");
-}
-
-/// A file that cannot be read is a finding like the others when JSON was asked for.
-int report_unreadable(const std::string& file, const Error& failure) {
-  Diagnostics diagnostics;
-  diagnostics.add({.severity = Severity::error,
-                   .code = "unreadable",
-                   .path = "",
-                   .message = failure.what(),
-                   .help = "",
-                   .place = {.origin = Place::Origin::file, .file = file}});
-  print(with_newline(render_json(diagnostics)));
-  return static_cast<int>(failure.code());
 }
 
 /// One value and where it came from, whatever else is wrong with the file.
@@ -114,7 +102,7 @@ int run_validate(const Arguments& arguments) {
     return code;
   } catch (const Error& failure) {
     if (format != "json") throw;
-    return report_unreadable(request.config, failure);
+    return print_unreadable(request.config, failure);
   }
 }
 
