@@ -1,10 +1,12 @@
 // trainctl plan: prints what every rank would do, from arithmetic alone.
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "commands.h"
+#include "failure_document.h"
 #include "formats/print/print.h"
 #include "formats/strategy/requested_files.h"
 #include "output.h"
@@ -75,14 +77,28 @@ void deliver(const std::string& text, const std::string& output) {
   }
 }
 
-/// Shows the diagnostics of a plan in the form that was asked for; true if there is a plan.
-bool report(const Planned& planned, const std::string& format) {
-  if (!planned.ok() && format == "json") {
-    print(with_newline(render_json(planned.read.diagnostics)));
-  } else {
-    print_message(render_text(planned.read.diagnostics, color_on_stderr()));
+Purpose purpose_of(const PlanCommand& command) {
+  return command.lr_at.empty() ? Purpose::plan : Purpose::rates;
+}
+
+/// The plan of a file. Where there is none its failure has been shown in the form that was asked
+/// for, and `code` is the exit code. Warnings are shown too, but the JSON document has them itself.
+std::optional<Planned> plan_of(const PlanCommand& command, const std::string& file, int& code) {
+  const bool json = command.format == "json";
+  PlanRequest request = command.request;
+  request.config = file;
+  try {
+    Planned planned = plan_config(request, purpose_of(command));
+    const Diagnostics& diagnostics = planned.read.diagnostics;
+    if (!json) print_message(render_text(diagnostics, color_on_stderr()));
+    if (planned.ok()) return planned;
+    if (json) print(with_newline(render_json(diagnostics)));
+    code = static_cast<int>(ExitCode::config);
+  } catch (const Error& failure) {
+    if (!json) throw;
+    code = print_unreadable(file, failure);
   }
-  return planned.ok();
+  return std::nullopt;
 }
 
 PrintInput print_input(const PlanCommand& command, const Planned& planned) {
@@ -91,6 +107,7 @@ PrintInput print_input(const PlanCommand& command, const Planned& planned) {
   if (command.rank < 0 && global_rank > 0) input.rank = global_rank;
   input.memory_models = memory_models_of(command.memory_model);
   input.lr_at = steps_of(command.lr_at);
+  input.diagnostics = &planned.read.diagnostics;
   return input;
 }
 
@@ -104,34 +121,31 @@ std::string text_of(const PlanCommand& command, const PrintInput& input) {
   return json ? print_json(input) : print_table(input);
 }
 
-Purpose purpose_of(const PlanCommand& command) {
-  return command.lr_at.empty() ? Purpose::plan : Purpose::rates;
+int show_findings(const PlanCommand& command) {
+  const Planned planned = plan_config(command.request, purpose_of(command));
+  print(render_github(planned.read.diagnostics));
+  return static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
 }
 
 int show_plan(const PlanCommand& command) {
-  const Planned planned = plan_config(command.request, purpose_of(command));
-  if (command.format == "github") {
-    print(render_github(planned.read.diagnostics));
-    return static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
-  }
-  if (!report(planned, command.format)) return static_cast<int>(ExitCode::config);
-  check_rank_given(command.rank, planned);
-  const PrintInput input = print_input(command, planned);
+  int code = 0;
+  const std::optional<Planned> planned = plan_of(command, command.request.config, code);
+  if (!planned) return code;
+  check_rank_given(command.rank, *planned);
+  const PrintInput input = print_input(command, *planned);
   deliver(text_of(command, input), command.output);
-  write_layout_files(planned.read.config, planned.plan, std::max<std::int64_t>(0, input.rank));
+  write_layout_files(planned->read.config, planned->plan, std::max<std::int64_t>(0, input.rank));
   return 0;
 }
 
 int show_diff(const PlanCommand& command) {
-  PlanRequest request = command.request;
-  request.config = command.diff[0];
-  const Planned before = plan_config(request, purpose_of(command));
-  const bool good = report(before, command.format);
-  request.config = command.diff[1];
-  const Planned after = good ? plan_config(request, purpose_of(command)) : Planned{};
-  if (!good || !report(after, command.format)) return static_cast<int>(ExitCode::config);
-  const PrintInput left = print_input(command, before);
-  const PrintInput right = print_input(command, after);
+  int code = 0;
+  const std::optional<Planned> before = plan_of(command, command.diff[0], code);
+  if (!before) return code;
+  const std::optional<Planned> after = plan_of(command, command.diff[1], code);
+  if (!after) return code;
+  const PrintInput left = print_input(command, *before);
+  const PrintInput right = print_input(command, *after);
   const bool json = command.format == "json";
   deliver(json ? print_diff_json(left, right) : print_diff_table(left, right), command.output);
   return 0;
@@ -184,7 +198,8 @@ int run_plan(const Arguments& arguments) {
   add_options(app, command);
   if (!parse_arguments(app, arguments, examples)) return 0;
   check_together(command);
-  return command.diff.empty() ? show_plan(command) : show_diff(command);
+  if (!command.diff.empty()) return show_diff(command);
+  return command.format == "github" ? show_findings(command) : show_plan(command);
 }
 
 }  // namespace trainctl

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "config/explain/explain_value.h"
+#include "failure_document.h"
 #include "output.h"
 #include "planned.h"
 
@@ -61,19 +62,6 @@ std::string unchecked_line() {
   return "not checked: " + names + "\n";
 }
 
-/// A file that cannot be read is a finding like the others when JSON was asked for.
-int report_unreadable(const std::string& file, const Error& failure) {
-  Diagnostics diagnostics;
-  diagnostics.add({.severity = Severity::error,
-                   .code = "unreadable",
-                   .path = "",
-                   .message = failure.what(),
-                   .help = "",
-                   .place = {.origin = Place::Origin::file, .file = file}});
-  print(with_newline(render_json(diagnostics, not_prepared())));
-  return static_cast<int>(failure.code());
-}
-
 /// One value and where it came from, whatever else is wrong with the file.
 int explain(const Planned& planned, const std::string& path) {
   const Diagnostics& diagnostics = planned.read.diagnostics;
@@ -122,7 +110,7 @@ int run_validate(const Arguments& arguments) {
     return code;
   } catch (const Error& failure) {
     if (format != "json") throw;
-    return report_unreadable(request.config, failure);
+    return print_unreadable(request.config, failure);
   }
 }
 

@@ -43,6 +43,13 @@ class JsonText {
     key(name).value(held);
   }
 
+  /// An array of items that are JSON already, each on a line.
+  void json_member(std::string_view name, const std::vector<std::string>& items) {
+    key(name).open_array();
+    for (const std::string& item : items) json(item);
+    close();
+  }
+
   /// The text so far; whole once everything is closed.
   std::string take() { return std::move(text_) + "\n"; }
 

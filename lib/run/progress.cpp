@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "base/units.h"
@@ -27,6 +28,12 @@ class Parts {
     text_.append(static_cast<std::size_t>(gap), ' ').append(part.data());
     room_ -= gap + length;
     started_ = true;
+  }
+  /// A name and its value by `format`, or "-" where the value is not finite.
+  void add_number(const char* name, const char* format, double value) {
+    std::array<char, 32> number{"-"};
+    if (std::isfinite(value)) std::snprintf(number.data(), number.size(), format, value);
+    add("%s %s", name, number.data());
   }
 
  private:
@@ -52,10 +59,10 @@ void append_progress(const StepReport& report, const ProgressOptions& options,
   Parts parts(text, space.width);
   parts.add("step %lld/%lld", static_cast<long long>(report.step),
             static_cast<long long>(report.steps));
-  parts.add("loss %.4f", report.loss);
-  if (report.val_loss) parts.add("val %.4f", *report.val_loss);
+  parts.add_number("loss", "%.4f", report.loss);
+  if (report.val_loss) parts.add_number("val", "%.4f", *report.val_loss);
   if (report.skipped) parts.add("%s", "SKIPPED");
-  parts.add("norm %.3g", report.grad_norm);
+  parts.add_number("norm", "%.3g", report.grad_norm);
   if (report.loss_scale) parts.add("scale %.6g", *report.loss_scale);
   parts.add("lr %.2e", report.lr);
   parts.add("%s tok/s", format_count(report.tokens_per_second).c_str());

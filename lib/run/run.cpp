@@ -116,6 +116,8 @@ class Run {
     std::optional<Progress> progress;
     if (first()) {
       metrics.emplace(directory_ / "metrics.jsonl");
+    }
+    if (first() && config_.log.level != LogLevelName::error) {
       progress.emplace(
           ProgressOptions{.every = config_.log.every,
                           .live = isatty(STDERR_FILENO) != 0,
@@ -154,7 +156,10 @@ class Run {
       try {
         prepare_run_dir(directory_, config_.output.overwrite);
         write_whole_file(directory_ / "config.yaml", dump_config(config_, &prepared_.read.sources));
-        write_whole_file(directory_ / "plan.json", print_json({.plan = plan_, .config = &config_}));
+        write_whole_file(
+            directory_ / "plan.json",
+            print_json(
+                {.plan = plan_, .config = &config_, .diagnostics = &prepared_.read.diagnostics}));
       } catch (const Error& error) {
         failure = error;
       }

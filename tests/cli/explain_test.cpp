@@ -54,10 +54,27 @@ TEST_CASE("validate says how to learn more, once") {
 
 TEST_CASE("a file that cannot be read has a code in JSON") {
   const TempDir dir;
-  const Outcome outcome =
-      trainctl({"validate", "--config", dir / "absent.yaml", "--format", "json"});
-  CHECK(outcome.exit_code == 66);
-  const auto found = nlohmann::json::parse(outcome.out)["diagnostics"][0];
-  CHECK(found["code"] == "unreadable");
-  CHECK(contains(found["summary"].get<std::string>(), "absent.yaml"));
+  const std::string absent = dir / "absent.yaml";
+  const std::string present = dir.write("a.yaml", small_config());
+  const std::vector<std::vector<std::string>> commands = {{"validate", "--config", absent},
+                                                          {"plan", "--config", absent},
+                                                          {"plan", "--diff", present, absent}};
+  for (std::vector<std::string> words : commands) {
+    INFO(words[0] << " " << words[1]);
+    const Outcome text = trainctl(words);
+    CHECK(text.exit_code == 66);
+    CHECK(text.out.empty());
+    CHECK(contains(text.err, "absent.yaml"));
+    words.insert(words.end(), {"--format", "json"});
+    const Outcome outcome = trainctl(words);
+    CHECK(outcome.exit_code == 66);
+    CHECK(outcome.err.empty());
+    const auto document = nlohmann::json::parse(outcome.out);
+    CHECK(document["format_version"] == 1);
+    CHECK(document["valid"] == false);
+    const auto found = document["diagnostics"][0];
+    CHECK(found["code"] == "unreadable");
+    CHECK(found["range"]["filename"] == absent);
+    CHECK(contains(found["summary"].get<std::string>(), "absent.yaml"));
+  }
 }

@@ -153,3 +153,36 @@ TEST_CASE("options that do not go together are named") {
     CHECK(outcome.out.empty());
   }
 }
+
+TEST_CASE("warnings and failures are in the JSON document") {
+  const TempDir dir;
+  const std::string warned = dir.write("a.yaml", small_config() + "parallel: {bucket_size: 100}\n");
+  const auto both = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"--format", "json"});
+    const Outcome outcome = trainctl(words);
+    CHECK(outcome.err.empty());
+    return std::pair(outcome.exit_code, Json::parse(outcome.out));
+  };
+  const auto [valid, findings] = both({"validate", "--config", warned});
+  const auto [good, plan] = both({"plan", "--config", warned});
+  CHECK(valid == 0);
+  CHECK(good == 0);
+  CHECK(findings["format_version"] == 1);
+  CHECK(plan["format_version"] == 2);
+  REQUIRE(plan["diagnostics"].size() == 1);
+  CHECK(plan["diagnostics"][0]["severity"] == "warning");
+  CHECK(plan["diagnostics"][0]["path"] == "parallel.bucket_size");
+  CHECK(findings["diagnostics"][0] == plan["diagnostics"][0]);
+  const auto [changed, diff] = both({"plan", "--diff", warned, warned});
+  CHECK(changed == 0);
+  CHECK(diff["diagnostics"].size() == 2);
+
+  const std::string bad = dir.write("b.yaml", small_config() + "log: {evry: 3}\n");
+  const auto [refused, failure] = both({"plan", "--config", bad});
+  CHECK(refused == invalid);
+  CHECK(failure == both({"validate", "--config", bad}).second);
+  CHECK(failure["format_version"] == 1);
+  CHECK(failure["valid"] == false);
+  CHECK(failure["error_count"] == 1);
+  CHECK(failure["diagnostics"][0]["code"] == "unknown-key");
+}

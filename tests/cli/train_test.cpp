@@ -290,3 +290,51 @@ TEST_CASE("bench runs on a small model") {
   CHECK(ops.exit_code == 0);
   CHECK_NOTHROW(nlohmann::json::parse(ops.out));
 }
+
+TEST_CASE("fused gathers and reduce-scatters of the parallel optimizer") {
+  const TempDir dir;
+  const std::string config =
+      dir.write("a.yaml", small_config() +
+                              "parallel:\n  parallel_mode: hybrid_parallel\n"
+                              "  parallel_optimizer: {enable: true, threshold: 0}\n"
+                              "  threads_per_rank: 1\n");
+  const std::vector<std::string> two{"--local-ranks", "2"};
+  const std::vector<std::string> fused{
+      "--local-ranks", "2", "--set",
+      "parallel.comm_fusion={allgather: {mode: size, config: 1}, reducescatter: {mode: auto}}"};
+  const Outcome plain = trainctl(train_words(config, dir / "plain", two));
+  INFO(plain.err);
+  REQUIRE(plain.exit_code == 0);
+  const Outcome outcome = trainctl(train_words(config, dir / "fused", fused));
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK_FALSE(contains(outcome.err, "warning"));
+  CHECK(repeatable_metrics(dir / "fused") == repeatable_metrics(dir / "plain"));
+  CHECK(bytes_of(dir / "fused/model.safetensors") == bytes_of(dir / "plain/model.safetensors"));
+  const auto calls = [](const std::string& file) {
+    const nlohmann::json plan = nlohmann::json::parse(bytes_of(file));
+    std::int64_t count = 0;
+    for (const auto& row : plan["communication"]) {
+      if (row["purpose"] != "scalars") count += row["count"].get<std::int64_t>();
+    }
+    return count;
+  };
+  CHECK(calls(dir / "fused/plan.json") < calls(dir / "plain/plan.json"));
+}
+
+TEST_CASE("log.level error leaves nothing but errors on stderr") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome usual = trainctl(train_words(config, dir / "usual"));
+  CHECK(contains(usual.err, "parameters, "));
+  CHECK(contains(usual.err, "step 1/"));
+  const Outcome quiet = trainctl(train_words(config, dir / "quiet", {"--set", "log.level=error"}));
+  CHECK(quiet.exit_code == 0);
+  CHECK(quiet.err.empty());
+  CHECK(metrics_of(dir / "quiet").size() == metrics_of(dir / "usual").size());
+  const Outcome failed = trainctl(train_words(
+      config, dir / "failed", {"--set", "log.level=error", "--set", "lr_schedule.max_lr=1e30"}));
+  CHECK(failed.exit_code == 71);
+  CHECK(contains(failed.err, "error: "));
+  CHECK_FALSE(contains(failed.err, "step 1/"));
+}

@@ -1,10 +1,12 @@
 // What is made from the field lists: the dump, the reference page, the JSON Schema; and the
 // messages as JSON.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
 #include "config/explain/reference.h"
 #include "config/schema/fields.h"
+#include "config/upstream/upstream.h"
 #include "config_text.h"
 
 namespace trainctl::test {
@@ -182,8 +184,11 @@ TEST_CASE("the mapping of an upstream list") {
        {std::pair{Upstream::mindspore, 42}, std::pair{Upstream::mindformers, 21},
         std::pair{Upstream::megatron, 63}}) {
     const Json rows = Json::parse(upstream_json(list));
-    CHECK(rows.size() == static_cast<std::size_t>(count));
-    for (const Json& row : rows) CHECK(row.size() == 6);
+    const auto own = std::count_if(rows.begin(), rows.end(),
+                                   [](const Json& row) { return row["further"] == false; });
+    CHECK(own == count);
+    CHECK(rows.size() == upstream_keys(list).size() + further_keys(list).size());
+    for (const Json& row : rows) CHECK(row.size() == 7);
   }
   const Json megatron = Json::parse(upstream_json(Upstream::megatron));
   CHECK(megatron[0] == Json({{"upstream_key", "tensor_model_parallel_size"},
@@ -191,9 +196,19 @@ TEST_CASE("the mapping of an upstream list") {
                              {"default", 1},
                              {"status", "supported"},
                              {"note", ""},
-                             {"deprecated", false}}));
+                             {"deprecated", false},
+                             {"further", false}}));
   CHECK(megatron[12]["upstream_key"] == "fp16");
   for (const int row : {12, 13, 14}) CHECK(megatron[row]["status"] == "supported");
+  for (const char* key : {"use_distributed_optimizer", "num_moe_experts",
+                          "pipeline_model_parallel_layout", "num_layers_in_first_pipeline_stage"}) {
+    CAPTURE(key);
+    const auto found = std::find_if(megatron.begin(), megatron.end(),
+                                    [key](const Json& row) { return row["upstream_key"] == key; });
+    REQUIRE(found != megatron.end());
+    CHECK((*found)["further"] == true);
+    CHECK(contains(upstream_table(Upstream::megatron), "\n" + std::string(key) + "  "));
+  }
   const Json old = Json::parse(upstream_json(Upstream::mindspore))[7];
   CHECK(old["upstream_key"] == "auto_parallel_search_mode");
   CHECK(old["default"] == "recursive_programming");
@@ -202,13 +217,13 @@ TEST_CASE("the mapping of an upstream list") {
   const std::string table = upstream_table(Upstream::mindformers);
   CHECK(table.starts_with("UPSTREAM KEY "));
   CHECK(contains(table, "\nmodel_parallel  "));
-  CHECK(std::count(table.begin(), table.end(), '\n') == 22);
+  CHECK(std::count(table.begin(), table.end(), '\n') == 1 + 21 + 2 + 4);
 }
 
 TEST_CASE("messages as JSON") {
   const ReadResult result = read(good_text + "log: {evry: 5}\n");
   const Json json = Json::parse(render_json(result.diagnostics));
-  CHECK(json["format_version"] == "1.0");
+  CHECK(json["format_version"] == 1);
   CHECK(json["valid"] == false);
   CHECK(json["error_count"] == 1);
   CHECK(json["warning_count"] == 0);

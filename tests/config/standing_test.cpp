@@ -96,6 +96,14 @@ TEST_CASE("a warning of a rule is not repeated") {
   }
 }
 
+TEST_CASE("every kind of fused collective is carried out") {
+  CHECK(findings("parallel: {parallel_optimizer: {enable: true}, comm_fusion: {\n"
+                 "  allgather: {mode: auto}, reducescatter: {mode: size, config: 16}}}\n") ==
+        List{});
+  CHECK(status_of("parallel.comm_fusion.allgather.mode") == "supported");
+  CHECK(status_of("parallel.comm_fusion.reducescatter.config") == "supported");
+}
+
 TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
   CHECK(status_of("parallel.context_parallel") == "not built yet");

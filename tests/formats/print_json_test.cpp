@@ -49,6 +49,7 @@ std::map<std::string, Names> documented() {
     };
     if (std::regex_match(line, title)) owners = words(line);
     if (line.starts_with("## Differences")) owners = {"differences"};
+    if (line.starts_with("## Failures")) owners = {"failure"};
     if (!line.starts_with("|")) in_table = false;
     if (line.starts_with("| field |")) in_table = true;
     if (!in_table) continue;
@@ -76,8 +77,12 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   config.cluster = {1e12, 1e11, 1e-6, 1e10};
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.stages.size() == 2);
-  const Json json =
-      Json::parse(print_json({.plan = plan, .config = &config, .rank = 5, .lr_at = {0, 7}}));
+  Diagnostics found;
+  const Place place{.origin = Place::Origin::file, .file = "a.yaml", .line = 1, .column = 1};
+  found.add({Severity::warning, "no-effect", "log.every", "has no effect", "", place});
+  found.add_source("a.yaml", "log: {every: 1}");
+  const Json json = Json::parse(print_json(
+      {.plan = plan, .config = &config, .rank = 5, .lr_at = {0, 7}, .diagnostics = &found}));
   std::map<std::string, Names> seen;
   seen[""] = keys_of(json);
   for (const char* name : {"mesh", "rank", "model", "schedule", "flops", "time"}) {
@@ -90,6 +95,10 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   seen["chunks"] = keys_of_rows(json["stages"][0]["chunks"]);
   seen["ranks"] = keys_of_rows(json["schedule"]["ranks"]);
   seen["optimizer_shard"] = keys_of(json["parameters"][0]["optimizer_shard"]);
+  seen["diagnostics"] = keys_of_rows(json["diagnostics"]);
+  seen["range"] = keys_of(json["diagnostics"][0]["range"]);
+  seen["snippet"] = keys_of(json["diagnostics"][0]["snippet"]);
+  seen["failure"] = keys_of(Json::parse(render_json(found)));
   for (const auto& [owner, fields] : documented()) {
     INFO("object '" << owner << "'");
     CHECK(seen[owner] == fields);
@@ -291,4 +300,30 @@ TEST_CASE("JSON text escapes what must be and nests its forms", "[print]") {
   CHECK(json.take() ==
         "{\n  \"a\\\"b\": \"line\\u000aback\\\\slash\",\n  \"list\": [\n    [1, 2],\n    0.1,\n"
         "    null\n  ],\n  \"nothing\": {}\n}\n");
+}
+
+TEST_CASE("warnings are in every document about a plan", "[print]") {
+  const Config config = config_with(2, 1, 2);
+  const Plan plan = plan_of(config, 8);
+  REQUIRE(plan.stages.size() == 2);
+  const auto warning = [](const std::string& path) {
+    Diagnostics found;
+    found.add({Severity::warning, "no-effect", path, "has no effect", "", {}});
+    return found;
+  };
+  const Diagnostics one = warning("log.every");
+  const Diagnostics other = warning("log.color");
+  const PrintInput input{.plan = plan, .config = &config, .diagnostics = &one};
+  const Json rows = Json::parse(render_json(one))["diagnostics"];
+  REQUIRE(rows.size() == 1);
+  CHECK(Json::parse(print_json(input))["diagnostics"] == rows);
+  CHECK(Json::parse(print_groups_json(input, "tp"))["diagnostics"] == rows);
+  const PrintInput after{.plan = plan, .config = &config, .diagnostics = &other};
+  const Json both = Json::parse(print_diff_json(input, after))["diagnostics"];
+  REQUIRE(both.size() == 2);
+  CHECK(both[0] == rows[0]);
+  CHECK(both[1]["path"] == "log.color");
+  const Diagnostics none;
+  const PrintInput clean{.plan = plan, .config = &config, .diagnostics = &none};
+  CHECK(Json::parse(print_json(clean))["diagnostics"] == Json::array());
 }

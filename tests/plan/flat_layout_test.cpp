@@ -290,6 +290,23 @@ TEST_CASE("gradient_aggregation_group counts groups of layers", "[flat_layout]")
   CHECK(members(make_flat_layout(rows, input)) == Members{{3}, {2, 1, 0}});
 }
 
+TEST_CASE("megatron's default size is that of the dense replicas for experts too",
+          "[flat_layout]") {
+  std::vector<ParamSpec> rows(4);
+  for (ParamSpec& row : rows) {
+    row.shape = Shape{21'000'000};
+    row.unit = 1;
+    row.expert = true;
+  }
+  BucketInput input;
+  input.rule = BucketRule::megatron;
+  input.expert_replicas = 2;
+  input.replicas = 40;  // dp x cp: 40 million, full after two
+  CHECK(members(make_flat_layout(rows, input)) == Members{{3, 2}, {1, 0}});
+  input.replicas = 50;  // 50 million, full after three
+  CHECK(members(make_flat_layout(rows, input)) == Members{{3, 2, 1}, {0}});
+}
+
 TEST_CASE("experts and chunks have buckets of their own under every rule", "[flat_layout]") {
   Config config = small_config();
   config.moe.num_experts = 4;

@@ -39,7 +39,7 @@ TEST_CASE("megatron's weights by hand", "[memory_models]") {
   // Attention 2 x 256 x 1.5 = 768, MLP 2 x 16 x 64 = 2048, norms 64, embedding 2048, final norm 32.
   CHECK(megatron_memory(in, old).parameters == 4 * (768 + 2048 + 64) + 32 + 2048);
   CHECK(megatron_memory(in, old).weights == 18.0 * 13600);
-  CHECK(megatron_memory(in, head).parameters == 4 * (768 + 2048 + 64) + 2048);
+  CHECK(megatron_memory(in, head).parameters == 13600);
   CHECK(megatron_memory(in, head).model == 13600);
   in.untied = true;
   CHECK(megatron_memory(in, old).parameters == 13600 + 2048);
@@ -47,7 +47,7 @@ TEST_CASE("megatron's weights by hand", "[memory_models]") {
   CHECK(megatron_memory(in, old).parameters == (4 * 2880 + 32) / 2 + 2048);
   in.tp = 2;
   CHECK(megatron_memory(in, old).parameters == ((4 * 2880 + 32) / 2 + 2048) / 2);
-  CHECK(megatron_memory(in, head).parameters == (2816 * 2 + 2048) / 2 + 2 * 64);
+  CHECK(megatron_memory(in, head).parameters == (2816 * 2 + 2048) / 2 + 2 * 64 + 32 / 2);
   in.distributed_optimizer = true;
   in.dp = 4;
   CHECK(megatron_memory(in, old).weights == 9.0 * megatron_memory(in, old).parameters);
@@ -56,13 +56,16 @@ TEST_CASE("megatron's weights by hand", "[memory_models]") {
 TEST_CASE("megatron's gated MLP, RMS norms and experts", "[memory_models]") {
   MegatronMemoryInput in = tiny();
   in.gated = in.rms_norm = true;
-  CHECK(megatron_memory(in, head).parameters == 4 * (768 + 3072 + 32) + 2048);
+  CHECK(megatron_memory(in, head).parameters == 4 * (768 + 3072 + 32) + 16 + 2048);
   CHECK(megatron_memory(in, old).parameters == 4 * (768 + 3072 + 64) + 32 + 2048);
   in.experts = 8;
   in.expert_ffn = 32;
   const double experts = 4 * 8 * 2 * 16 * 32 * 1.5;  // 196,608
   CHECK(megatron_memory(in, head).experts == experts);
-  CHECK(megatron_memory(in, head).parameters == 4 * (768 + 32) + 2048 + experts);
+  const double router = 16 * 8;
+  CHECK(megatron_memory(in, head).parameters == 4 * (768 + 32 + router) + 16 + 2048 + experts);
+  CHECK(megatron_memory(in, head).model == megatron_memory(in, head).parameters);
+  CHECK(megatron_memory(in, old).model == 4 * (768 + 64) + 32 + 2048 + experts);
   in.tp = 2;
   in.etp = 4;
   in.ep = 2;
@@ -71,8 +74,28 @@ TEST_CASE("megatron's gated MLP, RMS norms and experts", "[memory_models]") {
   in.distributed_optimizer = true;
   CHECK(megatron_memory(in, old).experts == experts / 2);
   CHECK(megatron_memory(in, head).experts == experts / 8);
-  const double dense = (4 * 768 + 2048) / 2 + 4 * 32;
+  const double dense = (4 * 768 + 2048) / 2 + 4 * (32 + router) + 16;
   CHECK(megatron_memory(in, head).weights == Approx(dense * 7 + experts / 8 * 10));
+}
+
+TEST_CASE("a small Llama as Megatron-LM itself counts it", "[memory_models]") {
+  MegatronMemoryInput in;
+  in.layers = 1;
+  in.hidden = 64;
+  in.ffn = in.expert_ffn = 256;
+  in.heads = in.groups = 4;
+  in.head_size = 16;
+  in.vocab = 128;
+  in.untied = in.gated = in.rms_norm = true;
+  CHECK(megatron_memory(in, head).parameters == 82'112);
+  CHECK(megatron_memory(in, head).weights == 1'478'016);
+  in.experts = 4;
+  CHECK(megatron_memory(in, head).parameters == 229'824);
+  in.linear_bias = true;  // of the router, one for each expert
+  CHECK(megatron_memory(in, head).parameters == 229'828);
+  in.pp = 2;  // the final norm is spread over the stages as the layers are
+  in.layers = 2;
+  CHECK(megatron_memory(in, head).parameters == 229'828 - 8192 - 32);
 }
 
 TEST_CASE("megatron's activations by hand", "[memory_models]") {

@@ -1,4 +1,6 @@
 #include "plan/gradients/optimizer_shard.h"
+#include "plan/gradients/buckets.h"
+#include "plan/gradients/slices.h"
 
 #include "catch.h"
 #include "sample.h"
@@ -121,11 +123,34 @@ TEST_CASE("megatron slices buckets, whatever the mode", "[optimizer_shard]") {
     input.mode = mode;
     CHECK(one(input, matrix(3, 1)).kind == ShardKind::bucket);
     CHECK(one(input, matrix(3, 1)).ranks == 4);
-    CHECK(one(input, matrix(3, 3)).elements == 3);
     ParamSpec expert = matrix(3, 1);
     expert.expert = true;
     CHECK(one(input, expert).ranks == 2);
   }
   input.mesh = Mesh{};
   CHECK(one(input, matrix(3, 1)).kind == ShardKind::whole);
+}
+
+TEST_CASE("the rank that holds most of a parameter in slices of a bucket", "[optimizer_shard]") {
+  // In the flat buffer the last parameter comes first.
+  const std::vector<ParamSpec> rows{matrix(1, 2048), matrix(1, 1536)};
+  const auto elements = [&rows](std::int64_t dp) {
+    ShardInput input = sharded(Mesh{.dp = dp, .edp = dp});
+    input.bucket_rule = BucketRule::megatron;
+    BucketInput buckets;
+    buckets.rule = input.bucket_rule;
+    buckets.replicas = dp;
+    buckets.parallel_optimizer = true;
+    const FlatLayout flat = make_flat_layout(rows, buckets);
+    REQUIRE(flat.buckets.size() == 1);
+    REQUIRE(flat.length == 3584);
+    std::vector<OptimizerShard> shards = shard_optimizer(input, rows);
+    measure_slices(shards, rows, flat);
+    return std::vector<std::int64_t>{shards[0].elements, shards[1].elements};
+  };
+  using Elements = std::vector<std::int64_t>;
+  CHECK(elements(2) == Elements{1792, 1536});  // the first 256 of 2,048 are in the other slice
+  CHECK(elements(4) == Elements{896, 896});    // slices at 896, 1,792 and 2,688
+  CHECK(elements(7) == Elements{512, 512});
+  CHECK(elements(1) == Elements{2048, 1536});  // not cut
 }

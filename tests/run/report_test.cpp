@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -73,6 +74,22 @@ TEST_CASE("the progress line drops its last parts when the terminal is narrow") 
   last.val_loss = 1.23456;
   CHECK(shown(last, {}, 0, 200) ==
         "step 2000/2000  loss 3.2104  val 1.2346  norm 0.812  lr 1.00e-03  12.3k tok/s");
+}
+
+TEST_CASE("a number that is not finite is a dash in the progress line and null in the metrics") {
+  StepReport skipped = sample();
+  skipped.skipped = true;
+  for (const double bad : {std::nan(""), -std::nan(""), std::numeric_limits<double>::infinity()}) {
+    skipped.grad_norm = bad;
+    skipped.loss = 3.2104;
+    CHECK(shown(skipped, {}, 0, 47) == "step 120/2000  loss 3.2104  SKIPPED  norm -");
+    skipped.loss = bad;
+    CHECK(shown(skipped, {}, 0, 42) == "step 120/2000  loss -  SKIPPED  norm -");
+    const auto line = metrics_of(skipped);
+    CHECK(line["grad_norm"].is_null());
+    CHECK(line["loss"].is_null());
+    CHECK(line["skipped"] == true);
+  }
 }
 
 TEST_CASE("the metrics file appends whole lines and reports a full disk") {

@@ -116,13 +116,14 @@ const Diagnostic* mistake_at(const ReadResult& read, const std::string& path) {
 std::string upstream_of(const std::string& path) {
   constexpr std::pair<Upstream, const char*> lists[] = {{Upstream::mindspore, "MindSpore"},
                                                         {Upstream::mindformers, "MindFormers"},
-                                                        {Upstream::megatron, "Megatron"},
-                                                        {Upstream::more, "also"}};
+                                                        {Upstream::megatron, "Megatron"}};
   std::string text;
   for (const auto& [list, name] : lists) {
-    for (const UpstreamKey& row : upstream_keys(list)) {
-      if (row.path != path) continue;
-      text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::string(row.key);
+    for (const auto& keys : {upstream_keys(list), further_keys(list)}) {
+      for (const UpstreamKey& row : keys) {
+        if (row.path != path) continue;
+        text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::string(row.key);
+      }
     }
   }
   return text;

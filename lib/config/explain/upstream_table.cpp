@@ -39,14 +39,19 @@ std::string note_of(const UpstreamKey& row) {
 
 std::string upstream_json(Upstream list) {
   Json rows = Json::array();
-  for (const UpstreamKey& row : upstream_keys(list)) {
-    rows.push_back({{"upstream_key", row.key},
-                    {"canonical_path", row.path},
-                    {"default", json_of(row.fallback)},
-                    {"status", status_of(row.path)},
-                    {"note", note_of(row)},
-                    {"deprecated", row.deprecated()}});
-  }
+  const auto add = [&rows](std::span<const UpstreamKey> keys, bool further) {
+    for (const UpstreamKey& row : keys) {
+      rows.push_back({{"upstream_key", row.key},
+                      {"canonical_path", row.path},
+                      {"default", json_of(row.fallback)},
+                      {"status", status_of(row.path)},
+                      {"note", note_of(row)},
+                      {"deprecated", row.deprecated()},
+                      {"further", further}});
+    }
+  };
+  add(upstream_keys(list), false);
+  add(further_keys(list), true);
   return rows.dump(2) + "\n";
 }
 
@@ -56,8 +61,10 @@ std::string upstream_table(Upstream list) {
   const auto cells = [](const UpstreamKey& row) {
     return std::array{row.key, row.path, row.fallback, status_of(row.path)};
   };
-  for (const UpstreamKey& row : upstream_keys(list)) {
-    for (std::size_t i = 0; i < 4; ++i) widths[i] = std::max(widths[i], cells(row)[i].size());
+  for (const auto& keys : {upstream_keys(list), further_keys(list)}) {
+    for (const UpstreamKey& row : keys) {
+      for (std::size_t i = 0; i < 4; ++i) widths[i] = std::max(widths[i], cells(row)[i].size());
+    }
   }
   std::string text;
   const auto add = [&](const auto& columns, const std::string& note) {
@@ -71,28 +78,38 @@ std::string upstream_table(Upstream list) {
   };
   add(heads, "NOTE");
   for (const UpstreamKey& row : upstream_keys(list)) add(cells(row), note_of(row));
+  if (!further_keys(list).empty()) text += "\nFurther names\n";
+  for (const UpstreamKey& row : further_keys(list)) add(cells(row), note_of(row));
   return text;
 }
 
 std::string upstream_markdown() {
-  constexpr std::pair<Upstream, const char*> lists[] = {
-      {Upstream::mindspore, "MindSpore (set_auto_parallel_context)"},
-      {Upstream::mindformers, "MindFormers (TransformerOpParallelConfig, MoEConfig)"},
-      {Upstream::megatron, "Megatron-Core (ModelParallelConfig)"},
-      {Upstream::more, "Further names"}};
   std::string text;
   const auto code = [](std::string_view word) { return "`" + std::string(word) + "`"; };
-  for (const auto& [list, title] : lists) {
+  const auto open = [&text](const char* title) {
     text +=
         "### " + std::string(title) +
         "\n\n| upstream key | ours | default upstream | status | note |\n|---|---|---|---|---|\n";
-    for (const UpstreamKey& row : upstream_keys(list)) {
+  };
+  const auto add = [&](std::span<const UpstreamKey> keys) {
+    for (const UpstreamKey& row : keys) {
       text += "| " + code(row.key) + " | " + code(row.path) + " | " + code(row.fallback) + " | " +
               std::string(status_of(row.path)) + " | " + note_of(row) + " |\n";
     }
+  };
+  constexpr std::pair<Upstream, const char*> lists[] = {
+      {Upstream::mindspore, "MindSpore (set_auto_parallel_context)"},
+      {Upstream::mindformers, "MindFormers (TransformerOpParallelConfig, MoEConfig)"},
+      {Upstream::megatron, "Megatron-Core (ModelParallelConfig)"}};
+  for (const auto& [list, title] : lists) {
+    open(title);
+    add(upstream_keys(list));
     text += "\n";
   }
-  return text;
+  open("Further names");
+  add(further_keys(Upstream::megatron));
+  add(further_keys(Upstream::mindformers));
+  return text + "\n";
 }
 
 }  // namespace trainctl

@@ -1,6 +1,7 @@
+#include "config/report/render_json.h"
+
 #include <nlohmann/json.hpp>
 
-#include "config/report/diagnostics.h"
 #include "config/report/snippet.h"
 
 namespace trainctl {
@@ -45,7 +46,20 @@ Json one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
   return json;
 }
 
+/// File names need not be UTF-8; JSON must.
+std::string text_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
+
+std::vector<std::string> json_rows(const Diagnostics& diagnostics) {
+  std::vector<std::string> rows;
+  for (const Diagnostic& diagnostic : diagnostics.list()) {
+    rows.push_back(text_of(one(diagnostics, diagnostic), -1));
+  }
+  return rows;
+}
 
 std::string render_json(const Diagnostics& diagnostics,
                         const std::vector<std::string>& not_checked) {
@@ -55,14 +69,13 @@ std::string render_json(const Diagnostics& diagnostics,
     list.push_back(one(diagnostics, diagnostic));
     errors += diagnostic.severity == Severity::error ? 1 : 0;
   }
-  Json document = {{"format_version", "1.0"},
-                   {"valid", errors == 0},
-                   {"error_count", errors},
-                   {"warning_count", diagnostics.list().size() - errors},
-                   {"diagnostics", list}};
+  Json document = {{"format_version", 1},
+                         {"valid", errors == 0},
+                         {"error_count", errors},
+                         {"warning_count", diagnostics.list().size() - errors},
+                         {"diagnostics", list}};
   if (!not_checked.empty()) document["not_checked"] = not_checked;
-  // File names need not be UTF-8; JSON must.
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return text_of(document, 2) + "\n";
 }
 
 }  // namespace trainctl

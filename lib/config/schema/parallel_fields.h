@@ -101,7 +101,7 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
         field("bucket_size", "Number of gradient elements reduced together (size, megatron)")
             .from(1)
             .to(1e12)
-            .unset("4 million (size); the larger of 40 million and 1 million x data_parallel "
+            .unset("4 million (size); the larger of 40 million and 1 million x replicas "
                    "(megatron)"));
   visit.section(parallel.comm_fusion, field("comm_fusion", "Fusion of collectives, by kind"));
   visit(parallel.gradient_aggregation_group,

@@ -24,7 +24,8 @@ void fields(Visitor& visit, Is<ClusterConfig> auto& cluster) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<LogConfig> auto& log) {
-  visit(log.level, field("level", "Lowest level of messages shown"));
+  visit(log.level,
+        field("level", "Lowest level of messages shown; error also hides the progress line"));
   visit(log.every,
         field("every", "Steps between progress lines when stderr is not a terminal").from(1));
   visit(log.color, field("color", "Use colours on a terminal"));

@@ -1,4 +1,4 @@
-// Names of the same projects that none of the lists has: Megatron's transformer and
+// Names of the same projects that their lists do not have: Megatron's transformer and
 // data-parallel configs, and later MindFormers.
 #include "config/upstream/lists.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 using enum Conversion;
 
-constexpr UpstreamKey rows[] = {
+constexpr UpstreamKey megatron[] = {
     {"num_layers_in_first_pipeline_stage", "parallel.pipeline.first_stage_layers", "null"},
     {"num_layers_in_last_pipeline_stage", "parallel.pipeline.last_stage_layers", "null"},
     {"decoder_first_pipeline_num_layers", "parallel.pipeline.first_stage_layers", "null"},
@@ -21,6 +21,9 @@ constexpr UpstreamKey rows[] = {
     {"num_moe_experts", "moe.num_experts", "null", same, {}, {}, "moe"},
     {"moe_router_topk", "moe.router_topk", "2", same, {}, {}, "moe"},
     {"moe_ffn_hidden_size", "moe.ffn_hidden_size", "null", same, {}, {}, "moe"},
+};
+
+constexpr UpstreamKey mindformers[] = {
     {"pp_interleave_num", "parallel.virtual_pipeline_stages", "1"},
     {"context_parallel", "parallel.context_parallel", "1"},
     {"use_seq_parallel", "parallel.sequence_parallel", "false"},
@@ -34,23 +37,30 @@ constexpr UpstreamKey rows[] = {
 
 }  // namespace
 
-std::span<const UpstreamKey> more_upstream_keys() { return rows; }
-
 std::span<const UpstreamKey> upstream_keys(Upstream list) {
   switch (list) {
     case Upstream::mindspore: return mindspore_keys();
     case Upstream::mindformers: return mindformers_keys();
-    case Upstream::megatron: return megatron_keys();
-    case Upstream::more: break;
+    case Upstream::megatron: break;
   }
-  return more_upstream_keys();
+  return megatron_keys();
+}
+
+std::span<const UpstreamKey> further_keys(Upstream list) {
+  switch (list) {
+    case Upstream::mindspore: break;
+    case Upstream::mindformers: return mindformers;
+    case Upstream::megatron: return megatron;
+  }
+  return {};
 }
 
 const std::vector<UpstreamKey>& all_upstream_keys() {
   static const std::vector<UpstreamKey> keys = [] {
     std::vector<UpstreamKey> all;
     for (const auto& list :
-         {mindspore_keys(), mindformers_keys(), megatron_keys(), more_upstream_keys()}) {
+         {mindspore_keys(), mindformers_keys(), megatron_keys(), further_keys(Upstream::megatron),
+          further_keys(Upstream::mindformers)}) {
       all.insert(all.end(), list.begin(), list.end());
     }
     return all;

@@ -8,6 +8,5 @@ namespace trainctl {
 std::span<const UpstreamKey> mindspore_keys();
 std::span<const UpstreamKey> mindformers_keys();
 std::span<const UpstreamKey> megatron_keys();
-std::span<const UpstreamKey> more_upstream_keys();
 
 }  // namespace trainctl

@@ -1,8 +1,7 @@
 // What users bring from elsewhere: every key of MindSpore's set_auto_parallel_context, MindFormers'
 // TransformerOpParallelConfig (with its recompute config) and MoEConfig, and Megatron-Core's
 // ModelParallelConfig, with the place of its concept in our schema. One table, one owner: its rows
-// are in upstream_mindspore.cpp, upstream_mindformers.cpp, upstream_megatron.cpp,
-// upstream_more.cpp.
+// are in list_mindspore.cpp, list_mindformers.cpp, list_megatron.cpp and list_more.cpp.
 #pragma once
 
 #include <span>
@@ -16,8 +15,7 @@
 
 namespace trainctl {
 
-/// The lists; `more` are names of the same projects that no list has.
-enum class Upstream { mindspore, mindformers, megatron, more };
+enum class Upstream { mindspore, mindformers, megatron };
 
 /// How an upstream value becomes ours.
 enum class Conversion {
@@ -45,6 +43,9 @@ struct UpstreamKey {
 };
 
 std::span<const UpstreamKey> upstream_keys(Upstream list);
+/// Names of the same project that the list does not have: of Megatron's other configs
+/// (TransformerConfig, DistributedDataParallelConfig) and of later MindFormers.
+std::span<const UpstreamKey> further_keys(Upstream list);
 /// Every row of every list.
 const std::vector<UpstreamKey>& all_upstream_keys();
 /// The sections of a MindFormers file, and the section of ours that takes the same keys.

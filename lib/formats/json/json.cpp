@@ -1,3 +1,4 @@
+#include "config/report/render_json.h"
 #include "formats/json/json_parts.h"
 #include "formats/print/text.h"
 
@@ -118,6 +119,7 @@ std::string print_json(const PrintInput& input) {
     json.key("lr");
     write_rates(json, rates_asked(input));
   }
+  if (input.diagnostics != nullptr) json.json_member("diagnostics", json_rows(*input.diagnostics));
   json.close();
   return json.take();
 }

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "config/report/render_json.h"
 #include "formats/json/json_parts.h"
 #include "formats/print/text.h"
 #include "plan/tables/groups.h"
@@ -42,6 +43,7 @@ std::string print_groups_json(const PrintInput& input, const std::string& kind) 
   json.member("format_version", 2);
   json.member("world_size", input.plan.mesh.world_size());
   write_groups(json, input, {kind});
+  if (input.diagnostics != nullptr) json.json_member("diagnostics", json_rows(*input.diagnostics));
   json.close();
   return json.take();
 }

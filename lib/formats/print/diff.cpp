@@ -2,6 +2,7 @@
 #include <map>
 
 #include "base/units.h"
+#include "config/report/render_json.h"
 #include "config/schema/words.h"
 #include "formats/json_text.h"
 #include "formats/print/config_values.h"
@@ -189,6 +190,11 @@ std::string print_diff_json(const PrintInput& before, const PrintInput& after) {
       json.close();
     }
     json.close();
+  }
+  if (before.diagnostics != nullptr && after.diagnostics != nullptr) {
+    std::vector<std::string> rows = json_rows(*before.diagnostics);
+    for (std::string& row : json_rows(*after.diagnostics)) rows.push_back(std::move(row));
+    json.json_member("diagnostics", rows);
   }
   json.close();
   return json.take();

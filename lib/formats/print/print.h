@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 #include "plan/plan.h"
 
@@ -22,6 +23,8 @@ struct PrintInput {
   std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
   MemoryModels memory_models = MemoryModels::all;
   std::vector<std::int64_t> lr_at{};  // steps whose learning rate is asked for
+  const Diagnostics* diagnostics =
+      nullptr;  // warnings, which the JSON forms list; null: not listed
 };
 
 /// Readable at a terminal. This and the next two throw Error{usage} when the world has no such

@@ -8,11 +8,12 @@ namespace {
 
 double real(std::int64_t value) { return static_cast<double>(value); }
 
-/// Parameters of one layer without its norms and routed experts.
+/// Parameters of one layer by what divides them.
 struct LayerParameters {
   double dense = 0;    // attention, and the MLP unless there are experts
   double experts = 0;  // all routed experts
   double norms = 0;    // both
+  double router = 0;
 };
 
 LayerParameters layer_parameters(const MegatronMemoryInput& in, MegatronVersion version) {
@@ -24,6 +25,8 @@ LayerParameters layer_parameters(const MegatronMemoryInput& in, MegatronVersion 
   layer.dense = 2 * in.hidden * in.hidden * (1 + in.groups / in.heads) * q_ratio;
   if (moe) {
     layer.experts = 2 * in.hidden * in.expert_ffn * in.experts * gate;
+    const bool router = version == MegatronVersion::head;
+    if (router) layer.router = in.hidden * in.experts + (in.linear_bias ? in.experts : 0);
   } else {
     layer.dense += 2 * in.hidden * in.ffn * gate;
   }
@@ -42,8 +45,8 @@ void add_weights(MegatronMemory& memory, const MegatronMemoryInput& in, Megatron
   const double final_norm = layer.norms / 2;
   const double share = in.layers / in.pp;  // layers of a stage
   const double head_here = in.pp == 1 ? second : 0;
-  memory.model =
-      (layer.dense + layer.experts + layer.norms) * in.layers + final_norm + embedding + second;
+  memory.model = (layer.dense + layer.experts + layer.norms + layer.router) * in.layers +
+                 final_norm + embedding + second;
   double dense = 0;
   if (version == MegatronVersion::core_0_15_3) {
     memory.experts = layer.experts * share / in.tp;
@@ -52,7 +55,8 @@ void add_weights(MegatronMemory& memory, const MegatronMemoryInput& in, Megatron
         in.tp;
   } else {
     memory.experts = layer.experts * share / (in.etp * in.ep);
-    dense = (layer.dense * share + embedding + head_here) / in.tp + layer.norms * share;
+    const double replicated = (layer.norms + layer.router) * share + final_norm / in.pp;
+    dense = (layer.dense * share + embedding + head_here) / in.tp + replicated;
   }
   const bool by_edp = version == MegatronVersion::head;
   memory.parameters = dense + memory.experts;
@@ -108,6 +112,7 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config
   in.gated = in.rms_norm = model.family == Family::llama;
   in.experts = real(model.experts);
   in.expert_ffn = real(model.expert_ffn);
+  in.linear_bias = model.linear_bias;
   in.sequence = real(model.seq_length);
   in.micro_batch = real(plan.micro_batch_size);
   in.microbatches = real(plan.microbatches);

@@ -20,6 +20,7 @@ struct MegatronMemoryInput {
   bool gated = false;                  // SwiGLU: an MLP of three matrices
   bool rms_norm = false;               // weights only; LayerNorm has biases as well
   double experts = 1, expert_ffn = 0;  // experts 1: no expert layers, else all layers are
+  bool linear_bias = false;            // head: the router's counts, those of other products do not
   double sequence = 0, micro_batch = 0, microbatches = 1;
   double tp = 1, pp = 1, dp = 1, etp = 1, ep = 1, edp = 1;
   double chunks = 1;  // per stage; 1: not interleaved
@@ -45,9 +46,9 @@ struct MegatronMemory {
 };
 
 /// Weights: 18 bytes per parameter (2 weight, 4 gradient, 4 master, 8 Adam), with the distributed
-/// optimizer 6 + 12 / dp. core_0_15_3 divides every parameter by tp and counts both norms with
-/// biases; head leaves norms whole, divides routed experts by etp and ep (6 + 12 / edp bytes each)
-/// and leaves the final norm out.
+/// optimizer 6 + 12 / dp. core_0_15_3 divides every parameter by tp, counts both norms with biases
+/// and has no router; head keeps norms and routers whole and divides routed experts by etp and ep
+/// (6 + 12 / edp bytes each). Both spread the final norm over the pipeline stages.
 /// Activations with sequence parallelism and selective recomputation: s b h (18 + 4 f / h) per
 /// layer, all divided by tp; else s b h (10 + 24 / tp), and 5 % on top.
 MegatronMemory megatron_memory(const MegatronMemoryInput& input, MegatronVersion version);

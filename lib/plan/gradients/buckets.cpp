@@ -130,12 +130,12 @@ void lay_by_size(Builder& builder, const Buffer& buffer, std::int64_t bucket_siz
 }
 
 /// megatron.core.distributed.param_and_grad_buffer: a bucket is full once its elements, gaps
-/// included, reach the size. (There a shared embedding stands alone with the distributed optimizer
-/// only; here always.)
+/// included, reach the size, which is the same for dense and expert buffers. (There a shared
+/// embedding stands alone with the distributed optimizer only; here always.)
 void lay_as_megatron(Builder& builder, const Buffer& buffer, const BucketInput& input) {
-  const std::int64_t given =
-      input.bucket_size > 0 ? input.bucket_size
-                            : default_bucket_size(BucketRule::megatron, replicas_of(buffer, input));
+  const std::int64_t given = input.bucket_size > 0
+                                 ? input.bucket_size
+                                 : default_bucket_size(BucketRule::megatron, input.replicas);
   const bool cut = input.overlap && input.stage == 0 && buffer.chunk == 0;
   for (const int index : buffer.parameters) {
     builder.place(index);

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 /// The rule's bucket size in elements where none is given: 4,000,000 for size; Megatron's
-/// max(40,000,000, 1,000,000 x replicas).
+/// max(40,000,000, 1,000,000 x replicas), replicas being dp x cp, for expert buffers as well.
 std::int64_t default_bucket_size(BucketRule rule, std::int64_t replicas);
 
 /// MindSpore's threshold of a fusion mode in elements of fp32: 64 MB for auto, else config.size MB.

@@ -64,8 +64,6 @@ OptimizerShard slice(const ShardInput& input, const ParamSpec& parameter) {
   OptimizerShard shard;
   shard.kind = ShardKind::bucket;
   shard.ranks = parameter.expert ? input.mesh.edp : input.mesh.dp * input.mesh.cp;
-  const std::int64_t numel = parameter.shape.numel();
-  shard.elements = (numel + shard.ranks - 1) / shard.ranks;
   if (shard.ranks == 1) return whole(parameter, "one replica");
   return shard;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/step_time.h"
+#include "plan/gradients/slices.h"
 #include "plan/prepare/hash.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
@@ -165,6 +166,7 @@ void add_stage(Plan& plan, int stage, const Config& config) {
       {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},
       rows.parameters);
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
+  measure_slices(rows.shards, rows.parameters, rows.flat);
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);

@@ -74,7 +74,13 @@ void remark_kinds(const Facts& facts, Check& check) {
     const std::string reason = "without parallel_optimizer there are only all-reduces";
     idle("allgather", fusion.allgather, reason);
     idle("reducescatter", fusion.reducescatter, reason);
-  } else if (fusion.allreduce.mode == FusionMode::index) {
+  } else if (facts.mode == ParallelMode::data_parallel &&
+             facts.parallel().bucket_rule != BucketRule::megatron) {
+    const std::string reason = "data_parallel updates whole parameters, which are not fused";
+    idle("allgather", fusion.allgather, reason);
+    idle("reducescatter", fusion.reducescatter, reason);
+  }
+  if (fusion.openstate && sharded && fusion.allreduce.mode == FusionMode::index) {
     idle("allreduce", fusion.allreduce, "mode index is not applied under parallel_optimizer");
   }
 }
@@ -99,6 +105,8 @@ void remark_rule(const Facts& facts, Check& check) {
                     parallel.comm_fusion.allreduce.mode.has_value(), reason);
     check.no_effect("parallel.comm_fusion.reducescatter",
                     parallel.comm_fusion.reducescatter.mode.has_value(), reason);
+    check.no_effect("parallel.comm_fusion.allgather",
+                    parallel.comm_fusion.allgather.mode.has_value(), reason);
     check.no_effect("parallel.comm_fusion.openstate", !parallel.comm_fusion.openstate, reason);
   }
 }
@@ -110,6 +118,10 @@ void remark_one_replica(const Facts& facts, Check& check) {
   check.no_effect("parallel.bucket_size", parallel.bucket_size.has_value(), reason);
   check.no_effect("parallel.comm_fusion.allreduce", parallel.comm_fusion.allreduce.mode.has_value(),
                   reason);
+  check.no_effect("parallel.comm_fusion.allgather", parallel.comm_fusion.allgather.mode.has_value(),
+                  reason);
+  check.no_effect("parallel.comm_fusion.reducescatter",
+                  parallel.comm_fusion.reducescatter.mode.has_value(), reason);
   check.no_effect("parallel.comm_fusion.openstate", !parallel.comm_fusion.openstate, reason);
   check.no_effect("parallel.gradient_aggregation_group",
                   parallel.gradient_aggregation_group.has_value(), reason);

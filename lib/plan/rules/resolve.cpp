@@ -105,7 +105,8 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
   if (parallel.bucket_rule) return *parallel.bucket_rule;
   const CommFusionConfig& fusion = parallel.comm_fusion;
-  if (!fusion.openstate || fusion.allreduce.mode || fusion.reducescatter.mode) {
+  const bool gathers = parallel.parallel_optimizer.enable && fusion.allgather.mode;
+  if (!fusion.openstate || fusion.allreduce.mode || fusion.reducescatter.mode || gathers) {
     return BucketRule::comm_fusion;
   }
   return parallel.gradient_aggregation_group ? BucketRule::layers : BucketRule::size;
