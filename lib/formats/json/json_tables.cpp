@@ -2,8 +2,6 @@
 
 #include "formats/json/json_parts.h"
 #include "formats/print/text.h"
-#include "plan/gradients/optimizer_shard.h"
-#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -33,15 +31,6 @@ void write_layout(JsonText& json, const ParamSpec& row) {
   json.close();
 }
 
-/// One entry per parameter of a stage; none without a config.
-std::vector<OptimizerShard> shards_of(const PrintInput& input, const StagePlan& held) {
-  if (input.config == nullptr) return {};
-  const ParallelConfig& parallel = input.config->parallel;
-  return shard_optimizer({input.plan.mode, parallel.parallel_optimizer,
-                          resolve_bucket_rule(parallel), input.plan.mesh},
-                         held.parameters);
-}
-
 void write_shard(JsonText& json, const OptimizerShard& shard) {
   static constexpr std::array<const char*, 4> kinds{"whole", "rows", "dealt", "bucket"};
   json.key("optimizer_shard").open_object(one_line);
@@ -59,7 +48,6 @@ struct ParameterPlace {
   int stage = 0;
   std::size_t index = 0;
   int bucket = -1;
-  const OptimizerShard* shard = nullptr;
 };
 
 void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& place) {
@@ -74,7 +62,7 @@ void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& pla
   json.member("shape", dims_of(row.shape));
   json.member("owner_groups", owner_groups(plan, place.stage, row));
   json.member("bucket", place.bucket);
-  if (place.shard != nullptr) write_shard(json, *place.shard);
+  write_shard(json, held.shards[place.index]);
   json.member("role", row.role == DTypeRole::matrix ? "matrix" : "vector");
   json.member("init", inits[static_cast<std::size_t>(row.init)]);
   json.member("init_deviation", row.init_deviation);
@@ -93,10 +81,8 @@ void write_parameters(JsonText& json, const PrintInput& input) {
   for (int stage = 0; stage < input.plan.map.stages; ++stage) {
     const StagePlan& held = input.plan.stages[static_cast<std::size_t>(stage)];
     const std::vector<int> buckets = bucket_of_each(held);
-    const std::vector<OptimizerShard> shards = shards_of(input, held);
     for (std::size_t i = 0; i < held.parameters.size(); ++i) {
-      write_parameter(json, input.plan,
-                      {stage, i, buckets[i], shards.empty() ? nullptr : &shards[i]});
+      write_parameter(json, input.plan, {stage, i, buckets[i]});
     }
   }
   json.close();

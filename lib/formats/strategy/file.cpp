@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "base/at.h"
-#include "plan/gradients/optimizer_shard.h"
-#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -165,8 +163,7 @@ std::vector<std::string> state_prefixes(const OptimizerConfig* optimizer) {
 std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
                                             const ParallelConfig& parallel) {
   const std::vector<ParamSpec>& rows = at(plan.stages, stage).parameters;
-  const std::vector<OptimizerShard> shards = shard_optimizer(
-      {plan.mode, parallel.parallel_optimizer, resolve_bucket_rule(parallel), plan.mesh}, rows);
+  const std::vector<OptimizerShard>& shards = at(plan.stages, stage).shards;
   std::vector<ParamLayout> layouts;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::vector<GridAxis> grid = grid_of(plan.mesh, rows[i]);
