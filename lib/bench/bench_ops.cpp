@@ -94,7 +94,7 @@ class Cases {
     for (const char* name : {"d_stream.0", "d_stream.1", "d_norm", "d_ffn", "d_context"}) {
       copy_repeated(layer("input"), row(name));
     }
-    if (model_.family == Family::llama) copy_repeated(layer("input"), layer("mlp.gate"));
+    if (model_.gated_mlp) copy_repeated(layer("input"), layer("mlp.gate"));
     copy_repeated(layer("input"), row("head.norm"));
   }
 
@@ -117,7 +117,7 @@ class Cases {
     const Tensor dx = row("d_stream.0");
     const Tensor dy = row("d_norm");
     const Weight w = weight("layers.0.norm1.weight");
-    if (model_.family == Family::llama) {
+    if (model_.norm_kind == NormKind::rms_norm) {
       add_case("rmsnorm_forward", bytes_of({x, y}), 0, [=, this] {
         rmsnorm_forward(
             ops_, {.x = x, .residual = {}, .sum = {}, .weight = w.value, .y = y, .rstd = rstd});
@@ -162,26 +162,28 @@ class Cases {
     const Tensor up = layer("mlp.up");
     const Tensor act = layer("mlp.act");
     const Tensor d = row("d_ffn");
-    if (model_.family == Family::llama) {
+    if (model_.gated_mlp) {
       const Tensor gate = layer("mlp.gate");
       const Tensor dgate = row("d_gate");
-      const Tensor q = layer("attention.q");
       add_case("swiglu_forward", bytes_of({gate, up, act}), 0,
                [=, this] { swiglu_forward(ops_, {.gate = gate, .up = up, .y = act}); });
       add_case("swiglu_backward", bytes_of({gate, up, act, d, dgate}), 0, [=, this] {
         swiglu_backward(ops_, {.gate = gate, .up = up, .dy = act, .dgate = dgate, .dup = d});
-      });
-      add_case("rope", 2 * bytes_of({q}), 0, [=, this] {
-        rope(ops_, {.x = q,
-                    .position = row("batch.position"),
-                    .table = buffers_.rope_table(),
-                    .head_dim = model_.head_dim});
       });
     } else {
       add_case("gelu_forward", bytes_of({up, act}), 0,
                [=, this] { gelu_forward(ops_, {.x = up, .y = act}); });
       add_case("gelu_backward", bytes_of({up, act, d}), 0,
                [=, this] { gelu_backward(ops_, {.x = up, .dy = act, .dx = d}); });
+    }
+    if (model_.position_kind == PositionKind::rotary) {
+      const Tensor q = layer("attention.q");
+      add_case("rope", 2 * bytes_of({q}), 0, [=, this] {
+        rope(ops_, {.x = q,
+                    .position = row("batch.position"),
+                    .table = buffers_.rope_table(),
+                    .head_dim = model_.head_dim});
+      });
     }
     const Tensor x = layer("input");
     const Tensor y = row("d_norm");

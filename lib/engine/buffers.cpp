@@ -16,7 +16,7 @@ std::vector<SlabRow> rows_of(const Plan& plan, const StagePlan& stage, bool tran
   }
   if (!transient) return rows;
   rows.push_back({"scratch", {plan.threads_per_rank * scratch_bytes_per_thread}, DType::u8});
-  if (plan.model.family != Family::gpt2) {
+  if (plan.model.position_kind == PositionKind::rotary) {
     rows.push_back({"rope", {plan.model.positions, plan.model.head_dim}, DType::f32});
   }
   return rows;

@@ -4,11 +4,12 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
+#include <initializer_list>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
-#include "engine/feed.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 
@@ -87,23 +88,19 @@ Engine::Engine(const EngineInput& input, World& world)
   const Mesh& mesh = plan_.mesh;
   owns_batch_ =
       mesh.coordinate(world.rank(), Axis::tp) == 0 && mesh.coordinate(world.rank(), Axis::pp) == 0;
-  parts_ = {.stage = stage_.get(),
+  parts_ = {.plan = &rows_,
+            .stage = stage_.get(),
             .grad_sync = &grad_sync_,
             .param_sync = &param_sync_,
             .pipeline = &pipeline_,
-            .compute = &compute_,
             .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = passes_,
-            .units = rows_.units,
-            .fetch =
-                [this](int microbatch, int slot) {
-                  load_batch((*batches_)[static_cast<std::size_t>(microbatch)], slot);
-                },
-            .after_forward = forward_hook(),
-            .after_backward = backward_hook(),
+            .share = {plan_.local.tokens, dp_->rank()},
+            .hooks = {.after_forward = forward_hook(),
+                      .after_backward = backward_hook(),
+                      .before_reduce = input_.hooks.grad_sync},
             .step = [this] { optimizer_step(); },
-            .before_reduce = input_.hooks.grad_sync,
             .trace = input_.trace,
             .activity = world.activity()};
   if (parts_.activity != nullptr) name_rows(*parts_.activity, rows_.actions);
@@ -149,15 +146,10 @@ Pass Engine::make_pass(int slot) const {
           .training = true};
 }
 
-void Engine::load_batch(const Batch& batch, int slot) {
-  const std::int64_t own = plan_.micro_batch_size * plan_.model.seq_length;
-  feed(batch, {own, dp_->rank()}, passes_[static_cast<std::size_t>(slot)].batch);
-}
-
 std::function<void(const Action&, int, int)> Engine::forward_hook() {
   if (!input_.hooks.after_forward) return {};
   return [this](const Action& row, int unit, int slot) {
-    const bool sent = unit + 1 == rows_.units[static_cast<std::size_t>(row.chunk)].end;
+    const bool sent = unit + 1 == at(rows_.units, row.chunk).end;
     std::string name = "head.norm";
     if (unit + 1 < plan_.units()) {
       name = sent ? "chunk." + std::to_string(row.chunk) + ".output"
@@ -186,7 +178,7 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
   started_ = start;
   world_.traffic().begin();
   begin_step(batches);
-  execute(rows_.actions, rows_.slots, parts_);
+  execute(batches, parts_);
   const StepReport report = finish_step(seconds_since(start));
   world_.traffic().end();
   return report;
@@ -194,7 +186,6 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
 
 void Engine::begin_step(const std::vector<Batch>& batches) {
   assert(static_cast<std::int64_t>(batches.size()) == plan_.microbatches);
-  batches_ = &batches;
   weight_sum_ = static_cast<double>(plan_.tokens_per_step());
   if (input_.count_loss_weights) {
     double mine = 0;
@@ -307,7 +298,7 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
                           .compute = compute_,
                           .state = *state_,
                           .pass = passes_.front(),
-                          .load = [this](const Batch& batch) { load_batch(batch, 0); }},
+                          .share = parts_.share},
                          data, rule, max_windows);
 }
 
@@ -318,13 +309,17 @@ void Engine::check_replicas() {
 }
 
 std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
-  const bool llama = plan.model.family == Family::llama;
+  const ModelShape& model = plan.model;
+  const bool layer_norm = model.norm_kind == NormKind::layer_norm;
   std::vector<std::string> unused;
-  if (llama) {
-    unused = {"layernorm_forward", "layernorm_backward", "gelu_forward", "gelu_backward"};
-  } else {
-    unused = {"rmsnorm_forward", "rmsnorm_backward", "swiglu_forward", "swiglu_backward", "rope"};
-  }
+  const auto leave_out = [&](std::initializer_list<const char*> names) {
+    unused.insert(unused.end(), names.begin(), names.end());
+  };
+  if (!layer_norm) leave_out({"layernorm_forward", "layernorm_backward"});
+  if (layer_norm && !model.qk_norm) leave_out({"rmsnorm_forward", "rmsnorm_backward"});
+  if (model.gated_mlp) leave_out({"gelu_forward", "gelu_backward"});
+  if (!model.gated_mlp) leave_out({"swiglu_forward", "swiglu_backward"});
+  if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
   std::vector<std::string> missing;
   for (std::string_view name : missing_kernels(kernels)) {
     if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);

@@ -92,8 +92,7 @@ class Engine {
   using Pair = std::array<double, 2>;
 
   Pass make_pass(int slot) const;
-  void load_batch(const Batch& batch, int slot);
-  /// ExecutorParts::after_forward and after_backward for the hooks of those names; empty without.
+  /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
   /// Every rank's pair, in rank order, until the next call. Collective.
@@ -128,7 +127,6 @@ class Engine {
   std::vector<Pass> passes_;  // by slot
   std::vector<Pair> shared_;  // by rank
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
-  const std::vector<Batch>* batches_ = nullptr;
   std::int64_t completed_ = 0;
   double weight_sum_ = 0;     // of the running step, all ranks
   double scale_ = 1;          // of its loss

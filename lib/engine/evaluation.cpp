@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/at.h"
+
 namespace trainctl {
 
 namespace {
@@ -37,7 +39,7 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   for (std::int64_t first = replica * size; first < windows; first += plan.mesh.dp * size) {
     make_window_batch(data, rule, first, batch);
     drop_sequences(batch, windows - first, plan.model.seq_length);
-    parts.load(batch);
+    feed(batch, parts.share, parts.pass.batch);
     parts.state.loss_sum = 0;
     forward(parts);
     mine[0] += parts.state.loss_sum;
@@ -57,11 +59,11 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
 
 /// F of every chunk in turn, with the messages around it.
 void Evaluation::forward(const Parts& parts) const {
-  const StagePlan& rows = parts.plan.stages[static_cast<std::size_t>(stage_)];
+  const StagePlan& rows = at(parts.plan.stages, stage_);
   Pass pass = parts.pass;
   pass.training = false;
   for (int chunk = 0; chunk < parts.plan.map.chunks; ++chunk) {
-    const UnitRange& units = rows.units[static_cast<std::size_t>(chunk)];
+    const UnitRange& units = at(rows.units, chunk);
     Action message{.kind = ActionKind::receive_forward, .chunk = chunk};
     if (stage_ + chunk > 0) {
       parts.pipeline.exchange({&message, 1});

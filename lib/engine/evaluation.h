@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "comm/world.h"
 #include "data/batch.h"
+#include "engine/feed.h"
 #include "engine/pipeline.h"
 #include "nn/stage.h"
 #include "plan/plan.h"
@@ -18,15 +18,15 @@ namespace trainctl {
 
 class Evaluation {
  public:
-  /// `load` fills the batch tensors of slot 0; `state` is what `pass` points to.
+  /// `state` is what `pass` points to.
   struct Parts {
     const Plan& plan;
     Stage& stage;
     Pipeline& pipeline;
     Stream& compute;
     StepState& state;
-    Pass pass;  // of slot 0
-    std::function<void(const Batch&)> load;
+    Pass pass;    // of slot 0
+    Share share;  // of a batch, that goes into the tensors of `pass`
   };
 
   /// Collective over the ranks of each stage.

@@ -1,5 +1,6 @@
 #include "engine/executor.h"
 
+#include "base/at.h"
 #include "base/error.h"
 
 namespace trainctl {
@@ -7,35 +8,38 @@ namespace trainctl {
 namespace {
 
 void forward(const Action& row, int slot, const ExecutorParts& parts) {
-  const Pass& pass = parts.passes[static_cast<std::size_t>(slot)];
-  if (!parts.after_forward) return parts.stage->forward(pass, slot, row.begin, row.end);
-  const bool received = parts.units[static_cast<std::size_t>(row.chunk)].begin == row.begin;
-  if (received && row.begin > 0) parts.after_forward(row, row.begin - 1, slot);
+  const Pass& pass = at(parts.passes, slot);
+  const auto& hook = parts.hooks.after_forward;
+  if (!hook) return parts.stage->forward(pass, slot, row.begin, row.end);
+  const bool received = at(parts.plan->units, row.chunk).begin == row.begin;
+  if (received && row.begin > 0) hook(row, row.begin - 1, slot);
   for (int unit = row.begin; unit < row.end; ++unit) {
     parts.stage->forward(pass, slot, unit, unit + 1);
-    parts.after_forward(row, unit, slot);
+    hook(row, unit, slot);
   }
 }
 
 void backward_input(const Action& row, int slot, const ExecutorParts& parts) {
-  const Pass& pass = parts.passes[static_cast<std::size_t>(slot)];
-  if (!parts.after_backward) {
-    return parts.stage->backward_input(pass, slot, row.begin, row.end);
-  }
+  const Pass& pass = at(parts.passes, slot);
+  const auto& hook = parts.hooks.after_backward;
+  if (!hook) return parts.stage->backward_input(pass, slot, row.begin, row.end);
   for (int unit = row.end - 1; unit >= row.begin; --unit) {
     parts.stage->backward_input(pass, slot, unit, unit + 1);
-    if (unit > 0) parts.after_backward(row, unit, slot);
+    if (unit > 0) hook(row, unit, slot);
   }
 }
 
-void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
+void execute_one(const Action& action, std::span<const Batch> batches, const ExecutorParts& parts) {
+  const int slot = action.microbatch % parts.plan->slots;
+  Stream& compute = *parts.ops->stream;
   switch (action.kind) {
-    case ActionKind::gather: return parts.param_sync->start(action.bucket, *parts.compute);
+    case ActionKind::gather: return parts.param_sync->start(action.bucket, compute);
     case ActionKind::wait_gather:
       parts.param_sync->wait(action.bucket, *parts.ops, parts.deadline_seconds);
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
-    case ActionKind::fetch: return parts.fetch(action.microbatch, slot);
+    case ActionKind::fetch:
+      return feed(at(batches, action.microbatch), parts.share, at(parts.passes, slot).batch);
     case ActionKind::forward:
       parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
@@ -45,15 +49,14 @@ void execute_one(const Action& action, int slot, const ExecutorParts& parts) {
       if (parts.trace != nullptr) parts.trace->note_wait();
       return backward_input(action, slot, parts);
     case ActionKind::backward_weight:
-      return parts.stage->backward_weight(parts.passes[static_cast<std::size_t>(slot)], slot,
-                                          action.begin, action.end);
+      return parts.stage->backward_weight(at(parts.passes, slot), slot, action.begin, action.end);
     case ActionKind::reduce:
-      if (parts.before_reduce) parts.before_reduce(action.bucket);
-      return parts.grad_sync->reduce(action.bucket, *parts.compute);
+      if (parts.hooks.before_reduce) parts.hooks.before_reduce(action.bucket);
+      return parts.grad_sync->reduce(action.bucket, compute);
     case ActionKind::reduce_embedding:
-      return parts.grad_sync->reduce_embedding(action.bucket, *parts.compute);
+      return parts.grad_sync->reduce_embedding(action.bucket, compute);
     case ActionKind::wait_reduce:
-      parts.grad_sync->wait(action.bucket, *parts.compute, parts.deadline_seconds);
+      parts.grad_sync->wait(action.bucket, compute, parts.deadline_seconds);
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
     case ActionKind::wait_forward:
@@ -84,11 +87,11 @@ std::string row_text(const Action& row) {
 }  // namespace
 
 void name_rows(Activity& activity, std::span<const Action> rows) {
-  activity.name_actions(
-      [rows](std::int64_t row) { return row_text(rows[static_cast<std::size_t>(row)]); });
+  activity.name_actions([rows](std::int64_t row) { return row_text(at(rows, row)); });
 }
 
-void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts) {
+void execute(std::span<const Batch> batches, const ExecutorParts& parts) {
+  const std::vector<Action>& actions = parts.plan->actions;
   if (parts.trace != nullptr) parts.trace->begin_step();
   if (parts.activity != nullptr) parts.activity->start_step();
   for (std::size_t row = 0; row < actions.size();) {
@@ -102,7 +105,7 @@ void execute(const std::vector<Action>& actions, int slots, const ExecutorParts&
       if (parts.trace != nullptr) parts.trace->finish_messages(messages);
       row += messages;
     } else {
-      execute_one(actions[row], actions[row].microbatch % slots, parts);
+      execute_one(actions[row], batches, parts);
       if (parts.trace != nullptr) parts.trace->finish_row();
       ++row;
     }

@@ -4,46 +4,50 @@
 
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "comm/host/activity.h"
+#include "data/batch.h"
+#include "engine/feed.h"
 #include "engine/parameters/grad_sync.h"
 #include "engine/parameters/param_sync.h"
 #include "engine/pipeline.h"
 #include "engine/trace.h"
 #include "nn/stage.h"
-#include "plan/schedule/schedule.h"
+#include "plan/plan.h"
 
 namespace trainctl {
 
-/// What the rows act on. `passes` has the pass of each slot; `fetch(microbatch, slot)` fills its
-/// batch tensors; `step()` is the optimizer.
+/// What an embedding program sees of the rows; each may be empty.
+struct RowHooks {
+  // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
+  // gave. Where this is empty, rows are not run unit by unit.
+  std::function<void(const Action& row, int unit, int slot)> after_forward;
+  // What `unit` gives to the one below it is there; not for unit 0. As above.
+  std::function<void(const Action& row, int unit, int slot)> after_backward;
+  std::function<void(int bucket)> before_reduce;
+};
+
+/// What the rows act on.
 struct ExecutorParts {
+  const StagePlan* plan = nullptr;  // of this rank's stage
   Stage* stage = nullptr;
   GradSync* grad_sync = nullptr;
   ParamSync* param_sync = nullptr;
   Pipeline* pipeline = nullptr;
-  Stream* compute = nullptr;
-  const OpContext* ops = nullptr;
+  const OpContext* ops = nullptr;  // of the compute stream
   double deadline_seconds = 0;
-  std::span<const Pass> passes;
-  std::span<const UnitRange> units;  // of each chunk
-  std::function<void(int microbatch, int slot)> fetch;
-  // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
-  // gave. May be empty: then rows are not run unit by unit.
-  std::function<void(const Action& row, int unit, int slot)> after_forward;
-  // What `unit` gives to the one below it is there; not for unit 0. May be empty, too.
-  std::function<void(const Action& row, int unit, int slot)> after_backward;
-  std::function<void()> step;
-  std::function<void(int bucket)> before_reduce;  // may be empty
-  Trace* trace = nullptr;                         // records the rows; may be null
-  Activity* activity = nullptr;                   // is told of the rows; may be null
+  std::span<const Pass> passes;  // by slot
+  Share share;                   // of each batch, that goes into the tensors of its pass
+  RowHooks hooks;
+  std::function<void()> step;    // the optimizer
+  Trace* trace = nullptr;        // records the rows; may be null
+  Activity* activity = nullptr;  // is told of the rows; may be null
 };
 
 /// What a row's number means to whoever asks `activity` from now on. `rows` must outlive that.
 void name_rows(Activity& activity, std::span<const Action> rows);
 
-/// `slots`: micro-batch m lives in slot m % slots.
-void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts);
+/// One step over `batches`, this rank's micro-batches: micro-batch m lives in slot m % slots.
+void execute(std::span<const Batch> batches, const ExecutorParts& parts);
 
 }  // namespace trainctl

@@ -116,12 +116,12 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.enter = tp.enter();
   layer.leave = tp.leave();
   if (model.qk_norm) {
-    layer.q_norm = make_norm(weights, name + ".q_norm", false, model.norm_epsilon);
-    layer.k_norm = make_norm(weights, name + ".k_norm", false, model.norm_epsilon);
+    layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model.norm_epsilon);
+    layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model.norm_epsilon);
   }
   layer.rope_table = rope_table;
   layer.dropout = static_cast<float>(model.attention_dropout);
-  layer.first_head = tp.group->rank() * (model.heads / tp.group->size());
+  layer.first_head = tp.group->rank() * (layer.q.weight.value.rows() / model.head_dim);
   layer.heads = model.heads;
   layer.seq_length = model.seq_length;
   return layer;

@@ -56,10 +56,9 @@ template <class Mlp>
 Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
                       const Tensor& rope_table, const TensorParallel& tp) {
   const std::string name = "layers." + std::to_string(index);
-  const bool norm_bias = model.family == Family::gpt2;
   Block<Mlp> block;
-  block.norm1 = make_norm(weights, name + ".norm1", norm_bias, model.norm_epsilon);
-  block.norm2 = make_norm(weights, name + ".norm2", norm_bias, model.norm_epsilon);
+  block.norm1 = make_norm(weights, name + ".norm1", model.norm_kind, model.norm_epsilon);
+  block.norm2 = make_norm(weights, name + ".norm2", model.norm_kind, model.norm_epsilon);
   block.attention = make_attention(weights, model, name + ".attention", rope_table, tp);
   if constexpr (std::is_same_v<Mlp, GeluMlp>) {
     block.mlp = make_gelu_mlp(weights, model, name + ".mlp", tp);

@@ -15,26 +15,21 @@ namespace {
 constexpr std::int64_t chunk = 64;  // tokens that one pass handles at most
 
 UnitRange units_of(const DecoderInput& input) {
-  return input.units.value_or(UnitRange{0, static_cast<int>(input.model.layers) + 2});
-}
-
-std::int64_t vocabulary_parts(const DecoderInput& input) {
-  return input.split_vocabulary ? input.mesh.tp : 1;
+  return input.units.value_or(all_units(input.model.layers));
 }
 
 std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   std::vector<SlabRow> rows;
   const ModelShape& model = input.model;
-  const UnitRange units = units_of(input);
-  const std::int64_t heads = std::max<std::int64_t>(1, model.kv_heads / input.mesh.tp);
-  const Shape shape{model.positions, heads * model.head_dim};
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    if (layer + 1 < units.begin || layer + 1 >= units.end) continue;
-    rows.push_back({"k" + std::to_string(layer), shape, input.compute});
-    rows.push_back({"v" + std::to_string(layer), shape, input.compute});
+  const LocalShape local =
+      local_shape({.model = model, .mesh = input.mesh, .split_vocabulary = input.split_vocabulary});
+  const Shape shape{model.positions, local.kv};
+  const UnitRange blocks = blocks_in(units_of(input), model.layers);
+  for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+    rows.push_back({"k" + std::to_string(unit - 1), shape, input.compute});
+    rows.push_back({"v" + std::to_string(unit - 1), shape, input.compute});
   }
-  const std::int64_t parts = vocabulary_parts(input);
-  rows.push_back({"own_logits", {1, model.padded_vocab / parts}, input.compute});
+  rows.push_back({"own_logits", {1, local.vocabulary}, input.compute});
   rows.push_back({"logits", {1, model.padded_vocab}, input.compute});
   rows.push_back({"logits_fp32", {1, model.padded_vocab}, DType::f32});
   return rows;
@@ -54,7 +49,8 @@ std::vector<SlabRow> work_rows(const DecoderInput& input) {
                                     .compute = input.compute,
                                     .split_vocabulary = input.split_vocabulary},
                                                      {units_of(input)})) {
-    if (spec.name.starts_with("head.") && spec.lifetime == Lifetime::transient) continue;
+    const bool of_head = spec.unit == head_unit(model.layers);
+    if (of_head && spec.lifetime == Lifetime::transient) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
   return rows;
@@ -73,12 +69,12 @@ class DecoderOf final : public Decoder {
         work_(DeviceKind::cpu, work_rows(input)) {
     const bool split = input.split_vocabulary;
     if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, split);
-    for (int unit = std::max(units_.begin, 1); unit < units_.end && unit <= layers(); ++unit) {
+    const UnitRange blocks = blocks_in(units_, model_.layers);
+    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
       blocks_.push_back(make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, tp_));
     }
-    if (!holds(layers() + 1)) return;
-    final_norm_ =
-        make_norm(input.weights, "final_norm", model_.family == Family::gpt2, model_.norm_epsilon);
+    if (!holds(head_unit(model_.layers))) return;
+    final_norm_ = make_norm(input.weights, "final_norm", model_.norm_kind, model_.norm_epsilon);
     head_ = make_vocab_head(input.weights, model_, tp_, split, *alone_);
   }
 
@@ -88,7 +84,7 @@ class DecoderOf final : public Decoder {
     for (std::size_t at = 0; at < tokens.size(); at += chunk) {
       pass(ops, tokens.subspan(at, std::min<std::size_t>(chunk, tokens.size() - at)));
     }
-    if (!holds(layers() + 1)) return {};
+    if (!holds(head_unit(model_.layers))) return {};
     const Tensor logits = cache_.at("logits");
     const Tensor wide = cache_.at("logits_fp32");
     head_.group->all_gather(cache_.at("own_logits"), logits, *ops.stream);
@@ -101,8 +97,7 @@ class DecoderOf final : public Decoder {
   std::int64_t capacity() const override { return model_.positions; }
 
  private:
-  int layers() const { return static_cast<int>(model_.layers); }
-  bool holds(int unit) const { return units_.begin <= unit && unit < units_.end; }
+  bool holds(int unit) const { return units_.holds(unit); }
 
   /// The first `tokens` tokens' part of a working row.
   Tensor row(const std::string& name, std::int64_t tokens) const {
@@ -161,9 +156,9 @@ class DecoderOf final : public Decoder {
       const Tensor input = row(input_row(units_.begin, model_.layers), count);
       ops.stream->wait(pp_->receive(input, pp_->rank() - 1, 0, *ops.stream));
     }
-    std::int64_t layer = std::max(units_.begin, 1) - 1;
+    std::int64_t layer = blocks_in(units_, model_.layers).begin - 1;
     for (const Block<Mlp>& block : blocks_) block.forward(pass, block_saved(layer++, count));
-    if (holds(layers() + 1)) {
+    if (holds(head_unit(model_.layers))) {
       head(pass, count);
     } else {
       const Tensor output = output_of(units_.end - 1, count);
@@ -178,9 +173,9 @@ class DecoderOf final : public Decoder {
   }
 
   void head(const Pass& pass, std::int64_t count) const {
-    const bool layernorm = model_.family == Family::gpt2;
+    const bool has_mean = model_.norm_kind == NormKind::layer_norm;
     const Norm::Saved norm{row("head.input", count), row("head.norm", count),
-                           layernorm ? row("head.norm.mean", count) : Tensor{},
+                           has_mean ? row("head.norm.mean", count) : Tensor{},
                            row("head.norm.rstd", count)};
     final_norm_.forward(pass, norm);
     head_.logits(pass, norm.y.slice(count - 1, count), cache_.at("own_logits"));
@@ -203,8 +198,8 @@ class DecoderOf final : public Decoder {
 }  // namespace
 
 std::unique_ptr<Decoder> make_decoder(const DecoderInput& input) {
-  if (input.model.family == Family::gpt2) return std::make_unique<DecoderOf<GeluMlp>>(input);
-  return std::make_unique<DecoderOf<SwigluMlp>>(input);
+  if (input.model.gated_mlp) return std::make_unique<DecoderOf<SwigluMlp>>(input);
+  return std::make_unique<DecoderOf<GeluMlp>>(input);
 }
 
 }  // namespace trainctl

@@ -53,7 +53,9 @@ Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
                          const TensorParallel& tp, bool split_vocabulary) {
   Embedding layer;
   layer.token = weights("embedding.token.weight");
-  if (model.family == Family::gpt2) layer.position = weights("embedding.position.weight");
+  if (model.position_kind == PositionKind::learned) {
+    layer.position = weights("embedding.position.weight");
+  }
   layer.first_row = split_vocabulary ? tp.group->rank() * layer.token.value.rows() : 0;
   layer.split = split_vocabulary;
   layer.leave = tp.leave();

@@ -65,9 +65,10 @@ void Norm::backward(const Pass& pass, const Saved& saved, const Tensor& dy,
                                  .dbias = bias.gradient});
 }
 
-Norm make_norm(const WeightSource& weights, const std::string& name, bool with_bias,
+Norm make_norm(const WeightSource& weights, const std::string& name, NormKind kind,
                double epsilon) {
-  return {weights(name + ".weight"), with_bias ? weights(name + ".bias") : Weight{},
+  const bool has_bias = kind == NormKind::layer_norm;
+  return {weights(name + ".weight"), has_bias ? weights(name + ".bias") : Weight{},
           static_cast<float>(epsilon)};
 }
 

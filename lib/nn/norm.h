@@ -1,8 +1,9 @@
-// The normalisation of a family: LayerNorm where there is a bias, RMSNorm where there is none.
+// LayerNorm and RMSNorm as one layer.
 #pragma once
 
 #include "nn/pass.h"
 #include "nn/weight.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 
@@ -28,7 +29,7 @@ struct Norm {
                 const Tensor& dx) const;
 };
 
-Norm make_norm(const WeightSource& weights, const std::string& name, bool with_bias,
-               double epsilon);
+/// `name` is "layers.N.norm1".
+Norm make_norm(const WeightSource& weights, const std::string& name, NormKind kind, double epsilon);
 
 }  // namespace trainctl

@@ -1,9 +1,9 @@
 #include "nn/saved.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "base/at.h"
 #include "plan/tables/activations.h"
 
 namespace trainctl {
@@ -22,21 +22,14 @@ Tensor all_tokens(const StageInput& input, const char* name, const Tensor& own) 
   return by_token(input) ? input.activations(0, name) : own;
 }
 
-std::int64_t local_heads(const StageInput& input) {
-  return input.model.heads / input.tp.group->size();
-}
-
-std::int64_t local_kv_heads(const StageInput& input) {
-  return std::max<std::int64_t>(1, input.model.kv_heads / input.tp.group->size());
-}
-
-AttentionShape attention_shape(const StageInput& input) {
+/// The heads of this rank follow from the rows of `q` and `k`.
+AttentionShape attention_shape(const StageInput& input, const Tensor& q, const Tensor& k) {
   const ModelShape& model = input.model;
   return {.sequences = input.micro_batch_size,
           .query_length = model.seq_length,
           .key_length = model.seq_length,
-          .heads = local_heads(input),
-          .kv_heads = local_kv_heads(input),
+          .heads = q.columns() / model.head_dim,
+          .kv_heads = k.columns() / model.head_dim,
           .head_dim = model.head_dim,
           .query_offset = 0,
           .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))};
@@ -44,12 +37,12 @@ AttentionShape attention_shape(const StageInput& input) {
 
 int chunk_of(const StageInput& input, int unit) {
   int chunk = 0;
-  while (unit >= input.units[static_cast<std::size_t>(chunk)].end) ++chunk;
+  while (unit >= at(input.units, chunk).end) ++chunk;
   return chunk;
 }
 
 bool ends_chunk(const StageInput& input, int unit) {
-  return unit + 1 == input.units[static_cast<std::size_t>(chunk_of(input, unit))].end;
+  return unit + 1 == at(input.units, chunk_of(input, unit)).end;
 }
 
 /// Where `unit` leaves its output: the next unit's input, or what is sent to the next stage.
@@ -91,7 +84,7 @@ BlockGradients place_gradients(const StageInput& input, int slot, int unit) {
   const Tensor mlp_dy = masked ? row("d_branch.mlp") : g.dy;
   g.mlp = {.dy = mlp_dy,
            .all_dy = all_tokens(input, "stream.d_mlp", mlp_dy),
-           .dgate = model.family == Family::gpt2 ? Tensor{} : row("d_gate"),
+           .dgate = model.gated_mlp ? row("d_gate") : Tensor{},
            .dup = row("d_ffn"),
            .partial_dx = partial,
            .dx = g.d_norm};
@@ -102,20 +95,20 @@ BlockGradients place_gradients(const StageInput& input, int slot, int unit) {
 
 BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
   const ModelShape& model = input.model;
-  const std::string prefix = "layers." + std::to_string(layer) + ".";
+  const int unit = static_cast<int>(layer) + 1;
+  const std::string prefix = block_prefix(unit);
   const auto row = [&](const char* name) { return input.activations(slot, prefix + name); };
-  const bool layernorm = model.family == Family::gpt2;
+  const bool has_mean = model.norm_kind == NormKind::layer_norm;
   BlockSaved saved;
   saved.x = row("input");
-  saved.norm1 = {saved.x, row("norm1"), layernorm ? row("norm1.mean") : Tensor{},
-                 row("norm1.rstd")};
+  saved.norm1 = {saved.x, row("norm1"), has_mean ? row("norm1.mean") : Tensor{}, row("norm1.rstd")};
   Attention::Saved& attention = saved.attention;
-  attention.shape = attention_shape(input);
   attention.x = saved.norm1.y;
   attention.all_x = all_tokens(input, "stream.gathered", attention.x);
   attention.q = row("attention.q");
   attention.k = row("attention.k");
   attention.v = row("attention.v");
+  attention.shape = attention_shape(input, attention.q, attention.k);
   attention.q_raw = model.qk_norm ? row("attention.q_raw") : attention.q;
   attention.k_raw = model.qk_norm ? row("attention.k_raw") : attention.k;
   if (model.qk_norm) {
@@ -128,24 +121,24 @@ BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
   attention.logsumexp = row("attention.logsumexp");
   attention.y = input.activations(slot, "branch");
   attention.partial = all_tokens(input, "stream.partial", attention.y);
-  saved.norm2 = {row("middle"), row("norm2"), layernorm ? row("norm2.mean") : Tensor{},
+  saved.norm2 = {row("middle"), row("norm2"), has_mean ? row("norm2.mean") : Tensor{},
                  row("norm2.rstd")};
   const Tensor branch = input.activations(slot, "branch");
   saved.mlp = {.x = saved.norm2.y,
                .all_x = all_tokens(input, "stream.gathered", saved.norm2.y),
-               .gate = layernorm ? Tensor{} : row("mlp.gate"),
+               .gate = model.gated_mlp ? row("mlp.gate") : Tensor{},
                .up = row("mlp.up"),
                .act = row("mlp.act"),
                .partial = all_tokens(input, "stream.partial", branch),
                .y = branch};
-  saved.y = output_of(input, slot, static_cast<int>(layer) + 1);
+  saved.y = output_of(input, slot, unit);
   return saved;
 }
 
 SlotSaved place_slot(const StageInput& input, int slot) {
   const auto row = [&](const std::string& name) { return input.activations(slot, name); };
-  const auto head = static_cast<int>(input.model.layers) + 1;
-  const bool layernorm = input.model.family == Family::gpt2;
+  const int head = head_unit(input.model.layers);
+  const bool has_mean = input.model.norm_kind == NormKind::layer_norm;
   SlotSaved saved;
   for (const UnitRange& range : input.units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
@@ -156,7 +149,7 @@ SlotSaved place_slot(const StageInput& input, int slot) {
         saved.blocks.push_back(place_block(input, slot, unit - 1));
       } else {
         saved.final_norm = {row("head.input"), row("head.norm"),
-                            layernorm ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
+                            has_mean ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
         saved.head = {.x = saved.final_norm.y,
                       .all_x = vocabulary_tokens(input, "stream.gathered", saved.final_norm.y),
                       .partial_dx = vocabulary_tokens(input, "stream.partial", row("head.d_norm")),
@@ -171,7 +164,7 @@ SlotSaved place_slot(const StageInput& input, int slot) {
 }
 
 SlotGradients place_slot_gradients(const StageInput& input, int slot) {
-  const auto head = static_cast<int>(input.model.layers) + 1;
+  const int head = head_unit(input.model.layers);
   SlotGradients gradients;
   for (const UnitRange& range : input.units) {
     for (int unit = range.begin; unit < range.end; ++unit) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/at.h"
 #include "comm/self_group.h"
 #include "nn/block.h"
 #include "nn/embedding.h"
@@ -16,7 +17,7 @@ template <class Mlp>
 class DecoderStage final : public Stage {
  public:
   explicit DecoderStage(const StageInput& input)
-      : alone_(self_group("vocabulary")), head_unit_(static_cast<int>(input.model.layers) + 1) {
+      : alone_(self_group("vocabulary")), head_unit_(head_unit(input.model.layers)) {
     for (const UnitRange& range : input.units) {
       for (int unit = range.begin; unit < range.end; ++unit) add_unit(input, unit);
     }
@@ -30,7 +31,7 @@ class DecoderStage final : public Stage {
   }
 
   void forward(const Pass& pass, int slot, int begin, int end) override {
-    const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
+    const SlotSaved& saved = at(slots_, slot);
     for (int unit = begin; unit < end; ++unit) {
       if (unit == 0) {
         embedding_.forward(pass, saved.embedding);
@@ -44,8 +45,8 @@ class DecoderStage final : public Stage {
   }
 
   void backward_input(const Pass& pass, int slot, int begin, int end) override {
-    const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
-    const SlotGradients& gradients = gradients_[static_cast<std::size_t>(slot)];
+    const SlotSaved& saved = at(slots_, slot);
+    const SlotGradients& gradients = at(gradients_, slot);
     for (int unit = end - 1; unit >= begin; --unit) {
       if (unit == head_unit_) {
         final_norm_.backward(pass, saved.final_norm, saved.head.dx, Tensor{}, d_stream_[unit % 2]);
@@ -59,8 +60,8 @@ class DecoderStage final : public Stage {
   }
 
   void backward_weight(const Pass& pass, int slot, int begin, int end) override {
-    const SlotSaved& saved = slots_[static_cast<std::size_t>(slot)];
-    const SlotGradients& gradients = gradients_[static_cast<std::size_t>(slot)];
+    const SlotSaved& saved = at(slots_, slot);
+    const SlotGradients& gradients = at(gradients_, slot);
     for (int unit = end - 1; unit >= begin; --unit) {
       if (unit == 0 || unit == head_unit_) continue;  // finished in F (head) and B (embedding)
       blocks_[index(unit)].backward_weight(pass, saved.blocks[index(unit)],
@@ -73,8 +74,8 @@ class DecoderStage final : public Stage {
     if (unit == 0) {
       embedding_ = make_embedding(input.weights, input.model, input.tp, input.split_vocabulary);
     } else if (unit == head_unit_) {
-      final_norm_ = make_norm(input.weights, "final_norm", input.model.family == Family::gpt2,
-                              input.model.norm_epsilon);
+      final_norm_ =
+          make_norm(input.weights, "final_norm", input.model.norm_kind, input.model.norm_epsilon);
       head_ =
           make_vocab_head(input.weights, input.model, input.tp, input.split_vocabulary, *alone_);
     } else {
@@ -86,7 +87,7 @@ class DecoderStage final : public Stage {
   }
 
   /// Of a block's unit: its place among this stage's blocks.
-  std::size_t index(int unit) const { return block_at_[static_cast<std::size_t>(unit)]; }
+  std::size_t index(int unit) const { return at(block_at_, unit); }
 
   std::unique_ptr<Group> alone_;
   int head_unit_;
@@ -103,8 +104,8 @@ class DecoderStage final : public Stage {
 }  // namespace
 
 std::unique_ptr<Stage> make_decoder_stage(const StageInput& input) {
-  if (input.model.family == Family::gpt2) return std::make_unique<DecoderStage<GeluMlp>>(input);
-  return std::make_unique<DecoderStage<SwigluMlp>>(input);
+  if (input.model.gated_mlp) return std::make_unique<DecoderStage<SwigluMlp>>(input);
+  return std::make_unique<DecoderStage<GeluMlp>>(input);
 }
 
 }  // namespace trainctl

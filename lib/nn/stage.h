@@ -11,7 +11,7 @@
 #include "nn/reshard.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
-#include "plan/tables/params.h"
+#include "plan/tables/unit_range.h"
 
 namespace trainctl {
 
@@ -33,7 +33,7 @@ struct StageInput {
   int slots = 1;
   TensorParallel tp;
   bool split_vocabulary = false;
-  Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty for gpt2
+  Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;
   ActivationSource activations;
 };

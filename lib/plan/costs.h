@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "plan/tables/unit_range.h"
+
 namespace trainctl {
 
 struct MemoryEstimate {         // bytes on one rank
@@ -42,7 +44,8 @@ struct CollectiveUse {
   std::string group;
   std::int64_t ranks = 1;  // of the group, at least 2
   std::int64_t count = 0;
-  std::int64_t bytes = 0;  // payload of all of them
+  std::int64_t bytes = 0;           // payload of all of them
+  UnitKind unit = UnitKind::block;  // purpose "layers": of which units
   std::string name() const { return operation + " " + what; }
   /// Each purpose has groups of its own. The engine makes them under this name.
   std::string group_name() const { return purpose + " " + group; }

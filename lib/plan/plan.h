@@ -14,11 +14,13 @@
 #include "plan/gradients/optimizer_shard.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/activations.h"
+#include "plan/tables/local_shape.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 #include "plan/tables/params.h"
 #include "plan/tables/site.h"
 #include "plan/tables/stage_map.h"
+#include "plan/tables/unit_range.h"
 
 namespace trainctl {
 
@@ -58,6 +60,7 @@ struct Plan {
   Mesh mesh;
   ParallelMode mode = ParallelMode::stand_alone;
   ModelShape model;
+  LocalShape local;
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
@@ -89,7 +92,7 @@ struct Plan {
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;       // of the whole model, each once
   const MemoryEstimate& most_memory() const;  // of the stage that needs most
-  int units() const { return static_cast<int>(model.layers) + 2; }
+  int units() const { return all_units(model.layers).end; }
   const StagePlan& stage_of(std::int64_t rank) const {
     return stages[static_cast<std::size_t>(mesh.coordinate(rank, Axis::pp))];
   }

@@ -88,7 +88,8 @@ Diagnostic finding(Change change) {
   const SourceMap sources;
   Diagnostics diagnostics;
   Check check(sources, diagnostics);
-  check_rules(config, site_of(1), check);
+  const Site site = site_of(1);
+  check_rules(Facts(config, site), check);
   return only(diagnostics);
 }
 

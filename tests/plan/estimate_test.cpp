@@ -214,13 +214,15 @@ TEST_CASE("offloaded layers are on the device one at a time", "[memory]") {
 TEST_CASE("chunks are counted at the fullest moment of the schedule", "[memory]") {
   StagePlan stage;
   stage.units = {{0, 2}, {3, 5}};  // layers 0 and 2, 3 of a model of four
-  const auto kept = [&](const std::string& name, std::int64_t bytes) {
-    stage.activations.push_back({name, Shape{bytes / 4}, DType::f32, Lifetime::kept});
+  const auto kept = [&](const std::string& name, std::int64_t bytes, int unit, int chunk) {
+    const bool unit_input = name.ends_with(".input");
+    stage.activations.push_back(
+        {name, Shape{bytes / 4}, DType::f32, Lifetime::kept, unit, chunk, unit_input});
   };
-  kept("layers.0.input", 640);
-  kept("layers.2.input", 64);
-  kept("layers.2.norm1", 128);
-  kept("layers.3.norm1", 128);
+  kept("layers.0.input", 640, 1, 0);
+  kept("layers.2.input", 64, 3, 1);
+  kept("layers.2.norm1", 128, 3, 1);
+  kept("layers.3.norm1", 128, 4, 1);
   stage.activations.push_back({"branch", Shape{16}, DType::f32, Lifetime::transient});
   const auto row = [&](ActionKind kind, int chunk, int microbatch) {
     stage.schedule.push_back({.kind = kind, .chunk = chunk, .microbatch = microbatch});

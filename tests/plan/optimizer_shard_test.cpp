@@ -59,7 +59,7 @@ TEST_CASE("each condition leaves a parameter whole, with its reason", "[optimize
   };
   ShardInput input = sharded(eight);
   ParamSpec bias = matrix(64 * 1024, 1);
-  bias.name = "layers.0.mlp.up.bias";
+  bias.bias = true;
   CHECK(why(input, bias) == "a bias");
   ParamSpec tied = matrix(512, 128);
   tied.two_homes = true;

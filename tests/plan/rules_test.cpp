@@ -124,7 +124,8 @@ std::vector<Diagnostic> findings(const Case& given) {
   const std::string text = given.text.empty() ? good_text + given.more : given.text;
   ReadResult read = read_config_text(text, "t.yaml", given.set, around);
   Check check(read.sources, read.diagnostics);
-  if (read.complete) check_rules(read.config, site_of(given.ranks), check);
+  const Site site = site_of(given.ranks);
+  if (read.complete) check_rules(Facts(read.config, site), check);
   return read.diagnostics.list();
 }
 

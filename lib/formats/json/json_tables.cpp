@@ -2,7 +2,6 @@
 
 #include "formats/json/json_parts.h"
 #include "formats/print/text.h"
-#include "plan/gradients/optimizer_shard.h"
 
 namespace trainctl {
 

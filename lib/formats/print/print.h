@@ -19,7 +19,7 @@ enum class MemoryModels : std::uint8_t { own, megatron, megatron_0_15, korthikan
 
 struct PrintInput {
   const Plan& plan;
-  const Config* config = nullptr;  // without one: no memory models, shards and rates on demand
+  const Config* config = nullptr;  // without one: no memory models and rates on demand
   std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
   MemoryModels memory_models = MemoryModels::all;
   std::vector<std::int64_t> lr_at{};  // steps whose learning rate is asked for

@@ -45,11 +45,9 @@ void add_folded(std::vector<FoldedParameter>& rows, const Plan& plan, int stage,
   added.sums = sums_text(plan, stage, row);
   added.copies = 1;
   added.key = row.name;
-  const std::string prefix = "layers.";
-  if (row.name.starts_with(prefix)) {
-    const std::size_t dot = row.name.find('.', prefix.size());
-    added.first = added.last = std::stoll(row.name.substr(prefix.size()));
-    added.suffix = row.name.substr(dot + 1);
+  if (kind_of_unit(row.unit, plan.model.layers) == UnitKind::block) {
+    added.first = added.last = row.unit - 1;
+    added.suffix = row.name.substr(block_prefix(row.unit).size());
     added.key = added.suffix;
   }
   added.key += row.shape.to_string() + init_text(row) + added.sums + (row.decay ? "d" : "");

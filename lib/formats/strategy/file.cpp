@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/gradients/optimizer_shard.h"
-#include "plan/rules/resolve.h"
+#include "base/at.h"
 
 namespace trainctl {
 
@@ -30,7 +29,7 @@ std::vector<GridAxis> grid_of(const Mesh& mesh, const ParamSpec& spec) {
     const Axis axis = axis_of_word(*word, spec.expert);
     const std::int64_t size = mesh.size(axis);
     if (size == 1) continue;
-    const int dim = spec.split_dim[static_cast<std::size_t>(axis)];
+    const int dim = at(spec.split_dim, axis);
     const std::int64_t slices =
         dim < 0 ? 1 : std::min(size, spec.global_shape[dim] / spec.shape[dim]);
     if (slices > 1) grid.push_back({slices, dim});
@@ -54,15 +53,17 @@ class Operators {
     found_.push_back({name, stage_, std::move(inputs)});
   }
 
-  /// The operator that `spec` is the weight of; `bias` follows it.
+  /// The operator that `spec` is the weight of; `bias` follows it. It has the weight's name
+  /// without the last word.
   void add_weight(const ParamSpec& spec, const ParamSpec* bias) {
-    const std::string name = spec.name.substr(0, spec.name.rfind('.'));
-    if (name.ends_with("attention.out")) add_attention(name.substr(0, name.size() - 4));
-    std::vector<std::vector<std::int64_t>> inputs{input_of(name, spec), whole_split(spec)};
+    if (spec.kind == ParamKind::attention_output) {
+      add_attention(block_prefix(spec.unit) + "attention");
+    }
+    std::vector<std::vector<std::int64_t>> inputs{input_of(spec), whole_split(spec)};
     if (bias != nullptr) inputs.push_back(whole_split(*bias));
-    add(name, std::move(inputs));
-    if (name.ends_with("attention.q")) query_slices_ = slices_of(spec, 0);
-    if (name.ends_with("attention.k")) key_slices_ = slices_of(spec, 0);
+    add(spec.name.substr(0, spec.name.rfind('.')), std::move(inputs));
+    if (spec.kind == ParamKind::query) query_slices_ = slices_of(spec, 0);
+    if (spec.kind == ParamKind::key) key_slices_ = slices_of(spec, 0);
   }
 
   void add_head(const ParamSpec& table) { add("head", {{dp(), cp(), 1}, whole_split(table)}); }
@@ -78,18 +79,21 @@ class Operators {
 
   /// [batch, tokens, features] but for: ids [batch, tokens] of an embedding, [batch, heads, tokens,
   /// head_dim] of q and k norms, [experts, rows, features] of experts.
-  std::vector<std::int64_t> input_of(const std::string& name, const ParamSpec& spec) const {
-    const std::int64_t stream_cuts = cp() * (plan_.sequence_parallel ? plan_.mesh.tp : 1);
-    if (name == "embedding.token") return {dp(), cp()};
-    if (name == "embedding.position") return {dp(), stream_cuts};
-    if (name.ends_with("attention.q_norm")) return {dp(), query_slices_, cp(), 1};
-    if (name.ends_with("attention.k_norm")) return {dp(), key_slices_, cp(), 1};
-    if (spec.expert) return {slices_of(spec, 0), plan_.mesh.edp, slices_of(spec, 2)};
-    if (spec.shape.rank() > 1 && !name.ends_with("moe.router")) {
-      return {dp(), cp(), slices_of(spec, 1)};
-    }
+  std::vector<std::int64_t> input_of(const ParamSpec& spec) const {
     // Between the products sequence parallelism splits the tokens over tp as well.
-    return {dp(), stream_cuts, 1};
+    const std::int64_t stream_cuts = cp() * (plan_.sequence_parallel ? plan_.mesh.tp : 1);
+    switch (spec.kind) {
+      case ParamKind::token_embedding: return {dp(), cp()};
+      case ParamKind::position_embedding: return {dp(), stream_cuts};
+      case ParamKind::query_norm: return {dp(), query_slices_, cp(), 1};
+      case ParamKind::key_norm: return {dp(), key_slices_, cp(), 1};
+      case ParamKind::expert_gate:
+      case ParamKind::expert_up:
+      case ParamKind::expert_down: return {slices_of(spec, 0), plan_.mesh.edp, slices_of(spec, 2)};
+      case ParamKind::norm:
+      case ParamKind::router: return {dp(), stream_cuts, 1};
+      default: return {dp(), cp(), slices_of(spec, 1)};
+    }
   }
 
   static std::vector<std::int64_t> whole_split(const ParamSpec& spec) {
@@ -106,20 +110,17 @@ class Operators {
 };
 
 void add_operators(const Plan& plan, int stage, std::vector<OperatorSplit>& found) {
-  const std::vector<ParamSpec>& rows = plan.stages[static_cast<std::size_t>(stage)].parameters;
+  const StagePlan& held = at(plan.stages, stage);
+  const std::vector<ParamSpec>& rows = held.parameters;
   Operators operators(plan, stage, found);
   const ParamSpec* table = nullptr;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].name == "embedding.token.weight") table = &rows[i];
-    if (rows[i].second_home || !rows[i].name.ends_with(".weight")) continue;
-    const std::string bias = rows[i].name.substr(0, rows[i].name.rfind('.')) + ".bias";
-    const bool has_bias = i + 1 < rows.size() && rows[i + 1].name == bias;
+    if (rows[i].kind == ParamKind::token_embedding) table = &rows[i];
+    if (rows[i].second_home || rows[i].bias) continue;
+    const bool has_bias = i + 1 < rows.size() && rows[i + 1].bias;
     operators.add_weight(rows[i], has_bias ? &rows[i + 1] : nullptr);
   }
-  bool head = false;
-  for (const UnitRange& range : plan.stages[static_cast<std::size_t>(stage)].units) {
-    head = head || (range.end == plan.units() && range.begin < range.end);
-  }
+  const bool head = holds(held.units, head_unit(plan.model.layers));
   if (plan.model.tied && head && table != nullptr) operators.add_head(*table);
 }
 
@@ -130,8 +131,7 @@ ParamLayout layout_on(const std::vector<GridAxis>& grid, const ParamSpec& spec) 
   for (std::size_t i = 0; i < grid.size(); ++i) {
     layout.dev_matrix.push_back(grid[i].size);
     if (grid[i].dim < 0) continue;
-    layout.tensor_map[static_cast<std::size_t>(grid[i].dim)] =
-        static_cast<std::int64_t>(grid.size() - 1 - i);
+    at(layout.tensor_map, grid[i].dim) = static_cast<std::int64_t>(grid.size() - 1 - i);
   }
   for (int dim = 0; dim < spec.shape.rank(); ++dim) layout.tensor_shape.push_back(spec.shape[dim]);
   return layout;
@@ -162,9 +162,8 @@ std::vector<std::string> state_prefixes(const OptimizerConfig* optimizer) {
 
 std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
                                             const ParallelConfig& parallel) {
-  const std::vector<ParamSpec>& rows = plan.stages[static_cast<std::size_t>(stage)].parameters;
-  const std::vector<OptimizerShard> shards = shard_optimizer(
-      {plan.mode, parallel.parallel_optimizer, resolve_bucket_rule(parallel), plan.mesh}, rows);
+  const std::vector<ParamSpec>& rows = at(plan.stages, stage).parameters;
+  const std::vector<OptimizerShard>& shards = at(plan.stages, stage).shards;
   std::vector<ParamLayout> layouts;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::vector<GridAxis> grid = grid_of(plan.mesh, rows[i]);

@@ -1,12 +1,11 @@
 #include "plan/cost/activation_memory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
+#include "base/at.h"
 #include "plan/cost/estimate.h"
 
 namespace trainctl {
@@ -23,26 +22,17 @@ std::int64_t padded_bytes(const ActivationSpec& row) {
   return round_up(row.shape.numel() * size_of(row.dtype));
 }
 
-/// The N of "layers.N.name" with the prefix "layers.", or -1.
-std::int64_t number_after(std::string_view prefix, std::string_view name) {
-  if (!name.starts_with(prefix)) return -1;
-  name.remove_prefix(prefix.size());
-  std::int64_t number = -1;
-  std::from_chars(name.data(), name.data() + name.size(), number);
-  return number;
-}
-
 /// Bytes of one stage, gathered row by row.
 struct Tally {
-  std::vector<std::int64_t> per_chunk;              // of one micro-batch
-  std::int64_t shared = 0;                          // once
-  std::map<std::int64_t, std::int64_t> recomputed;  // per layer, what is there for one at a time
-  std::map<std::int64_t, std::int64_t> offloaded;
+  std::vector<std::int64_t> per_chunk;     // of one micro-batch
+  std::int64_t shared = 0;                 // once
+  std::map<int, std::int64_t> recomputed;  // per block, what is there for one at a time
+  std::map<int, std::int64_t> offloaded;
 };
 
-std::int64_t largest(const std::map<std::int64_t, std::int64_t>& layers) {
+std::int64_t largest(const std::map<int, std::int64_t>& blocks) {
   std::int64_t most = 0;
-  for (const auto& [layer, bytes] : layers) most = std::max(most, bytes);
+  for (const auto& [unit, bytes] : blocks) most = std::max(most, bytes);
   return most;
 }
 
@@ -59,23 +49,14 @@ class Counting {
   }
 
  private:
-  /// The place of a layer among those of the stage.
-  std::int64_t place_of(std::int64_t layer) const {
+  /// The place of a block among those of the stage.
+  std::int64_t place_of(int unit) const {
     std::int64_t before = 0;
     for (const UnitRange& range : stage_.units) {
-      const std::int64_t first = std::max(range.begin, 1);
-      const std::int64_t end = std::min<std::int64_t>(range.end, layers_ + 1);
-      if (layer + 1 < end) return before + layer + 1 - first;
-      before += std::max<std::int64_t>(0, end - first);
+      if (unit < range.end) return before + count_blocks({range.begin, unit}, layers_);
+      before += count_blocks(range, layers_);
     }
     return before;
-  }
-
-  std::size_t chunk_of(std::int64_t unit) const {
-    for (std::size_t chunk = 0; chunk < stage_.units.size(); ++chunk) {
-      if (unit < stage_.units[chunk].end) return chunk;
-    }
-    return 0;
   }
 
   void add(const ActivationSpec& row) {
@@ -88,20 +69,17 @@ class Counting {
       for (std::int64_t& chunk : tally_.per_chunk) chunk += bytes;
       return;
     }
-    const std::int64_t layer = number_after("layers.", row.name);
-    const std::int64_t named = number_after("chunk.", row.name);
-    const std::size_t chunk = named >= 0 ? static_cast<std::size_t>(named)
-                                         : chunk_of(layer < 0 ? layers_ + 1 : layer + 1);
-    if (layer < 0) {
-      tally_.per_chunk[chunk] += bytes;
-    } else if (place_of(layer) < savings_.offloaded_layers) {
-      tally_.offloaded[layer] += bytes;
-    } else if (place_of(layer) >= savings_.recomputed_layers) {
-      tally_.per_chunk[chunk] += bytes;
-    } else if (row.name.ends_with(".input")) {
-      tally_.per_chunk[chunk] += round_up(bytes / savings_.input_parts);
+    std::int64_t& chunk = at(tally_.per_chunk, row.chunk);
+    if (kind_of_unit(row.unit, layers_) != UnitKind::block) {
+      chunk += bytes;
+    } else if (place_of(row.unit) < savings_.offloaded_layers) {
+      tally_.offloaded[row.unit] += bytes;
+    } else if (place_of(row.unit) >= savings_.recomputed_layers) {
+      chunk += bytes;
+    } else if (row.unit_input) {
+      chunk += round_up(bytes / savings_.input_parts);
     } else {
-      tally_.recomputed[layer] += bytes;
+      tally_.recomputed[row.unit] += bytes;
     }
   }
 
@@ -118,7 +96,7 @@ std::int64_t peak_bytes(const std::vector<Action>& rows, const std::vector<std::
   std::int64_t alive = 0;
   std::int64_t peak = 0;
   for (const Action& row : rows) {
-    const std::int64_t bytes = chunks[static_cast<std::size_t>(row.chunk)];
+    const std::int64_t bytes = at(chunks, row.chunk);
     const std::pair place{row.chunk, row.microbatch};
     if (row.kind == ActionKind::receive_forward) received.insert(place);
     const bool made = row.kind == ActionKind::forward && received.erase(place) == 0;
@@ -135,8 +113,7 @@ ActivationSavings activation_savings(const Plan& plan, int stage, const Config& 
   ActivationSavings savings;
   if (recompute.enable) {
     const IntList given = recompute.layers_per_stage.value_or(IntList{});
-    const auto at = static_cast<std::size_t>(stage);
-    savings.recomputed_layers = at < given.size() ? given[at] : plan.model.layers;
+    savings.recomputed_layers = stage < std::ssize(given) ? at(given, stage) : plan.model.layers;
     // With sequence parallelism the inputs are cut over tp already.
     if (recompute.slice_activation && !plan.sequence_parallel) savings.input_parts = plan.mesh.tp;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/at.h"
 #include "plan/cost/activation_memory.h"
 #include "plan/cost/estimate.h"
 #include "plan/tables/groups.h"
@@ -26,8 +27,8 @@ std::string_view word_for(Collective collective) {
 
 /// Of the layers, over `group`.
 UseList::Call layer_call(const std::string& operation, const std::string& what,
-                         const std::string& group) {
-  return {operation, what, "layers", group};
+                         const std::string& group, UnitKind unit = UnitKind::block) {
+  return {operation, what, "layers", group, 0, unit};
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes
   if (count == 0 || bytes == 0) return;
   const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
   if (ranks == 1) return;
-  const CollectiveUse made{call.operation, call.what, call.purpose, call.group, ranks, 0, 0};
+  const CollectiveUse made{call.operation, call.what, call.purpose, call.group, ranks, 0, 0,
+                           call.unit};
   auto same = std::find_if(uses_.begin(), uses_.end(), [&](const CollectiveUse& use) {
     return use.name() == made.name() && use.group_name() == made.group_name();
   });
@@ -55,24 +57,13 @@ std::int64_t UseList::ranks_of(const std::string& group) const {
   return group_size(plan_.mesh, group);
 }
 
-void UseList::reshard(Layout from, Layout to, const std::string& what, std::int64_t count,
-                      std::int64_t elements) {
+void UseList::reshard(Layout from, Layout to, const Region& region, std::int64_t count) {
   const Collective collective = transition(from, to).value_or(Collective::none);
   const bool wide = from == Layout::partial && plan_.fp32_sums;
   const std::string word(word_for(collective));
-  if (!word.empty()) add(layer_call(word, what, "tp"), count, elements * (wide ? fp32 : element()));
-}
-
-bool UseList::holds(int unit) const {
-  return std::any_of(stage_.units.begin(), stage_.units.end(), [&](const UnitRange& range) {
-    return range.begin <= unit && unit < range.end;
-  });
-}
-
-std::int64_t UseList::blocks() const {
-  std::int64_t count = 0;
-  for (int unit = 1; unit <= plan_.model.layers; ++unit) count += holds(unit) ? 1 : 0;
-  return count;
+  if (word.empty()) return;
+  add(layer_call(word, region.what, "tp", region.unit), count,
+      region.elements * (wide ? fp32 : element()));
 }
 
 namespace {
@@ -84,7 +75,7 @@ struct Passes {
 };
 
 Passes passes_of(const UseList& list, int number) {
-  const std::int64_t blocks = list.blocks();
+  const std::int64_t blocks = count_blocks(list.stage().units, list.plan().model.layers);
   const ActivationSavings savings = activation_savings(list.plan(), number, list.config());
   const bool again = list.config().recompute.mp_comm_recompute;
   const std::int64_t twice = again ? std::min(blocks, savings.recomputed_layers) : 0;
@@ -95,38 +86,36 @@ Passes passes_of(const UseList& list, int number) {
 /// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals. A
 /// weight gradient needs its gathered input once more.
 void add_region(UseList& list, const Passes& passes, const std::string& what) {
-  const std::int64_t elements = list.tokens() * list.plan().model.hidden;
+  const UseList::Region region{what, UnitKind::block, list.stream_elements()};
   const Layout stream = list.stream();
-  list.reshard(stream, Layout::replicated, what, passes.forward, elements);
-  list.reshard(Layout::partial, stream, what, passes.forward, elements);
-  list.reshard(dual(stream), dual(Layout::partial), what, passes.backward, elements);
-  list.reshard(dual(Layout::replicated), dual(stream), what, passes.backward, elements);
-  if (stream == Layout::tokens) {
-    list.reshard(stream, Layout::replicated, what, passes.backward, elements);
-  }
+  list.reshard(stream, Layout::replicated, region, passes.forward);
+  list.reshard(Layout::partial, stream, region, passes.forward);
+  list.reshard(dual(stream), dual(Layout::partial), region, passes.backward);
+  list.reshard(dual(Layout::replicated), dual(stream), region, passes.backward);
+  if (stream == Layout::tokens) list.reshard(stream, Layout::replicated, region, passes.backward);
 }
 
 void add_vocabulary(UseList& list) {
   const Plan& plan = list.plan();
   if (!plan.split_vocabulary) return;
-  const std::int64_t elements = list.tokens() * plan.model.hidden;
+  const UseList::Region embedding{"embedding", UnitKind::embedding, list.stream_elements()};
+  const UseList::Region head{"head", UnitKind::head, list.stream_elements()};
   const Layout stream = list.stream();
   const std::int64_t count = plan.microbatches;
   if (list.holds(0)) {
-    list.reshard(Layout::partial, stream, "embedding", count, elements);
-    list.reshard(dual(stream), dual(Layout::partial), "embedding", count, elements);
+    list.reshard(Layout::partial, stream, embedding, count);
+    list.reshard(dual(stream), dual(Layout::partial), embedding, count);
   }
-  if (!list.holds(plan.units() - 1)) return;
-  list.reshard(stream, Layout::replicated, "head", count, elements);
-  list.reshard(dual(Layout::replicated), dual(stream), "head", count, elements);
+  if (!list.holds(head_unit(plan.model.layers))) return;
+  list.reshard(stream, Layout::replicated, head, count);
+  list.reshard(dual(Layout::replicated), dual(stream), head, count);
   // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
   // of the head.
-  ModelShape local = plan.model;
-  local.padded_vocab /= plan.mesh.tp;
-  const std::int64_t chunk = head_chunk(local, list.tokens(), plan.compute);
-  const std::int64_t chunks = (list.tokens() + chunk - 1) / chunk;
-  list.add_total(layer_call("all_gather", "head statistics", "tp"), count * chunks,
-                 count * 3 * plan.mesh.tp * list.tokens() * fp32);
+  const std::int64_t rows = plan.local.head_rows;
+  const std::int64_t chunk = head_chunk(plan.local.vocabulary, rows, plan.compute);
+  const std::int64_t chunks = (rows + chunk - 1) / chunk;
+  list.add_total(layer_call("all_gather", "head statistics", "tp", UnitKind::head), count * chunks,
+                 count * 3 * plan.mesh.tp * rows * fp32);
 }
 
 /// Keys and values over cp. The ring passes them on cp - 1 times, and in backward their gradients
@@ -135,10 +124,8 @@ void add_context(UseList& list, const Passes& passes) {
   const Plan& plan = list.plan();
   const std::int64_t cp = plan.mesh.cp;
   if (cp == 1) return;
-  const std::int64_t kv_heads = std::max<std::int64_t>(1, plan.model.kv_heads / plan.mesh.tp);
-  const std::int64_t size = list.tokens() * plan.model.head_dim * list.element();
-  const std::int64_t pair = 2 * size * kv_heads;
-  const std::int64_t queries = 2 * size * (plan.model.heads / plan.mesh.tp);
+  const std::int64_t pair = 2 * plan.local.tokens * plan.local.kv * list.element();
+  const std::int64_t queries = 2 * plan.local.tokens * plan.local.q * list.element();
   const auto ring = [&](std::int64_t ranks) {
     const UseList::Call call = layer_call("send_receive", "keys and values", "cp");
     list.add(call, passes.forward * (ranks - 1), pair);
@@ -169,7 +156,7 @@ void add_experts(UseList& list, const Passes& passes) {
   const Plan& plan = list.plan();
   const ModelShape& model = plan.model;
   if (model.experts == 1) return;
-  const std::int64_t slots = model.experts * moe_capacity(model, list.stream_rows());
+  const std::int64_t slots = model.experts * plan.local.capacity;
   const std::int64_t bytes = slots * model.hidden * list.element();
   const std::int64_t count = 2 * (passes.forward + passes.backward);
   if (plan.mesh.ep > 1) {
@@ -187,7 +174,8 @@ void add_experts(UseList& list, const Passes& passes) {
 void add_messages(UseList& list) {
   const Plan& plan = list.plan();
   if (plan.mesh.pp == 1) return;
-  const std::int64_t bytes = list.stream_rows() * plan.model.hidden * size_of(plan.message_dtype);
+  const std::int64_t bytes =
+      plan.local.stream_rows * plan.model.hidden * size_of(plan.message_dtype);
   for (const UnitRange& range : list.stage().units) {
     if (range.end < plan.units()) {
       list.add({"send", "activations", "messages", "pp"}, plan.microbatches, bytes);
@@ -204,7 +192,7 @@ void add_messages(UseList& list) {
 
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
                                                   const Config& config) {
-  UseList list(plan, plan.stages[static_cast<std::size_t>(stage)], config);
+  UseList list(plan, at(plan.stages, stage), config);
   const Passes passes = passes_of(list, stage);
   if (plan.mesh.tp > 1) {
     add_region(list, passes, "attention");

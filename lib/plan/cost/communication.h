@@ -14,6 +14,7 @@ class UseList {
   struct Call {
     std::string operation, what, purpose, group;  // of CollectiveUse
     std::int64_t ranks = 0;                       // 0: as many as the group's kind has
+    UnitKind unit = UnitKind::block;              // purpose layers
   };
 
   UseList(const Plan& plan, const StagePlan& stage, const Config& config)
@@ -25,10 +26,13 @@ class UseList {
   }
   /// `bytes` in all.
   void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
-  /// The collective of plan/tables/layout.h between two layouts over tp, of a tensor of so many
-  /// elements.
-  void reshard(Layout from, Layout to, const std::string& what, std::int64_t count,
-               std::int64_t elements);
+  /// What a region of layers exchanges over tp, by the collectives of plan/tables/layout.h.
+  struct Region {
+    std::string what;
+    UnitKind unit = UnitKind::block;
+    std::int64_t elements = 0;  // of the tensor
+  };
+  void reshard(Layout from, Layout to, const Region& region, std::int64_t count);
 
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
@@ -39,15 +43,10 @@ class UseList {
   const Config& config() const { return config_; }
   std::int64_t element() const { return size_of(plan_.compute); }
   std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
-  std::int64_t tokens() const {  // of a micro-batch
-    return plan_.micro_batch_size * plan_.model.seq_length / plan_.mesh.cp;
-  }
-  std::int64_t stream_rows() const {
-    return plan_.sequence_parallel ? tokens() / plan_.mesh.tp : tokens();
-  }
+  /// Of a micro-batch's residual stream, before it is split over tp.
+  std::int64_t stream_elements() const { return plan_.local.tokens * plan_.model.hidden; }
   Layout stream() const { return plan_.sequence_parallel ? Layout::tokens : Layout::invariant; }
-  bool holds(int unit) const;
-  std::int64_t blocks() const;
+  bool holds(int unit) const { return trainctl::holds(stage_.units, unit); }
   std::vector<CollectiveUse> take() { return std::move(uses_); }
 
  private:

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/at.h"
 #include "plan/cost/communication.h"
 #include "plan/gradients/buckets.h"
 #include "plan/ownership/row_exchange.h"
@@ -17,8 +18,7 @@ constexpr std::int64_t fp32 = 4;
 void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
               const std::string& group) {
   const Plan& plan = list.plan();
-  const ShardKind kind =
-      list.stage().shards[static_cast<std::size_t>(bucket.parameters.front())].kind;
+  const ShardKind kind = at(list.stage().shards, bucket.parameters.front()).kind;
   const bool each = list.config().hooks.no_sync == NoSync::never;
   const bool rows = kind == ShardKind::rows;
   const std::int64_t count = each || (rows && plan.accumulates_slices) ? plan.microbatches : 1;
@@ -29,11 +29,11 @@ void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
   }
   const bool fused = fuses_rows(plan.gradient.buckets);
   for (const RowExchange& exchange : row_exchanges(table, bucket.parameters, fused)) {
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    const ShardRoute& route = at(table.routes, exchange.route);
     std::int64_t scattered = 0;
     std::int64_t summed = 0;
     for (const int index : exchange.parameters) {
-      const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
+      const Ownership& own = at(table.parameters, index);
       scattered += own.scattered.length() * list.gradient();
       summed += own.summed.length() * list.gradient();
     }
@@ -50,21 +50,19 @@ void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
 void add_gather(UseList& list, const OwnershipTable& table, const GatherBlock& block,
                 const std::string& group) {
   const StagePlan& stage = list.stage();
-  const auto bytes_of = [&](int index) {
-    return stage.parameters[static_cast<std::size_t>(index)].shape.numel() * fp32;
-  };
+  const auto bytes_of = [&](int index) { return at(stage.parameters, index).shape.numel() * fp32; };
   if (block.bucket >= 0) {
-    const Bucket& bucket = stage.flat.buckets[static_cast<std::size_t>(block.bucket)];
+    const Bucket& bucket = at(stage.flat.buckets, block.bucket);
     return list.add({"all_gather", "parameters", "parameters", group}, 1, bucket.length * fp32);
   }
   for (const int index : block.parameters) {
-    const OptimizerShard& shard = stage.shards[static_cast<std::size_t>(index)];
+    const OptimizerShard& shard = at(stage.shards, index);
     if (shard.kind != ShardKind::dealt) continue;
     list.add({"broadcast", "parameters", "parameters", group}, 1, bytes_of(index));
   }
   const bool fused = fuses_rows(list.plan().gradient.buckets);
   for (const RowExchange& exchange : row_exchanges(table, block.parameters, fused)) {
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+    const ShardRoute& route = at(table.routes, exchange.route);
     std::int64_t bytes = 0;
     for (const int index : exchange.parameters) bytes += bytes_of(index);
     list.add(
@@ -82,8 +80,8 @@ void add_replicas(UseList& list) {
     add_sums(list, table, bucket, group(bucket.expert));
   }
   for (const GatherBlock& block : stage.gathers) {
-    const auto first = static_cast<std::size_t>(block.parameters.front());
-    add_gather(list, table, block, group(stage.parameters[first].expert));
+    const ParamSpec& first = at(stage.parameters, block.parameters.front());
+    add_gather(list, table, block, group(first.expert));
   }
 }
 
@@ -96,7 +94,7 @@ void add_shared_gradients(UseList& list) {
     list.add({"all_reduce", "replicated gradients", "gradients", "tp"}, 1, partial(false));
     list.add({"all_reduce", "shared keys and values", "gradients", "kv"}, 1, partial(true));
     for (const int index : bucket.parameters) {
-      const ParamSpec& row = list.stage().parameters[static_cast<std::size_t>(index)];
+      const ParamSpec& row = at(list.stage().parameters, index);
       if (!row.two_homes) continue;
       list.add({"all_reduce", "tied embedding", "gradients", "embedding"}, 1,
                row.shape.numel() * list.gradient());

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "plan/cost/estimate.h"
 
 namespace trainctl {
@@ -10,17 +8,9 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
   const double hidden = real(model.hidden);
   const double q = real(model.q_features());
   const double kv = real(model.kv_features());
-  std::int64_t blocks = 0;
-  bool scores = false;  // the head's product with the vocabulary
-  for (const UnitRange& range : units) {
-    const std::int64_t first = std::max(range.begin, 1);
-    const std::int64_t end = std::min<std::int64_t>(range.end, model.layers + 1);
-    blocks += std::max<std::int64_t>(0, end - first);
-    scores = scores || (range.begin < range.end && range.end == model.layers + 2);
-  }
-  const double layers = real(blocks);
+  const double layers = real(count_blocks(units, model.layers));
   const double seq = real(model.seq_length);
-  const double mlp_matrices = model.family == Family::llama ? 3 : 2;
+  const double mlp_matrices = model.gated_mlp ? 3 : 2;
   // Weights that a token is multiplied with in one layer: q, k, v, out and the MLP, or the router
   // and its experts.
   const bool moe = model.experts > 1;
@@ -28,6 +18,7 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
                                mlp_matrices * hidden * real(model.topk) * real(model.expert_ffn)
                          : mlp_matrices * hidden * real(model.ffn);
   const double weights = hidden * (2 * q + 2 * kv) + mlp;
+  const bool scores = holds(units, head_unit(model.layers));
   const double head = scores ? hidden * real(model.padded_vocab) : 0;
 
   // A multiply and an add per weight forward; the input's and the weight's gradient cost the same.
@@ -42,7 +33,7 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
 }
 
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens) {
-  return estimate_flops(model, tokens, {{0, static_cast<int>(model.layers) + 2}});
+  return estimate_flops(model, tokens, {all_units(model.layers)});
 }
 
 }  // namespace trainctl

@@ -109,7 +109,8 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config
   in.vocab =
       real(megatron_padded_vocab(model.vocab, config.model.make_vocab_size_divisible_by, mesh.tp));
   in.untied = !model.tied;
-  in.gated = in.rms_norm = model.family == Family::llama;
+  in.gated = model.gated_mlp;
+  in.rms_norm = model.norm_kind == NormKind::rms_norm;
   in.experts = real(model.experts);
   in.expert_ffn = real(model.expert_ffn);
   in.linear_bias = model.linear_bias;

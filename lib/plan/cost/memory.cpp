@@ -96,7 +96,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.activations =
       stage_activation_bytes(stage, plan.model.layers, activation_savings(plan, number, config)) +
       plan.threads_per_rank * scratch_bytes_per_thread;
-  if (plan.model.family == Family::llama) {  // the table of sines and cosines
+  if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
   const OwnershipTable table = make_ownership(plan, number * plan.mesh.stride(Axis::pp));

@@ -1,5 +1,4 @@
-#include <algorithm>
-
+#include "base/at.h"
 #include "plan/cost/estimate.h"
 
 namespace trainctl {
@@ -11,7 +10,7 @@ SimulationInput simulation_input(const Plan& plan) {
   const int inner = mesh.tp * mesh.cp > 1 || experts ? 2 : 1;
   const int replicas = mesh.dp > 1 ? 2 : 1;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    const StagePlan& rows = at(plan.stages, stage);
     for (int rank = 0; rank < inner * replicas; ++rank) {
       simulation.ranks.push_back(
           RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
@@ -24,9 +23,7 @@ SimulationInput simulation_input(const Plan& plan) {
 
 double layer_cost(const Action& action, std::int64_t layers) {
   if (!is_pass(action.kind)) return 0;
-  const std::int64_t first = std::max<std::int64_t>(action.begin, 1);
-  const std::int64_t end = std::min<std::int64_t>(action.end, layers + 1);
-  return static_cast<double>(std::max<std::int64_t>(0, end - first));
+  return static_cast<double>(count_blocks({action.begin, action.end}, layers));
 }
 
 }  // namespace trainctl

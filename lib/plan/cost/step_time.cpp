@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/at.h"
 #include "plan/cost/activation_memory.h"
 #include "plan/cost/estimate.h"
 #include "plan/schedule/schedule.h"
@@ -22,13 +23,11 @@ double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches
   return seconds;
 }
 
-bool is_of_head(const CollectiveUse& use) { return use.what.starts_with("head"); }
-
-/// Bytes of one micro-batch's kept rows whose names begin so.
-double kept_bytes(const StagePlan& stage, const std::string& prefix) {
+/// Bytes of one micro-batch's kept rows of `unit`.
+double kept_bytes(const StagePlan& stage, int unit) {
   double bytes = 0;
   for (const ActivationSpec& row : stage.activations) {
-    const bool counts = row.lifetime == Lifetime::kept && row.name.starts_with(prefix);
+    const bool counts = row.lifetime == Lifetime::kept && row.unit == unit;
     if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
   }
   return bytes;
@@ -45,8 +44,8 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 /// Of the units of a stage that are blocks, the first; 0: it has none.
 int first_block(const StagePlan& stage, const Plan& plan) {
   for (const UnitRange& range : stage.units) {
-    const int unit = std::max(range.begin, 1);
-    if (unit < range.end && unit <= plan.model.layers) return unit;
+    const UnitRange blocks = blocks_in(range, plan.model.layers);
+    if (!blocks.empty()) return blocks.begin;
   }
   return 0;
 }
@@ -56,11 +55,11 @@ class UnitCosts {
  public:
   UnitCosts(const Plan& plan, int stage, const Config& config, const Rates& rates)
       : plan_(plan),
-        rows_(plan.stages[static_cast<std::size_t>(stage)]),
+        rows_(at(plan.stages, stage)),
         rates_(rates),
         savings_(activation_savings(plan, stage, config)),
-        tokens_(plan.micro_batch_size * plan.model.seq_length),
-        local_tokens_(real(tokens_) / real(plan.mesh.cp)) {}
+        blocks_(count_blocks(rows_.units, plan.model.layers)),
+        tokens_(plan.micro_batch_size * plan.model.seq_length) {}
 
   UnitTimes times() const {
     UnitTimes times;
@@ -77,29 +76,18 @@ class UnitCosts {
     return flops / real(ranks) / rates_.matmul_flops;
   }
   /// Of one micro-batch, in both directions.
-  template <class Matches>
-  double wire(const Matches& matches) const {
-    const auto of_layers = [&](const CollectiveUse& use) {
-      return use.purpose == "layers" && matches(use);
+  double wire(UnitKind unit) const {
+    const auto of_layers = [unit](const CollectiveUse& use) {
+      return use.purpose == "layers" && use.unit == unit;
     };
     return wire_seconds_of(rows_, rates_, of_layers) / real(plan_.microbatches);
   }
   double stream_bytes() const {
-    const double rows = local_tokens_ / (plan_.sequence_parallel ? real(mesh().tp) : 1);
-    return rows * real(plan_.model.hidden * size_of(plan_.compute));
-  }
-  std::int64_t blocks() const {
-    std::int64_t count = 0;
-    for (const UnitRange& range : rows_.units) {
-      count += std::max<std::int64_t>(
-          0, std::min<std::int64_t>(range.end, plan_.model.layers + 1) - std::max(range.begin, 1));
-    }
-    return count;
+    return real(plan_.local.stream_rows) * real(plan_.model.hidden * size_of(plan_.compute));
   }
 
   void add_embedding(UnitTimes& times) const {
-    const double each_way =
-        wire([](const CollectiveUse& use) { return use.what == "embedding"; }) / 2;
+    const double each_way = wire(UnitKind::embedding) / 2;
     times.forward.embedding = memory(2 * stream_bytes()) + each_way;
     times.weight.embedding = memory(2 * stream_bytes()) + each_way;
   }
@@ -109,12 +97,9 @@ class UnitCosts {
     const std::int64_t ranks = mesh().tp * mesh().cp;
     const double product = products(flops.matmul, ranks) / 3;
     const double attention = products(flops.attention_causal, ranks) / 3;
-    const double kept = memory(kept_bytes(rows_, "layers." + std::to_string(unit - 1) + "."));
-    const auto inside = [](const CollectiveUse& use) {
-      return use.what != "embedding" && !is_of_head(use);
-    };
-    const double each_way = wire(inside) / real(blocks()) / 2;
-    const double again = real(std::min(savings_.recomputed_layers, blocks())) / real(blocks());
+    const double kept = memory(kept_bytes(rows_, unit));
+    const double each_way = wire(UnitKind::block) / real(blocks_) / 2;
+    const double again = real(std::min(savings_.recomputed_layers, blocks_)) / real(blocks_);
     times.forward.layer = product + attention + 2 * kept + each_way;
     times.input.layer =
         product + 2 * attention + 3 * kept + each_way + again * (times.forward.layer - each_way);
@@ -122,15 +107,14 @@ class UnitCosts {
   }
 
   void add_head(UnitTimes& times) const {
-    const int unit = plan_.units() - 1;
+    const int unit = head_unit(plan_.model.layers);
     const FlopsEstimate flops = estimate_flops(plan_.model, tokens_, {{unit, unit + 1}});
     // Whole on every rank where neither the vocabulary nor the tokens are split over tp.
     const bool split = plan_.split_vocabulary || plan_.sequence_parallel;
     const std::int64_t ranks = mesh().cp * (split ? mesh().tp : 1);
-    const double logits =
-        local_tokens_ * real(plan_.model.padded_vocab) / (split ? real(mesh().tp) : 1);
-    const double kept = kept_bytes(rows_, "head.");
-    const double each_way = wire(is_of_head) / 2;
+    const double logits = real(plan_.local.head_rows) * real(plan_.local.vocabulary);
+    const double kept = kept_bytes(rows_, unit);
+    const double each_way = wire(UnitKind::head) / 2;
     times.forward.head = products(flops.matmul, ranks) + each_way +
                          memory(2 * kept + 4 * logits * real(size_of(plan_.compute)) +
                                 2 * gradient_bytes(rows_, unit));
@@ -141,8 +125,8 @@ class UnitCosts {
   const StagePlan& rows_;
   const Rates& rates_;
   ActivationSavings savings_;
+  std::int64_t blocks_;  // of the stage
   std::int64_t tokens_;  // of a micro-batch
-  double local_tokens_;  // of it on one rank
 };
 
 /// What the rows of one stage take.
@@ -150,11 +134,11 @@ class RowCosts {
  public:
   RowCosts(const Plan& plan, int stage, const Config& config, const Rates& rates)
       : plan_(plan),
-        rows_(plan.stages[static_cast<std::size_t>(stage)]),
+        rows_(at(plan.stages, stage)),
         times_(UnitCosts(plan, stage, config, rates).times()) {
     for (const CollectiveUse& use : rows_.communication) {
       const double seconds = wire_seconds(use, rates);
-      if (use.name() == "all_reduce tied embedding") {
+      if (use.group == "embedding") {
         embedding_sum_ += seconds;
       } else if (use.purpose == "gradients") {
         gradients_ += seconds;
@@ -179,21 +163,18 @@ class RowCosts {
         return gradients_ * real(bucket_of(row.bucket).length) / bucket_elements_;
       case ActionKind::reduce_embedding: return embedding_sum_;
       case ActionKind::gather:
-        return parameters_ * elements_of(rows_.gathers[static_cast<std::size_t>(row.bucket)]) /
-               gathered_elements_;
+        return parameters_ * elements_of(at(rows_.gathers, row.bucket)) / gathered_elements_;
       default: return 0;
     }
   }
 
  private:
-  const Bucket& bucket_of(int index) const {
-    return rows_.flat.buckets[static_cast<std::size_t>(index)];
-  }
+  const Bucket& bucket_of(int index) const { return at(rows_.flat.buckets, index); }
   double elements_of(const GatherBlock& block) const {
     if (block.bucket >= 0) return real(bucket_of(block.bucket).length);
     double elements = 0;
     for (const int index : block.parameters) {
-      elements += real(rows_.parameters[static_cast<std::size_t>(index)].shape.numel());
+      elements += real(at(rows_.parameters, index).shape.numel());
     }
     return elements;
   }
@@ -259,12 +240,11 @@ TimeEstimate estimate_time(const Plan& plan, const Config& config, const Rates& 
   TimeEstimate time;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     costs.emplace_back(plan, stage, config, rates);
-    time.optimizer = std::max(
-        time.optimizer, optimizer_seconds(plan.stages[static_cast<std::size_t>(stage)], rates));
+    time.optimizer = std::max(time.optimizer, optimizer_seconds(at(plan.stages, stage), rates));
   }
   SimulationInput input = simulation_input(plan);
   input.cost = [&](const RankRows& rank, const Action& row) {
-    return costs[static_cast<std::size_t>(rank.input.stage)].of(row);
+    return at(costs, rank.input.stage).of(row);
   };
   const Simulation simulation = simulate(input);
   time.forward_backward = simulation.seconds;

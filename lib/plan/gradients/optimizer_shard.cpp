@@ -28,7 +28,7 @@ OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
   const std::int64_t ranks = given == -1 ? replicas : given;
   const std::int64_t cuts = cuts_of_rows(parameter);
   const std::int64_t rows = parameter.global_shape[0];
-  if (parameter.name.ends_with(".bias")) return whole(parameter, "a bias");
+  if (parameter.bias) return whole(parameter, "a bias");
   if (parameter.two_homes) return whole(parameter, "held by two stages");
   if (bytes < least) {
     return whole(parameter, text(bytes) + " bytes, fewer than " + text(least));

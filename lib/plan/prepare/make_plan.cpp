@@ -1,7 +1,9 @@
 #include "plan/prepare/make_plan.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/step_time.h"
@@ -9,7 +11,6 @@
 #include "plan/prepare/hash.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
-#include "plan/rules/place_layers.h"
 #include "plan/rules/resolve.h"
 #include "plan/schedule/simulate.h"
 
@@ -94,28 +95,30 @@ void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
   plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
 }
 
-Plan sizes_of(const Config& config, const Site& site) {
+Plan sizes_of(const Facts& facts) {
+  const Config& config = facts.config;
   const ParallelConfig& parallel = config.parallel;
   Plan plan;
-  plan.mode = resolve_mode(parallel, site.world_size);
-  plan.ranks_are_threads = site.ranks_are_threads;
-  plan.mesh = resolve_mesh(parallel, site.world_size);
-  plan.model = model_shape(config.model, config.moe);
+  plan.mode = facts.mode;
+  plan.ranks_are_threads = facts.site.ranks_are_threads;
+  plan.mesh = facts.mesh;
+  plan.model = facts.model;
   plan.compute = dtype_of(config.precision.compute);
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
   set_data_rules(plan, parallel);
-  const BatchSizes batch = resolve_batch(config.train, plan.mesh);
-  plan.micro_batch_size = batch.micro_batch_size;
-  plan.microbatches = batch.microbatches;
-  plan.threads_per_rank = threads_of(parallel, site);
+  plan.micro_batch_size = facts.batch.micro_batch_size;
+  plan.microbatches = facts.batch.microbatches;
+  plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
+                            plan.split_vocabulary});
+  plan.threads_per_rank = threads_of(parallel, facts.site);
   plan.accumulates_slices = parallel.parallel_optimizer.enable &&
                             parallel.parallel_optimizer.gradient_accumulation_shard &&
                             (plan.mesh.pp > 1 || plan.microbatches > 1);
   const int stages = static_cast<int>(plan.mesh.pp);
-  plan.schedule = schedule_name(parallel.pipeline.scheduler, stages,
-                                static_cast<int>(resolve_chunks(parallel, plan.mode)));
+  plan.schedule =
+      schedule_name(parallel.pipeline.scheduler, stages, static_cast<int>(facts.chunks));
   plan.group_size =
       static_cast<int>(parallel.pipeline.microbatch_group_size_per_vp_stage.value_or(stages));
   return plan;
@@ -134,7 +137,7 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   input.fusion = parallel.comm_fusion;
   input.aggregation_groups = parallel.gradient_aggregation_group.value_or(1);
   input.layers = plan.model.layers;
-  const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+  const StagePlan& rows = at(plan.stages, stage);
   input.units = rows.units;
   for (const OptimizerShard& shard : rows.shards) {
     input.scattered.push_back(shard.kind == ShardKind::rows);
@@ -144,10 +147,10 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
 
 /// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
 std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
-  const bool has_head = stage.units.back().end == plan.units();
+  const bool has_head = holds(stage.units, head_unit(plan.model.layers));
   std::int64_t most = 0;
   for (const ParamSpec& row : stage.parameters) {
-    const bool tied_head = plan.model.tied && has_head && row.name == "embedding.token.weight";
+    const bool tied_head = plan.model.tied && has_head && row.kind == ParamKind::token_embedding;
     const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
     if (product) most = std::max(most, row.shape.numel());
   }
@@ -193,16 +196,16 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   require(site.world_size >= 1 && site.world_size <= (std::int64_t{1} << 24), ExitCode::usage,
           "a world of " + std::to_string(site.world_size) + " ranks is not from 1 to 16777216");
   Check check(sources, diagnostics);
-  check_rules(config, site, check);
+  const Facts facts(config, site);
+  StageMap map = check_rules(facts, check);
   if (diagnostics.has_errors()) return {};
 
-  Plan plan = sizes_of(config, site);
-  plan.map = make_stage_map(config, check);
-  if (diagnostics.has_errors()) return {};
+  Plan plan = sizes_of(facts);
+  plan.map = std::move(map);
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
   prove(plan);
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    StagePlan& rows = at(plan.stages, stage);
     rows.communication = estimate_communication(plan, stage, config);
     rows.memory = estimate_memory(plan, rows, config);
   }

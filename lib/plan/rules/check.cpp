@@ -136,6 +136,7 @@ Facts::Facts(const Config& all, const Site& around) : config(all), site(around) 
   TrainConfig train = all.train;  // a number of micro-batches is divided by
   if (train.micro_batch_num && *train.micro_batch_num < 1) train.micro_batch_num.reset();
   batch = resolve_batch(train, mesh);
+  model = model_shape(all.model, all.moe);
 }
 
 bool Facts::mesh_is_clean(const Check& check) const {
@@ -145,8 +146,9 @@ bool Facts::mesh_is_clean(const Check& check) const {
                       "parallel.expert_tensor_parallel"});
 }
 
-void check_rules(const Config& config, const Site& site, Check& check) {
-  const Facts facts(config, site);
+StageMap check_rules(const Facts& facts, Check& check) {
+  const Config& config = facts.config;
+  StageMap map;
   check_model(config.model, check);
   check_mesh(facts, check);
   check_splits(facts, check);
@@ -155,7 +157,7 @@ void check_rules(const Config& config, const Site& site, Check& check) {
   const bool countable =
       facts.mesh_is_clean(check) &&
       check.clean({"model.num_layers", "parallel.virtual_pipeline_stages", "parallel.pipeline"});
-  if (countable) make_stage_map(config, check);
+  if (countable) map = make_stage_map(config, check);
   check_pipeline(facts, check);
   check_messages(facts, check);
   check_optimizer_shard(facts, check);
@@ -169,6 +171,7 @@ void check_rules(const Config& config, const Site& site, Check& check) {
   check_data(config, check);
   check_cluster(config.cluster, check);
   check.standing(config);
+  return map;
 }
 
 std::string number(double value) {

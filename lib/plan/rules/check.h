@@ -14,6 +14,7 @@
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 #include "plan/tables/site.h"
+#include "plan/tables/stage_map.h"
 
 namespace trainctl {
 
@@ -62,6 +63,7 @@ std::int64_t product_of(std::initializer_list<std::int64_t> factors);
 std::string counted(std::int64_t count, const std::string& noun);
 
 /// The configuration and the sizes in effect, as far as they can be known before it is checked.
+/// The plan takes its sizes from here.
 struct Facts {
   const Config& config;
   const Site& site;
@@ -72,6 +74,7 @@ struct Facts {
   Mesh mesh;              // nonsense while mesh_is_clean() is false
   std::int64_t chunks = 1;
   BatchSizes batch;
+  ModelShape model;
 
   Facts(const Config& config, const Site& site);
   const ParallelConfig& parallel() const { return config.parallel; }
@@ -81,8 +84,9 @@ struct Facts {
   bool mesh_is_clean(const Check& check) const;
 };
 
-/// Every rule; those of the layers' placement are in plan/tables/stage_map.h.
-void check_rules(const Config& config, const Site& site, Check& check);
+/// Every rule. Returns where the layers go (plan/rules/place_layers.h), which is empty where an
+/// error kept them from being placed.
+StageMap check_rules(const Facts& facts, Check& check);
 
 // One rule set per subject; each adds what it finds.
 void check_model(const ModelConfig& model, Check& check);

@@ -125,7 +125,7 @@ void check_ranges(const MoeConfig& moe, Check& check) {
 }  // namespace
 
 void check_experts(const Facts& facts, Check& check) {
-  const ModelShape shape = model_shape(facts.config.model, facts.config.moe);
+  const ModelShape& shape = facts.model;
   check_ranges(facts.config.moe, check);
   check_partition(facts, check);
   check_expert_tensor(facts, shape, check);

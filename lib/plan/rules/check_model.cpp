@@ -98,7 +98,7 @@ void check_positions(const ModelConfig& model, Check& check) {
 
 void check_rope(const ModelConfig& model, Check& check) {
   const RopeScalingConfig& scaling = model.rope_scaling;
-  if (model.family == Family::gpt2) {
+  if (model_shape(model).position_kind == PositionKind::learned) {
     const char* reason = "gpt2 has learned positions, not rotary ones";
     check.no_effect("model.rotary_base", model.rotary_base != ModelConfig{}.rotary_base, reason);
     check.no_effect("model.rope_scaling", scaling.factor != 1.0, reason);
@@ -131,12 +131,13 @@ void check_rope(const ModelConfig& model, Check& check) {
 }
 
 void check_family(const ModelConfig& model, Check& check) {
-  if (model.family == Family::gpt2 && model.qk_layernorm) {
+  const ModelShape shape = model_shape(model);
+  if (shape.norm_kind == NormKind::layer_norm && shape.qk_norm) {
     check.error("qk-norm-family", "model.qk_layernorm",
                 "qk_layernorm is true, but only the llama family has q/k norms",
                 "family could be llama, or qk_layernorm false");
   }
-  if (model.family == Family::llama && model.add_bias_linear.value_or(false)) {
+  if (shape.gated_mlp && shape.linear_bias) {
     check.error("bias-family", "model.add_bias_linear",
                 "add_bias_linear is true, but llama's output and MLP products have no biases",
                 "add_qkv_bias: true gives biases to q, k and v alone; family could be gpt2");

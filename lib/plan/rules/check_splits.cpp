@@ -190,7 +190,7 @@ void check_hierarchy(const Facts& facts, Check& check) {
 }  // namespace
 
 void check_splits(const Facts& facts, Check& check) {
-  const ModelShape shape = model_shape(facts.config.model, facts.config.moe);
+  const ModelShape& shape = facts.model;
   check_sequence_parallel(facts, check);
   check_heads(facts, shape, check);
   check_widths(facts, shape, check);

@@ -8,10 +8,11 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "plan/tables/local_shape.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/model.h"
-#include "plan/tables/params.h"
+#include "plan/tables/unit_range.h"
 
 namespace trainctl {
 
@@ -26,6 +27,9 @@ struct ActivationSpec {
   Shape shape;       // of this rank's shard, one micro-batch
   DType dtype = DType::f32;
   Lifetime lifetime = Lifetime::kept;
+  int unit = -1;            // that it belongs to; -1: shared by several
+  int chunk = -1;           // of the stage, of kept rows and messages
+  bool unit_input = false;  // what the unit reads: recomputation starts from it
 };
 
 /// Names (T = tokens of a micro-batch, H hidden, Q/K heads x head_dim, F ffn; compute dtype unless
@@ -39,15 +43,15 @@ struct ActivationSpec {
 ///         norm, only with qk_norm), layers.N.attention.q_rstd [T*heads] .k_rstd [T*kv_heads] fp32
 ///         (qk_norm), layers.N.attention.context [T,Q], layers.N.attention.logsumexp [T*heads]
 ///         fp32, layers.N.middle [T,H] (after the attention residual), layers.N.norm2 [T,H],
-///         layers.N.norm2.mean/.rstd, layers.N.mlp.gate (llama) .up .act [T,F]
-///         (.mean rows: gpt2 only)
+///         layers.N.norm2.mean/.rstd, layers.N.mlp.gate (gated) .up .act [T,F]
+///         (.mean rows: LayerNorm only)
 ///         head.input [T,H] (the last block's output), head.norm [T,H], head.norm.mean/.rstd,
 ///         head.d_norm [T,H] (gradient from the fused head)
 ///  transient: branch [T,H] (attention or MLP output before the residual), d_stream.0 d_stream.1
 ///  [T,H]
 ///         (gradient of the residual stream: unit u writes u % 2 and reads the other), d_middle,
 ///         d_norm [T,H], d_branch.attention d_branch.mlp [T,H] (only with hidden_dropout), d_q
-///         [T,Q], d_k, d_v [T,K], d_context [T,Q], d_ffn [T,F], d_gate [T,F] (llama), head.logits
+///         [T,Q], d_k, d_v [T,K], d_context [T,Q], d_ffn [T,F], d_gate [T,F] (gated), head.logits
 ///         [chunk, padded_vocab], head.stats [3,chunk] fp32 (row maximum, row
 ///         sum, target)
 /// A rank holds its share: T is divided by cp; with tensor parallelism Q, K, F, the heads and the
@@ -71,8 +75,8 @@ struct ActivationSpec {
 ///         only, tokens on the embedding's.
 ///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
 ///         kept layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched [L,R,H], .gate
-///         (llama) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the rows of mlp;
-///         transient moe.send [E,C,H], moe.d_dispatched [L,R,H], moe.d_ffn, moe.d_gate (llama)
+///         (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the rows of mlp;
+///         transient moe.send [E,C,H], moe.d_dispatched [L,R,H], moe.d_ffn, moe.d_gate (gated)
 struct ActivationInput {
   const ModelShape& model;
   const Mesh& mesh;
@@ -97,11 +101,8 @@ std::string input_row(int unit, std::int64_t layers);
 /// The row with the gradient of that one: "d_stream.0" or "d_stream.1".
 std::string gradient_row(int unit);
 
-/// Slots of one expert for the tokens of one rank: ceil(tokens x topk x capacity_factor / experts).
-std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens);
-
-/// Tokens per chunk of the fused head: a quarter of the tokens (large chunks keep the products
-/// fast), but logits of at most 256 MiB; never fewer than 64 tokens.
-std::int64_t head_chunk(const ModelShape& model, std::int64_t tokens, DType compute);
+/// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
+/// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.
+std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute);
 
 }  // namespace trainctl

@@ -22,9 +22,13 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   const bool gpt2 = config.family == Family::gpt2;
   ModelShape model;
   model.family = config.family;
+  model.norm_kind = gpt2 ? NormKind::layer_norm : NormKind::rms_norm;
+  model.position_kind = gpt2 ? PositionKind::learned : PositionKind::rotary;
+  model.gated_mlp = !gpt2;
   model.layers = config.num_layers;
   model.hidden = config.hidden_size;
-  // 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x MLP.
+  // For a gated MLP 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x
+  // MLP.
   model.ffn = config.ffn_hidden_size.value_or(
       gpt2 ? 4 * bounded(model.hidden) : round_up(8 * bounded(model.hidden), 3 * 256) / 3);
   model.heads = config.num_attention_heads;

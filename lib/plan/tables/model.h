@@ -8,8 +8,22 @@
 
 namespace trainctl {
 
+enum class NormKind : std::uint8_t {
+  layer_norm,  // subtracts the mean; has a bias
+  rms_norm,
+};
+enum class PositionKind : std::uint8_t {
+  learned,  // a table that is added to the token embedding
+  rotary,   // turns queries and keys (RoPE)
+};
+
+/// `family` is what the world outside calls the network. Code asks for the parts that follow it,
+/// so that a family is one more way of choosing them in model_shape().
 struct ModelShape {
   Family family = Family::gpt2;
+  NormKind norm_kind = NormKind::layer_norm;
+  PositionKind position_kind = PositionKind::learned;
+  bool gated_mlp = false;  // silu(gate) * up (SwiGLU) instead of GELU(up)
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   std::int64_t ffn = 0;
@@ -17,11 +31,11 @@ struct ModelShape {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t seq_length = 0;
-  std::int64_t positions = 0;     // rows of the position table (gpt2) or the RoPE table (llama)
+  std::int64_t positions = 0;     // rows of the position table or of the RoPE table
   std::int64_t vocab = 0;         // real tokens
   std::int64_t padded_vocab = 0;  // rows of the embedding; independent of any parallel size
   bool tied = false;
-  bool linear_bias = false;
+  bool linear_bias = false;  // of the attention's output and the MLP
   bool qkv_bias = false;
   bool qk_norm = false;
   double norm_epsilon = 1e-5;

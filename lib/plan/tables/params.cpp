@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/at.h"
+
 namespace trainctl {
 
 namespace {
 
 /// Where a parameter stands in its layer. It decides which dim is cut over which axis and how the
-/// layer's output lies: another placement of a layer is another entry in the two functions below.
+/// layer's output lies: another placement of a layer is another entry in the functions below.
 enum class Place : std::uint8_t {
   stream,         // whole, its output lies as the residual stream does: norms, router, row biases
   heads,          // whole, applied to each head: q/k norms
@@ -20,6 +22,30 @@ enum class Place : std::uint8_t {
   expert_row,     // experts over ep, inputs over etp
 };
 
+/// The bias of a row layer is added after the sum over tp, so it is whole.
+Place place_of(ParamKind kind, bool bias) {
+  switch (kind) {
+    case ParamKind::token_embedding:
+    case ParamKind::head: return Place::vocabulary;
+    case ParamKind::query:
+    case ParamKind::mlp_gate:
+    case ParamKind::mlp_up: return Place::column;
+    case ParamKind::key:
+    case ParamKind::value: return Place::key_value;
+    case ParamKind::query_norm:
+    case ParamKind::key_norm: return Place::heads;
+    case ParamKind::attention_output:
+    case ParamKind::mlp_down: return bias ? Place::stream : Place::row;
+    case ParamKind::expert_gate:
+    case ParamKind::expert_up: return Place::expert_column;
+    case ParamKind::expert_down: return Place::expert_row;
+    case ParamKind::position_embedding:
+    case ParamKind::norm:
+    case ParamKind::router: break;
+  }
+  return Place::stream;
+}
+
 bool is_expert(Place place) { return place == Place::expert_column || place == Place::expert_row; }
 
 /// Collects the rows of one stage in model order.
@@ -27,8 +53,8 @@ class Table {
  public:
   explicit Table(const ParameterInput& input) : input_(input), model_(input.model) {}
 
-  ParamSpec& matrix(const std::string& name, Shape shape, Place place, double deviation) {
-    ParamSpec& row = add(name, shape, place);
+  ParamSpec& matrix(const std::string& name, Shape shape, ParamKind kind, double deviation) {
+    ParamSpec& row = add(name, shape, kind, false);
     row.role = DTypeRole::matrix;
     row.init = InitKind::normal;
     row.init_deviation = deviation;
@@ -36,24 +62,28 @@ class Table {
     return row;
   }
 
-  void vector(const std::string& name, std::int64_t length, Place place, InitKind init) {
-    ParamSpec& row = add(name, Shape{length}, place);
+  /// The factors of a norm.
+  void scale(const std::string& name, std::int64_t length, ParamKind kind) {
+    ParamSpec& row = add(name + ".weight", Shape{length}, kind, false);
     row.role = DTypeRole::vector;
-    row.init = init;
+    row.init = InitKind::ones;
   }
 
-  /// The bias of a row layer is added after the sum over tp, so it is whole.
-  void linear(const std::string& name, Shape shape, Place place, bool bias, double deviation) {
-    matrix(name + ".weight", shape, place, deviation);
-    const Place bias_place = place == Place::row ? Place::stream : place;
-    if (bias) vector(name + ".bias", shape[0], bias_place, InitKind::zeros);
+  void bias(const std::string& name, std::int64_t length, ParamKind kind) {
+    ParamSpec& row = add(name + ".bias", Shape{length}, kind, true);
+    row.role = DTypeRole::vector;
+    row.init = InitKind::zeros;
+  }
+
+  void linear(const std::string& name, Shape shape, ParamKind kind, bool has_bias,
+              double deviation) {
+    matrix(name + ".weight", shape, kind, deviation);
+    if (has_bias) bias(name, shape[0], kind);
   }
 
   void norm(const std::string& name) {
-    vector(name + ".weight", model_.hidden, Place::stream, InitKind::ones);
-    if (model_.family == Family::gpt2) {
-      vector(name + ".bias", model_.hidden, Place::stream, InitKind::zeros);
-    }
+    scale(name, model_.hidden, ParamKind::norm);
+    if (model_.norm_kind == NormKind::layer_norm) bias(name, model_.hidden, ParamKind::norm);
   }
 
   void set_unit(int unit) { unit_ = unit; }
@@ -65,7 +95,7 @@ class Table {
     const Mesh& mesh = input_.mesh;
     const auto over = [&](Axis axis, std::int8_t dim) {
       if (mesh.size(axis) == 1) return;
-      row.split_dim[static_cast<std::size_t>(axis)] = dim;
+      at(row.split_dim, axis) = dim;
       row.shape[dim] /= mesh.size(axis);
     };
     switch (place) {
@@ -101,18 +131,20 @@ class Table {
     }
   }
 
-  ParamSpec& add(const std::string& name, const Shape& shape, Place place) {
+  ParamSpec& add(const std::string& name, const Shape& shape, ParamKind kind, bool bias) {
+    const Place place = place_of(kind, bias);
     ParamSpec& row = rows_.emplace_back();
     row.name = name;
+    row.kind = kind;
+    row.bias = bias;
     row.global_shape = shape;
     row.shape = shape;
     row.unit = unit_;
     row.expert = is_expert(place);
     cut(row, place);
     for (const Axis axis : all_axes) {
-      const auto at = static_cast<std::size_t>(axis);
-      row.gradient_sum[at] = row.split_dim[at] < 0 && input_.mesh.size(axis) > 1 &&
-                             gradient_is_summed(output(place, axis));
+      at(row.gradient_sum, axis) = at(row.split_dim, axis) < 0 && input_.mesh.size(axis) > 1 &&
+                                   gradient_is_summed(output(place, axis));
     }
     return row;
   }
@@ -130,27 +162,27 @@ double residual_deviation(const ModelShape& model) {
 }
 
 void add_mlp(Table& table, const ModelShape& model, const std::string& prefix) {
-  const bool gpt2 = model.family == Family::gpt2;
-  const bool bias = gpt2 && model.linear_bias;
+  const bool bias = model.linear_bias;
+  const double std = model.init_std;
   const Shape wide{model.ffn, model.hidden};
-  if (!gpt2) table.linear(prefix + "mlp.gate", wide, Place::column, false, model.init_std);
-  table.linear(prefix + "mlp.up", wide, Place::column, bias, model.init_std);
-  table.linear(prefix + "mlp.down", Shape{model.hidden, model.ffn}, Place::row, bias,
+  if (model.gated_mlp) table.linear(prefix + "mlp.gate", wide, ParamKind::mlp_gate, bias, std);
+  table.linear(prefix + "mlp.up", wide, ParamKind::mlp_up, bias, std);
+  table.linear(prefix + "mlp.down", Shape{model.hidden, model.ffn}, ParamKind::mlp_down, bias,
                residual_deviation(model));
 }
 
 void add_experts(Table& table, const ModelShape& model, const std::string& prefix) {
   const std::string moe = prefix + "moe.";
-  table.matrix(moe + "router.weight", Shape{model.experts, model.hidden}, Place::stream,
+  table.matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
                model.init_std);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
-  if (model.family == Family::llama) {
-    table.matrix(experts + "gate.weight", wide, Place::expert_column, model.init_std);
+  if (model.gated_mlp) {
+    table.matrix(experts + "gate.weight", wide, ParamKind::expert_gate, model.init_std);
   }
-  table.matrix(experts + "up.weight", wide, Place::expert_column, model.init_std);
+  table.matrix(experts + "up.weight", wide, ParamKind::expert_up, model.init_std);
   table.matrix(experts + "down.weight", Shape{model.experts, model.hidden, model.expert_ffn},
-               Place::expert_row, residual_deviation(model));
+               ParamKind::expert_down, residual_deviation(model));
 }
 
 void add_block(Table& table, const ModelShape& model, const std::string& prefix) {
@@ -160,42 +192,36 @@ void add_block(Table& table, const ModelShape& model, const std::string& prefix)
 
   table.norm(prefix + "norm1");
   const std::string attention = prefix + "attention.";
-  table.linear(attention + "q", Shape{q, model.hidden}, Place::column, model.qkv_bias, std);
-  table.linear(attention + "k", Shape{kv, model.hidden}, Place::key_value, model.qkv_bias, std);
-  table.linear(attention + "v", Shape{kv, model.hidden}, Place::key_value, model.qkv_bias, std);
+  table.linear(attention + "q", Shape{q, model.hidden}, ParamKind::query, model.qkv_bias, std);
+  table.linear(attention + "k", Shape{kv, model.hidden}, ParamKind::key, model.qkv_bias, std);
+  table.linear(attention + "v", Shape{kv, model.hidden}, ParamKind::value, model.qkv_bias, std);
   if (model.qk_norm) {
-    table.vector(attention + "q_norm.weight", model.head_dim, Place::heads, InitKind::ones);
-    table.vector(attention + "k_norm.weight", model.head_dim, Place::heads, InitKind::ones);
+    table.scale(attention + "q_norm", model.head_dim, ParamKind::query_norm);
+    table.scale(attention + "k_norm", model.head_dim, ParamKind::key_norm);
   }
-  table.linear(attention + "out", Shape{model.hidden, q}, Place::row, model.linear_bias,
-               residual_deviation(model));
+  table.linear(attention + "out", Shape{model.hidden, q}, ParamKind::attention_output,
+               model.linear_bias, residual_deviation(model));
   table.norm(prefix + "norm2");
   if (model.experts > 1) return add_experts(table, model, prefix);
   add_mlp(table, model, prefix);
 }
 
-bool holds(const std::vector<UnitRange>& units, int unit) {
-  return std::any_of(units.begin(), units.end(), [&](const UnitRange& range) {
-    return range.begin <= unit && unit < range.end;
-  });
-}
-
 void add_embedding(Table& table, const ModelShape& model, bool two_homes) {
   const Shape words{model.padded_vocab, model.hidden};
-  table.matrix("embedding.token.weight", words, Place::vocabulary, model.init_std).two_homes =
-      two_homes;
-  if (model.family != Family::gpt2) return;
-  table.matrix("embedding.position.weight", Shape{model.positions, model.hidden}, Place::stream,
-               model.init_std);
+  table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std)
+      .two_homes = two_homes;
+  if (model.position_kind != PositionKind::learned) return;
+  table.matrix("embedding.position.weight", Shape{model.positions, model.hidden},
+               ParamKind::position_embedding, model.init_std);
 }
 
 void add_head(Table& table, const ModelShape& model, bool second_home) {
   const Shape words{model.padded_vocab, model.hidden};
   table.norm("final_norm");
-  if (!model.tied) table.matrix("head.weight", words, Place::vocabulary, model.init_std);
+  if (!model.tied) table.matrix("head.weight", words, ParamKind::head, model.init_std);
   if (!second_home) return;
   ParamSpec& copy =
-      table.matrix("embedding.token.weight", words, Place::vocabulary, model.init_std);
+      table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std);
   copy.two_homes = true;
   copy.second_home = true;
 }
@@ -205,7 +231,7 @@ void add_head(Table& table, const ModelShape& model, bool second_home) {
 std::vector<ParamSpec> make_parameters(const ParameterInput& input,
                                        const std::vector<UnitRange>& units) {
   const ModelShape& model = input.model;
-  const int head = static_cast<int>(model.layers) + 1;
+  const int head = head_unit(model.layers);
   const bool apart = model.tied && holds(units, 0) != holds(units, head);
   Table table(input);
   for (const UnitRange& range : units) {
@@ -216,7 +242,7 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
       } else if (unit == head) {
         add_head(table, model, apart);
       } else {
-        add_block(table, model, "layers." + std::to_string(unit - 1) + ".");
+        add_block(table, model, block_prefix(unit));
       }
     }
   }
@@ -224,8 +250,7 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
 }
 
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh) {
-  return make_parameters({model, mesh, false, mesh.tp > 1},
-                         {{0, static_cast<int>(model.layers) + 2}});
+  return make_parameters({model, mesh, false, mesh.tp > 1}, {all_units(model.layers)});
 }
 
 }  // namespace trainctl

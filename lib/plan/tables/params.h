@@ -14,30 +14,47 @@
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
+#include "plan/tables/unit_range.h"
 
 namespace trainctl {
-
-/// Units [begin, end) of one model chunk, numbered over the whole model (plan/tables/stage_map.h).
-struct UnitRange {
-  int begin = 0;
-  int end = 0;
-};
 
 /// Which numbers a kernel sees: matrices (and embeddings) are in the compute dtype, vectors always
 /// fp32.
 enum class DTypeRole : std::uint8_t { matrix, vector };
 enum class InitKind : std::uint8_t { normal, zeros, ones };
 
+/// What a parameter is in its layer.
+enum class ParamKind : std::uint8_t {
+  token_embedding,
+  position_embedding,
+  norm,  // of the residual stream
+  query,
+  key,
+  value,
+  query_norm,
+  key_norm,
+  attention_output,
+  mlp_gate,
+  mlp_up,
+  mlp_down,
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,
+  head,
+};
+
 struct ParamSpec {
   std::string name;  // "layers.3.attention.q.weight"; the full list is in docs/architecture.md
+  ParamKind kind = ParamKind::token_embedding;
+  bool bias = false;  // of the parameter of the same kind before it
   Shape global_shape;
   Shape shape;  // of this rank's shard
   DTypeRole role = DTypeRole::matrix;
   InitKind init = InitKind::normal;
   double init_deviation = 0;
   bool decay = false;
-  // Where its gradient is finished last: 0 embedding, 1..layers blocks, layers + 1 head.
-  int unit = 0;
+  int unit = 0;                                           // where its gradient is finished last
   std::array<std::int8_t, axis_count> split_dim = whole;  // the dim cut over the axis; -1: none
   std::array<bool, axis_count> gradient_sum{};            // gradient summed over the axis
   bool expert = false;  // its replicas are along edp, all others' along dp and cp
@@ -54,14 +71,15 @@ struct ParamSpec {
 
 /// Parameter names, all families (a tied head has no row of its own):
 ///   embedding.token.weight [padded_vocab, hidden]   embedding.position.weight [positions, hidden]
-///   (gpt2) layers.N.norm1.weight/.bias   layers.N.attention.{q,k,v,out}.weight/.bias
+///   (learned positions)   layers.N.norm1.weight/.bias
+///   layers.N.attention.{q,k,v,out}.weight/.bias
 ///   layers.N.attention.{q,k}_norm.weight layers.N.norm2.weight/.bias
-///   layers.N.mlp.{up,down}.weight/.bias (gpt2)   layers.N.mlp.{gate,up,down}.weight
+///   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
 ///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.experts.{gate,up}.weight [experts,
-///   expert_ffn, hidden] (gate: llama)   layers.N.moe.experts.down.weight [experts, hidden,
+///   expert_ffn, hidden] (gate: gated MLP)   layers.N.moe.experts.down.weight [experts, hidden,
 ///   expert_ffn]
 ///   final_norm.weight/.bias       head.weight [padded_vocab, hidden] (untied)
-/// Every matrix is [out, in]. Norm biases exist in gpt2 only.
+/// Every matrix is [out, in]. Norm biases exist with LayerNorm only.
 struct ParameterInput {
   const ModelShape& model;
   const Mesh& mesh;

@@ -1,0 +1,42 @@
+// One rank's share of the model and of a micro-batch: the only place where sizes are divided by
+// the axes of the mesh. (Shapes of parameters follow from ParamSpec::split_dim.)
+#pragma once
+
+#include <cstdint>
+
+#include "plan/tables/mesh.h"
+#include "plan/tables/model.h"
+
+namespace trainctl {
+
+struct LocalShapeInput {
+  const ModelShape& model;
+  const Mesh& mesh;
+  std::int64_t micro_batch_size = 1;
+  bool sequence_parallel = false;
+  bool split_vocabulary = false;
+};
+
+struct LocalShape {
+  std::int64_t tokens = 0;       // of the micro-batch: 1 / cp
+  std::int64_t stream_rows = 0;  // of the residual stream: with sequence parallelism 1 / tp of them
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // at least 1: neighbouring ranks share one where there are fewer
+  std::int64_t q = 0;         // features of the queries
+  std::int64_t kv = 0;        // features of the keys, and of the values
+  std::int64_t ffn = 0;
+  std::int64_t vocabulary = 0;   // rows of the embedding and the head
+  std::int64_t head_rows = 0;    // tokens that the head takes: all with a split vocabulary
+  std::int64_t experts = 1;      // held here
+  std::int64_t capacity = 0;     // slots of one expert for this rank's tokens
+  std::int64_t expert_rows = 0;  // slots of one expert held here, from all ranks
+  std::int64_t expert_ffn = 0;
+};
+
+/// Sizes that an axis does not divide (an error of the configuration) are rounded down.
+LocalShape local_shape(const LocalShapeInput& input);
+
+/// Slots of one expert for the tokens of one rank: ceil(tokens x topk x capacity_factor / experts).
+std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens);
+
+}  // namespace trainctl
