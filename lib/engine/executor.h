@@ -1,4 +1,4 @@
-// Runs the plan's refined rows of one step: a loop and a switch. What a row means is decided in
+// Runs the refined rows of a step in a loop with a switch. The meaning of the rows is decided in
 // plan/.
 #pragma once
 
@@ -29,21 +29,21 @@ struct ExecutorParts {
   std::span<const Pass> passes;
   std::span<const UnitRange> units;  // of each chunk
   std::function<void(int microbatch, int slot)> fetch;
-  // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
-  // gave. May be empty: then rows are not run unit by unit.
+  // Called when the output of `unit` is complete; for the first row of a chunk, also for the unit
+  // before it. May be empty: then rows are not split by unit.
   std::function<void(const Action& row, int unit, int slot)> after_forward;
-  // What `unit` gives to the one below it is there; not for unit 0. May be empty, too.
+  // Called when the gradient for the unit below `unit` is complete; not for unit 0. May be empty.
   std::function<void(const Action& row, int unit, int slot)> after_backward;
   std::function<void()> step;
   std::function<void(int bucket)> before_reduce;  // may be empty
   Trace* trace = nullptr;                         // records the rows; may be null
-  Activity* activity = nullptr;                   // is told of the rows; may be null
+  Activity* activity = nullptr;                   // records the current row; may be null
 };
 
-/// What a row's number means to whoever asks `activity` from now on. `rows` must outlive that.
+/// Tells `activity` what the numbers of rows mean from now on. `rows` must outlive that use.
 void name_rows(Activity& activity, std::span<const Action> rows);
 
-/// `slots`: micro-batch m lives in slot m % slots.
+/// `slots`: micro-batch m uses slot m % slots.
 void execute(const std::vector<Action>& actions, int slots, const ExecutorParts& parts);
 
 }  // namespace trainctl

@@ -178,9 +178,8 @@ TEST_CASE("what the schema does not have is listed with its line") {
   CHECK(migrated.text == block);
   CHECK(listed(migrated) ==
         std::vector<std::string>{"not-carried log.evry 18", "not-carried wandb 19"});
-  CHECK(migrated.diagnostics.list()[0].message == "is not carried over: log has no such key");
-  CHECK(migrated.diagnostics.list()[1].message ==
-        "is not carried over: a configuration has no such key");
+  CHECK(migrated.diagnostics.list()[0].message == "ignored: unknown key in log");
+  CHECK(migrated.diagnostics.list()[1].message == "ignored: unknown section");
 }
 
 TEST_CASE("required keys that nothing gives are named") {
@@ -315,7 +314,7 @@ TEST_CASE("MindFormers values without a counterpart are named") {
   CHECK(listed(migrated) == std::vector<std::string>{"not-carried optimizer.betas 18",
                                                      "not-carried context.device_target 20",
                                                      "not-carried context.mode 20"});
-  CHECK(migrated.diagnostics.list()[1].message == "is not carried over: Ascend has no counterpart");
+  CHECK(migrated.diagnostics.list()[1].message == "ignored: Ascend has no counterpart");
 }
 
 }  // namespace trainctl::test

@@ -97,7 +97,7 @@ TEST_CASE("what looks like a variable and is none") {
     CAPTURE(value);
     const Diagnostic diagnostic = only(read_dir(value));
     CHECK(diagnostic.code == "bad-variable");
-    CHECK(diagnostic.message == "what follows the ${ is no variable");
+    CHECK(diagnostic.message == "expected a variable name after ${");
     CHECK(diagnostic.help == "write ${NAME} or ${NAME:-default}; a dollar itself is written $$");
   }
   const Diagnostic bytes = only(read_dir("${A}", {{"A", "\xff"}}));

@@ -76,7 +76,7 @@ class Operators {
     add(name, {{dp(), query_slices_, cp(), 1}, key, key});
   }
 
-  /// [batch, tokens, features] but for: ids [batch, tokens] of an embedding, [batch, heads, tokens,
+  /// [batch, tokens, features], except ids [batch, tokens] of an embedding, [batch, heads, tokens,
   /// head_dim] of q and k norms, [experts, rows, features] of experts.
   std::vector<std::int64_t> input_of(const std::string& name, const ParamSpec& spec) const {
     const std::int64_t stream_cuts = cp() * (plan_.sequence_parallel ? plan_.mesh.tp : 1);

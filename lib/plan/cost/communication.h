@@ -1,5 +1,5 @@
-// Collects what one rank of a stage sends in a step; internal to communication*.cpp. Bytes are
-// those of whole tensors: what an all-gather makes, what a reduce-scatter takes.
+// Collects what one rank of a stage sends in a step; internal to communication*.cpp. Bytes count
+// whole tensors: the result of an all-gather, the input of a reduce-scatter.
 #pragma once
 
 #include <string>
@@ -13,26 +13,26 @@ class UseList {
  public:
   struct Call {
     std::string operation, what, purpose, group;  // of CollectiveUse
-    std::int64_t ranks = 0;                       // 0: as many as the group's kind has
+    std::int64_t ranks = 0;                       // 0: the size of the kind of group
   };
 
   UseList(const Plan& plan, const StagePlan& stage, const Config& config)
       : plan_(plan), stage_(stage), config_(config) {}
 
-  /// `count` calls of `bytes` each; nothing where the group has one rank.
+  /// `count` calls of `bytes` each; ignored for a group of one rank.
   void add(const Call& call, std::int64_t count, std::int64_t bytes) {
     add_total(call, count, count * bytes);
   }
-  /// `bytes` in all.
+  /// `bytes` in total.
   void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
-  /// The collective of plan/tables/layout.h between two layouts over tp, of a tensor of so many
+  /// The collective of plan/tables/layout.h between two layouts over tp, for a tensor of so many
   /// elements.
   void reshard(Layout from, Layout to, const std::string& what, std::int64_t count,
                std::int64_t elements);
 
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
-  /// The first one of the stage.
+  /// The first rank of the stage.
   std::int64_t rank() const {
     return (&stage_ - plan_.stages.data()) * plan_.mesh.stride(Axis::pp);
   }

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 /// FNV-1a over everything that ranks must agree on: sizes, table rows, actions, and the settings
-/// that change results. Paths, logging and deadlines are not in it.
+/// that change results. Paths, logging and deadlines are left out.
 std::uint64_t plan_hash(const Plan& plan, const Config& config);
 
 }  // namespace trainctl
