@@ -147,7 +147,7 @@ TEST_CASE("parameters that the model lacks are one warning") {
         (dir / "more.json") + " has 1 parameter that this model does not have: 'lora.weight'");
 }
 
-TEST_CASE("states are written when asked for, and read back in silence") {
+TEST_CASE("states are written when asked for, and read back without messages") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", split_config());
   const std::string file = dir / "s.json";

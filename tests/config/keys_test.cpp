@@ -45,7 +45,7 @@ TEST_CASE("a misspelt key comes before the key that is missing because of it") {
                              "missing-key model.num_layers 1:1", "missing-key train.steps 4:1"});
 }
 
-TEST_CASE("a section that is no map does not miss its keys") {
+TEST_CASE("a section of the wrong type does not miss its keys") {
   CHECK(found(read(good_model + good_data + good_lr + "train: 5\n")) ==
         std::vector<std::string>{"wrong-type train 4:8"});
   CHECK(found(read(good_model + good_data + good_lr + "train: [steps, 5]\n")) ==

@@ -127,7 +127,7 @@ TEST_CASE("comments move with their keys, the header stays on top") {
   CHECK(migrated.text.ends_with("\n\n# the end\n"));
 }
 
-TEST_CASE("a # in quotes, blocks and words is no comment") {
+TEST_CASE("a # in quotes, blocks and words does not start a comment") {
   const std::string text =
       "a: \"x # y\" # one\n"
       "b: 'it''s # z' # two\n"
@@ -190,7 +190,7 @@ TEST_CASE("required keys that nothing gives are named") {
   CHECK(migrated.diagnostics.list()[0].message == "required, and nothing in the file gives it");
 }
 
-TEST_CASE("a file that is no YAML or contradicts itself is not migrated") {
+TEST_CASE("invalid YAML and contradictory files are not migrated") {
   for (const char* text : {"a: \"b\n", "- a\n", "", "a: 1\na: 2\n", "log: !x 1\n"}) {
     CAPTURE(text);
     const Migrated migrated = migrate(text);

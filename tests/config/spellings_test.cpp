@@ -260,7 +260,7 @@ TEST_CASE("a map that aliases share is rewritten in one place only") {
   CHECK(result.config.parallel.tensor_parallel == 2);
 }
 
-TEST_CASE("an upstream section that is no map") {
+TEST_CASE("an upstream section of the wrong type") {
   CHECK(found(read(good_text + "parallel_config: 5\n")) ==
         std::vector<std::string>{"wrong-type parallel_config 5:18"});
   CHECK(found(read(good_text + "parallel_config:\nmoe_config: ~\n")) == no_messages());

@@ -158,7 +158,7 @@ TEST_CASE("JSON of other writers: fewer members, axes in lists", "[strategy]") {
   CHECK(file.operators.empty());
 }
 
-TEST_CASE("files that are no strategy files are refused with the reason", "[strategy]") {
+TEST_CASE("other files than strategy files are refused with the reason", "[strategy]") {
   const std::string grid = "\"dev_matrix\": [2, 4], ";
   const std::string whole = grid + "\"tensor_map\": [0, -1]";
   const std::pair<std::string, std::string> rows[] = {
@@ -230,7 +230,7 @@ TEST_CASE("operators are checked as parameters are", "[strategy]") {
         "operator 'q': stage is -1");
 }
 
-TEST_CASE("protobuf files that are no strategy files", "[strategy]") {
+TEST_CASE("other protobuf files than strategy files", "[strategy]") {
   const std::string item_w = bytes({0x0a, 1}) + "w";
   const auto file = [](const std::string& item) {
     return bytes({0x08, 1, 0x1a, static_cast<int>(item.size())}) + item;

@@ -178,7 +178,7 @@ TEST_CASE("rules that no YAML can break", "[codes]") {
   CHECK(device.help == "set device to cpu or cuda");
 }
 
-TEST_CASE("texts that are no configuration", "[codes]") {
+TEST_CASE("texts that do not hold a configuration", "[codes]") {
   const Diagnostic encoding = only(read_config_text("model: \xff\n", "t.yaml", {}));
   CHECK(encoding.code == "encoding");
   CHECK(encoding.message == "the byte 0xFF is not valid UTF-8");
