@@ -36,7 +36,7 @@ File File::open_to_read(const std::filesystem::path& path) {
   if (descriptor < 0) fail(ExitCode::missing_input, "cannot open", path);
   File file(path, descriptor);
   require(!S_ISDIR(status_of(descriptor, path).st_mode), ExitCode::missing_input,
-          "cannot read " + path.string() + ": it is a folder");
+          "cannot read " + path.string() + ": it is a directory");
   return file;
 }
 

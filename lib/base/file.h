@@ -11,7 +11,7 @@ namespace trainctl {
 
 class File {
  public:
-  /// An existing file that is no folder. Throws Error{missing_input}.
+  /// Opens an existing file, not a directory. Throws Error{missing_input}.
   static File open_to_read(const std::filesystem::path& path);
   /// A new file, open for reading and writing; it must not exist yet. Throws Error{io}.
   static File create(const std::filesystem::path& path, unsigned permissions = 0644);

@@ -38,11 +38,11 @@ std::string printed(const char* format, double value) {
 struct Product {
   MatmulShape shape;
   std::int64_t count = 0;
-  std::vector<double> seconds;  // of one run of it, over the replays
+  std::vector<double> seconds;  // of one run, for each replay
 };
 
-/// Runs the products of a recorded step again, on the step's own operands: it takes no memory, and
-/// the next step writes everything anew that this leaves in them.
+/// Repeats the matrix products of a recorded step on the step's own operands: it needs no memory,
+/// and the next step overwrites what this leaves in them.
 class Replay {
  public:
   Replay(const std::vector<Matmul>& list, const OpContext& ops) : list_(list), ops_(ops) {

@@ -1,4 +1,4 @@
-// Waiting on the host for something that other ranks have a part in.
+// Waits on the host for something that also depends on other ranks.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace trainctl {
 
-/// Returns when `event` is done. Past the deadline the group that it stems from throws and names
-/// who is missing; should even that not happen, then after twice the deadline this throws
-/// Error{peer}: what() + " did not end within 10 m 00 s". The text is only made then.
+/// Returns when `event` is done. After the deadline, the group that issued it throws and names the
+/// missing ranks. If that fails, this throws after twice the deadline:
+/// Error{peer} with what() + " did not end within 10 m 00 s". The text is only built then.
 template <class What>
 void await(const Event& event, double deadline_seconds, const What& what) {
   if (Stream::wait_host(event, 2 * deadline_seconds)) return;

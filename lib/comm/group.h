@@ -1,7 +1,7 @@
 // Collectives and point-to-point messages among an ordered list of ranks. Every call enqueues on a
-// stream and returns at once; buffers must live until an event recorded after it is done. All
-// members call the same collectives in the same order. A wait past the world's deadline throws
-// Error{peer} naming who is missing.
+// stream and returns at once; buffers must stay valid until an event recorded after it is done. All
+// members call the same collectives in the same order. A wait beyond the world's deadline throws
+// Error{peer} naming the missing ranks.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ class Group {
   /// data = sum over ranks of data, in place. f32 or bf16; summed in fp32 in group-rank order, so
   /// the result is the same on every rank and on every run.
   virtual void all_reduce(const Tensor& data, Stream& stream) = 0;
-  /// shard (numel n) = this rank's part of the sum of `data` (numel n * size). Same order as
-  /// all_reduce. shard may lie in data at its place; what else data holds is then undefined.
+  /// shard (numel n) = this rank's part of the sum of `data` (numel n * size), in the same order as
+  /// all_reduce. shard may be the rank's part of data; the rest of data is then undefined.
   virtual void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) = 0;
-  /// data (numel n * size) = the ranks' shards (numel n) one after the other; shard may lie in data
-  /// at its place.
+  /// data (numel n * size) = the ranks' shards (numel n) in rank order; shard may be the rank's
+  /// part of data.
   virtual void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) = 0;
   virtual void broadcast(const Tensor& data, int root, Stream& stream) = 0;
   /// Sends send_counts[p] elements to rank p and receives receive_counts[p] from it, back to back
@@ -38,18 +38,18 @@ class Group {
   virtual void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
                           const Tensor& receive, std::span<const std::int64_t> receive_counts,
                           Stream& stream) = 0;
-  /// Posted; matched by (sender, receiver, tag) in order. Completion does not block the queue
-  /// behind it.
+  /// Posted; matched by (sender, receiver, tag) in order. A pending message does not block the
+  /// queue behind it.
   virtual Event send(const Tensor& data, int to, int tag, Stream& stream) = 0;
   virtual Event receive(const Tensor& data, int from, int tag, Stream& stream) = 0;
   virtual void barrier(Stream& stream) = 0;
 };
 
-/// Small host values, synchronously: every member gets every member's value, in rank order.
+/// Small host values, synchronously: every member gets the values of all members, in rank order.
 std::vector<double> gather_values(Group& group, double value);
 std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value);
-/// The same without allocating, on an inline stream of the caller's: `all` = every member's `mine`,
-/// one after the other.
+/// The same without allocating, on an inline stream of the caller: `all` = `mine` of every member,
+/// in rank order.
 void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream);
 /// A byte string from `root` to all (its length first).
 void broadcast_bytes(Group& group, std::string& bytes, int root);

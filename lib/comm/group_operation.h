@@ -1,4 +1,4 @@
-// What a group can be asked to do.
+// The operations of a group.
 #pragma once
 
 #include <cstdint>

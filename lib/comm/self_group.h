@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// Collectives are copies at most, on any device; there is nobody to send to.
+/// Collectives are at most copies, on any device; messages are refused.
 std::unique_ptr<Group> self_group(const std::string& name);
 /// The index of `rank` in `ranks`, or -1.
 int place_among(std::span<const int> ranks, int rank);

@@ -1,5 +1,5 @@
-// How often the groups of one rank are called in a step, with how many bytes, and the memory they
-// take: what the plan is held against. Counted where a call is made, before it is queued.
+// Counts calls, bytes and memory of the groups of one rank in a step, for comparison with the plan.
+// A call is counted when it is made, before it is queued.
 #pragma once
 
 #include <array>
@@ -11,24 +11,25 @@
 
 namespace trainctl {
 
-/// Owned by a World; only the thread that calls its groups may use it, `memory` only while no call
-/// is under way.
+/// Owned by a World. Only the thread that calls its groups may use it, and `memory` only while no
+/// call is in flight.
 class Traffic {
  public:
   struct Use {
     std::int64_t count = 0;
-    std::int64_t bytes = 0;  // of whole tensors: what a gather makes, what a reduce-scatter takes
+    std::int64_t bytes =
+        0;  // of whole tensors: the result of a gather, the input of a reduce-scatter
   };
   struct Row {
     std::string group;
     std::array<Use, operation_count> uses;  // by GroupOperation
-    std::int64_t memory = 0;                // bytes allocated to stage sums in
+    std::int64_t memory = 0;                // bytes allocated for staging sums
   };
 
-  /// The row of all groups of that name, which lives as long as this. Groups of one rank need none:
-  /// nothing is sent in them.
+  /// The row of all groups with that name; lives as long as this object. Groups of one rank need
+  /// none, because they send nothing.
   Row& row(const std::string& group);
-  /// Counting starts at zero, and stops; nothing is counted before and after. Allocates nothing.
+  /// Counting starts at zero; calls before start and after stop are not counted. Allocates nothing.
   void begin();
   void end() { counting_ = false; }
   void add(Row& row, GroupOperation operation, std::int64_t bytes) const {
@@ -37,7 +38,7 @@ class Traffic {
     ++use.count;
     use.bytes += bytes;
   }
-  /// In the order in which the groups were made.
+  /// In the order in which the groups were created.
   const std::deque<Row>& rows() const { return rows_; }
 
  private:

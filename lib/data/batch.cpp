@@ -18,7 +18,7 @@ void resize(Batch& out, std::int64_t tokens) {
 
 namespace {
 
-/// Writes one sequence as row `row`. Position and document numbers begin anew after an end token
+/// Writes one sequence as row `row`. Position and document numbers restart after an end token
 /// and where the file says that a document starts.
 void put_sample(const Dataset::Sample& sample, const BatchRule& rule, std::int64_t row,
                 Batch& out) {
@@ -50,7 +50,7 @@ void put_nothing(const BatchRule& rule, std::int64_t seq_length, std::int64_t ro
   nothing.tokens.assign(static_cast<std::size_t>(seq_length + 1), 0);
   nothing.document.assign(static_cast<std::size_t>(seq_length), 0);
   BatchRule plain = rule;
-  plain.eod_token = -1;  // the padding is no end token, whatever its number
+  plain.eod_token = -1;  // padding is not an end token, whatever its number
   put_sample(nothing, plain, row, out);
 }
 

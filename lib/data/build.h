@@ -39,8 +39,8 @@ std::filesystem::path cached_token_file(const std::filesystem::path& text,
                                         const Tokenizer& tokenizer,
                                         const std::filesystem::path& cache_dir);
 
-/// Whether `path` names text (a folder or a file that is no token file) rather than a token file or
-/// prefix.
+/// Whether `path` names text (a directory, or a file other than a token file) rather than a token
+/// file or prefix.
 bool is_text_input(const std::filesystem::path& path);
 
 }  // namespace trainctl

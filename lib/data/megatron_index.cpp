@@ -29,7 +29,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// Width 0 for what is no integer type.
+/// Width 0 for codes of other than integer types.
 TokenElement element_of(std::uint8_t code) {
   switch (code) {
     case 1: return {1, false};
@@ -66,7 +66,7 @@ void MegatronIndex::read_header() {
   const auto size = static_cast<std::uint64_t>(bytes.size());
   if (size < megatron_header_bytes) {
     fail(static_cast<std::int64_t>(size),
-         "the file ends; the header of a Megatron index takes 34 bytes");
+         "the file ends here; the header of a Megatron index has 34 bytes");
   }
   const auto magic = std::as_bytes(std::span(megatron_magic));
   if (std::memcmp(bytes.data(), magic.data(), magic.size()) != 0) {

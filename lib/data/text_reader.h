@@ -1,4 +1,4 @@
-// Text inputs as a stream of chunks, cut where a tokenizer may be started anew: constant memory for
+// Text inputs as a stream of chunks, split where a tokenizer may restart: constant memory for
 // files of any size.
 #pragma once
 

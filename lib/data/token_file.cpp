@@ -95,7 +95,7 @@ Contents contents_of_llmc(const File& bin, const LlmcKind& kind,
                           const std::array<std::int32_t, 3>& header) {
   const std::int64_t size = bin.size();
   if (size < llmc_header_bytes) {
-    fail(bin.path(), size, "the file ends; the header of an llm.c token file takes 1024 bytes");
+    fail(bin.path(), size, "the file ends here; the header of an llm.c token file has 1024 bytes");
   }
   if (header[1] != kind.version) {
     fail(bin.path(), 4,
@@ -109,7 +109,7 @@ Contents contents_of_llmc(const File& bin, const LlmcKind& kind,
              std::to_string(kind.element.bytes) + " bytes, but " +
              std::to_string(size - llmc_header_bytes) + " bytes follow the header");
   }
-  if (tokens == 0) fail(bin.path(), 8, "the file holds no tokens");
+  if (tokens == 0) fail(bin.path(), 8, "the file contains no tokens");
   return {TokenFormat::llmc, llmc_header_bytes, kind.element, tokens};
 }
 

@@ -19,7 +19,7 @@ namespace trainctl {
 
 namespace {
 
-/// Makes renames in a folder durable; a file system that cannot is no reason to fail.
+/// Makes renames in a folder durable; it is not an error if the file system cannot.
 void sync_folder(const std::filesystem::path& file) {
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// CUDA_CHECK(call): throws Error with the call, its place and the runtime's words unless the call
-// returned cudaSuccess, and clears the error that CUDA keeps, so that later checks see their own.
+// CUDA_CHECK(call): throws Error with the call, its place and the runtime's message unless the call
+// returned cudaSuccess, and clears the pending CUDA error, so that later checks see their own.
 // For sources of the CUDA module; needs no CUDA header.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trainctl {
 
-/// `status` is a cudaError_t. Wrong arguments and wild addresses are Error{internal}, the rest
+/// `status` is a cudaError_t. Wrong arguments and invalid addresses give Error{internal}, the rest
 /// (no memory, no device, lost device ...) Error{unavailable}.
 void check_cuda(int status, const char* call, const char* file, int line);
 

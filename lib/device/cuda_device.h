@@ -1,6 +1,6 @@
-// The CUDA backend as seen by code that knows no CUDA header: it lives in one shared module,
-// libtrainctl_cuda.so, which the first of these calls opens and which stays open. Every call but
-// the last two throws Error{unavailable} with the reason when the module or a usable device is
+// The CUDA backend for code without CUDA headers: it is in one shared module,
+// libtrainctl_cuda.so, which the first of these calls opens and which stays open. Every call except
+// the last two throws Error{unavailable} with the reason if the module or a usable device is
 // missing.
 #pragma once
 
@@ -19,10 +19,10 @@ struct CudaDeviceProperties {
   std::int64_t memory_bytes = 0;  // of the whole device
 };
 
-/// What the module provides for this folder. ops/ and comm/ have their own tables in it.
+/// The module's table for this folder. ops/ and comm/ have their own tables.
 struct CudaModule {
   const StreamApi* streams;
-  /// Empty when the driver and at least one device can be used, else one line that says why not.
+  /// Empty if the driver and at least one device can be used; otherwise one line with the reason.
   std::string (*why_unusable)();
   int (*device_count)();
   CudaDeviceProperties (*properties)(int device);
@@ -37,7 +37,7 @@ const CudaModule& cuda_module();
 /// Streams on the calling thread's device. Host tasks are refused: they belong on CPU streams.
 const StreamApi& cuda_stream_api();
 /// Zeroed memory of the calling thread's device, 256-byte aligned; synchronous. Throws
-/// Error{unavailable} with the sizes when it is short.
+/// Error{unavailable} with the sizes if there is not enough.
 void* cuda_allocate(std::int64_t bytes);
 void cuda_release(void* data) noexcept;
 /// Gives the calling thread device `local_rank` modulo the number of devices. Each rank calls it
@@ -45,7 +45,7 @@ void cuda_release(void* data) noexcept;
 void cuda_select_device(int local_rank);
 
 /// How each folder's part of the module is exported: `extern "C" CudaModulePart SYMBOL()`. `bytes`
-/// is the table's size as the module was compiled, so that a module of another build is refused.
+/// is the size of the table at compile time, so that a module of another build is refused.
 struct CudaModulePart {
   const void* table;
   std::int64_t bytes;
@@ -54,10 +54,10 @@ struct CudaModulePart {
 /// The table that cuda_module()'s file exports as `symbol`, `bytes` long.
 const void* cuda_module_part(const char* symbol, std::int64_t bytes);
 
-/// The file that is opened: TRAINCTL_CUDA_MODULE if set, else libtrainctl_cuda.so beside the
+/// The file to open: TRAINCTL_CUDA_MODULE if set, else libtrainctl_cuda.so beside the
 /// program or in ../lib from there.
 std::filesystem::path cuda_module_file();
-/// A part of `file`, whether or not there is a device. Throws Error{unavailable} when the file, the
+/// A part of `file`, with or without a device. Throws Error{unavailable} if the file, the
 /// symbol or the size is wrong.
 const void* open_cuda_part(const std::filesystem::path& file, const char* symbol,
                            std::int64_t bytes);

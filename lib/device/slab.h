@@ -1,6 +1,6 @@
-// Owners of device memory. A Slab is one aligned block cut into named tensors, sized before it is
-// made; an ActivationStack is `slots` equal slabs, one per micro-batch in flight. Neither allocates
-// after construction.
+// Owners of device memory. A Slab is one aligned block divided into named tensors; its size is
+// known in advance. An ActivationStack is `slots` equal slabs, one per micro-batch in flight.
+// Neither allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Slab {
  public:
   Slab() = default;
   /// Allocates sum(padded_bytes(row)) zeroed bytes. Throws Error{unavailable} with the sizes when
-  /// memory is short.
+  /// memory does not suffice.
   Slab(DeviceKind device, const std::vector<SlabRow>& rows);
   ~Slab();
   Slab(Slab&&) noexcept;
@@ -57,9 +57,9 @@ class ActivationStack {
   std::vector<Slab> slabs_;
 };
 
-/// What this process now holds of device_allocate's memory, on all devices.
+/// The bytes that this process currently holds through device_allocate, on all devices.
 std::int64_t device_bytes_held();
-/// Raw device memory, 64-byte aligned, zeroed; on the CPU in huge pages where the system gives
+/// Raw device memory, 64-byte aligned, zeroed; on the CPU in huge pages if the system supports
 /// them.
 void* device_allocate(DeviceKind device, std::int64_t bytes);
 void device_release(DeviceKind device, void* data, std::int64_t bytes);

@@ -1,7 +1,7 @@
 // An ordered queue of work on a device, and events that mark a place in it. On the CPU a queued
 // stream is a worker thread; an inline stream (the compute stream) runs work in the caller. On CUDA
 // it is a cudaStream_t. Everything enqueued is asynchronous unless said otherwise; failures surface
-// where the host waits.
+// when the host waits.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Event {
   std::uint64_t ticket = 0;
 };
 
-/// What a backend must provide for streams; one constant table per backend (stream_cpu.cpp,
-/// stream_cuda.cpp).
+/// The functions that a backend implements for streams; one constant table per backend
+/// (stream_cpu.cpp, stream_cuda.cpp).
 struct StreamApi {
   void* (*create)(const char* name, bool run_inline);
   void (*destroy)(void* queue);
@@ -47,8 +47,8 @@ class Stream {
   /// `name` appears in traces and error messages. CPU streams may be inline; CUDA streams are
   /// always queued.
   Stream(DeviceKind device, std::string name, Mode mode);
-  /// A stream over a queue that somebody else owns, under its own table, for example the messages
-  /// under way in a group: only what that table has may be called.
+  /// A stream over a queue owned by other code, with its own table, for example the messages
+  /// in flight in a group: only the functions of that table may be called.
   Stream(DeviceKind device, std::string name, const StreamApi& api, void* queue);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -65,12 +65,12 @@ class Stream {
   void zero(const Tensor& to);
   Event record() const { return Event{this, api_->record(queue_)}; }
   /// Later work of this stream starts after `event`, and fails if that failed. Does not block the
-  /// host, but for an inline stream and for a CUDA stream that waits for a CPU event, where this is
-  /// wait_host without a deadline.
+  /// host, except for an inline stream and for a CUDA stream that waits for a CPU event: there it
+  /// is wait_host without a deadline.
   void wait(const Event& event);
   void* native() const { return api_->native(queue_); }
 
-  /// Blocks the host until `event` is done; false when `seconds` pass first. Rethrows the stream's
+  /// Blocks the host until `event` is done; false if `seconds` pass first. Rethrows the stream's
   /// failure.
   static bool wait_host(const Event& event, double seconds);
   static bool reached(const Event& event);

@@ -1,4 +1,4 @@
-// Finding where numbers went wrong. Cold paths only.
+// Finds where a value became infinite or NaN. Runs only after an error.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace trainctl {
 
-/// Whether every element is finite. fp32, bf16 or fp16; integers always are.
+/// Whether every element is finite. For fp32, bf16 and fp16; integers are always finite.
 bool all_finite(const Tensor& x);
 
-/// The first tensor with a value that is not finite: parameters in model order, then what the
-/// forward pass of `slot` kept, in its order, then gradients. "" if all are finite.
+/// The first tensor with a value that is not finite: parameters in model order, then the tensors
+/// that the forward pass of `slot` kept, in their order, then gradients. "" if all are finite.
 std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
                              const Buffers& buffers, int slot);
 

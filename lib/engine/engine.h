@@ -1,6 +1,6 @@
-// The run on one rank: executes a Plan on a device over a world. Owns parameters, activations,
-// streams and groups; is fed micro-batches and returns reports. Knows nothing of files, YAML or the
-// command line.
+// A run on one rank: executes a Plan on a device over a world. Owns parameters, activations,
+// streams and groups; receives micro-batches and returns reports. Independent of files, YAML and
+// the command line.
 #pragma once
 
 #include <array>
@@ -38,31 +38,32 @@ struct EngineInput {
   const LrScheduleConfig& lr_schedule;
   LossScaling loss_scaling{};
   double deadline_seconds = 300;
-  bool separate_documents = false;     // attention stays within a document
-  bool count_loss_weights = false;     // sum the weights over the ranks; else every token counts 1
-  std::function<bool()> wants_stop{};  // asked on each rank as a step ends; one is enough for all
+  bool separate_documents = false;  // attention stays within a document
+  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+  std::function<bool()>
+      wants_stop{};  // asked on each rank at the end of a step; one rank is enough to stop
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
 };
 
 class Engine {
  public:
-  /// Allocates everything; what `input` refers to and `world` must outlive the engine. Sets this
-  /// thread's thread count. Throws Error{unavailable} when a kernel that the plan needs is missing
-  /// or memory is short.
+  /// Allocates everything; `world` and what `input` refers to must outlive the engine. Sets the
+  /// number of threads of the calling thread. Throws Error{unavailable} if a kernel that the plan
+  /// needs is missing or memory does not suffice.
   Engine(const EngineInput& input, World& world);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Sets every parameter from the seed; with parallel.parameter_broadcast it is the first
-  /// replica's values that count. Collective then.
+  /// Initialises every parameter from the seed. With parallel.parameter_broadcast, the values of
+  /// the first replica are used; the call is then collective.
   void initialise();
-  /// One optimizer step; `batches` are this rank's micro-batches, or with full_batch those of all
-  /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second. Updates
-  /// nothing where a gradient is not finite, and goes on where a lower loss scale may help or the
-  /// policy is to skip. Else throws Error{diverged}, as for a loss that is not finite, naming step,
-  /// rank and tensor.
+  /// One optimizer step. `batches` are this rank's micro-batches, or with full_batch those of all
+  /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second step. If a
+  /// gradient is not finite, nothing is updated; the run continues if a lower loss scale may help
+  /// or the policy is to skip, and otherwise throws Error{diverged}, as for a loss that is not
+  /// finite. The error names step, rank and tensor.
   StepReport train_step(const std::vector<Batch>& batches);
   /// See Evaluation::run. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
@@ -70,10 +71,10 @@ class Engine {
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
-  /// After a step a parallel optimizer has updated only what is its own: this brings the rest, as
-  /// the next step does by itself. Nothing to do twice. Collective.
+  /// After a step, a parallel optimizer has updated only its own part of the parameters: this
+  /// gathers the rest, as the next step would. A second call does nothing. Collective.
   void complete_parameters() { param_sync_.complete(ops_, input_.deadline_seconds); }
-  /// Those of a parallel optimizer are complete after complete_parameters().
+  /// With a parallel optimizer, parameters are complete only after complete_parameters().
   ParamStore& parameters() { return store_; }
   /// See gather_parameters in whole_params.h. Collective.
   Slab gather_parameters() {
@@ -81,10 +82,10 @@ class Engine {
     return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
   }
   const OpContext& ops() const { return ops_; }
-  /// As the last step left it.
+  /// The values after the last step.
   const StepState& step_state() const { return *state_; }
   const Buffers& buffers() const { return buffers_; }
-  /// What this rank has allocated; data and runtime are not known here.
+  /// What this rank has allocated, without data and runtime.
   MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
 
@@ -95,7 +96,7 @@ class Engine {
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
-  /// Every rank's pair, in rank order, until the next call. Collective.
+  /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
   void optimizer_step();
@@ -118,7 +119,7 @@ class Engine {
   std::unique_ptr<Group> tp_;  // of the layers, on the compute stream
   GradSync grad_sync_;
   ParamSync param_sync_;
-  std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
+  std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
   Pipeline pipeline_;
   Evaluation evaluation_;
   GradNorm grad_norm_;
@@ -135,7 +136,7 @@ class Engine {
   std::chrono::steady_clock::time_point started_;  // of the running step
 };
 
-/// The kernels that a plan needs and `kernels` lacks, by name.
+/// The names of the kernels that a plan needs and `kernels` lacks.
 std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels);
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// The loss over windows of a dataset: forward passes only, through all stages of the pipeline. The
-// last stage knows the result; parallel.pipeline.result_broadcast says who else learns it.
+// The loss over windows of a dataset: forward passes through all stages of the pipeline. The last
+// stage has the result; parallel.pipeline.result_broadcast decides which other ranks get it.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ class Evaluation {
   /// Collective over the ranks of each stage.
   Evaluation(const Plan& plan, World& world);
 
-  /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), shared among
-  /// the replicas. Collective. With one stage, or where results are broadcast, every rank has it;
-  /// else the last stage, which sends it to rank 0, and that.
+  /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), divided among
+  /// the replicas. Collective. With one stage, or if results are broadcast, every rank returns it;
+  /// otherwise only the last stage, and rank 0, to which it is sent.
   std::optional<double> run(const Parts& parts, const Dataset& data, const BatchRule& rule,
                             std::int64_t max_windows);
 

@@ -1,4 +1,4 @@
-// Runs the plan's refined rows of one step: a loop and a switch. What a row means is decided in
+// Runs the refined rows of a step in a loop with a switch. The meaning of the rows is decided in
 // plan/.
 #pragma once
 
@@ -44,7 +44,7 @@ struct ExecutorParts {
   Activity* activity = nullptr;  // is told of the rows; may be null
 };
 
-/// What a row's number means to whoever asks `activity` from now on. `rows` must outlive that.
+/// Tells `activity` what the numbers of rows mean from now on. `rows` must outlive that use.
 void name_rows(Activity& activity, std::span<const Action> rows);
 
 /// One step over `batches`, this rank's micro-batches: micro-batch m lives in slot m % slots.

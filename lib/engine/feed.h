@@ -1,4 +1,4 @@
-// A micro-batch on its way from the loader into the tensors that the kernels read.
+// Copies a micro-batch from the loader into the tensors that the kernels read.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct Share {              // of a micro-batch
   std::int64_t replica = 0;
 };
 
-/// Copies what `to` has room for: of a batch with more tokens than the share, the micro-batches of
-/// all replicas one after the other (dataset_strategy full_batch), those of the share's replica.
+/// Copies as much as fits into `to`. Of a batch with more tokens than the share, which has the
+/// micro-batches of all replicas in turn (dataset_strategy full_batch), that of the share's
+/// replica.
 void feed(const Batch& batch, const Share& share, const BatchTensors& to);
 
 }  // namespace trainctl

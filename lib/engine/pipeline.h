@@ -1,6 +1,6 @@
-// The messages between pipeline stages: rows of the schedule as sends and receives over the
-// pipeline group. A send is posted and only waited for before its buffer is written again; a
-// receive is waited for, on the host, where its rows end, or by a wait row.
+// The messages between pipeline stages: executes rows of the schedule as sends and receives over
+// the pipeline group. A send is posted and awaited only before its buffer is overwritten; a receive
+// is awaited, on the host, at the end of its rows or by a wait row.
 #pragma once
 
 #include <memory>
@@ -16,43 +16,43 @@ namespace trainctl {
 
 class Pipeline {
  public:
-  /// Collective over each pipeline group. All that is given must outlive this.
+  /// Collective over each pipeline group. All arguments must outlive this object.
   Pipeline(const Plan& plan, const Buffers& buffers, World& world, const OpContext& ops,
            double deadline_seconds);
 
-  /// How many of the rows that `rows` begins with are posted together; 0 if it begins with none.
+  /// The number of rows at the start of `rows` that are posted together; 0 if there are none.
   std::size_t posted_together(std::span<const Action> rows) const;
-  /// Posts message rows; then their receives are awaited, unless the plan has wait rows for them.
-  /// Throws Error{peer} naming the message that did not come.
+  /// Posts message rows and then waits for their receives, unless the plan has wait rows for them.
+  /// Throws Error{peer} naming the message that did not arrive.
   void exchange(std::span<const Action> rows);
-  /// What a receive row has posted is there. Nothing if it has been awaited.
+  /// Waits for what a receive row posted; does nothing if it has been awaited.
   void await_received(const Action& row);
-  /// The output of the row's chunk and micro-batch may be written.
+  /// Waits until the output of the row's chunk and micro-batch may be overwritten.
   void await_output(const Action& row);
-  /// All outputs that were sent have arrived.
+  /// Waits until all sent outputs have arrived.
   void await_outputs();
-  /// The gradients of the residual stream may be written.
+  /// Waits until the gradients of the residual stream may be overwritten.
   void await_gradient();
-  /// `values` of the last stage go to every stage where the plan broadcasts results, else to rank
-  /// 0. Whether this rank has them. Collective over each pipeline group.
+  /// Sends `values` of the last stage to every stage if the plan broadcasts results, else to rank
+  /// 0. Returns whether this rank has them. Collective over each pipeline group.
   bool share_result(std::span<double> values);
   int world_rank() const { return world_rank_; }
 
  private:
   /// One direction of a chunk's messages. Tensors and events by slot, or one for all slots.
   struct Line {
-    std::vector<Tensor> value;  // as the layers have it
+    std::vector<Tensor> value;  // as the layers use it
     std::vector<Tensor> wire;   // as it is sent: `value`, or buffers of the messages' dtype
     std::vector<Event> under_way;
   };
   struct Chunk {
-    Line input, input_gradient;    // from the stage before, and to it
+    Line input, input_gradient;    // from the previous stage, and to it
     Line output, output_gradient;  // to the next stage, and from it
   };
   Line make_line(const Buffers& buffers, const StagePlan& stage, const std::string& value,
                  const std::string& wire) const;
   Chunk& chunk_of(const Action& row) { return chunks_[static_cast<std::size_t>(row.chunk)]; }
-  /// Of a kind of lists by slot, the row's own.
+  /// The row's entry of a list by slot.
   template <class T>
   T& own(std::vector<T>& by_slot, const Action& row) const {
     return by_slot[static_cast<std::size_t>(row.microbatch % slots_) % by_slot.size()];

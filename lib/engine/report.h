@@ -1,4 +1,4 @@
-// What a training step tells the world: the one source of metrics.jsonl, of the live line and of
+// What a training step reports: the only source of metrics.jsonl, of the progress line and of
 // tests.
 #pragma once
 
@@ -18,9 +18,9 @@ struct StepReport {
   double step_seconds = 0;
   double flops_per_second = 0;  // of the model (causal attention), all ranks
   std::optional<double> val_loss;
-  std::optional<double> loss_scale;  // of this step's backward, where there is a scaler
-  bool skipped = false;              // a loss or gradient was not finite; no update of the latter
-  bool stop = false;                 // a rank asked for the run to end here
+  std::optional<double> loss_scale;  // of this step's backward, if there is loss scaling
+  bool skipped = false;  // a loss or gradient was not finite; nothing was updated for the latter
+  bool stop = false;     // a rank asked to end the run after this step
 };
 
 }  // namespace trainctl

@@ -307,7 +307,7 @@ MeasuredStep measure_last_step(const TraceSource& source) {
 
 void write_trace(const std::filesystem::path& path, const TraceSource& source) {
   const Trace& trace = source.trace;
-  require(trace.completed_steps() > 0, ExitCode::internal, "there is no step to trace");
+  require(trace.completed_steps() > 0, ExitCode::internal, "no step was recorded");
   const double offset = clock_offset(source);
   const double first = trace.step(trace.first_kept_step()).front().start + offset;
   const auto starts = gather_values(source.everyone, first);

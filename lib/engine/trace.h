@@ -1,6 +1,6 @@
-// What the executor did and when: one record per refined row of the last steps, in memory that is
-// taken before the first step. When a run ends, the records of all ranks become a Chrome trace
-// (also read by Perfetto) and are measured against the plan.
+// Records what the executor did and when: one record per refined row of the last steps, in memory
+// allocated before the first step. At the end of a run, the records of all ranks become a Chrome
+// trace (also readable by Perfetto) and are compared with the plan.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,28 @@ namespace trainctl {
 struct RowRecord {  // seconds of this host's steady clock
   double start = 0;
   double finish = 0;
-  double waited = 0;  // of it, until a message, a buffer or a sum was there
+  double waited = 0;  // of that time, waiting for a message, a buffer or a sum
 };
 
 class Trace {
  public:
-  /// Keeps the last `steps` steps of `rows`, which must outlive this.
+  /// Keeps the last `steps` steps of `rows`, which must outlive this object.
   Trace(std::span<const Action> rows, std::int64_t steps);
 
-  /// What the executor calls; nothing is allocated. Rows follow one another without gaps: each
-  /// starts where the one before it ended, the first at begin_step.
+  /// Called by the executor; allocates nothing. Rows are recorded without gaps: each starts where
+  /// the previous one ended, the first at begin_step.
   void begin_step();
-  /// All that the running row did so far was waiting.
+  /// All time of the current row so far was waiting.
   void note_wait();
   void finish_row();
-  /// The next `count` rows, one batch of messages, are done. Its time stands at its first receive,
-  /// the one kind of message that is waited for; without a receive at its last row.
+  /// The next `count` rows, one batch of messages, are done. Their time is recorded at the first
+  /// receive, which is the only kind of message that is awaited; without a receive, at the last
+  /// row.
   void finish_messages(std::size_t count);
 
   std::span<const Action> rows() const { return rows_; }
   std::int64_t completed_steps() const { return completed_; }
-  /// The oldest step that is still kept whole; 1 for the first of the run.
+  /// The oldest step of which all records are kept; 1 for the first of the run.
   std::int64_t first_kept_step() const;
   /// The records of a kept step, one per row.
   std::span<const RowRecord> step(std::int64_t step) const;
@@ -49,12 +50,12 @@ class Trace {
   std::int64_t kept_steps_;
   std::vector<RowRecord> ring_;  // kept_steps_ times the rows
   std::int64_t completed_ = 0;
-  std::size_t next_ = 0;  // row of the running step
-  double mark_ = 0;       // where it started
-  double waited_ = 0;     // of it so far
+  std::size_t next_ = 0;  // current row of the step
+  double mark_ = 0;       // when it started
+  double waited_ = 0;     // its waiting time so far
 };
 
-/// What the functions below need; collective over `everyone`, all ranks of the world in order.
+/// The inputs of the functions below; collective over `everyone`, all ranks of the world in order.
 struct TraceSource {
   const Trace& trace;
   const Plan& plan;
@@ -63,23 +64,24 @@ struct TraceSource {
   double deadline_seconds = 300;
 };
 
-/// One step over all ranks. The bubble is defined as in plan/schedule/simulate.h: of all ranks'
-/// time until the slowest began its optimizer, the share in which they waited for messages, for a
-/// tied embedding's sum or for the others' end. Collectives inside layers count as work.
+/// One step over all ranks. The bubble is defined as in plan/schedule/simulate.h: the share of all
+/// ranks' time, until the slowest began its optimizer, spent waiting for messages, for a
+/// tied embedding's sum or for the end of other ranks. Collectives inside layers count as work.
 struct MeasuredStep {
   std::int64_t step = 0;
   double forward_backward_seconds = 0;
   double optimizer_seconds = 0;
-  double exposed_seconds = 0;  // most that a rank waited for sums of gradients and for gathers
+  double exposed_seconds = 0;  // the most that a rank waited for gradient sums and gathers
   double bubble_fraction = 0;
 };
 
 /// The last completed step; there must be one.
 MeasuredStep measure_last_step(const TraceSource& source);
 
-/// Rank 0 writes what all ranks kept to `path`, making its folder: one process per rank, its rows
-/// on one track, the gradient sums and gathers under way on others. Clocks of other hosts are set
-/// by a meeting of all ranks. Throws Error{io}, or Error{peer} after the deadline.
+/// Rank 0 writes the records of all ranks to `path` and creates its folder: one process per rank,
+/// with its rows on one track and concurrent gradient sums and gathers on others. Clocks of other
+/// hosts are aligned by a barrier of all ranks. Throws Error{io}, or Error{peer} after the
+/// deadline.
 void write_trace(const std::filesystem::path& path, const TraceSource& source);
 
 }  // namespace trainctl

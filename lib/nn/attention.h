@@ -1,5 +1,6 @@
 // Self-attention: q, k, v projections, optional per-head q/k norm, optional RoPE, causal attention,
-// output projection. Decoding with a KV cache is the same code: k and v are then rows of the cache.
+// output projection. Decoding with a KV cache uses the same code; k and v are then rows of the
+// cache.
 #pragma once
 
 #include "nn/linear.h"
@@ -19,18 +20,19 @@ struct Attention {
   std::int64_t dropout_site = 0;
   std::int64_t first_head = 0;  // of this rank
   std::int64_t heads = 0;       // of all ranks
-  std::int64_t seq_length = 0;  // for dropout's element index
+  std::int64_t seq_length = 0;  // for the element index of dropout
 
   /// T new tokens (S of them in this rank's part of the residual stream), K visible keys (T in
-  /// training), heads and features of this rank. Where the stream is not split by token, S is T,
+  /// training), heads and features of this rank. If the stream is not split by token, S is T,
   /// `all_x` is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
   struct Saved {
     AttentionShape shape;
-    Tensor x;               // [S, hidden]
-    Tensor all_x;           // [T, hidden] temporary
-    Tensor q_raw, k_raw;    // [T, features] before the q/k norm; as q and k without one
+    Tensor x;      // [S, hidden]
+    Tensor all_x;  // [T, hidden] temporary
+    Tensor q_raw,
+        k_raw;  // [T, features] before the q/k norm; without a norm, the same memory as q and k
     Tensor q_rstd, k_rstd;  // [T * heads], [T * kv_heads] fp32
-    Tensor q, k, v;         // [T, features] as attention reads them
+    Tensor q, k, v;         // [T, features], the inputs of attention
     Tensor keys, values;    // [K, features]: k and v in training, the cache in decoding
     Tensor context;         // [T, heads * head_dim]
     Tensor logsumexp;       // [T * heads] fp32

@@ -1,4 +1,4 @@
-// A pre-norm transformer block, for both families: they differ in the norm's bias and in the MLP.
+// A pre-norm transformer block for both families, which differ in the norm's bias and in the MLP.
 #pragma once
 
 #include "nn/attention.h"
@@ -44,12 +44,12 @@ struct Block {
 
  private:
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
-  /// The gradient of a branch: dy itself, or its masked copy with dropout.
+  /// The gradient of a branch: dy itself, or with dropout its masked copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;
 };
 
-/// Layer `index` of the model. Dropout sites: 0 is the embedding's, then three per layer.
+/// Layer `index` of the model. Dropout sites: 0 is the embedding, then three per layer.
 template <class Mlp>
 Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
                       const Tensor& rope_table, const TensorParallel& tp);

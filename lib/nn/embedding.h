@@ -1,6 +1,6 @@
-// Token embedding, plus learned positions where the model has them, plus dropout. A table split
-// over tensor-parallel ranks gives partial rows that are summed; of a whole one each rank looks up
-// the rows of its part of the residual stream.
+// Token embedding, plus learned positions where the model has them, plus dropout. A table split among tensor-parallel
+// ranks gives partial rows that are summed; with a whole table, each rank looks up the rows of its
+// part of the residual stream.
 #pragma once
 
 #include "nn/reshard.h"
@@ -14,19 +14,19 @@ struct Embedding {
   Weight position;  // [positions, hidden]; empty with RoPE
   std::int64_t first_row = 0;
   bool split = false;  // the vocabulary is split
-  Reshard leave;       // from what the table gives to the residual stream
+  Reshard leave;       // from the table's output to the residual stream
   float dropout = 0;
 
   /// S rows of the residual stream, T tokens.
   struct Saved {
-    Tensor all_y;  // [T, hidden] temporary of a split vocabulary; y where nothing is gathered
+    Tensor all_y;  // [T, hidden] temporary for a split vocabulary; y if nothing is gathered
     Tensor y;      // [S, hidden]
   };
 
-  /// y, overwritten.
+  /// Overwrites y.
   void forward(const Pass& pass, const Saved& saved) const;
-  /// Adds to the tables' gradients; dy [S, hidden] is masked in place with dropout; all_dy [T,
-  /// hidden] is temporary, and dy where nothing is gathered.
+  /// Adds to the gradients of the tables. dy [S, hidden] is masked in place with dropout; all_dy
+  /// [T, hidden] is temporary, or dy if nothing is gathered.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
 };
 

@@ -1,8 +1,8 @@
-// What every layer offers. A layer is a plain struct: its weights are members, everything it keeps
-// between passes is in its Saved, whose tensors are views placed by the activation table, one Saved
-// per micro-batch in flight. forward reads Saved's inputs and writes its outputs; backward_input
-// turns the gradient of the output into the gradient of the input and finishes the gradients of
-// vectors; backward_weight adds the gradients of matrices and may run any time after it.
+// The interface of every layer. A layer is a plain struct: its weights are members, and everything
+// it keeps between passes is in its Saved, whose tensors are views placed by the activation table,
+// with one Saved per micro-batch in flight. forward reads Saved's inputs and writes its outputs;
+// backward_input computes the gradient of the input and completes the gradients of vectors;
+// backward_weight adds the gradients of matrices and may run at any later time.
 #pragma once
 
 #include <concepts>

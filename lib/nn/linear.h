@@ -1,5 +1,5 @@
-// y = x W^T + b, with the three products of its training step as separate calls. "Column" and "row"
-// parallel are only which shard of the weight it was given.
+// y = x W^T + b, with the three products of a training step as separate calls. "Column" and "row"
+// parallel layers differ only in the shard of the weight that they hold.
 #pragma once
 
 #include "nn/pass.h"
@@ -11,7 +11,7 @@ namespace trainctl {
 struct Linear {
   Weight weight;  // [out, in]
   Weight bias;    // [out] or empty
-  // Of ranks whose outputs are summed one adds the bias.
+  // If the outputs of several ranks are summed, one of these ranks adds the bias.
   bool adds_bias = true;
 
   /// x [tokens, in] -> y [tokens, out], overwritten.
@@ -25,7 +25,7 @@ struct Linear {
   void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
 };
 
-/// Adds dy^T x to the gradient of `weight`, by way of weight.apart if that is given.
+/// Adds dy^T x to the gradient of `weight`, through weight.apart if that is given.
 void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x);
 
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.

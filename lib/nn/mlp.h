@@ -8,7 +8,7 @@
 namespace trainctl {
 
 /// T tokens (S of them in this rank's part of the residual stream), F features of this rank; `gate`
-/// and `dgate` are used by SwigluMlp only. Where the stream is not split by token, S is T, `all_x`
+/// and `dgate` are used by SwigluMlp only. If the stream is not split by token, S is T, `all_x`
 /// is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
 struct MlpSaved {
   Tensor x;         // [S, hidden]

@@ -13,7 +13,7 @@ struct Norm {
   float epsilon = 1e-5F;
 
   struct Saved {
-    Tensor x;           // [rows, hidden] what is normalised; written when there is a residual
+    Tensor x;           // [rows, hidden] the input of the norm; written if there is a residual
     Tensor y;           // [rows, hidden]
     Tensor mean, rstd;  // [rows] fp32; mean is empty for RMSNorm
   };
@@ -24,7 +24,7 @@ struct Norm {
   /// saved.x = branch + residual; y = norm(saved.x).
   void forward(const Pass& pass, const Saved& saved, const Tensor& branch,
                const Tensor& residual) const;
-  /// dx = gradient through the norm (+ d_residual, if given); adds the weights' gradients.
+  /// dx = gradient through the norm (+ d_residual, if given); adds the gradients of the weights.
   void backward(const Pass& pass, const Saved& saved, const Tensor& dy, const Tensor& d_residual,
                 const Tensor& dx) const;
 };

@@ -1,4 +1,4 @@
-// What one pass over one micro-batch needs besides the tensors that a layer saved.
+// The inputs of one pass over one micro-batch, besides the tensors that a layer saved.
 #pragma once
 
 #include "device/tensor.h"
@@ -19,7 +19,7 @@ struct Pass {
   const OpContext* ops = nullptr;
   StepState* state = nullptr;  // device memory
   BatchTensors batch;
-  BatchTensors stream;   // the part for this rank's rows of the residual stream: all of it unless
+  BatchTensors stream;   // the part for this rank's rows of the residual stream; all of it unless
                          // the stream is split by token
   bool training = true;  // false: no dropout, no gradients
 };

@@ -16,7 +16,7 @@ Tensor own_rows(const Group& group, const Tensor& x) {
   return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
 }
 
-/// Casts x to fp32, sums that and casts it, or this rank's rows of it, to y.
+/// Casts x to fp32, sums it and casts the result, or this rank's rows, to y.
 void sum_in_fp32(const Pass& pass, Group& group, const Tensor& sum, const Tensor& x,
                  const Tensor& y) {
   const Tensor wide = sum.slice(0, x.rows());

@@ -38,7 +38,7 @@ struct StageInput {
   ActivationSource activations;
 };
 
-/// The units that `input` names: embedding, blocks, head, as far as the stage has them.
+/// The units of `input` that the stage has: embedding, blocks, head.
 std::unique_ptr<Stage> make_decoder_stage(const StageInput& input);
 
 }  // namespace trainctl

@@ -1,8 +1,8 @@
-// The last linear layer and the cross-entropy as one fused op: logits exist for one chunk of tokens
-// at a time, and of a vocabulary split over tensor-parallel ranks only this rank's part, whose
-// maxima and sums are exchanged (the one layer besides Reshard that takes a Group). In training the
-// forward pass also computes the gradients, since each chunk's logits are at hand only then; its
-// backward has nothing left to do but pass dx on. Loss weights and scale are known before.
+// The last linear layer and the cross-entropy as one fused op. Logits exist for one chunk of tokens
+// at a time, and with a split vocabulary only for this rank's part, whose maxima and sums are
+// exchanged (the only layer besides Reshard that has a Group). In training, the forward pass also
+// computes the gradients, because each chunk's logits exist only then; the backward pass just
+// returns dx. Loss weights and scale are known in advance.
 #pragma once
 
 #include "nn/reshard.h"
@@ -12,7 +12,7 @@
 namespace trainctl {
 
 struct VocabHead {
-  Weight weight;  // [rows, hidden]: the embedding's when tied; the vocabulary or this rank's part
+  Weight weight;  // [rows, hidden]: the embedding's if tied; the vocabulary or this rank's part
   std::int64_t first_row = 0;
   std::int64_t vocab = 0;  // real tokens among the rows
   Group* group = nullptr;  // the ranks that share the vocabulary
@@ -21,7 +21,7 @@ struct VocabHead {
   Reshard enter;
 
   /// S rows of the residual stream, T tokens: all with a split vocabulary, else this rank's S.
-  /// Where nothing is gathered, all_x is x and partial_dx is dx.
+  /// If nothing is gathered, all_x is x and partial_dx is dx.
   struct Saved {
     Tensor x;           // [S, hidden]
     Tensor all_x;       // [T, hidden] temporary
@@ -29,7 +29,7 @@ struct VocabHead {
     Tensor dx;          // [S, hidden], overwritten in training
     Tensor logits;      // [chunk, rows], temporary
     Tensor stats;       // [3, chunk] fp32, temporary: row maximum, row sum, target
-    Tensor all_stats;   // [ranks, 3, chunk] fp32, temporary; stats' memory for one rank
+    Tensor all_stats;   // [ranks, 3, chunk] fp32, temporary; with one rank, the memory of stats
   };
 
   /// Adds to pass.state->loss_sum; in training writes dx and adds the weight gradient.

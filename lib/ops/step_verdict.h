@@ -14,7 +14,7 @@ namespace trainctl {
 
 /// With found_inf hysteresis falls by one, and at 0 the scale is multiplied by backoff, but not
 /// below `least`; after `window` updates in a row it is multiplied by growth, while it stays below
-/// 2^64, and hysteresis begins anew.
+/// 2^64, and hysteresis is reset.
 struct StepVerdict {
   Tensor square_sums;  // [ranks, 2] f64: StepState::square_sums of every rank
   double limit = 0;    // of the norm; 0: none

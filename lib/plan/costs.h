@@ -28,7 +28,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
 
 struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.h
   double forward_backward = 0;  // until the slowest rank begins its optimizer
-  double exposed = 0;           // of it, most that a rank waits for sums of gradients and gathers
+  double exposed = 0;  // the part in which a rank waits for gradient sums and gathers, at most
   double optimizer = 0;
   double bubble_fraction = 0;  // of forward and backward: see plan/schedule/simulate.h
   double step() const { return forward_backward + optimizer; }

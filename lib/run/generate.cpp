@@ -46,7 +46,7 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
 /// The run on one rank, or in its own layout on several: what they leave of it are replicas.
 Run read_run(const std::filesystem::path& directory, const World& world) {
   require(std::filesystem::is_directory(directory), ExitCode::missing_input,
-          "there is no run folder " + directory.string());
+          "no run directory " + directory.string());
   ReadResult read = read_config(directory / "config.yaml", {});
   Config& config = read.config;
   const bool alone = world.size() == 1;

@@ -1,5 +1,5 @@
-// What a rank can do while all are at work, measured: what a plan's time is estimated from where
-// the config does not say it.
+// The rates of a rank, measured while all ranks are busy: the basis for a plan's time estimate if
+// the config does not give them.
 #pragma once
 
 #include "comm/group.h"

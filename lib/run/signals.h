@@ -1,4 +1,4 @@
-// SIGINT, SIGTERM and SIGUSR1 ask a run to end after the step at hand; a second one ends the
+// SIGINT, SIGTERM and SIGUSR1 ask a run to end after the current step; a second one ends the
 // process at once.
 #pragma once
 

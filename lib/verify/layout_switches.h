@@ -26,11 +26,11 @@ struct LayoutSizes {
 struct LayoutSwitch {
   std::string_view name;   // a layout says at most one word of each switch
   std::string_view form;   // the words, as messages list them
-  std::string_view needs;  // without this its words would change nothing; "": never
-  /// Makes `config` as `word` says; false, and no change, where it is no word of this switch.
+  std::string_view needs;  // without this its words have no effect; "": always
+  /// Applies `word` to `config`; returns false, without a change, if the switch lacks this word.
   bool (*apply)(std::string_view word, Config& config);
-  /// The words that are worth trying with these sizes, "" for what the config says; at least one.
-  /// Only "": no word of this switch means anything.
+  /// The words worth trying with these sizes, "" for the config's own value; at least one.
+  /// Only "": no word of this switch has an effect.
   std::vector<std::string> (*words)(const Config& config, const LayoutSizes& sizes);
 };
 

@@ -42,7 +42,7 @@ class LayoutText {
   }
 
  private:
-  /// Replicas that are not said are what the ranks leave.
+  /// If the number of replicas is not given, it is the number of ranks divided by the other sizes.
   void fill(std::int64_t world_size) {
     const std::int64_t model = choice_.sizes.tp * choice_.sizes.pp;
     if (!seen_.contains("dp") && world_size % model == 0) choice_.sizes.dp = world_size / model;
@@ -56,11 +56,11 @@ class LayoutText {
     const LayoutSwitch& row = layout_switches()[index];
     const std::string& word = choice_.words[index];
     if (word.empty() || row.words(Config{}, choice_.sizes) != std::vector<std::string>{""}) return;
-    refuse_layout(text_, word + " means nothing without several " + std::string(row.needs));
+    refuse_layout(text_, word + " has no effect without several " + std::string(row.needs));
   }
 
   void once(const std::string& kind) {
-    if (!seen_.insert(kind).second) refuse_layout(text_, kind + " is said twice");
+    if (!seen_.insert(kind).second) refuse_layout(text_, kind + " is given twice");
   }
 
   bool read_size(const std::string& word, const std::string& axis, std::int64_t& size) {

@@ -145,7 +145,7 @@ void SafetensorsFile::read_header() {
   require(length <= static_cast<std::uint64_t>(most_header_bytes) &&
               static_cast<std::int64_t>(length) <= size - 8,
           ExitCode::bad_data,
-          file + ": the header is said to have " + std::to_string(length) +
+          file + ": the file gives the length of its header as " + std::to_string(length) +
               " bytes, the file has " + std::to_string(size));
   const auto* text = reinterpret_cast<const char*>(data + 8);
   const Json header = parse_header(text, text + length, file);

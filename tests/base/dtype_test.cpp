@@ -34,7 +34,7 @@ TEST_CASE("half precision rounds to nearest even, below its normal numbers too")
   CHECK(to_fp16(65520.0F).bits == 0x7c00);  // half way to what would be 65536
   CHECK(to_fp16(0x1p-14F).bits == 0x0400);  // the least normal number
   CHECK(to_fp16(0x1p-24F).bits == 0x0001);  // the least of all
-  CHECK(to_fp16(0x1p-25F).bits == 0x0000);  // half of it, to even
+  CHECK(to_fp16(0x1p-25F).bits == 0x0000);  // a tie, to even
   CHECK(to_fp16(0x1.8p-24F).bits == 0x0002);
   CHECK(to_fp16(std::numeric_limits<float>::infinity()).bits == 0x7c00);
   CHECK(std::isnan(to_float(to_fp16(std::numeric_limits<float>::quiet_NaN()))));

@@ -102,14 +102,10 @@ TEST_CASE("what a value can get wrong") {
       {"unknown section",
        small_config() + "optimiser: {beta1: 0.9}\n",
        {"bad.yaml:6:1", "optimiser", "optimizer"}},
-      {"number where a map is due",
-       with("{steps: 4, global_batch_size: 8}", "4"),
-       {"bad.yaml:4:8"}},
-      {"map where a number is due",
-       with("steps: 4", "steps: {a: 4}"),
-       {"bad.yaml:4", "train.steps"}},
-      {"word where a number is due", with("steps: 4", "steps: four"), {"bad.yaml:4:16", "four"}},
-      {"fraction where a whole number is due", with("steps: 4", "steps: 4.5"), {"bad.yaml:4:16"}},
+      {"number instead of a map", with("{steps: 4, global_batch_size: 8}", "4"), {"bad.yaml:4:8"}},
+      {"map instead of a number", with("steps: 4", "steps: {a: 4}"), {"bad.yaml:4", "train.steps"}},
+      {"word instead of a number", with("steps: 4", "steps: four"), {"bad.yaml:4:16", "four"}},
+      {"fraction instead of a whole number", with("steps: 4", "steps: 4.5"), {"bad.yaml:4:16"}},
       {"negative", with("steps: 4", "steps: -4"), {"bad.yaml:4:16", "-4"}},
       {"octal look", with("steps: 4", "steps: 010"), {"bad.yaml:4:16", "010"}},
       {"missing required key", with("steps: 4, ", ""), {"train.steps"}},
@@ -274,7 +270,7 @@ TEST_CASE("a plan for many ranks") {
   CHECK(contains(outcome.out, "16384"));
 }
 
-TEST_CASE("messages carry no colour codes where stderr is no terminal") {
+TEST_CASE("messages carry no colour codes without a terminal") {
   const Outcome outcome = validate(with("steps: 4", "steps: four"));
   CHECK_FALSE(contains(outcome.err, "\x1b["));
 }

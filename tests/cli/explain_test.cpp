@@ -46,7 +46,7 @@ TEST_CASE("validate says how to learn more, once") {
   const std::string file = dir.write("a.yaml", small_config() + "parallel: {tensor_parallel: 3}\n");
   const Outcome outcome = trainctl({"validate", "--config", file, "--world-size", "8"});
   CHECK(outcome.exit_code == 78);
-  const std::string pointer = "`trainctl explain world-size` says more";
+  const std::string pointer = "`trainctl explain world-size` explains this error";
   const std::size_t place = outcome.err.find(pointer);
   REQUIRE(place != std::string::npos);
   CHECK(outcome.err.find("trainctl explain", place + pointer.size()) == std::string::npos);

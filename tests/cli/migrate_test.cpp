@@ -64,7 +64,7 @@ TEST_CASE("migrate lists what it could not carry") {
   const Outcome outcome = trainctl({"migrate", file});
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.err,
-                 "m.yaml:7:3: warning[not-carried]: runner_config.epochs: is not carried over: "
+                 "m.yaml:7:3: warning[not-carried]: runner_config.epochs: ignored: "
                  "the length of a run is train.steps\n"));
   CHECK(contains(outcome.err, "m.yaml:8:1: warning[not-carried]: callbacks: "));
   CHECK(contains(outcome.err, "2 warnings\n"));

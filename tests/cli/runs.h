@@ -20,5 +20,5 @@ Outcome train_over_mpi(int ranks, const std::vector<std::string>& words);
 /// The lines of DIR/metrics.jsonl.
 std::vector<nlohmann::json> metrics_of(const std::string& directory);
 
-/// The metrics without times and rates, as text: what must repeat bit by bit.
+/// The metrics without times and rates, as text: these must be bit-identical in a repeated run.
 std::string repeatable_metrics(const std::string& directory);

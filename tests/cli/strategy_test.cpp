@@ -120,10 +120,10 @@ TEST_CASE("files that cannot be read are named with the reason") {
   const std::string huge = dir.write("huge.json", "");
   fs::resize_file(huge, 100 << 20);
   const std::pair<std::string, std::string> rows[] = {
-      {dir / "absent.json", "there is no such file"},
-      {dir.path().string(), "is no regular file"},
+      {dir / "absent.json", "no such file"},
+      {dir.path().string(), "expected a regular file"},
       {dir.write("empty.json", ""), "is empty"},
-      {dir.write("text.ckpt", "hello"), "is no protobuf strategy file"},
+      {dir.write("text.ckpt", "hello"), "expected a protobuf strategy file"},
       {dir.write("bare.json", "{\"current_stage\": 1}"), "has no parameter layouts"},
       {huge, "has 104857600 bytes, more than the 67108864 that a strategy file may have"},
   };
@@ -147,7 +147,7 @@ TEST_CASE("parameters that the model lacks are one warning") {
         (dir / "more.json") + " has 1 parameter that this model does not have: 'lora.weight'");
 }
 
-TEST_CASE("states are written when asked for, and read back in silence") {
+TEST_CASE("states are written when asked for, and read back without messages") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", split_config());
   const std::string file = dir / "s.json";

@@ -144,7 +144,7 @@ TEST_CASE("standard output that cannot be written is an I/O failure") {
   CHECK(contains(outcome.err, "standard output"));
 }
 
-TEST_CASE("a reader that goes away early is no failure") {
+TEST_CASE("a reader that goes away early does not cause a failure") {
   const Outcome outcome = run_program(
       "/bin/bash",
       {"-c", "set -o pipefail; (sleep 0.2; " + std::string(TRAINCTL_PROGRAM) + " --help) | true"});

@@ -73,7 +73,7 @@ TEST_CASE("verify refuses what would say nothing") {
   const std::string config = dir.write("a.yaml", small_config());
   const Outcome word = trainctl(words_of(config, {"--layouts", "tp2+gpipe"}));
   CHECK(word.exit_code == 2);
-  CHECK(contains(word.err, "gpipe means nothing without several pipeline stages"));
+  CHECK(contains(word.err, "gpipe has no effect without several pipeline stages"));
   const Outcome none = trainctl(words_of(config, {"--world-size", "31", "--layouts", "all"}));
   CHECK(none.exit_code == 78);
   CHECK(contains(none.err, "no layout of 31 ranks is legal"));

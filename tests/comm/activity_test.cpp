@@ -1,4 +1,4 @@
-// What a rank is said to be doing, and who says so when.
+// What is reported about the activity of a rank, by which rank, and when.
 #include "comm/host/activity.h"
 
 #include <condition_variable>

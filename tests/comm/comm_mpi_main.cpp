@@ -1,4 +1,4 @@
-// Run under mpirun: the shared body over MPI, compared bit by bit with threads, and what happens
+// Run under mpirun: the shared body over MPI, must be bit-identical to threads, and what happens
 // when a rank is late, stopped, gone or calls something else. Modes: body, late, stop, kill,
 // message, calls, unchecked, error, unwinding; a second argument makes the sums large.
 #include <signal.h>

@@ -220,8 +220,8 @@ TEST_CASE("ranks that disagree about an operation are told so") {
     group.broadcast(host_tensor(data.data(), 8), group.rank(), stream);
   });
   REQUIRE(holds(other_root[0],
-                "calls broadcast of 32 bytes of fp32 from rank 1 of it as call 1, "
-                "rank 0 calls broadcast of 32 bytes of fp32 from rank 0 of it as call 1"));
+                "calls broadcast of 32 bytes of fp32 from rank 1 of the group as call 1, "
+                "rank 0 calls broadcast of 32 bytes of fp32 from rank 0 of the group as call 1"));
   const auto other_type = run([](Group& group, Stream& stream, std::vector<float>& data) {
     const Tensor words = host_tensor(reinterpret_cast<std::int32_t*>(data.data()), 8);
     const Tensor numbers = host_tensor(data.data(), 8);

@@ -70,7 +70,7 @@ TEST_CASE("the nearest word is within a third of the letters") {
 TEST_CASE("text shows the line, the place and the suggestion") {
   const ReadResult result = read(good_text + "log: {evry: 5}\ncheckpoint: 1\n");
   CHECK(render_text(result.diagnostics, false) ==
-        "t.yaml:5:7: error[unknown-key]: log.evry: log has no key \"evry\"\n"
+        "t.yaml:5:7: error[unknown-key]: log.evry: unknown key \"evry\" in log\n"
         "   5 | log: {evry: 5}\n"
         "     |       ^~~~\n"
         "     help: did you mean every?\n"
@@ -79,7 +79,7 @@ TEST_CASE("text shows the line, the place and the suggestion") {
         "     | ^~~~~~~~~~\n"
         "     help: write output.save_weights\n"
         "2 errors\n"
-        "`trainctl explain unknown-key` says more\n");
+        "`trainctl explain unknown-key` explains this error\n");
   CHECK(contains(render_text(result.diagnostics, true), "\x1b[1;31merror"));
   CHECK(render_text(Diagnostics{}, true).empty());
 }
@@ -118,12 +118,12 @@ TEST_CASE("long lines are cut around the place") {
 TEST_CASE("the place of --set shows its argument") {
   const ReadResult result = read(good_text, {"train.stps=5"});
   CHECK(render_text(result.diagnostics, false) ==
-        "--set train.stps=5: error[unknown-key]: train.stps: train has no key \"stps\"\n"
+        "--set train.stps=5: error[unknown-key]: train.stps: unknown key \"stps\" in train\n"
         "     | train.stps=5\n"
         "     |       ^~~~\n"
         "     help: did you mean steps?\n"
         "1 error\n"
-        "`trainctl explain unknown-key` says more\n");
+        "`trainctl explain unknown-key` explains this error\n");
 }
 
 }  // namespace trainctl::test

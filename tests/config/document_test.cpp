@@ -173,7 +173,7 @@ TEST_CASE("aliases stand for their value, with its position") {
         std::vector<std::string>{"wrong-type log.every 5:18"});
 }
 
-TEST_CASE("an empty value stands at its key, not at what follows") {
+TEST_CASE("an empty value has the place of its key, not of what follows") {
   CHECK(found(read(good_text + "log:\n  every:\n  never: 1\n")) ==
         std::vector<std::string>{"wrong-type log.every 6:3", "unknown-key log.never 7:3"});
   CHECK(found(read(good_text + "log:\n  every: null\n")) ==
@@ -192,7 +192,7 @@ TEST_CASE("tags are refused, line ends and byte order marks are not") {
   CHECK(found(read("---\n" + good_text + "...\n")).empty());
 }
 
-TEST_CASE("a file that cannot be read is no configuration mistake") {
+TEST_CASE("an unreadable file is not an error of the configuration") {
   const auto folder = std::filesystem::temp_directory_path();
   for (const auto& file : {folder / "trainctl-no-such-file.yaml", folder}) {
     try {
@@ -215,7 +215,7 @@ TEST_CASE("a file is read with its own name in the messages") {
   CHECK(only(result).place.to_string() == file.string() + ":5:7");
 }
 
-TEST_CASE("very many mistakes are cut short, and it is said so") {
+TEST_CASE("a long list of errors is cut short, with a note") {
   std::string text = good_text;
   for (int i = 0; i < 500; ++i) text += "x" + std::to_string(i) + ": 1\n";
   const ReadResult result = read(text);

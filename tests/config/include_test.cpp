@@ -195,7 +195,7 @@ TEST_CASE("what include takes, and what an included file may be") {
       "   1 | log: \"x\n"));
 }
 
-TEST_CASE("a text that is no file includes nothing") {
+TEST_CASE("only files can include others") {
   const Diagnostic diagnostic = only(read("include: a.yaml\n"));
   CHECK(diagnostic.code == "include-refused");
   CHECK(diagnostic.message == "only a file can include another, and this is none");

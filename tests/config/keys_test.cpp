@@ -8,7 +8,7 @@ TEST_CASE("an unknown key has its place and a suggestion") {
   const Diagnostic diagnostic = only(read(good_text + "log:\n  evry: 5\n"));
   CHECK(diagnostic.code == "unknown-key");
   CHECK(diagnostic.path == "log.evry");
-  CHECK(diagnostic.message == "log has no key \"evry\"");
+  CHECK(diagnostic.message == "unknown key \"evry\" in log");
   CHECK(diagnostic.help == "did you mean every?");
   CHECK(diagnostic.place.to_string() == "t.yaml:6:3");
   CHECK(diagnostic.place.end_column == 7);
@@ -35,7 +35,17 @@ TEST_CASE("required keys are reported one by one") {
   CHECK(contains(result.diagnostics.list()[3].help, "preset"));
 }
 
-TEST_CASE("a section that is no map does not miss its keys") {
+TEST_CASE("a misspelt key comes before the key that is missing because of it") {
+  const ReadResult result = read(
+      "model: {num_layer: 2, hidden_size: 64, num_attention_heads: 4, seq_length: 32, "
+      "vocab_size: 256}\n" +
+      good_data + good_lr + "train: {step: 10, global_batch_size: 4}\n");
+  CHECK(found(result) == std::vector<std::string>{
+                             "unknown-key model.num_layer 1:9", "unknown-key train.step 4:9",
+                             "missing-key model.num_layers 1:1", "missing-key train.steps 4:1"});
+}
+
+TEST_CASE("a section of the wrong type does not miss its keys") {
   CHECK(found(read(good_model + good_data + good_lr + "train: 5\n")) ==
         std::vector<std::string>{"wrong-type train 4:8"});
   CHECK(found(read(good_model + good_data + good_lr + "train: [steps, 5]\n")) ==

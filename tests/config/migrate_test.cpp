@@ -127,7 +127,7 @@ TEST_CASE("comments move with their keys, the header stays on top") {
   CHECK(migrated.text.ends_with("\n\n# the end\n"));
 }
 
-TEST_CASE("a # in quotes, blocks and words is no comment") {
+TEST_CASE("a # in quotes, blocks and words does not start a comment") {
   const std::string text =
       "a: \"x # y\" # one\n"
       "b: 'it''s # z' # two\n"
@@ -178,9 +178,8 @@ TEST_CASE("what the schema does not have is listed with its line") {
   CHECK(migrated.text == block);
   CHECK(listed(migrated) ==
         std::vector<std::string>{"not-carried log.evry 18", "not-carried wandb 19"});
-  CHECK(migrated.diagnostics.list()[0].message == "is not carried over: log has no such key");
-  CHECK(migrated.diagnostics.list()[1].message ==
-        "is not carried over: a configuration has no such key");
+  CHECK(migrated.diagnostics.list()[0].message == "ignored: unknown key in log");
+  CHECK(migrated.diagnostics.list()[1].message == "ignored: unknown section");
 }
 
 TEST_CASE("required keys that nothing gives are named") {
@@ -191,7 +190,7 @@ TEST_CASE("required keys that nothing gives are named") {
   CHECK(migrated.diagnostics.list()[0].message == "required, and nothing in the file gives it");
 }
 
-TEST_CASE("a file that is no YAML or contradicts itself is not migrated") {
+TEST_CASE("invalid YAML and contradictory files are not migrated") {
   for (const char* text : {"a: \"b\n", "- a\n", "", "a: 1\na: 2\n", "log: !x 1\n"}) {
     CAPTURE(text);
     const Migrated migrated = migrate(text);
@@ -315,7 +314,7 @@ TEST_CASE("MindFormers values without a counterpart are named") {
   CHECK(listed(migrated) == std::vector<std::string>{"not-carried optimizer.betas 18",
                                                      "not-carried context.device_target 20",
                                                      "not-carried context.mode 20"});
-  CHECK(migrated.diagnostics.list()[1].message == "is not carried over: Ascend has no counterpart");
+  CHECK(migrated.diagnostics.list()[1].message == "ignored: Ascend has no counterpart");
 }
 
 }  // namespace trainctl::test

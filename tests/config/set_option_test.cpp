@@ -51,7 +51,7 @@ TEST_CASE("--set meets the same checks, at its own place") {
   CHECK(one("output.dir=\"a").place.column == 12);
 }
 
-TEST_CASE("--set arguments that are no path=value") {
+TEST_CASE("--set arguments without path=value") {
   for (const char* argument : {"", "train", "=5", ".steps=5", "train.=5", "train..steps=5"}) {
     CAPTURE(argument);
     const Diagnostic diagnostic = only(read(good_text, {argument}));

@@ -48,7 +48,7 @@ std::string value_at(const Config& config, const std::string& path) {
   return map[path];
 }
 
-/// "parallel:\n  pipeline_config: {pipeline_scheduler: gpipe}\n": the key stands in line 6.
+/// "parallel:\n  pipeline_config: {pipeline_scheduler: gpipe}\n": the key is on line 6.
 std::string section_text(const UpstreamCase& one, const std::string& value) {
   std::string key = one.key;
   std::string text = value;

@@ -126,8 +126,8 @@ TEST_CASE("files that are missing are named") {
   CHECK(missing_in(error_of([&] { TokenFile::open(folder / "u.bin"); }), {"u.bin is missing"}) ==
         "");
   std::filesystem::create_directory(folder / "d.bin");
-  CHECK(missing_in(error_of([&] { TokenFile::open(folder / "d.bin"); }), {"66 ", "is a folder"}) ==
-        "");
+  CHECK(missing_in(error_of([&] { TokenFile::open(folder / "d.bin"); }),
+                   {"66 ", "is a directory"}) == "");
 }
 
 TEST_CASE("a malformed index is refused with offset, found and expected") {
@@ -202,7 +202,7 @@ TEST_CASE("malformed llm.c files and files of other kinds are refused") {
                    {"offset 8: the header counts 4 tokens of 2 bytes", "6 bytes follow"}) == "");
   CHECK(missing_in(single_error(llmc_header(20240801, 7, -1) + tokens), {"counts -1 tokens"}) ==
         "");
-  CHECK(missing_in(single_error(llmc_header(20240520, 1, 0)), {"offset 8: the file holds no"}) ==
+  CHECK(missing_in(single_error(llmc_header(20240520, 1, 0)), {"offset 8: the file contains no"}) ==
         "");
   CHECK(missing_in(single_error(llmc_header(20240520, 1, 0).substr(0, 100)),
                    {"offset 100: the file ends", "1024 bytes"}) == "");

@@ -54,7 +54,7 @@ TEST_CASE("a tokenizer that cannot be had says why") {
   const auto empty = folder.write("e.model", "");
   CHECK(missing_in(open_error("sentencepiece:" + empty.string()),
                    {"65 ", "e.model: not a SentencePiece model"}) == "");
-  const auto garbage = folder.write("g.model", "\xff\xfe this is no protobuf message");
+  const auto garbage = folder.write("g.model", "\xff\xfe this is not a protobuf message");
   CHECK(missing_in(open_error("sentencepiece:" + garbage.string()),
                    {"65 ", "g.model: not a SentencePiece model"}) == "");
 }

@@ -51,7 +51,7 @@ TEST_CASE("CUDA_CHECK tells the call, its place and the runtime's words, and cle
   CHECK(contains(thrown.message, "(cudaError"));
   int driver = 0;
   REQUIRE(cudaDriverGetVersion(&driver) == cudaSuccess);
-  // Without a driver every call but the one above fails anew.
+  // Without a driver every call but the one above fails again.
   if (driver != 0) CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("a module that is not there is named, with what to do") {
   CHECK(contains(message, "TRAINCTL_CUDA_MODULE"));
 }
 
-TEST_CASE("a file that is no library is refused in the loader's words") {
+TEST_CASE("a file other than a library is refused in the loader's words") {
   const fs::path file = fs::temp_directory_path() / "trainctl_not_a_library.so";
   std::ofstream(file) << "text";
   const std::string message = refusal_of(file);

@@ -22,7 +22,7 @@ struct GroupCall {
   Tensor input;    // what this rank contributes; empty for receive, barrier, broadcast but the root
   Tensor output;   // what the call fills on this rank; empty for send and barrier
   int peer = -1;   // the root, or the other end of a message
-  std::function<Event()> make;  // a default event but for messages
+  std::function<Event()> make;  // a default event except for messages
 };
 
 /// What happens instead of a call. Its event is what a message's caller waits for.

@@ -179,7 +179,7 @@ TEST_CASE("fp16 finds its loss scale and then trains as fp32 does") {
     CHECK(std::isfinite(reports[step].loss));
   }
   CHECK(reports.back().loss < reports[0].loss - 0.3);
-  // The same from a scale that fits: the same numbers as fp32, but for rounding.
+  // The same from a scale that fits: the same numbers as fp32, up to rounding.
   run.set_options = half + Options{"precision.loss_scale=1024"};
   run.steps = 10;
   const auto fitting = train_sample(run);

@@ -103,7 +103,7 @@ double waited(Options options, int ranks, ActionKind kind, double wire_seconds) 
 
 }  // namespace
 
-TEST_CASE("the ways to exchange messages give the same numbers, bit by bit", "[threads]") {
+TEST_CASE("all ways to exchange messages give bit-identical numbers", "[threads]") {
   const Options chosen{pipeline + "batch_p2p_comm=false", pipeline + "overlap_p2p_comm=true",
                        pipeline + "deallocate_outputs=true"};
   const Numbers usual = numbers_of(two_stages({}), 4);

@@ -40,7 +40,7 @@ TEST_CASE("a group file, byte for byte", "[groups]") {
   CHECK(write_groups(file) == text);
   CHECK(read_groups(text) == file);
   CHECK(read_groups("") == GroupFile{});
-  CHECK(why_refused("hello") == "is no protobuf group file");
+  CHECK(why_refused("hello") == "expected a protobuf group file");
   CHECK(why_refused(bytes({0x0a, 0})) == "a group has no group_name");
   CHECK(why_refused(bytes({0x12, 6, 0x08, 0xff, 0xff, 0xff, 0xff, 0x0f})) ==
         "rank 4294967295 is too large");

@@ -116,7 +116,7 @@ TEST_CASE("the step's time stands where the config has the rates of a rank", "[p
   REQUIRE(plan.time);
   plan.time = TimeEstimate{.forward_backward = 1.5, .exposed = 0.25, .optimizer = 0.5};
   CHECK(has(print_table({.plan = plan}),
-            "  forward, backward 1.5 s, of it 250.0 ms waiting for sums and gathers, bubble 0.0%\n"
+            "  forward, backward 1.5 s, of which 250.0 ms exposed communication, bubble 0.0%\n"
             "  optimizer     500.0 ms\n"
             "  total         2.0 s, "));
 }

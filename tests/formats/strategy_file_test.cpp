@@ -158,12 +158,12 @@ TEST_CASE("JSON of other writers: fewer members, axes in lists", "[strategy]") {
   CHECK(file.operators.empty());
 }
 
-TEST_CASE("files that are no strategy files are refused with the reason", "[strategy]") {
+TEST_CASE("other files than strategy files are refused with the reason", "[strategy]") {
   const std::string grid = "\"dev_matrix\": [2, 4], ";
   const std::string whole = grid + "\"tensor_map\": [0, -1]";
   const std::pair<std::string, std::string> rows[] = {
       {"", "is empty"},
-      {"[1]", "the file is array, not an object"},
+      {"[1]", "the file is array, expected an object"},
       {"{}", "the file has no current_stage"},
       {"{\"current_stage\": 1}", "has no parameter layouts"},
       {"{\"current_stage\": \"1\"}", "the file: current_stage holds \"1\", not a whole number"},
@@ -171,7 +171,7 @@ TEST_CASE("files that are no strategy files are refused with the reason", "[stra
        "the file: current_stage holds 18446744073709551615, not a whole number"},
       {"{\"current_stage\": -1, \"parallel_layout_item\": {}}", "current_stage is -1"},
       {"{\"current_stage\": 1, \"parallel_layout_item\": []}",
-       "parallel_layout_item is array, not an object"},
+       "parallel_layout_item is array, expected an object"},
       {"{\"current_stage\": 1, \"current_stage\": 2}", "has 'current_stage' twice"},
       {"{\"current_stage\": 1, \"parallel_layout_item\": {\"w\": {}, \"w\": {}}}", "has 'w' twice"},
       {json_with(""), "parameter 'w' has no dev_matrix"},
@@ -182,11 +182,11 @@ TEST_CASE("files that are no strategy files are refused with the reason", "[stra
        "parameter 'w': tensor_map cuts one dim along 2 axes, which is not supported"},
       {json_with("\"dev_matrix\": [], \"tensor_map\": []"), "parameter 'w': dev_matrix is empty"},
       {json_with("\"dev_matrix\": [0], \"tensor_map\": []"),
-       "parameter 'w': dev_matrix [0] is no grid of 1 to 16,777,216 ranks"},
+       "parameter 'w': dev_matrix [0] must be a grid of 1 to 16,777,216 ranks"},
       {json_with("\"dev_matrix\": [4096, 8192], \"tensor_map\": []"),
-       "parameter 'w': dev_matrix [4096,8192] is no grid of 1 to 16,777,216 ranks"},
+       "parameter 'w': dev_matrix [4096,8192] must be a grid of 1 to 16,777,216 ranks"},
       {json_with("\"dev_matrix\": [4611686018427387904, 4], \"tensor_map\": []"),
-       "parameter 'w': dev_matrix [4611686018427387904,4] is no grid of 1 to 16,777,216 ranks"},
+       "parameter 'w': dev_matrix [4611686018427387904,4] must be a grid of 1 to 16,777,216 ranks"},
       {json_with(grid + "\"tensor_map\": [2]"),
        "parameter 'w': tensor_map [2] names an axis that dev_matrix [2,4] does not have"},
       {json_with(grid + "\"tensor_map\": [-2]"),
@@ -209,7 +209,7 @@ TEST_CASE("files that are no strategy files are refused with the reason", "[stra
     INFO(text);
     CHECK(why_refused(text, json) == why);
   }
-  CHECK(why_refused("{", json).starts_with("is no JSON: parse error at line 1, column 2: "));
+  CHECK(why_refused("{", json).starts_with("invalid JSON: parse error at line 1, column 2: "));
   std::string deep = "{\"current_stage\": ";
   for (int level = 0; level < 100'000; ++level) deep += "[";
   CHECK(why_refused(deep, json) == "is nested more than 8 deep");
@@ -220,7 +220,8 @@ TEST_CASE("operators are checked as parameters are", "[strategy]") {
     return "{\"current_stage\": 1, \"parallel_strategy_item\": {" + items +
            "}, \"parallel_layout_item\": {\"w\": {\"dev_matrix\": [1], \"tensor_map\": [-1]}}}";
   };
-  CHECK(why_refused(with_operators("\"q\": 3"), json) == "operator 'q' is number, not an object");
+  CHECK(why_refused(with_operators("\"q\": 3"), json) ==
+        "operator 'q' is number, expected an object");
   CHECK(why_refused(with_operators("\"q\": {\"stage\": 0}"), json) ==
         "operator 'q' has no parallel_strategy");
   CHECK(why_refused(with_operators("\"q\": {\"stage\": 0, \"parallel_strategy\": [[0]]}"), json) ==
@@ -229,7 +230,7 @@ TEST_CASE("operators are checked as parameters are", "[strategy]") {
         "operator 'q': stage is -1");
 }
 
-TEST_CASE("protobuf files that are no strategy files", "[strategy]") {
+TEST_CASE("other protobuf files than strategy files", "[strategy]") {
   const std::string item_w = bytes({0x0a, 1}) + "w";
   const auto file = [](const std::string& item) {
     return bytes({0x08, 1, 0x1a, static_cast<int>(item.size())}) + item;
@@ -239,9 +240,9 @@ TEST_CASE("protobuf files that are no strategy files", "[strategy]") {
   };
   const std::pair<std::string, std::string> rows[] = {
       {"", "is empty"},
-      {"hello", "is no protobuf strategy file"},
-      {small_bytes().substr(0, small_bytes().size() - 1), "is no protobuf strategy file"},
-      {small_bytes().substr(2), "has no current_stage: it is no strategy file"},
+      {"hello", "expected a protobuf strategy file"},
+      {small_bytes().substr(0, small_bytes().size() - 1), "expected a protobuf strategy file"},
+      {small_bytes().substr(2), "expected a strategy file, found one without current_stage"},
       {bytes({0x08, 1}), "has no parameter layouts"},
       {small_bytes() + small_bytes().substr(2), "has operator 'op' twice"},
       {small_bytes() + small_bytes().substr(23), "has parameter 'w' twice"},
@@ -257,7 +258,7 @@ TEST_CASE("protobuf files that are no strategy files", "[strategy]") {
        "parameter 'w' has 0 tensor_map messages instead of one"},
       {layouts(bytes({0x0a, 2, 0x08, 1, 0x12, 0})), "parameter 'w' has no field"},
       {layouts(bytes({0x0a, 6, 0x08, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x12, 0, 0x28, 0})),
-       "parameter 'w': dev_matrix [4294967295] is no grid of 1 to 16,777,216 ranks"},
+       "parameter 'w': dev_matrix [4294967295] must be a grid of 1 to 16,777,216 ranks"},
   };
   for (const auto& [text, why] : rows) {
     INFO(why);

@@ -1,4 +1,4 @@
-// The module as a file: its parts fit this program and its table holds what is said to be built.
+// The module as a file: its parts fit this program and its table holds what the build promises.
 // Needs no device.
 #include "base/error.h"
 #include "catch.h"

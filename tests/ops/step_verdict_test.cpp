@@ -76,7 +76,7 @@ TEST_CASE("the loss scale grows after a window of updates in a row") {
   CHECK(scaler.scale_after(inf) == 16);
   CHECK(scaler.scale_after(good) == 16);
   CHECK(scaler.scale_after(good) == 16);
-  CHECK(scaler.scale_after(inf) == 8);  // the window begins anew
+  CHECK(scaler.scale_after(inf) == 8);  // the window restarts
   CHECK(scaler.scale_after(good) == 8);
   CHECK(scaler.scale_after(good) == 8);
   CHECK(scaler.scale_after(good) == 16);

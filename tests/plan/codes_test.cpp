@@ -47,7 +47,7 @@ std::string all_sources() {
   return text;
 }
 
-/// Words that stand where a finding's code is due.
+/// Words at the places in a source text where the code of a finding is expected.
 std::set<std::string> codes_in(const std::string& text) {
   const std::string code = "\"([a-z][a-z0-9]*(-[a-z0-9]+)*)\"";
   const std::string places[] = {
@@ -172,17 +172,17 @@ TEST_CASE("rules that no YAML can break", "[codes]") {
   CHECK(weights.code == "data-weights");
   CHECK(weights.path == "data.train");
   CHECK(weights.message == "the weights of all sources add up to 0");
-  CHECK(weights.help == "leave weight out to give each source 1");
+  CHECK(weights.help == "leave weight out to give each source a weight of 1");
   const Diagnostic device = finding([](Config& c) { c.parallel.device = "tpu"; });
   CHECK(device.code == "device");
-  CHECK(device.message == "device \"tpu\" is neither cpu nor cuda");
-  CHECK(device.help == "device could be cpu or cuda");
+  CHECK(device.message == "device must be cpu or cuda, found \"tpu\"");
+  CHECK(device.help == "set device to cpu or cuda");
 }
 
-TEST_CASE("texts that are no configuration", "[codes]") {
+TEST_CASE("texts that do not hold a configuration", "[codes]") {
   const Diagnostic encoding = only(read_config_text("model: \xff\n", "t.yaml", {}));
   CHECK(encoding.code == "encoding");
-  CHECK(encoding.message == "the byte 0xFF is not UTF-8");
+  CHECK(encoding.message == "the byte 0xFF is not valid UTF-8");
   CHECK(encoding.help == "save the file as UTF-8");
   const Diagnostic deep = only(
       read_config_text("log: " + std::string(2000, '[') + std::string(2000, ']'), "t.yaml", {}));
@@ -191,19 +191,19 @@ TEST_CASE("texts that are no configuration", "[codes]") {
   CHECK(deep.help == "a configuration needs no more than four");
   const Diagnostic large = only(read_config_text(std::string((1 << 20) + 1, '#'), "t.yaml", {}));
   CHECK(large.code == "too-large");
-  CHECK(large.message == "a configuration has at most 1 MiB");
+  CHECK(large.message == "a configuration must be at most 1 MiB");
   CHECK(large.help == "is this the right file?");
   Diagnostics many;
   for (int i = 0; i < 5; ++i) many.add({});
   many.keep_first(2);
   CHECK(many.list().back().code == "too-many");
-  CHECK(many.list().back().message == "3 more mistakes are not shown");
+  CHECK(many.list().back().message == "3 more findings are not shown");
 }
 
 TEST_CASE("files that cannot be included", "[codes]") {
   const Diagnostic refused = only(read_config_text("include: a.yaml\n", "t.yaml", {}));
   CHECK(refused.code == "include-refused");
-  CHECK(refused.message == "only a file can include another, and this is none");
+  CHECK(refused.message == "include is supported only in files");
   Surroundings around;
   around.load = [](const std::string& path) {
     return Surroundings::Loaded{"include: " + path + "x\n", ""};
@@ -216,5 +216,5 @@ TEST_CASE("files that cannot be included", "[codes]") {
   };
   const Diagnostic size = only(read_config_text("include: a\n", "t.yaml", {}, around));
   CHECK(size.code == "include-size");
-  CHECK(size.message == "with a the files are larger than 1 MiB together");
+  CHECK(size.message == "together with a the files are larger than 1 MiB");
 }

@@ -58,7 +58,7 @@ std::int64_t message_bytes(const StagePlan& stage) {
 
 }  // namespace
 
-TEST_CASE("single messages: what is to be sent comes before what is waited for", "[messages]") {
+TEST_CASE("single messages: sends come before awaited receives", "[messages]") {
   const PipelineSizes sizes{.stages = 2, .microbatches = 3};
   const auto after_weight = [&](const MessageRules& rules) {
     const Texts names = short_names(arranged(Scheduler::one_f_one_b, sizes, rules).rows[1]);

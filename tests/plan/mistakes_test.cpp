@@ -1,6 +1,7 @@
 // A file with many mistakes: each is reported once, at its place, in the order of the file.
 #include "catch.h"
 #include "config/read/read.h"
+#include "config/schema/fields.h"
 #include "plan/prepare/make_plan.h"
 #include "sample.h"
 
@@ -75,6 +76,22 @@ constexpr Mistake mistakes[] = {
     {35, 37, "offload-layers", "offload.num_layers"},
 };
 
+/// Lists the dotted path of every value of the schema.
+struct PathLister {
+  std::vector<std::string>& paths;
+  std::string prefix;
+
+  template <class Value>
+  void operator()(const Value&, const Field& field) {
+    paths.push_back(prefix + std::string(field.key));
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    PathLister inner{paths, prefix + std::string(field.key) + "."};
+    fields(inner, value);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("twenty mistakes are twenty findings, in the order of the file", "[mistakes]") {
@@ -117,5 +134,35 @@ TEST_CASE("a mistake in a size brings no others with it", "[mistakes]") {
       UNSCOPED_INFO(one.code << ": " << one.message);
     }
     CHECK(read.diagnostics.list().size() == 1);
+  }
+}
+
+TEST_CASE("a value that cannot be read is the only error, whatever rules use it", "[mistakes]") {
+  const std::string large =
+      "model: {family: llama, num_layers: 8, hidden_size: 128, num_attention_heads: 8, "
+      "num_query_groups: 4, ffn_hidden_size: 256, seq_length: 64, vocab_size: 256}\n"
+      "data: {train: text, eod_token: 3}\n"
+      "train: {steps: 10, global_batch_size: 24, micro_batch_size: 3}\n"
+      "optimizer: {end_weight_decay: 0.1, weight_decay_incr_style: linear}\n"
+      "lr_schedule: {max_lr: 1.0e-3, min_lr: 1.0e-4, style: cosine, warmup_steps: 2}\n"
+      "moe: {num_experts: 4, router_topk: 2}\n"
+      "parallel: {tensor_parallel: 2, sequence_parallel: true, pipeline_stages: 2, "
+      "virtual_pipeline_stages: 2, expert_parallel: 2, parallel_optimizer: {enable: true}, "
+      "pipeline: {overlap_p2p_comm: true}}\n"
+      "precision: {compute: bf16}\n";
+  std::vector<std::string> paths;
+  PathLister lister{paths, ""};
+  const Config config;
+  fields(lister, config);
+  for (const std::string& path : paths) {
+    ReadResult read = read_config_text(large, "t.yaml", {path + "={unreadable: {value: 1}}"});
+    make_plan(read.config, site_of(8), read.sources, read.diagnostics);
+    INFO(path);
+    std::vector<std::string> errors;
+    for (const Diagnostic& one : read.diagnostics.list()) {
+      UNSCOPED_INFO(one.code << " " << one.path << ": " << one.message);
+      if (one.severity == Severity::error) errors.push_back(one.path);
+    }
+    CHECK(errors == std::vector<std::string>{path});
   }
 }

@@ -125,9 +125,12 @@ TEST_CASE("even stages and chunks", "[stage_map]") {
 TEST_CASE("layers that cannot be cut evenly", "[stage_map]") {
   const auto plain = [](PipelineConfig&) {};
   const Made stages = made(10, 4, 1, plain);
-  CHECK(stages.has_error("stage-layers", "pipeline_stages", "10 = 4 x 2 + 2"));
-  CHECK(stages.found.list().front().help.find("1, 2, 5, 10") != std::string::npos);
-  CHECK(made(8, 4, 3, plain).has_error("chunk-layers", "virtual_pipeline_stages", "2 = 3 x 0 + 2"));
+  CHECK(stages.has_error("stage-layers", "pipeline_stages",
+                         "10 layers must be divisible by pipeline_stages (4)"));
+  CHECK(stages.found.list().front().help.find("1, 2, 5 or 10") != std::string::npos);
+  CHECK(made(8, 4, 3, plain)
+            .has_error("chunk-layers", "virtual_pipeline_stages",
+                       "8 layers / 4 stages) must be divisible by virtual_pipeline_stages (3)"));
 }
 
 TEST_CASE("embedding and loss as layers", "[stage_map]") {
@@ -140,7 +143,8 @@ TEST_CASE("embedding and loss as layers", "[stage_map]") {
   CHECK(made(8, 4, 1, accounts(true, true))
             .has_error("stage-layers", "pipeline_stages", "8 layers + embedding + loss = 10"));
   CHECK(made(7, 4, 3, accounts(true, false))
-            .has_error("chunk-layers", "virtual_pipeline_stages", "2 = 3 x 0 + 2"));
+            .has_error("chunk-layers", "virtual_pipeline_stages",
+                       "must be divisible by virtual_pipeline_stages (3)"));
 }
 
 TEST_CASE("first and last stage by count", "[stage_map]") {
@@ -159,22 +163,27 @@ TEST_CASE("first and last stage by count", "[stage_map]") {
 
 TEST_CASE("first and last stages that do not fit", "[stage_map]") {
   const Made odd = made(10, 4, 1, ends(2, std::nullopt));
-  CHECK(odd.has_error("stage-layers", "pipeline.first_stage_layers", "8 = 3 x 2 + 2"));
-  CHECK(odd.found.list().front().help.find("could be 1 or 4") != std::string::npos);
+  CHECK(odd.has_error("stage-layers", "pipeline.first_stage_layers",
+                      "= 8 must be divisible by the 3 other stages"));
+  CHECK(odd.found.list().front().help.find("to 1 or 4") != std::string::npos);
   CHECK(made(10, 4, 1, ends(std::nullopt, 5))
-            .has_error("stage-layers", "pipeline.last_stage_layers", "5 = 3 x 1 + 2"));
+            .has_error("stage-layers", "pipeline.last_stage_layers",
+                       "= 5 must be divisible by the 3 other stages"));
   CHECK(made(10, 4, 1, ends(6, 4))
-            .has_error("stage-layers", "pipeline.first_stage_layers", "= 0 cannot be cut"));
+            .has_error("stage-layers", "pipeline.first_stage_layers", "= 0 layers are left for"));
   CHECK(made(10, 4, 1, ends(20, std::nullopt))
             .has_error("stage-layers", "pipeline.first_stage_layers", "= -10"));
   CHECK(made(8, 2, 1, ends(3, 4))
             .has_error("stage-layers", "pipeline.first_stage_layers", "= 1 layers are left"));
   CHECK(made(11, 4, 2, ends(3, 4))
-            .has_error("chunk-layers", "pipeline.first_stage_layers", "3 = 2 x 1 + 1"));
+            .has_error("chunk-layers", "pipeline.first_stage_layers",
+                       "divisible by virtual_pipeline_stages (2)"));
   CHECK(made(11, 4, 2, ends(4, 3))
-            .has_error("chunk-layers", "pipeline.last_stage_layers", "3 = 2 x 1 + 1"));
+            .has_error("chunk-layers", "pipeline.last_stage_layers",
+                       "(3) must be divisible by virtual_pipeline_stages (2)"));
   CHECK(made(10, 4, 2, ends(2, 2))
-            .has_error("chunk-layers", "pipeline.first_stage_layers", "3 = 2 x 1 + 1"));
+            .has_error("chunk-layers", "pipeline.first_stage_layers",
+                       "divisible by virtual_pipeline_stages (2)"));
 }
 
 TEST_CASE("a layout in words", "[stage_map]") {
@@ -201,7 +210,7 @@ TEST_CASE("layouts that cannot be read", "[stage_map]") {
         made(4, 2, 1, layout(text)).has_error("layout-syntax", "pipeline.layout", "at character"));
   }
   CHECK(parse_stage_layout(std::string(100, '(')).error.find("more than 64") == 0);
-  CHECK(parse_stage_layout("Et\n").error.find("'?'") == 0);
+  CHECK(parse_stage_layout("Et\n").error.find("found '?'") != std::string::npos);
   CHECK(parse_stage_layout("").stages == std::vector<std::string>{""});
 }
 
@@ -211,12 +220,12 @@ TEST_CASE("layouts that break a rule", "[stage_map]") {
     INFO(result.shown());
     return result.has_error("layout-stages", "pipeline.layout", message);
   };
-  CHECK(breaks(1, "tt|ttL", "does not start with E"));
-  CHECK(breaks(1, "Ett|tt", "does not end with L"));
-  CHECK(breaks(1, "Ett|EttL", "E 2 times"));
-  CHECK(breaks(1, "EttL|ttL", "L 2 times"));
-  CHECK(breaks(1, "Ett|tttL", "t 5 times, but the model has 4 layers"));
-  CHECK(breaks(1, "Et|tt|tL", "3 stages are no multiple of pipeline_stages 2"));
+  CHECK(breaks(1, "tt|ttL", "must start with E"));
+  CHECK(breaks(1, "Ett|tt", "must end with L"));
+  CHECK(breaks(1, "Ett|EttL", "must contain E once, found 2"));
+  CHECK(breaks(1, "EttL|ttL", "must contain L once, found 2"));
+  CHECK(breaks(1, "Ett|tttL", "the 4 layers, found 5"));
+  CHECK(breaks(1, "Et|tt|tL", "(3) must be divisible by pipeline_stages (2)"));
   CHECK(made(4, 2, 4, layout("Ett|ttL"))
             .has_error("layout-chunks", "pipeline.layout", "1 chunk, but virtual_pipeline_stages"));
   CHECK(made(4, 2, 1, layout("Ett|ttmL"))
@@ -241,7 +250,8 @@ TEST_CASE("MindSpore's placement", "[stage_map]") {
   config.parallel.virtual_pipeline_stages = 2;
   CHECK(counts_of(made(config).map, 17) == Counts{2, 2, 2, 2, 2, 2, 2, 3});
   config.model.num_layers = 7;
-  CHECK(made(config).has_error("stage-layers", "pipeline_stages", "4 stages x 2 chunks = 8"));
+  CHECK(made(config).has_error("stage-layers", "pipeline_stages",
+                               "pipeline_stages (4) x virtual_pipeline_stages (2) = 8"));
   // What is asked for in Megatron's words is cut by its rules in these modes too.
   config.model.num_layers = 14;
   config.parallel.pipeline.account_for_embedding = true;
@@ -261,12 +271,12 @@ TEST_CASE("MindFormers' offsets", "[stage_map]") {
     UNSCOPED_INFO(result.shown());
     return result.has_error("pipeline-offset", "pipeline.offset", message);
   };
-  CHECK(wrong(1, {1, 1}, "2 numbers for 4 stages"));
-  CHECK(wrong(2, {1, 1, 0, 0}, "4 numbers for 4 stages x 2 chunks = 8"));
-  CHECK(wrong(1, {1, 2, 0, 0}, "make 11 layers, not 10"));
-  CHECK(wrong(1, {-3, 3, 1, 1}, "offset -3 leaves -1 layers"));
+  CHECK(wrong(1, {1, 1}, "expected 4 numbers (4 stages x 1 chunk), found 2"));
+  CHECK(wrong(2, {1, 1, 0, 0}, "expected 8 numbers (4 stages x 2 chunks), found 4"));
+  CHECK(wrong(1, {1, 2, 0, 0}, "must give 10 layers, found 11"));
+  CHECK(wrong(1, {-3, 3, 1, 1}, "offset -3 gives -1 layers"));
   CHECK(wrong(1, {-1}, "at least 0"));
-  CHECK(wrong(1, {}, "0 numbers"));
+  CHECK(wrong(1, {}, "found 0"));
 }
 
 TEST_CASE("only one placement may be asked for", "[stage_map]") {

@@ -210,7 +210,7 @@ const Options pp4{"parallel.pipeline_stages=4", "train.micro_batch_size=1", "mod
 
 }  // namespace
 
-// Whoever adds a collective to a step adds it to plan/communication*.cpp.
+// A change that adds a collective to a step adds it to lib/plan/cost/communication*.cpp.
 TEST_CASE("every collective and message is as the plan lists it, exactly", "[measured]") {
   const Options more =
       GENERATE(Options{}, Options{"optimizer.clip_grad_norm=0", "data.eod_mask_loss=false"});

@@ -83,10 +83,10 @@ TEST_CASE("layouts that mean nothing are refused") {
       {"tp0", "unknown word 'tp0'"},
       {"tp02", "unknown word 'tp02', did you mean 'tp2'?"},
       {"m0", "unknown word 'm0'"},
-      {"tp2+tp4", "tp is said twice"},
-      {"vocab_tp+tp2+vocab_dp", "vocabulary is said twice"},
-      {"pp2+single+overlapped", "messages is said twice"},
-      {"pp2+send_bf16+send_fp32", "message type is said twice"},
+      {"tp2+tp4", "tp is given twice"},
+      {"vocab_tp+tp2+vocab_dp", "vocabulary is given twice"},
+      {"pp2+single+overlapped", "messages is given twice"},
+      {"pp2+send_bf16+send_fp32", "message type is given twice"},
       {"pp2+send_fp8", "unknown word 'send_fp8', did you mean 'send_fp"},
       {"cp2", "not built yet: cp2"},
       {"tp3", "3 ranks (tp3), but --world-size is 8"},
@@ -118,12 +118,12 @@ TEST_CASE("every word that is tried is read, and changes the configuration") {
 
 TEST_CASE("words that would change nothing are refused") {
   const std::pair<const char*, const char*> rows[] = {
-      {"dp2+vocab_dp", "vocab_dp means nothing without several tensor ranks"},
-      {"tp2+gpipe", "gpipe means nothing without several pipeline stages"},
-      {"dp2+overlapped", "overlapped means nothing without several pipeline stages"},
-      {"dp2+deallocated", "deallocated means nothing without several pipeline stages"},
-      {"dp2+send_bf16", "send_bf16 means nothing without several pipeline stages"},
-      {"pp2+zero1", "zero1 means nothing without several replicas"}};
+      {"dp2+vocab_dp", "vocab_dp has no effect without several tensor ranks"},
+      {"tp2+gpipe", "gpipe has no effect without several pipeline stages"},
+      {"dp2+overlapped", "overlapped has no effect without several pipeline stages"},
+      {"dp2+deallocated", "deallocated has no effect without several pipeline stages"},
+      {"dp2+send_bf16", "send_bf16 has no effect without several pipeline stages"},
+      {"pp2+zero1", "zero1 has no effect without several replicas"}};
   for (const auto& [text, message] : rows)
     CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
 }

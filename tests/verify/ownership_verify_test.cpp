@@ -1,5 +1,5 @@
-// Every way to divide optimizer state against a single rank, number by number; what is not a
-// rank's own is no number until a step gathers it.
+// Every way to divide optimizer state against a single rank, number by number; elements
+// that a rank does not own are NaN until a step gathers them.
 #include <algorithm>
 
 #include "base/error.h"

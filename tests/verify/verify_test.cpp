@@ -119,7 +119,7 @@ TEST_CASE("a changed activation is named with unit, sequence, token and feature"
   CHECK(first.place() == "activation layers.1[7, 5, 3], step 1");
 }
 
-TEST_CASE("a value that is no number departs") {
+TEST_CASE("a NaN departs") {
   const Faults faults{.gradients = [](int rank, std::int64_t, ParamStore& store) {
     if (rank == 0) element(store.gradients(), 0) = std::numeric_limits<float>::quiet_NaN();
   }};

@@ -82,7 +82,7 @@ TEST_CASE("broken files are refused") {
   CHECK_THAT(error_of(""), Contains("empty"));
   CHECK_THAT(error_of("abc"), Contains("3 bytes"));
   CHECK_THAT(error_of(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}"),
-             Contains("header is said"));
+             Contains("length of its header"));
   CHECK_THAT(error_of(with_header("[]", 0)), Contains("not a JSON object"));
   CHECK_THAT(error_of(with_header("{\"a\": 3}", 0)), Contains("needs dtype"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";

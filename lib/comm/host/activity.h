@@ -1,6 +1,6 @@
-// What one rank is doing, as others may ask at any time: its threads note it without locks or
-// allocation, the watch (watch.h) reads it from a thread of its own. A world owns one per rank;
-// groups note their waits in it, the engine its actions.
+// What one rank is doing. Its threads record it without locks or allocation; the watch (watch.h)
+// reads it at any time from a separate thread. A world owns one per rank; groups record their waits
+// in it, the engine its actions.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace trainctl {
 
 class Activity;
 
-/// The operation that one group, or its messages, is in: one at a time; what begins meanwhile is
-/// not noted.
+/// The operation that one group, or its messages, is in: one at a time; operations that begin
+/// meanwhile are not recorded.
 class WaitNote {
  public:
   /// `ranks` are the group's members as ranks of the world.
@@ -27,12 +27,12 @@ class WaitNote {
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
 
-  /// `operation` is a literal; `number` its place among the group's calls, 0 for none. False if
-  /// another is noted: then end() is not to be called.
+  /// `operation` is a literal; `number` its place among the group's calls, 0 for none. Returns
+  /// false if another operation is recorded; then end() must not be called.
   bool begin(const char* operation, std::uint64_t number) noexcept;
-  /// Who has not come, as places in the group; the first few are kept.
+  /// The missing ranks, as places in the group; only the first few are kept.
   void waits_for(std::span<const int> places) noexcept;
-  /// The operation goes on: a part of it is complete.
+  /// A part of the operation is complete; the rest continues.
   void goes_on() noexcept;
   void end() noexcept;
 
@@ -57,7 +57,7 @@ class Activity {
   /// "rank 3 (host x, process 12)"
   using DescribeRank = std::function<std::string(int rank)>;
 
-  /// What actions are called from now on; an empty function when they mean nothing any more.
+  /// How to name actions from now on; an empty function if their numbers have no meaning.
   void name_actions(Describe describe);
   /// In the training step. Actions are numbers from 0.
   void start_step() noexcept { step_.fetch_add(1, std::memory_order_relaxed); }
@@ -66,13 +66,13 @@ class Activity {
 
   /// Grows whenever an action, an operation of a group or a part of one is complete.
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  /// Whether some operation of a group waits for ranks that have not come.
+  /// Whether an operation of a group waits for missing ranks.
   bool waits() const;
   /// "step 3, B2[1,2), waits in all_gather 'tp' (call 9) for rank 1 (host x) for 3.0 s; last
-  /// finished F3[0,3)". `stalled` is how long there was no progress.
+  /// finished F3[0,3)". `stalled` is the time without progress.
   std::string text(double stalled, const DescribeRank& describe_rank) const;
 
-  /// Called, on its own thread, by a wait that has passed its deadline, before it fails.
+  /// Called by a wait beyond its deadline, on its own thread, before it fails.
   void tell_hang() const;
   void on_hang(std::function<void()> tell);
 
@@ -87,7 +87,8 @@ class Activity {
   std::atomic<std::int64_t> action_{none};
   std::atomic<std::int64_t> finished_{none};
   std::atomic<std::uint64_t> progress_{0};
-  mutable std::mutex mutex_;  // of what follows, which changes outside the training step only
+  mutable std::mutex
+      mutex_;  // of the following members, which change only outside the training step
   std::vector<const WaitNote*> notes_;
   Describe describe_;
   std::function<void()> tell_;

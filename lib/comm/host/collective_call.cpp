@@ -8,7 +8,7 @@ std::string to_string(const CollectiveCall& call) {
     text += " of " + std::to_string(call.bytes) + " bytes";
   }
   if (call.operation != GroupOperation::barrier) text += " of " + std::string(name_of(call.dtype));
-  if (call.root >= 0) text += " from rank " + std::to_string(call.root) + " of it";
+  if (call.root >= 0) text += " from rank " + std::to_string(call.root) + " of the group";
   return text + " as call " + std::to_string(call.number);
 }
 

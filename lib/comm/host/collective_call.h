@@ -1,4 +1,4 @@
-// What all members of a group must agree about before a collective runs; internal to comm/.
+// What all members of a group must agree on before a collective runs; internal to comm/.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct CollectiveCall {
   GroupOperation operation = GroupOperation::barrier;
   DType dtype = DType::u8;
   int root = -1;             // broadcast
-  std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where they may differ
+  std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where it may differ
   std::uint64_t number = 0;  // 1 for the first collective of the group
   friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
 };

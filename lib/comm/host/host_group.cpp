@@ -142,7 +142,7 @@ void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stre
 void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   require_host("broadcast", data);
   if (root < 0 || root >= size()) {
-    refuse("broadcast", "there is no rank " + std::to_string(root));
+    refuse("broadcast", "the group has no rank " + std::to_string(root));
   }
   count(GroupOperation::broadcast, data.bytes());
   stream.enqueue(Task([this, data, root] {

@@ -1,6 +1,6 @@
-// What all groups of host memory share: the checks of the arguments, queueing, the note of what is
-// under way, and the text of a wait that took too long. A wire (threads, MPI) writes the blocking
-// operations below.
+// Code shared by all groups of host memory: checks of arguments, queueing, recording of the current
+// operation, and the text of a wait that took too long. A wire (threads, MPI) implements the
+// blocking operations below.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class HostGroup : public Group {
     std::vector<int> ranks;  // of the world
     int rank;                // this member's place among them
   };
-  /// Of the world: what its groups wait for, and what goes through them.
+  /// Of the world: records its groups' waits, and counts their traffic.
   struct Records {
     Activity& activity;
     Traffic& traffic;
@@ -43,11 +43,11 @@ class HostGroup : public Group {
   Event receive(const Tensor& data, int from, int tag, Stream& stream) final;
   void barrier(Stream& stream) final;
 
-  /// Throws Error{peer} when the world has already failed.
+  /// Throws Error{peer} if the world has already failed.
   virtual void check_world() const {}
   /// "all_reduce 'dp' waited 30.0 s for rank 3 (host x)". `missing` are ranks of the group.
   std::string late_text(const char* operation, double waited, std::span<const int> missing) const;
-  /// To be called by a wait that has passed its deadline, before it throws.
+  /// Call from a wait beyond its deadline, before it throws.
   void tell_hang() const { activity_.tell_hang(); }
 
  protected:
@@ -63,33 +63,33 @@ class HostGroup : public Group {
     std::uint64_t ticket;
   };
 
-  /// Before each collective; throws Error{peer} naming both calls where this finds that another
-  /// rank makes another one.
+  /// Called before each collective; throws Error{peer} naming both calls if another rank makes a
+  /// different call.
   virtual void compare_calls(const CollectiveCall&) {}
 
-  // Each runs where the stream runs it and returns when this rank's part is complete.
+  // Each runs on the stream's thread and returns when this rank's part is complete.
   virtual void do_all_reduce(const Tensor& data) = 0;
   virtual void do_reduce_scatter(const Tensor& data, const Tensor& shard) = 0;
   virtual void do_all_gather(const Tensor& shard, const Tensor& data) = 0;
   virtual void do_broadcast(const Tensor& data, int root) = 0;
   virtual void do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) = 0;
   virtual void do_barrier() = 0;
-  /// Calls begin() of posted() at once and finish() when the message has been taken.
+  /// Calls begin() of posted() immediately, and finish() when the message was received.
   virtual void post(const Message& message) = 0;
 
   /// "rank 3 (host x)"
   virtual std::string describe(int rank) const = 0;
-  /// More that helps whoever reads about a late rank; may be empty.
+  /// Further help for messages about a late rank; may be empty.
   virtual std::string remarks() const { return ""; }
 
-  /// Of its own that the group has allocated, for whoever measures.
+  /// Counts memory that the group has allocated.
   void add_memory(std::int64_t bytes) { counted_.memory += bytes; }
 
   Posted& posted() { return posted_; }
   const std::vector<int>& ranks() const { return ranks_; }
   double deadline() const { return deadline_; }
   WaitNote& note() { return note_; }
-  /// The collective under way.
+  /// The current collective.
   const CollectiveCall& call() const { return call_; }
   [[noreturn]] void calls_differ(int other, const CollectiveCall& others) const;
 
@@ -120,7 +120,7 @@ class HostGroup : public Group {
   WaitNote note_;
   WaitNote message_note_;
   std::mutex counts_mutex_;
-  std::deque<Counts> counts_;  // grows to as many all_to_all as were ever queued at once
+  std::deque<Counts> counts_;  // grows to the largest number of all_to_all calls queued at once
   std::vector<Counts*> free_counts_;
   Posted posted_;
 };

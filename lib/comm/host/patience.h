@@ -1,5 +1,5 @@
-// How long a wait has lasted, as its own process saw it: a pause in which this process did not run
-// either (stopped, suspended) counts little, so that a rank that wakes up does not blame the
+// How long a wait has lasted, measured so that a pause of this process itself (stopped, suspended)
+// counts little: a rank that wakes up must not blame the
 // others.
 #pragma once
 
@@ -12,7 +12,7 @@ class Patience {
  public:
   explicit Patience(double seconds) : limit_(seconds), last_(Clock::now()) {}
 
-  /// To be asked several times per second while waiting.
+  /// Call several times per second while waiting.
   bool over() {
     const Clock::time_point now = Clock::now();
     const double passed = std::chrono::duration<double>(now - last_).count();

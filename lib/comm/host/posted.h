@@ -1,5 +1,5 @@
-// The sends and receives that are under way in one group. Each is an event of its own and they
-// complete in any order, so that one that nobody waits for holds up no other. Thread safe.
+// The sends and receives in flight in one group. Each has its own event and they complete in any
+// order, so that a message for which no one waits does not block another. Thread safe.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@
 
 namespace trainctl {
 
-/// What a wait for a message needs of the group whose messages these are.
+/// What a wait for a message needs from the group of the messages.
 struct MessageWaits {
   std::string group;
-  WaitNote& note;  // of the one message that somebody waits for
-  /// Throws Error{peer} when the world has already failed.
+  WaitNote& note;  // of the one message that is being awaited
+  /// Throws Error{peer} if the world has already failed.
   std::function<void()> check_world;
-  /// Tells the hang and says what is missing: operation, seconds waited, the peer.
+  /// Reports the hang and describes what is missing: operation, seconds waited, the peer.
   std::function<std::string(const char*, double, int)> late;
 };
 
@@ -33,17 +33,17 @@ class Posted {
   /// Waits last at most `deadline` seconds.
   Posted(MessageWaits waits, double deadline);
 
-  /// A new message; waits while 256 are under way.
+  /// Opens a new message; waits while 256 are in flight.
   std::uint64_t open(bool sends, int peer);
-  /// The caller's stream posts the message before `posting`; if that fails so does the message.
+  /// The caller's stream posts the message before `posting`; if posting fails, so does the message.
   void follow(std::uint64_t ticket, const Event& posting);
-  /// The message is posted, and over when finish() has been called `parts` times.
+  /// The message is posted; it is done after finish() was called `parts` times.
   void begin(std::uint64_t ticket, int parts);
   /// One part is complete, or will be at `ready` (the emulated wire).
   void finish(std::uint64_t ticket, Clock::time_point ready = {});
   /// All waits from now on rethrow `failure`.
   void fail(const std::exception_ptr& failure);
-  /// Done when the message is; its wait throws Error{peer} past the deadline.
+  /// Done when the message is; waiting for it throws Error{peer} after the deadline.
   Event event(std::uint64_t ticket) const { return Event{&stream_, ticket}; }
 
  private:

@@ -1,5 +1,5 @@
 // The one summation of all host groups: element by element in fp32, in group-rank order. Because
-// every wire calls it, threads and MPI give the same bits, however the data are cut.
+// every wire calls it, threads and MPI give bit-identical sums, however the data are split.
 #pragma once
 
 #include <cstdint>

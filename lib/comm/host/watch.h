@@ -1,5 +1,5 @@
-// Tells what every rank of this process is doing when one of them, or another process, hangs: one
-// line for each, from a thread of its own, so also when a rank is stuck in a kernel or in MPI.
+// Reports what every rank of this process is doing when one of them, or another process, hangs: one
+// line per rank, from a separate thread, so also when a rank is stuck in a kernel or in MPI.
 #pragma once
 
 #include <condition_variable>
@@ -25,18 +25,18 @@ struct WatchOptions {
   std::string host;
   std::vector<WatchedRank> ranks{};  // of this process
   Activity::DescribeRank describe_rank{};
-  std::function<std::string()> remarks{};  // at the end of each line; may be empty
-  /// Lets the other processes report as well; then asked, some times per second, whether one of
-  /// them does. Called on the watch's thread; both may be empty.
+  std::function<std::string()> remarks{};  // added to each line; may be empty
+  /// The first tells the other processes to report as well; the second is asked, several times per
+  /// second, whether one of them reports. Called on the watch's thread; both may be empty.
   std::function<void()> tell_others{};
   std::function<bool()> is_told{};
   /// Ends the process, on the watch's thread, if it still runs `leave_seconds` after the report.
   std::function<void()> end{};
 };
 
-/// A hang is a wait for other ranks that passes the deadline: the wait says so itself, or, if it
-/// cannot, the watch sees that its rank has finished nothing for a second longer. A rank that only
-/// computes for that long is told of, and nothing ends.
+/// A hang is a wait for other ranks beyond the deadline. The wait reports it, or, if it cannot, the
+/// watch does when the rank has finished nothing for a second longer. A rank that only computes for
+/// that long is reported, but nothing ends.
 class Watch {
  public:
   static constexpr double leave_seconds = 3.5;
@@ -47,9 +47,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Returns once the lines are written, the first time; later at once.
+  /// The first call returns after the lines are written; later calls return at once.
   void report();
-  /// After a report, waits until other processes have had `speak_seconds` for theirs.
+  /// After a report, gives other processes `speak_seconds` for theirs.
   void let_others_speak();
 
  private:

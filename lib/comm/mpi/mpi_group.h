@@ -1,5 +1,5 @@
-// Ranks that are MPI processes; internal to comm/. MPI carries bytes only: sums are ours, so they
-// are the same as those of threads.
+// Ranks that are MPI processes; internal to comm/. MPI only carries bytes: sums use our own code,
+// so they are the same as those of threads.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class MpiGroup : public HostGroup {
   ~MpiGroup() override;
 
  private:
-  /// A sum is cut into pieces of at most piece_bytes_ per rank, so that exchange, summation and
+  /// A sum is split into pieces of at most piece_bytes_ per rank, so that exchange, summation and
   /// distribution of successive pieces overlap in two slots of staging memory.
   struct Cut {
     std::int64_t total;      // elements
@@ -57,7 +57,7 @@ class MpiGroup : public HostGroup {
   std::array<MpiRequests, 2> exchanges_;
   std::array<MpiRequests, 2> distributions_;
   std::vector<const void*> sources_;
-  std::vector<CollectiveCall> calls_;  // by rank, where they are compared
+  std::vector<CollectiveCall> calls_;  // by rank, when calls are compared
 };
 
 }  // namespace trainctl

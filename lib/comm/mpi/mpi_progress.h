@@ -1,6 +1,5 @@
-// Drives the sends and receives that are under way, so that they move while every other thread of
-// the rank computes. One thread per rank, started with the first message; it sleeps while there is
-// none.
+// Progresses sends and receives in flight while all other threads of the rank compute. One thread
+// per rank, started with the first message; it sleeps while there are no messages.
 #pragma once
 
 #include <condition_variable>
@@ -20,10 +19,10 @@ class MpiProgress {
   MpiProgress(const MpiProgress&) = delete;
   MpiProgress& operator=(const MpiProgress&) = delete;
 
-  /// Calls owner.finish(ticket) when `request` is complete. `expected` is a receive's length in
-  /// bytes, -1 for a send.
+  /// Calls owner.finish(ticket) when `request` is complete. `expected` is the length of a receive
+  /// in bytes, -1 for a send.
   void add(MPI_Request request, Posted& owner, std::uint64_t ticket, std::int64_t expected);
-  /// Gives up what is still under way for `owner`; true if there was something.
+  /// Abandons what is still in flight for `owner`; true if there was something.
   bool forget(const Posted& owner);
 
  private:

@@ -1,5 +1,5 @@
-// The messages of one collective that are under way on a communicator: posted together, waited for
-// together by polling that backs off, with the world's deadline.
+// The messages of one collective in flight on a communicator: posted together and awaited together
+// by polling with back-off, up to the world's deadline.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@
 
 namespace trainctl {
 
-/// Longest message that one MPI call carries; MPI counts in int.
+/// The longest message of one MPI call; MPI counts in int.
 inline constexpr std::int64_t longest_mpi_message = std::int64_t{1} << 30;
 
 class MpiRequests {
  public:
-  /// While it waits, `note` is told who is missing.
+  /// While it waits, `note` records the missing ranks.
   MpiRequests(MpiShared& shared, MPI_Comm comm, WaitNote& note)
       : shared_(shared), comm_(comm), note_(note) {}
 
-  /// Empty messages are not sent: both sides know the length.
+  /// Empty messages are not sent, since both sides know the length.
   void send(const void* data, std::int64_t bytes, int to, int tag);
   void receive(void* data, std::int64_t bytes, int from, int tag);
-  /// A message without content, which is sent.
+  /// A message without content, which is sent nevertheless.
   void send_sign(int to, int tag);
   void receive_sign(int from, int tag);
 
-  /// True when all are complete. False past the deadline: waited() and missing() say more, and the
-  /// receives are given up. Any failure marks the world as broken.
+  /// True if all are complete. False after the deadline: waited() and missing() give details, and
+  /// the receives are abandoned. Any failure marks the world as broken.
   bool wait();
   double waited() const { return waited_; }
-  /// The peers whose messages did not come, or that did not take ours.
+  /// The peers whose messages did not arrive, or that did not receive ours.
   std::vector<int> missing() const { return missing_; }
 
  private:

@@ -1,5 +1,5 @@
-// A group whose collectives run on CUDA devices, through NCCL. Its members meet over another group
-// that carries host memory; the collectives then run on the given stream's device queue.
+// A group whose collectives run on CUDA devices through NCCL. Its members meet over another group
+// of host memory; the collectives then run on the given stream's device queue.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace trainctl {
 
-/// Collective over the members of `host`, each on the device that its thread selected; all call it
-/// in the same order. Throws Error{peer} when not all have joined within the deadline, and
+/// Collective over the members of `host`, each on the device that its thread selected; all members
+/// call it in the same order. Throws Error{peer} if not all join within the deadline, and
 /// Error{unavailable} without a device.
 ///
-/// Its operations take CUDA tensors and CUDA streams only. Sums are NCCL's: the same on every rank
-/// and on every run of the same job, but not in group-rank order, and bf16 is rounded along the
-/// way. send and receive are refused: NCCL matches them by order alone, and one would block the
-/// stream behind it. The destructor leaves the group together with the others, or abandons it when
-/// an exception is under way or the deadline passes.
+/// Its operations accept only CUDA tensors and CUDA streams. Sums are NCCL's: the same on every
+/// rank and in every run of the same job, but not in group-rank order, and bf16 is rounded in
+/// between. send and receive are refused: NCCL matches them only by order, and one would block the
+/// stream behind it. The destructor leaves the group together with the others, or abandons it if
+/// an exception is propagating or the deadline passes.
 std::unique_ptr<Group> make_nccl_group(Group& host, const std::string& name,
                                        double deadline_seconds);
 

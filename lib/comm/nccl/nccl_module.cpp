@@ -142,7 +142,8 @@ class NcclGroup final : public Group {
  private:
   cudaStream_t queue_of(const Tensor& data, const Stream& stream) const {
     require(data.device == DeviceKind::cuda && stream.device() == DeviceKind::cuda,
-            ExitCode::internal, "[nccl] group " + name_ + " takes CUDA tensors and streams only");
+            ExitCode::internal,
+            "[nccl] group " + name_ + " supports only CUDA tensors and streams");
     return static_cast<cudaStream_t>(stream.native());
   }
 

@@ -1,4 +1,4 @@
-// The CUDA module's part for comm/: what nccl_group.cpp asks of it.
+// The CUDA module's part for comm/, used by nccl_group.cpp.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ struct NcclMember {
 };
 
 struct NcclModule {
-  /// What all members of one new group must be given, as bytes.
+  /// What all members of a new group must receive, as bytes.
   std::string (*new_unique_id)();
   /// Collective over the members.
   std::unique_ptr<Group> (*join)(const NcclMember& member);

@@ -215,7 +215,7 @@ void ThreadGroup::post(const Message& message) {
                                      .sends = message.sends,
                                      .ticket = message.ticket,
                                      .owner = &posted()};
-  // Under the lock until the bytes are across: whoever leaves withdraws its letters first.
+  // Under the lock until the bytes are across: a member that leaves withdraws its letters first.
   const std::lock_guard lock(meeting_.mutex);
   posted().begin(message.ticket, 1);
   auto& letters = meeting_.letters;

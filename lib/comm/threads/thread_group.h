@@ -1,5 +1,5 @@
 // Ranks that are threads of one process; internal to comm/. They read each other's buffers, so a
-// collective is: show your buffer, meet, work, meet.
+// collective is: publish the buffer, meet, work, meet.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace trainctl {
 
-/// What the members of one group share. All under `mutex`, but for `parts`, which meetings order.
+/// What the members of one group share. Guarded by `mutex`, except `parts`, which meetings order.
 struct ThreadMeeting {
   explicit ThreadMeeting(int size);
 
@@ -38,10 +38,10 @@ struct ThreadMeeting {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::string failure;  // set once a member leaves: no meeting ends well any more
-  int readers = 0;      // members that read the others' buffers: until then nobody leaves
-  std::vector<std::uint64_t> arrivals;  // meetings that each rank has come to
-  std::vector<Part> parts;              // what each rank shows
+  std::string failure;  // set when a member leaves: all later meetings fail
+  int readers = 0;  // members that read the others' buffers; no member may leave before they finish
+  std::vector<std::uint64_t> arrivals;  // meetings that each rank has reached
+  std::vector<Part> parts;              // what each rank publishes
   std::vector<Letter> letters;          // posted, not yet matched, in order
   std::vector<std::chrono::steady_clock::time_point> wire_free;  // per sender
 };
@@ -51,9 +51,9 @@ class ThreadShared {
  public:
   ThreadShared(int size, const WorldOptions& options);
 
-  /// The `occurrence`-th group of that name and ranks; the first member to come makes it.
+  /// The `occurrence`-th group with that name and ranks; the first member to ask creates it.
   ThreadMeeting& meeting(const std::string& name, std::span<const int> ranks, int occurrence);
-  /// Keeps the first failure; all waits of all ranks end with Error{peer}.
+  /// Keeps the first failure; all waits of all ranks then end with Error{peer}.
   void fail(int rank, const std::exception_ptr& failure) noexcept;
   bool failed() const { return failed_; }
   std::string failure_text() const;
@@ -95,9 +95,9 @@ class ThreadGroup : public HostGroup {
   void post(const Message& message) override;
   std::string describe(int rank) const override;
 
-  /// Also compares the calls, which costs nothing here.
+  /// Also compares the calls, at no cost.
   Clock::time_point show_and_meet(const std::byte* data, const std::int64_t* counts = nullptr);
-  /// `reads`: between this meeting and the next this rank reads what the others show.
+  /// `reads`: between this meeting and the next, this rank reads the others' buffers.
   void meet(bool reads);
   void stop_reading();
   std::span<const int> missing_from(std::uint64_t meeting);

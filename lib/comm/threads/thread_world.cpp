@@ -35,7 +35,7 @@ std::string text_of(const std::exception_ptr& failure) {
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return "an exception that says nothing";
+    return "an unknown exception";
   }
 }
 }  // namespace

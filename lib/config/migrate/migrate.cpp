@@ -46,8 +46,7 @@ int collect(const YamlTree& tree, int map, OldKeys& keys, std::set<int>& seen) {
   return last;
 }
 
-/// A section that was made for one of its keys stands at that key, but has no claim to its
-/// comments.
+/// A section that was created for one of its keys has that key's position, but not its comments.
 void unplace_made_sections(YamlTree& tree, int map, const OldKeys& old) {
   for (YamlEntry& entry : tree.node(map).entries) {
     const auto key = old.find(entry.key_span.line);
@@ -86,9 +85,8 @@ void prune(YamlTree& tree, int map, const std::string& path, Diagnostics& diagno
     const std::string at = path.empty() ? entry.key : path + "." + entry.key;
     const bool known = find_known_path(at) != nullptr || at == "include";
     if (!known) {
-      const std::string where = path.empty() ? "a configuration" : path;
-      diagnostics.add({Severity::warning, "not-carried", shown(at),
-                       "is not carried over: " + where + " has no such key", "",
+      const std::string what = path.empty() ? "unknown section" : "unknown key in " + path;
+      diagnostics.add({Severity::warning, "not-carried", shown(at), "ignored: " + what, "",
                        tree.place(entry.key_span)});
       continue;
     }

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 struct Migrated {
-  bool ok = false;   // false: the text is no YAML, or contradicts itself; `text` is empty
+  bool ok = false;   // false: invalid or contradictory YAML; `text` is empty
   std::string text;  // reads to the same Config as the original, where that is valid
   Diagnostics diagnostics;
 };

@@ -25,7 +25,7 @@ class Composer {
   Composer(YamlTree& tree, const Surroundings& around, Diagnostics& diagnostics)
       : tree_(tree), around_(around), diagnostics_(diagnostics) {}
 
-  /// The file's root with everything it includes, -1 where it is no YAML.
+  /// The root of the file with everything it includes, or -1 if it is not valid YAML.
   int read(std::string_view given, const std::string& name, std::string* kept) {
     const std::string text = normalise_text(given.substr(0, max_yaml_bytes + 4));
     if (kept != nullptr) *kept = text;
@@ -39,7 +39,7 @@ class Composer {
     interpolate(tree_, root, around_, diagnostics_);
     const std::vector<int> wanted = take_includes(root);
     spread_overrides(root, -1);
-    carry_mindformers(tree_, root, diagnostics_);
+    spellings_.merge(carry_mindformers(tree_, root, diagnostics_));
     spellings_.merge(apply_upstream(tree_, root, diagnostics_));
     if (wanted.empty()) return root;
     open_.push_back(name);
@@ -49,13 +49,13 @@ class Composer {
     return all;
   }
 
-  /// Warns of each !override that found nothing in its way.
+  /// Warns about each !override that overrides nothing.
   void check_overrides() {
     for (std::size_t i = 0; i < tree_.override_tags.size(); ++i) {
       if (used_.contains(static_cast<int>(i))) continue;
       const YamlTree::OverrideTag& tag = tree_.override_tags[i];
       diagnostics_.add({Severity::warning, "nothing-overridden", tag.path,
-                        "!override is written here, but no included file gives this value",
+                        "!override has no effect: no included file gives this value",
                         "remove the tag", tree_.place(tag.span)});
     }
   }
@@ -70,7 +70,7 @@ class Composer {
                       std::move(problem.help), tree_.place(where)});
   }
 
-  /// The scalars of the top-level key include, which is removed.
+  /// Returns the scalars of the top-level key include and removes the key.
   std::vector<int> take_includes(int root) {
     const YamlEntry* entry = tree_.find(root, "include");
     if (entry == nullptr) return {};
@@ -89,7 +89,7 @@ class Composer {
     return paths;
   }
 
-  /// What is inside a map that overrides does so too: the map itself may be taken apart.
+  /// Marks everything inside an overriding map as overriding, because the map may be taken apart.
   void spread_overrides(int map, int tag) {
     for (const YamlEntry& entry : std::vector<YamlEntry>(tree_.node(map).entries)) {
       YamlNode& value = tree_.node(entry.value);
@@ -132,7 +132,7 @@ class Composer {
     }
     if (!files_.insert(file).second) return std::nullopt;  // its values are there already
     if (!around_.load) {
-      return Problem{"include-refused", "only a file can include another, and this is none", ""};
+      return Problem{"include-refused", "include is supported only in files", ""};
     }
     const Surroundings::Loaded loaded = around_.load(file);
     if (!loaded.text) {
@@ -140,12 +140,12 @@ class Composer {
                      "the path is relative to the file that includes it"};
     }
     if (bytes_ + loaded.text->size() > max_yaml_bytes) {
-      return Problem{"include-size", "with " + name + " the files are larger than 1 MiB together",
+      return Problem{"include-size", "together with " + name + " the files are larger than 1 MiB",
                      "is this the right file?"};
     }
     const int root = read(*loaded.text, file, nullptr);
     if (root < 0) {
-      missing_ = true;  // and what is wrong with it has been said
+      missing_ = true;  // the error has been reported
     } else if (tree_.node(root).kind != YamlNode::Kind::map) {
       missing_ = true;
       complain(wrong_type(tree_.node(root), "a map of sections"), "", tree_.node(root).span);
@@ -185,7 +185,7 @@ class Composer {
       earlier = later;
     } else {
       given_twice(earlier, later, path);
-      if (second_is_map) earlier = later;  // a section stays one: no second complaint
+      if (second_is_map) earlier = later;  // keep a section, so no second error follows
     }
   }
 
@@ -200,7 +200,7 @@ class Composer {
 
   void too_many(const Span& where) {
     if (std::exchange(full_, true)) return;
-    complain({"too-large", "the files have too many keys together", ""}, "", where);
+    complain({"too-large", "the files together have too many keys", ""}, "", where);
   }
 
   YamlTree& tree_;
@@ -211,14 +211,14 @@ class Composer {
   std::set<int> visited_;
   std::map<std::string, Place> included_by_;
   Spellings spellings_;
-  std::set<int> used_;  // tags !override that had something to override
+  std::set<int> used_;  // !override tags that overrode a value
   std::size_t bytes_ = 0;
   bool missing_ = false;
   bool full_ = false;
 };
 
-/// Puts the entries of `from`, which is one --set option, into the map; values replace, and what
-/// lies on the way to them is merged.
+/// Puts the entries of `from`, which is one --set option, into the map: values are replaced, the
+/// maps on the path to them are merged.
 void override_entries(YamlTree& tree, int into, int from, const std::string& path) {
   for (const YamlEntry& given : std::vector<YamlEntry>(tree.node(from).entries)) {
     const std::string at = join(path, given.key);
@@ -262,7 +262,7 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
     const int one = tree.add_node(std::move(empty));
     apply_set_option(tree, one, option, diagnostics);
     if (tree.node(one).entries.empty()) continue;
-    // The value itself replaces a map as a whole; the steps of its path do not.
+    // The option's value replaces a whole map; the maps along its path are merged.
     const std::string path = option.substr(0, option.find('='));
     int value = one;
     for (auto steps = std::count(path.begin(), path.end(), '.') + 1; steps > 0; --steps) {
@@ -270,6 +270,7 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
     }
     tree.node(value).overrides = static_cast<int>(tree.override_tags.size());
     tree.override_tags.push_back({path, tree.node(value).span});
+    spellings.insert_or_assign(path, path);  // the option's own spelling counts from here on
     for (auto& [key, written] : apply_upstream(tree, one, diagnostics)) {
       spellings.insert_or_assign(key, written);
     }

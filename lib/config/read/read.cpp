@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "config/read/compose.h"
 #include "config/read/section_reader.h"
+#include "config/schema/known_paths.h"
 #include "config/schema/presets.h"
 #include "config/yaml/syntax_error.h"
 
@@ -27,11 +28,11 @@ Problem unknown_preset(const std::string& name) {
   std::string listed;
   for (const std::string& known : preset_names()) listed += (listed.empty() ? "" : ", ") + known;
   const std::string near = nearest(name, preset_names());
-  return {"bad-word", "\"" + shown(name) + "\" is no preset; the presets are " + listed,
+  return {"bad-word", "unknown preset \"" + shown(name) + "\"; available: " + listed,
           near.empty() ? "" : "did you mean " + near + "?"};
 }
 
-/// Adds the preset's keys that the model section does not give itself.
+/// Adds those keys of the preset that the model section does not give.
 void apply_preset(Reading& reading, int root) {
   YamlTree& tree = reading.tree;
   const YamlEntry* model = tree.find(root, "model");
@@ -52,6 +53,22 @@ void apply_preset(Reading& reading, int root) {
   if (values >= 0) tree.fill_in(tree.find(root, "model")->value, values, "model");
 }
 
+/// Makes messages use the user's spelling of keys: for the whole path, and for its last keys where
+/// no other path ends in them. A single word such as "layout" may be meant as a word, so it stays.
+void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
+  for (const auto& [path, spelling] : spellings) {
+    if (spelling == path) continue;
+    diagnostics.call(path, spelling);
+    const std::string last = spelling.substr(spelling.rfind('.') + 1);
+    for (std::size_t dot = path.find('.'); dot != std::string::npos;
+         dot = path.find('.', dot + 1)) {
+      const std::string end = path.substr(dot + 1);
+      const bool is_word = end.find_first_of("._") == std::string::npos;
+      if (!is_word && is_unique_key(end)) diagnostics.call(end, last);
+    }
+  }
+}
+
 void read_root(Reading& reading, int root, const std::vector<std::string>& set_options,
                const std::string& text) {
   YamlTree& tree = reading.tree;
@@ -69,6 +86,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
        override_values(tree, root, set_options, reading.result.diagnostics)) {
     reading.spellings.insert_or_assign(path, spelling);
   }
+  call_as_written(reading.spellings, reading.result.diagnostics);
   apply_preset(reading, root);
   const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
   read_section(reading, root, "", file, reading.result.config);
@@ -93,8 +111,8 @@ void keep_replaced(const YamlTree& tree, ReadResult& result) {
   }
 }
 
-/// A variable without a value is the whole of what is wrong at its place; what the reader then says
-/// of the value only tells its path.
+/// Keeps only the error about the variable where a variable has no value: what the reader reports
+/// about that value follows from it. The reader's finding only supplies the path.
 void drop_consequences(Diagnostics& diagnostics) {
   const auto is_cause = [](const Diagnostic& d) {
     return d.code == "unset-variable" || d.code == "bad-variable";
@@ -150,7 +168,7 @@ Surroundings::Loaded load_text(const std::string& path) {
     return {std::nullopt, other ? error.message() : "no such file"};
   }
   if (std::filesystem::is_directory(status)) {
-    return {std::nullopt, "is a folder; a YAML file is due"};
+    return {std::nullopt, "expected a YAML file, found a directory"};
   }
   errno = 0;
   const auto failed = [] { return std::string("cannot be read: ") + std::strerror(errno); };

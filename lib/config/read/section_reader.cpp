@@ -44,7 +44,7 @@ std::string elsewhere(const std::string& key) {
   return "";
 }
 
-/// "write x inside parallel" for an upstream key in a section that does not take it, or "".
+/// "write x inside parallel" for an upstream key in the wrong section, or "".
 std::string home_of(const std::string& key) {
   for (const UpstreamKey& row : all_upstream_keys()) {
     if (row.key == key) return "write " + key + " inside " + std::string(row.section);
@@ -61,17 +61,13 @@ std::vector<std::string> upstream_names() {
 }  // namespace
 
 void Reading::report(Problem problem, const std::string& path, Place place) {
-  const auto spelling = spellings.find(path);
-  if (spelling != spellings.end()) {
-    problem.message += " (written as " + shown(spelling->second) + ")";
-  }
   result.diagnostics.add({Severity::error, std::move(problem.code), path,
                           std::move(problem.message), std::move(problem.help), std::move(place)});
 }
 
 void Reading::missing(const std::string& path, const Field& field, const Place& place) {
   if (!model_complete && path.starts_with("model.")) return;
-  report({"missing-key", "required, but not given (" + std::string(field.meaning) + ")",
+  report({"missing-key", "required key is missing (" + std::string(field.meaning) + ")",
           "add " + path + (path.starts_with("model.") ? ", or choose a model.preset" : "")},
          path, place);
 }
@@ -98,7 +94,7 @@ void SectionReader::operator()(std::vector<DataSource>& sources, const Field& fi
     return;
   }
   if (is(YamlNode::Kind::sequence) && node.items.empty()) {
-    reading_.report({"out-of-range", "the list must name at least one path", ""}, path,
+    reading_.report({"out-of-range", "expected at least one path, found an empty list", ""}, path,
                     place_of(node));
     return;
   }
@@ -126,12 +122,11 @@ void SectionReader::read_source(int item, const std::string& path, DataSource& s
 
 Problem SectionReader::unknown(const YamlEntry& entry) const {
   const std::string& key = entry.key;
-  const std::string where = path_.empty() ? "a configuration" : path_;
-  const std::string kind = path_.empty() ? " has no section " : " has no key ";
-  Problem problem{"unknown-key", where + kind + "\"" + shown(key) + "\"", ""};
+  Problem problem{"unknown-key", "unknown key \"" + shown(key) + "\" in " + path_, ""};
+  if (path_.empty()) problem.message = "unknown section \"" + shown(key) + "\"";
   const std::size_t behind = missing_space(key);
   if (behind > 0 && reading_.tree.node(entry.value).kind == YamlNode::Kind::null) {
-    problem.message += "; a space is missing after the colon";
+    problem.message += "; missing space after the colon";
     problem.help = "write `" + key.substr(0, behind) + " " + shown(key.substr(behind)) + "`";
     return problem;
   }
@@ -154,7 +149,8 @@ Problem SectionReader::unknown(const YamlEntry& entry) const {
 void SectionReader::refuse_internal(const YamlNode& node, const Field& field) {
   if (node.kind == YamlNode::Kind::null) return;
   reading_.report(
-      {"internal-key", "the program sets this itself; no value but null is taken", "remove it"},
+      {"internal-key", "trainctl sets this value itself; the configuration may only give null",
+       "remove it"},
       path_of(field.key), place_of(node));
 }
 

@@ -1,5 +1,5 @@
-// The visitor that fills a section from its YAML map: finds each key, reads its value under the
-// field's rule, notes where it stands, and reports what is missing or left over.
+// The visitor that fills a section from its YAML map: finds each key, reads and checks its value,
+// records its position, and reports missing and unknown keys.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ struct Reading {
   YamlTree& tree;
   ReadResult& result;
   Spellings spellings{};       // of values that came through an upstream spelling
-  bool model_complete = true;  // false: a wrong preset, so that nothing of the model is "missing"
+  bool model_complete = true;  // false: the preset is unknown, so no key of the model is "missing"
 
   void report(Problem problem, const std::string& path, Place place);
   void missing(const std::string& path, const Field& field, const Place& place);
@@ -30,7 +30,7 @@ struct Reading {
 
 class SectionReader {
  public:
-  /// `map` is a map's node, or -1 for a section that is not there; `place` is the section's.
+  /// `map` is the node of a map, or -1 for an absent section; `place` is the section's.
   SectionReader(Reading& reading, int map, std::string path, Place place)
       : reading_(reading), map_(map), path_(std::move(path)), place_(std::move(place)) {}
 
@@ -52,11 +52,11 @@ class SectionReader {
   template <class Section>
   void section(Section& value, const Field& field);
 
-  /// Reports the keys that no field took.
+  /// Reports the keys that belong to no field.
   void finish();
 
  private:
-  /// The entry for a field; reports a required one that is not there.
+  /// The entry for a field, or nullptr; reports a required field that is absent.
   const YamlEntry* find(const Field& field);
   std::string path_of(std::string_view key) const {
     return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
@@ -73,7 +73,7 @@ class SectionReader {
   std::vector<std::string> known_;
 };
 
-/// Fills `value` from `node`, which must be a map or nothing; -1: the section is not there.
+/// Fills `value` from `node`, which must be a map or null; -1: the section is absent.
 template <class Section>
 void read_section(Reading& reading, int node, const std::string& path, const Place& place,
                   Section& value) {

@@ -83,9 +83,10 @@ void apply_set_option(YamlTree& tree, int root, const std::string& argument,
   const auto steps =
       equals == std::string::npos ? std::nullopt : split_path(argument, equals, marks, text);
   if (!steps) {
-    diagnostics.add({Severity::error, "bad-set", "",
-                     "--set takes PATH=VALUE with a dotted path, not \"" + shown(argument) + "\"",
-                     "for example --set train.steps=100", tree.place({text, 1, 1, 2})});
+    diagnostics.add(
+        {Severity::error, "bad-set", "",
+         "--set expects PATH=VALUE with a dotted path, found \"" + shown(argument) + "\"",
+         "for example --set train.steps=100", tree.place({text, 1, 1, 2})});
     return;
   }
   const int value = value_node(tree, argument, equals, text, diagnostics);

@@ -1,5 +1,4 @@
-// `--set a.b=c`: puts a value into the document before it is read, so that it meets the same
-// checks.
+// `--set a.b=c`: puts a value into the document before it is read, so that the same checks apply.
 #pragma once
 
 #include <string>
@@ -8,8 +7,8 @@
 
 namespace trainctl {
 
-/// Applies one argument to the map `root`. A value in brackets, braces or quotes is YAML; anything
-/// else is taken as it stands, so that blanks, # and : need no quotes.
+/// Applies one argument to the map `root`. A value in brackets, braces or quotes is parsed as YAML;
+/// any other value is taken literally, so that spaces, # and : need no quotes.
 void apply_set_option(YamlTree& tree, int root, const std::string& argument,
                       Diagnostics& diagnostics);
 

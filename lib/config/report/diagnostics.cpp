@@ -1,6 +1,7 @@
 #include "config/report/diagnostics.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <tuple>
 
@@ -54,6 +55,41 @@ Place SourceMap::find(const std::string& path) const {
   }
 }
 
+namespace {
+
+/// Letters, digits and what joins them in a key or a dotted path.
+bool is_key_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+}
+
+std::string renamed(const std::string& text, const std::map<std::string, std::string>& names) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && is_key_character(text[end])) ++end;
+    const auto name = names.find(text.substr(at, end - at));
+    result += name == names.end() ? text.substr(at, end - at) : name->second;
+    if (end < text.size()) result += text[end++];
+    at = end;
+  }
+  return result;
+}
+
+}  // namespace
+
+void Diagnostics::add(Diagnostic diagnostic) {
+  if (!written_.empty()) {
+    diagnostic.message = renamed(diagnostic.message, written_);
+    diagnostic.help = renamed(diagnostic.help, written_);
+  }
+  list_.push_back(std::move(diagnostic));
+}
+
+std::string Diagnostics::written(const std::string& path) const {
+  const auto found = written_.find(path);
+  return found == written_.end() ? path : found->second;
+}
+
 bool Diagnostics::has_errors() const {
   return std::any_of(list_.begin(), list_.end(), [](const Diagnostic& diagnostic) {
     return diagnostic.severity == Severity::error;
@@ -61,14 +97,17 @@ bool Diagnostics::has_errors() const {
 }
 
 void Diagnostics::sort() {
-  // Mistakes of the file first, then those of --set.
+  // Findings of the file first, then those of --set. A missing key comes after what else is wrong
+  // with the file: a misspelt key is often the reason why another one is missing.
   std::stable_sort(list_.begin(), list_.end(), [](const Diagnostic& a, const Diagnostic& b) {
     const bool a_elsewhere = a.place.origin != Place::Origin::file;
     const bool b_elsewhere = b.place.origin != Place::Origin::file;
-    return std::tie(a_elsewhere, a.place.file, a.place.line, a.place.column) <
-           std::tie(b_elsewhere, b.place.file, b.place.line, b.place.column);
+    const bool a_missing = a.code == "missing-key";
+    const bool b_missing = b.code == "missing-key";
+    return std::tie(a_elsewhere, a.place.file, a_missing, a.place.line, a.place.column) <
+           std::tie(b_elsewhere, b.place.file, b_missing, b.place.line, b.place.column);
   });
-  // Repeats are not always neighbours: other mistakes may stand at the same place.
+  // Repeats need not be adjacent: other findings may have the same place.
   const auto key = [](const Diagnostic& d) {
     return std::make_tuple(d.severity, d.code, d.path, d.message, d.place.file, d.place.line,
                            d.place.column);
@@ -88,7 +127,7 @@ void Diagnostics::keep_first(std::size_t most) {
   list_.push_back({Severity::error,
                    "too-many",
                    "",
-                   std::to_string(dropped) + " more mistakes are not shown",
+                   std::to_string(dropped) + " more findings are not shown",
                    "",
                    {}});
 }

@@ -1,5 +1,4 @@
-// Everything that is wrong or worth a warning in the user's configuration, collected and shown at
-// once.
+// The errors and warnings about the user's configuration, collected so that all are shown at once.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ struct Place {
   int line = 0;
   int column = 0;
   int end_column = 0;  // exclusive; columns count characters, not bytes
-  std::string note{};  // "from ${STEPS}", "default of ${STEPS}": where the file took it from
+  std::string note{};  // "from ${STEPS}", "default of ${STEPS}": the variable it came from
   /// "gpt.yaml:3:14", "gpt.yaml:3:9, from ${STEPS}", "--set train.steps=x", "preset gpt2-124m",
   /// "default"
   std::string to_string() const;
@@ -27,7 +26,7 @@ struct Place {
   std::string position() const;
 };
 
-/// Dotted path -> where its value stands.
+/// Dotted path -> where its value was given.
 class SourceMap {
  public:
   void record(const std::string& path, Place place) { places_[path] = std::move(place); }
@@ -44,7 +43,7 @@ enum class Severity { error, warning };
 struct Diagnostic {
   Severity severity = Severity::error;
   std::string code;     // stable, for example "unknown-key", "not-built", "heads-divide"
-  std::string path;     // dotted config path, may be empty for syntax errors
+  std::string path;     // dotted path in the schema, empty for syntax errors
   std::string message;  // the value and the rule with its numbers, one sentence, no final period
   std::string help;     // a suggestion, may be empty
   Place place;
@@ -52,12 +51,18 @@ struct Diagnostic {
 
 class Diagnostics {
  public:
-  void add(Diagnostic diagnostic) { list_.push_back(std::move(diagnostic)); }
+  /// Adds a finding; its message and help name keys as the user wrote them.
+  void add(Diagnostic diagnostic);
+  /// From now on, messages call the key or dotted path `ours` by the name `written`.
+  void call(const std::string& ours, const std::string& written) { written_[ours] = written; }
+  /// The name that `call` gave to a key or path, or the path itself.
+  std::string written(const std::string& path) const;
   bool has_errors() const;
   const std::vector<Diagnostic>& list() const { return list_; }
-  /// By file, line, column; exact repeats dropped.
+  /// Orders by file, line and column, with missing keys after the rest of the file, and drops exact
+  /// repeats.
   void sort();
-  /// Removes what `test` says yes to.
+  /// Removes the findings for which `test` is true.
   template <class Test>
   void drop_if(Test test) {
     std::erase_if(list_, test);
@@ -73,20 +78,21 @@ class Diagnostics {
   }
   /// Paths of forgiven values.
   const std::vector<std::string>& forgiven() const { return forgiven_; }
-  /// Replaces everything after the first `most` by one line that says how much was left out.
+  /// Replaces all findings after the first `most` by one that says how many were dropped.
   void keep_first(std::size_t most);
-  /// Keeps the text of a file, so that its lines can be shown under a message.
+  /// Stores the text of a file, so that its lines can be shown under a message.
   void add_source(const std::string& file, std::string text) { sources_[file] = std::move(text); }
-  /// The line that `place` points into, or "" where there is none.
+  /// The line that `place` points into, or "" if there is none.
   std::string source_line(const Place& place) const;
 
  private:
   std::vector<Diagnostic> list_;
   std::vector<std::string> forgiven_;
   std::map<std::string, std::string> sources_;
+  std::map<std::string, std::string> written_;
 };
 
-/// Text with the source line and a caret, as compilers print; colours only when asked.
+/// Text with the source line and a caret, as compilers print it; `color` adds terminal colours.
 std::string render_text(const Diagnostics& diagnostics, bool color);
 /// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges;
 /// not_checked: what was not looked at, where that is said.

@@ -1,4 +1,4 @@
-// Findings as the workflow commands that GitHub turns into annotations of a pull request.
+// Findings as workflow commands, which GitHub shows as annotations of a pull request.
 #include <algorithm>
 
 #include "config/report/diagnostics.h"
@@ -7,7 +7,7 @@
 namespace trainctl {
 namespace {
 
-/// GitHub's escapes; a property also ends at a colon or comma.
+/// Escapes as GitHub defines them; in a property also the colon and the comma.
 std::string escaped(const std::string& text, bool property) {
   std::string result;
   for (char c : text) {
@@ -23,7 +23,7 @@ std::string escaped(const std::string& text, bool property) {
   return result;
 }
 
-std::string one(const Diagnostic& diagnostic) {
+std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
   const Place& place = diagnostic.place;
   std::string properties;
   const auto add = [&](const char* name, const std::string& value) {
@@ -38,7 +38,7 @@ std::string one(const Diagnostic& diagnostic) {
     add("endColumn", std::to_string(std::max(place.end_column, place.column)));
   }
   add("title", diagnostic.code);
-  std::string message = diagnostic.path.empty() ? "" : diagnostic.path + ": ";
+  std::string message = diagnostic.path.empty() ? "" : diagnostics.written(diagnostic.path) + ": ";
   message += diagnostic.message;
   const bool elsewhere = !in_file && place.origin != Place::Origin::defaulted;
   if (elsewhere) message += " (" + place.to_string() + ")";
@@ -54,7 +54,7 @@ std::string one(const Diagnostic& diagnostic) {
 
 std::string render_github(const Diagnostics& diagnostics) {
   std::string text;
-  for (const Diagnostic& diagnostic : diagnostics.list()) text += one(diagnostic);
+  for (const Diagnostic& diagnostic : diagnostics.list()) text += one(diagnostics, diagnostic);
   return text;
 }
 

@@ -32,6 +32,7 @@ Json one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
                {"code", diagnostic.code},
                {"summary", diagnostic.message},
                {"path", diagnostic.path},
+               {"written_as", diagnostics.written(diagnostic.path)},
                {"help", diagnostic.help.empty() ? Json(nullptr) : Json(diagnostic.help)},
                {"origin", name_of(place.origin)},
                {"range", range_of(place)}};

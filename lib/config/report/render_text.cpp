@@ -44,8 +44,9 @@ std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic,
   text += (is_error ? palette.error : palette.warning) +
           std::string(is_error ? "error" : "warning") + "[" + diagnostic.code + "]" + palette.off +
           ": ";
-  if (!diagnostic.path.empty())
-    text += palette.bold + printable(diagnostic.path) + palette.off + ": ";
+  if (!diagnostic.path.empty()) {
+    text += palette.bold + printable(diagnostics.written(diagnostic.path)) + palette.off + ": ";
+  }
   text += printable(diagnostic.message) + "\n";
   text += source_lines(diagnostics, diagnostic.place, palette);
   if (!diagnostic.place.note.empty()) {
@@ -58,11 +59,11 @@ std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic,
   return text;
 }
 
-/// Where the first error is explained; nothing where there are only warnings.
+/// The command that explains the first error; nothing if there are only warnings.
 std::string pointer(const Diagnostics& diagnostics) {
   for (const Diagnostic& diagnostic : diagnostics.list()) {
     if (diagnostic.severity != Severity::error || find_code(diagnostic.code) == nullptr) continue;
-    return "`trainctl explain " + diagnostic.code + "` says more\n";
+    return "`trainctl explain " + diagnostic.code + "` explains this error\n";
   }
   return "";
 }

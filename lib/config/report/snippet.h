@@ -1,4 +1,4 @@
-// The part of a source line that is shown under a message: long lines are cut around the place.
+// The part of a source line that is shown under a message; long lines are shortened around it.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 namespace trainctl {
 
 struct Snippet {
-  std::string text;           // "" where there is nothing to show
+  std::string text;           // "" if there is nothing to show
   std::size_t highlight = 0;  // characters before the marked part
   std::size_t length = 0;     // characters of the marked part
   std::string padding;        // as wide as the text before the marked part, tabs kept
 };
 
-/// The text without the control characters that a terminal might obey: each becomes "?".
+/// The text with each control character, which a terminal might obey, replaced by "?".
 std::string printable(std::string_view text);
 
+/// The snippet for a place; empty if the place is in no text that is known.
 Snippet make_snippet(const Diagnostics& diagnostics, const Place& place);
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// The configuration as typed values: one aggregate per YAML section, defaults in place. Whoever
-// uses a section receives that struct, never the whole Config. Nobody sees YAML after
+// The configuration as typed values: one aggregate per YAML section, with defaults. Code that uses
+// a section receives that struct, never the whole Config. No code handles YAML after
 // read_config().
 #pragma once
 
@@ -69,7 +69,7 @@ struct PrecisionConfig {
   bool operator==(const PrecisionConfig&) const = default;
 };
 
-struct ClusterConfig {  // what one rank can do while all are at work; all four or none
+struct ClusterConfig {                     // rates of one rank while all are busy; all four or none
   std::optional<double> matmul_flops;      // FLOP/s of products in precision.compute
   std::optional<double> memory_bandwidth;  // bytes/s, read and written
   std::optional<double> latency;           // seconds of a message between ranks

@@ -1,5 +1,6 @@
 #include "config/schema/known_paths.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -57,6 +58,12 @@ const std::map<std::string, KnownPath>& known_paths() {
 const KnownPath* find_known_path(const std::string& path) {
   const auto found = known_paths().find(path);
   return found == known_paths().end() ? nullptr : &found->second;
+}
+
+bool is_unique_key(const std::string& key) {
+  return std::count_if(known_paths().begin(), known_paths().end(), [&](const auto& known) {
+           return known.first == key || known.first.ends_with("." + key);
+         }) == 1;
 }
 
 }  // namespace trainctl

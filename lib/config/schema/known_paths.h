@@ -1,4 +1,4 @@
-// Which dotted paths the schema has, in its order: for what writes YAML or reads foreign files.
+// The dotted paths of the schema in its order, for code that writes YAML or reads other formats.
 #pragma once
 
 #include <string>
@@ -13,5 +13,7 @@ struct KnownPath {
 
 /// nullptr: the schema has no key or section at this path.
 const KnownPath* find_known_path(const std::string& path);
+/// Whether exactly one path of the schema ends in this key.
+bool is_unique_key(const std::string& key);
 
 }  // namespace trainctl

@@ -8,17 +8,18 @@
 namespace trainctl {
 namespace {
 
-constexpr const char* numbers_due = "a list of whole numbers like [1, 2]";
-constexpr const char* splits_due =
+constexpr const char* numbers_form = "a list of whole numbers like [1, 2]";
+constexpr const char* splits_form =
     "data_parallel, full_batch or a list for each input like [[2, 1], [2, 1]]";
 
-const Field slices = field("slices", "").from(1).to(1 << 24);
+const Field parts = field("parts", "").from(1).to(1 << 24);
 
-Problem empty_list(const std::string& due) {
-  return {"out-of-range", "the list is empty, but it must have at least one number", due};
+Problem empty_list(const std::string& help) {
+  return {"out-of-range", "expected at least one number, found an empty list", help};
 }
 
-/// "(1, 8)" and "((1, 8), (1,))" as flow lists: what Python prints for tuples. "" for other text.
+/// Turns tuples as Python prints them, "(1, 8)" and "((1, 8), (1,))", into flow lists; "" for other
+/// text.
 std::string tuples_as_lists(const std::string& text) {
   if (!text.starts_with('(')) return "";
   std::string result;
@@ -35,7 +36,7 @@ std::string tuples_as_lists(const std::string& text) {
   return plain ? result : "";
 }
 
-/// The node itself, or for a text of tuples the list it stands for, placed where the text is.
+/// For a text of tuples, the node of the equivalent list, placed where the text is; else -1.
 int list_node(YamlTree& scratch, const YamlNode& given) {
   YamlTree parsed;
   Diagnostics ignored;
@@ -50,12 +51,12 @@ int list_node(YamlTree& scratch, const YamlNode& given) {
 
 std::optional<Problem> read_splits(const YamlTree& tree, const YamlNode& list,
                                    std::vector<IntList>& splits) {
-  if (list.items.empty()) return empty_list(splits_due);
+  if (list.items.empty()) return empty_list(std::string("write ") + splits_form);
   std::vector<IntList> result;
   for (const int item : list.items) {
     const YamlNode& inner = tree.node(item);
-    if (inner.kind != YamlNode::Kind::sequence) return wrong_type(inner, splits_due);
-    if (auto problem = read_list(tree, item, slices, result.emplace_back())) return problem;
+    if (inner.kind != YamlNode::Kind::sequence) return wrong_type(inner, splits_form);
+    if (auto problem = read_list(tree, item, parts, result.emplace_back())) return problem;
   }
   splits = std::move(result);
   return std::nullopt;
@@ -63,9 +64,9 @@ std::optional<Problem> read_splits(const YamlTree& tree, const YamlNode& list,
 
 Problem not_rising(const IntList& index, std::size_t at) {
   return {"out-of-range",
-          std::to_string(index[at]) + " comes after " + std::to_string(index[at - 1]) +
-              ", but the indices must rise",
-          "each is the last gradient of its block"};
+          "the indices must be in ascending order, found " + std::to_string(index[at]) + " after " +
+              std::to_string(index[at - 1]),
+          "each index is the last gradient of its block"};
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
     const int parsed = list_node(scratch, list);
     if (parsed >= 0) return read_list(scratch, parsed, field, value);
   }
-  if (list.kind != YamlNode::Kind::sequence) return wrong_type(list, numbers_due);
+  if (list.kind != YamlNode::Kind::sequence) return wrong_type(list, numbers_form);
   if (list.items.empty()) return empty_list("");
   IntList result;
   for (const int item : list.items) {
@@ -100,11 +101,13 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
     if (parsed >= 0) return read_list(scratch, parsed, field, value);
     const Field words = field.one_of("data_parallel|full_batch");
     if (auto problem = read_value(given, words, result.word)) {
-      if (problem->code == "bad-word") problem->message += " or a list for each input";
+      if (problem->code != "bad-word") return problem;
+      problem->message = "must be data_parallel, full_batch or a list for each input, found \"" +
+                         shown(given.scalar) + "\"";
       return problem;
     }
   } else {
-    return wrong_type(given, splits_due);
+    return wrong_type(given, splits_form);
   }
   value = std::move(result);
   return std::nullopt;

@@ -29,28 +29,30 @@ bool is_number(std::string_view text) {
 
 std::string describe(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::null: return "nothing is given";
-    case YamlNode::Kind::map: return "a map is given";
-    case YamlNode::Kind::sequence: return "a list is given";
+    case YamlNode::Kind::null: return "no value";
+    case YamlNode::Kind::map: return "a map";
+    case YamlNode::Kind::sequence: return "a list";
     case YamlNode::Kind::scalar: break;
   }
-  return (node.quoted ? quoted(node.scalar) : cited(node.scalar)) + " is given";
+  return node.quoted ? quoted(node.scalar) : cited(node.scalar);
 }
 
 Problem out_of_range(const std::string& value, const Range& range) {
-  return {"out-of-range", value + " is not allowed: the value must be " + range.to_string(), ""};
+  const std::string limits = range.to_string();
+  const char* from = limits.find(" to ") == std::string::npos ? "" : "from ";
+  return {"out-of-range", "must be " + (from + limits) + ", found " + value, ""};
 }
 
 template <class Number>
-std::optional<Problem> read_number(const YamlNode& node, const Field& field, const char* due,
+std::optional<Problem> read_number(const YamlNode& node, const Field& field, const char* expected,
                                    Number& value) {
-  if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, due);
+  if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, expected);
   Number result{};
   const auto problem = parse_number(node.scalar, result);
   if (node.quoted) {
-    Problem in_quotes = wrong_type(node, due);
+    Problem in_quotes = wrong_type(node, expected);
     in_quotes.message =
-        "the quotes make " + quoted(node.scalar) + " a string, but " + due + " is due";
+        std::string("expected ") + expected + ", found the string " + quoted(node.scalar);
     in_quotes.help = use(problem ? problem->suggestion : node.scalar);
     return in_quotes;
   }
@@ -71,7 +73,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// What "yes" and its like were meant to be, or "".
+/// "true" or "false" for words such as "yes" and "off", or "".
 std::string meant_bool(std::string_view text) {
   const std::string word = lower(text);
   for (const char* yes : {"yes", "on", "y", "1", "true"}) {
@@ -94,14 +96,14 @@ std::optional<Problem> check_words(const std::string& value, const Field& field)
     listed += (listed.empty() ? "" : " or ") + word + (is_prefix ? "NAME" : "");
   }
   const std::string near = nearest(lower(value), words);
-  return Problem{"bad-word", quoted(value) + " is not " + listed,
+  return Problem{"bad-word", "must be " + listed + ", found " + quoted(value),
                  near.empty() ? "" : "did you mean " + near + "?"};
 }
 
 }  // namespace
 
-Problem wrong_type(const YamlNode& node, const std::string& due) {
-  return {"wrong-type", describe(node) + ", but " + due + " is due", ""};
+Problem wrong_type(const YamlNode& node, const std::string& expected) {
+  return {"wrong-type", "expected " + expected + ", found " + describe(node), ""};
 }
 
 std::string shown(std::string_view text) {
@@ -130,7 +132,7 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, doub
 
 std::optional<Problem> read_value(const YamlNode& node, const Field&, bool& value) {
   const bool plain = node.kind == YamlNode::Kind::scalar && !node.quoted;
-  // YAML's own spellings; the capitals are how Python prints them.
+  // The spellings that YAML defines; Python prints the capitalised ones.
   for (const char* yes : {"true", "True", "TRUE"}) {
     if (!plain || node.scalar != yes) continue;
     value = true;
@@ -149,7 +151,7 @@ std::optional<Problem> read_value(const YamlNode& node, const Field&, bool& valu
 std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::string& value) {
   if (node.kind != YamlNode::Kind::scalar) {
     Problem problem = wrong_type(node, "a string");
-    if (node.kind == YamlNode::Kind::null) problem.help = "the empty string is written \"\"";
+    if (node.kind == YamlNode::Kind::null) problem.help = "write \"\" for an empty string";
     return problem;
   }
   const bool control = std::any_of(node.scalar.begin(), node.scalar.end(), [](char c) {
@@ -158,10 +160,10 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, std:
   if (control) {
     return Problem{"control-character",
                    quoted(node.scalar) + " contains a line end or a control character",
-                   "write it in one line"};
+                   "write it on one line"};
   }
   if (field.range.has_least() && node.scalar.empty()) {
-    return Problem{"out-of-range", "the value must not be empty", ""};
+    return Problem{"out-of-range", "must not be empty", ""};
   }
   if (auto problem = check_words(node.scalar, field)) return problem;
   value = node.scalar;
@@ -180,13 +182,13 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
   }
   std::string near = nearest(node.scalar, candidates);
   if (near.empty()) near = nearest(lower(node.scalar), candidates);
-  return Problem{"bad-word", quoted(node.scalar) + " is not " + usual,
+  return Problem{"bad-word", "must be " + usual + ", found " + quoted(node.scalar),
                  near.empty() ? "" : "did you mean " + near + "?"};
 }
 
 std::string write_value(double value) {
   std::string text = plain_number(value);
-  // YAML 1.1 knows a number with an exponent by its dot.
+  // YAML 1.1 reads a number with an exponent as a number only if it has a dot.
   if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
   return text;
 }

@@ -9,7 +9,7 @@
 namespace trainctl {
 namespace {
 
-// Bounds the work where aliases make one map stand in many places.
+// Bounds the work when aliases repeat one map many times.
 constexpr std::size_t most_claims = 2000;
 constexpr int deepest_section = 4;
 
@@ -19,7 +19,7 @@ std::string last_key(const std::string& path) { return path.substr(path.rfind('.
 
 int Claims::copy(int node) {
   YamlNode made = tree_.node(node);
-  tree_.node(node).overrides = false;
+  tree_.node(node).overrides = -1;
   return tree_.add_node(std::move(made));
 }
 
@@ -89,9 +89,10 @@ void Claims::compare(const Claim& first, const Claim& second) {
     return last_key(claim.spelling) + ": " + flow_text(tree_, claim.node);
   };
   diagnostics_.add({Severity::error, "two-spellings", second.path,
-                    shown(written(second)) + " in " + line(place) + ", but " +
-                        shown(written(first)) + " in " + line(before) + "; both are " + second.path,
-                    "keep one of the two", place});
+                    shown(written(second)) + " on " + line(place) + " contradicts " +
+                        shown(written(first)) + " on " + line(before) + "; both mean " +
+                        second.path,
+                    "remove one of the two", place});
 }
 
 const Claim& Claims::winner(const std::vector<Claim>& rivals) {
@@ -115,7 +116,7 @@ Spellings Claims::settle() {
     const Claim& chosen = winner(all);
     if (chosen.spelling == path) continue;
     put(chosen);
-    spellings[path] = chosen.spelling;
+    if (!chosen.derived) spellings[path] = chosen.spelling;
   }
   return spellings;
 }

@@ -1,5 +1,5 @@
-// Values on their way to their canonical place: several spellings may claim one place, and only
-// equal ones may.
+// Values under upstream spellings that claim a canonical path. Several spellings may claim the same
+// path only if their values are equal.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// Canonical path -> the key as it was written, for values that came through an upstream spelling.
+/// Canonical path -> dotted key as it was written, for values given under another spelling.
 using Spellings = std::map<std::string, std::string>;
 
 /// One value that was written under `spelling` and belongs at `path`.
@@ -21,7 +21,9 @@ struct Claim {
   std::string spelling;  // as written: "parallel_config.model_parallel"
   Span key_span;
   int node = 0;
-  bool weak = false;  // gives way to another value, except where that contradicts it: full_batch
+  bool weak = false;     // another value wins, unless the two contradict each other: full_batch
+  bool derived = false;  // the value was made from another one (fp16: true), so messages about it
+                         // do not use the spelling
 };
 
 class Claims {
@@ -29,30 +31,30 @@ class Claims {
   Claims(YamlTree& tree, int root, Diagnostics& diagnostics)
       : tree_(tree), root_(root), diagnostics_(diagnostics) {}
 
-  /// A map is taken apart, so that each of its keys is a claim of its own.
+  /// Adds a claim; a map is split into one claim for each of its keys.
   void add(const Claim& claim);
-  /// A node of its own with the same content, which now carries the mark to override, if any.
+  /// A new node with the same content, which takes over the mark to override, if any.
   int copy(int node);
   /// Puts the winner of each path into the tree; adds "two-spellings".
   Spellings settle();
 
  private:
   void add_parts(const Claim& claim, int depth);
-  /// The claims for a path, with what stands there already, in order of the text.
+  /// The claims for a path and the value already there, in order of the text.
   std::vector<Claim> rivals(const std::vector<Claim>& given) const;
   const Claim& winner(const std::vector<Claim>& rivals);
   void compare(const Claim& first, const Claim& second);
   bool agree(const Claim& first, const Claim& second) const;
   bool is_set_option(const Claim& claim) const;
   void put(const Claim& claim);
-  /// The map behind a key, made where there is none; -1 where something else stands there.
+  /// The map under a key, created if there is none; -1 if the key has another kind of value.
   int enter(int map, const std::string& key, const Span& span);
 
   YamlTree& tree_;
   int root_;
   Diagnostics& diagnostics_;
   std::vector<Claim> list_;
-  std::set<int> owned_;  // maps that no alias shares
+  std::set<int> owned_;  // maps that are shared with no alias
 };
 
 /// Whether two nodes mean the same value for the field at `path`: 0x10 and 16, bf16 and bfloat16.

@@ -106,8 +106,8 @@ class Carrier {
   Carrier(YamlTree& tree, int root, Diagnostics& diagnostics)
       : tree_(tree), root_(root), diagnostics_(diagnostics) {}
 
-  void run() {
-    if (!is_mindformers()) return;
+  Spellings run() {
+    if (!is_mindformers()) return {};
     stand_alone();
     drop_lone_microbatches();
     accumulated_ = number("runner_config.gradient_accumulation_steps", 1);
@@ -117,12 +117,13 @@ class Carrier {
     for (std::string_view section : partial) report_rest(std::string(section));
     report_unknown_sections();
     give_batch();
+    return std::move(spellings_);
   }
 
  private:
   using Kind = YamlNode::Kind;
 
-  /// Whether the file has a section that only that runner knows.
+  /// Whether the file has a section that only MindFormers' runner has.
   bool is_mindformers() const {
     constexpr std::string_view marks[] = {"runner_config",    "runner_wrapper",    "train_dataset",
                                           "eval_dataset",     "parallel_config",   "trainer",
@@ -153,7 +154,7 @@ class Carrier {
     std::erase_if(tree_.node(map).entries, [&](const YamlEntry& e) { return e.key == key; });
   }
 
-  /// The value under a key of ours; sections are made where there are none.
+  /// Puts a value at a path of our schema; missing sections are created.
   void put(std::string_view path, const Span& key_span, int value) {
     int map = root_;
     for (std::size_t dot; (dot = path.find('.')) != std::string_view::npos;) {
@@ -184,8 +185,8 @@ class Carrier {
   }
 
   void not_carried(const std::string& path, const std::string& why, const Span& where) {
-    diagnostics_.add({Severity::warning, "not-carried", path, "is not carried over: " + why, "",
-                      tree_.place(where)});
+    diagnostics_.add(
+        {Severity::warning, "not-carried", path, "ignored: " + why, "", tree_.place(where)});
   }
 
   void carry(const Carried& row) {
@@ -197,7 +198,7 @@ class Carrier {
     int carried = entry.value;
     if (!row.words.empty()) {
       const auto word = counterpart(row.words, value.scalar);
-      if (!word && row.from == row.to) return;  // ours already
+      if (!word && row.from == row.to) return;  // already in our spelling
       if (!word) {
         not_carried(from, shown(value.scalar) + " has no counterpart", entry.key_span);
         return remove(from);
@@ -212,6 +213,7 @@ class Carrier {
       return not_carried(from, std::string(row.to) + " is given in " + place, entry.key_span);
     }
     put(row.to, entry.key_span, carried);
+    if (row.from != row.to) spellings_.emplace(row.to, row.from);
   }
 
   static std::optional<std::string_view> counterpart(std::span<const Pair> words,
@@ -222,7 +224,7 @@ class Carrier {
     return std::nullopt;
   }
 
-  /// Whether the value only says that upstream finds it out.
+  /// Whether the value means that upstream derives it.
   static bool value_is_computed(const std::string& from, const YamlNode& value) {
     const bool may_be =
         from == "lr_schedule.total_steps" || from == "runner_config.stop_step" || from == "seed";
@@ -230,7 +232,7 @@ class Carrier {
            (may_be && (value.scalar == "-1" || (value.scalar == "0" && from != "seed")));
   }
 
-  /// use_parallel: false, whatever the parallel sections say.
+  /// use_parallel: false overrides the parallel sections.
   void stand_alone() {
     const YamlEntry* found = find("use_parallel");
     if (found == nullptr) return;
@@ -250,7 +252,7 @@ class Carrier {
     const YamlNode list = tree_.node(entry.value);
     remove("optimizer.betas");
     if (list.kind != Kind::sequence || list.items.size() != 2) {
-      return not_carried("optimizer.betas", "a list of two numbers is due", entry.key_span);
+      return not_carried("optimizer.betas", "expected a list of two numbers", entry.key_span);
     }
     put("optimizer.beta1", entry.key_span, list.items[0]);
     put("optimizer.beta2", entry.key_span, list.items[1]);
@@ -278,7 +280,7 @@ class Carrier {
     if (found == nullptr || tree_.node(found->value).kind != Kind::map) return;
     for (const YamlEntry& entry : std::vector<YamlEntry>(tree_.node(found->value).entries)) {
       const YamlNode& value = tree_.node(entry.value);
-      if (value.kind == Kind::map && value.entries.empty()) continue;  // all of it came over
+      if (value.kind == Kind::map && value.entries.empty()) continue;  // all of it was carried over
       const std::string path = section + "." + entry.key;
       const auto reason = counterpart(reasons, path);
       not_carried(path, reason ? std::string(*reason) : "it has no counterpart", entry.key_span);
@@ -286,7 +288,7 @@ class Carrier {
     remove(section);
   }
 
-  /// Of its many top-level keys those that nobody else answers for.
+  /// Reports the top-level keys that no other table handles.
   void report_unknown_sections() {
     for (const YamlEntry& entry : std::vector<YamlEntry>(tree_.node(root_).entries)) {
       const bool upstream =
@@ -346,13 +348,14 @@ class Carrier {
   YamlTree& tree_;
   int root_;
   Diagnostics& diagnostics_;
+  Spellings spellings_;
   std::optional<std::int64_t> accumulated_ = 1;  // gradient_accumulation_steps
 };
 
 }  // namespace
 
-void carry_mindformers(YamlTree& tree, int root, Diagnostics& diagnostics) {
-  Carrier(tree, root, diagnostics).run();
+Spellings carry_mindformers(YamlTree& tree, int root, Diagnostics& diagnostics) {
+  return Carrier(tree, root, diagnostics).run();
 }
 
 }  // namespace trainctl

@@ -1,15 +1,17 @@
-// A whole MindFormers file: what its runner's sections say that our schema has a place for. The
-// parallel sections are upstream.h's; what has no place is foreign.h's.
+// Reads a whole MindFormers file: moves the values of its runner's sections that our schema has a
+// key for. The parallel sections are handled by upstream.h, keys without a counterpart by
+// foreign.h.
 #pragma once
 
 #include "config/report/diagnostics.h"
+#include "config/upstream/claims.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
 
-/// Moves those values to their places in our sections, with their positions, where the file has a
-/// section of that runner at all. Adds a "not-carried" warning for each key of a section that came
-/// over in part, and where a value has no counterpart.
-void carry_mindformers(YamlTree& tree, int root, Diagnostics& diagnostics);
+/// Moves those values, with their positions, to their places in our sections, if the file has any
+/// section of that runner. Adds a "not-carried" warning for each key of a section that is carried
+/// in part, and for each value without a counterpart. Returns the keys as they were written.
+Spellings carry_mindformers(YamlTree& tree, int root, Diagnostics& diagnostics);
 
 }  // namespace trainctl

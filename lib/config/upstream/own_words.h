@@ -1,4 +1,4 @@
-// Our spelling for values that upstream spells in another way: parallel_mode: 1 becomes
+// Our spelling for values that upstream spells differently: parallel_mode: 1 becomes
 // semi_auto_parallel, torch.bfloat16 bf16.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace trainctl {
 
-/// In a tree with our keys only. A value that is no word of its key stays as it is.
+/// For a tree with canonical keys only. A value that is not a word of its key is left unchanged.
 void write_own_words(YamlTree& tree, int root);
 
 }  // namespace trainctl

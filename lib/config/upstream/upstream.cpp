@@ -18,8 +18,8 @@ const UpstreamKey* find_row(std::string_view key) {
   return nullptr;
 }
 
-/// The row of a key in one of our sections, or nullptr. The keys of the recompute config are in
-/// the table under "recompute.".
+/// The row of a key in one of our sections, or nullptr. The table lists the keys of the recompute
+/// config under "recompute.".
 const UpstreamKey* find_row(std::string_view section, const std::string& key) {
   for (const UpstreamKey& row : all_upstream_keys()) {
     const bool here =
@@ -30,7 +30,7 @@ const UpstreamKey* find_row(std::string_view section, const std::string& key) {
   return may_recompute ? find_row("recompute." + key) : nullptr;
 }
 
-/// The section of ours that takes the keys of a section as written.
+/// The section of our schema that takes the keys of a section as written.
 std::string canonical_section(const std::string& written) {
   for (const auto& [upstream, ours] : upstream_sections()) {
     if (written == upstream) return std::string(ours);
@@ -79,7 +79,7 @@ class Rewriter {
     });
   }
 
-  /// Takes the upstream keys out of a section; false: the section goes as a whole.
+  /// Takes the upstream keys out of a section; false: the whole section is removed.
   bool keep_section(YamlEntry& entry) {
     const std::string section = canonical_section(entry.key);
     const bool ours = section == entry.key;
@@ -118,8 +118,8 @@ class Rewriter {
     const std::string instead = help_of(foreign);
     if (foreign.answer == ForeignKey::Answer::not_carried) {
       diagnostics_.add({Severity::warning, "not-carried", path,
-                        entry.key + " belongs to MindFormers' runner and is not carried over",
-                        instead, place});
+                        "ignored: " + entry.key + " configures MindFormers' runner", instead,
+                        place});
       return;
     }
     const YamlNode& node = tree_.node(entry.value);
@@ -129,24 +129,29 @@ class Rewriter {
                                std::find(plain.begin(), plain.end(), node.scalar) != plain.end());
     if (asks_nothing) return;
     std::string help = instead;
-    if (!plain.empty()) help += "; " + plain.front() + " asks for nothing";
+    if (!plain.empty()) help += "; the value " + plain.front() + " is accepted";
     diagnostics_.add(
         {Severity::error, "not-built", path, "not built yet: " + entry.key, help, place});
   }
 
-  void claim(const std::string& path, const YamlEntry& entry, const std::string& written,
-             bool weak = false) {
-    claims_.add({path, written, entry.key_span, entry.value, weak});
+  void claim(const std::string& path, const YamlEntry& entry, const std::string& written) {
+    claims_.add({path, written, entry.key_span, entry.value});
   }
 
-  /// The same key with another value, which stands where the given one does.
+  /// Claims `path` with a value that follows from the given one.
+  void claim_derived(const std::string& path, const YamlEntry& entry, const std::string& value,
+                     const std::string& written, bool weak = false) {
+    const int node = with_value(entry, value).value;
+    claims_.add({path, written, entry.key_span, node, weak, true});
+  }
+
+  /// The same key with another value at the same position.
   YamlEntry with_value(const YamlEntry& entry, const std::string& text) {
     YamlNode node;
     node.kind = Kind::scalar;
     node.scalar = text;
     node.span = tree_.node(entry.value).span;
-    std::swap(node.overrides, tree_.node(entry.value).overrides);
-    std::swap(node.overrides, tree_.node(entry.value).overrides);
+    node.overrides = tree_.node(entry.value).overrides;
     return {entry.key, entry.key_span, tree_.add_node(std::move(node))};
   }
 
@@ -157,7 +162,7 @@ class Rewriter {
                       tree_.place(entry.key_span)});
   }
 
-  /// True if the entry is dealt with, false if it stays where it is.
+  /// True if the entry was handled, false if it stays in its section.
   bool take(const UpstreamKey& row, const YamlEntry& entry, const std::string& written) {
     const std::string path(row.path);
     const bool says_nothing = kind(entry.value) == Kind::null && row.fallback == "null";
@@ -176,20 +181,19 @@ class Rewriter {
         take_bool(row, entry, written, "full_batch", "data_parallel");
         break;
       case Conversion::callable:
-        report({"callable", entry.key + " is a Python function upstream; YAML takes only null here",
+        report({"callable", entry.key + " is a Python function upstream; in YAML it must be null",
                 std::string(row.note)},
                path, tree_.node(entry.value).span);
         break;
       case Conversion::internal:
-        report({"internal-key", entry.key + " is internal upstream; no value but null is taken",
-                "remove it"},
+        report({"internal-key", entry.key + " is internal upstream; it must be null", "remove it"},
                path, tree_.node(entry.value).span);
         break;
     }
     return true;
   }
 
-  /// A key of a nested map: its row, else its name as it is, for the reader to judge.
+  /// A key of a nested map: by its row, or else under its own name, which the reader checks.
   void take_child(const std::string& prefix, const std::string& path, const YamlEntry& child,
                   const std::string& written) {
     const UpstreamKey* row = find_row(prefix + "." + child.key);
@@ -219,9 +223,9 @@ class Rewriter {
         take_child("recompute", "recompute", child, written);
       }
     } else if (given == Kind::sequence) {
+      claim_derived("recompute.enable", entry, "true", written);
       claim("recompute.layers_per_stage", {entry.key, entry.key_span, claims_.copy(entry.value)},
             written);
-      claim("recompute.enable", with_value(entry, "true"), written);
     } else {
       claim("recompute.enable", entry, written);
     }
@@ -232,8 +236,8 @@ class Rewriter {
     if (node.kind != Kind::sequence) {
       return report(wrong_type(node, "a list of indices like [20, 35]"), row.path, node.span);
     }
+    claim_derived("parallel.comm_fusion.allreduce.mode", entry, "index", written);
     claim(std::string(row.path), {entry.key, entry.key_span, claims_.copy(entry.value)}, written);
-    claim("parallel.comm_fusion.allreduce.mode", with_value(entry, "index"), written);
   }
 
   void take_bool(const UpstreamKey& row, const YamlEntry& entry, const std::string& written,
@@ -243,9 +247,9 @@ class Rewriter {
     if (auto problem = read_value(node, Field{}, value)) {
       return report(std::move(*problem), row.path, node.span);
     }
-    if (value) return claim(std::string(row.path), with_value(entry, when_true), written);
+    if (value) return claim_derived(std::string(row.path), entry, when_true, written);
     if (when_false.empty()) return;
-    claim(std::string(row.path), with_value(entry, when_false), written, true);
+    claim_derived(std::string(row.path), entry, when_false, written, true);
   }
 
   YamlTree& tree_;

@@ -38,7 +38,7 @@ struct Finding {
 };
 
 Finding bad_byte(unsigned char byte) {
-  return {"encoding", "the byte " + hex(byte) + " is not UTF-8", "save the file as UTF-8"};
+  return {"encoding", "the byte " + hex(byte) + " is not valid UTF-8", "save the file as UTF-8"};
 }
 
 Finding bad_control(unsigned char code) {
@@ -70,8 +70,8 @@ bool check_text(const std::string& text, const YamlTree::Text& source, Diagnosti
     return false;
   };
   if (text.size() > max_yaml_bytes) {
-    return refuse({"too-large", "a configuration has at most 1 MiB", "is this the right file?"}, 0,
-                  0);
+    return refuse({"too-large", "a configuration must be at most 1 MiB", "is this the right file?"},
+                  0, 0);
   }
   int line = 1;
   int column = 1;
@@ -88,7 +88,8 @@ bool check_text(const std::string& text, const YamlTree::Text& source, Diagnosti
     if (byte == '\t' && indentation) {
       const std::size_t next = text.find_first_not_of(" \t", i);
       if (next != std::string::npos && text[next] != '\n' && text[next] != '#') {
-        return refuse({"tab", "a tab cannot indent", "use spaces"}, line, column);
+        return refuse({"tab", "a tab must not be used for indentation", "use spaces"}, line,
+                      column);
       }
     }
     indentation = byte == '\n' || (indentation && (byte == ' ' || byte == '\t'));

@@ -1,4 +1,4 @@
-// The comments of a YAML text, by the key they stand at, so that a rewritten file can keep them.
+// The comments of a YAML text, by the key they belong to, so that a rewritten file can keep them.
 #pragma once
 
 #include <map>

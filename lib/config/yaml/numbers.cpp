@@ -26,7 +26,7 @@ bool has_leading_zero(std::string_view text) {
   return digits.size() > 1 && digits[0] == '0' && is_digit(digits[1]);
 }
 
-/// from_chars over the whole text, which takes no "+".
+/// from_chars over the whole text; it does not accept a leading "+".
 template <class Number, class... Format>
 std::errc convert(std::string_view text, Number& value, Format... format) {
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -43,7 +43,7 @@ bool is_decimal(std::string_view text) {
          convert(text, ignored) != std::errc::invalid_argument;
 }
 
-/// "1_000", "1,000" and "010" without what is in the way; "" if that is no number.
+/// "1_000", "1,000" and "010" as plain numbers: 1000, 1000 and 10; "" if that is not possible.
 std::string cleaned(std::string_view text) {
   std::string result;
   std::copy_if(text.begin(), text.end(), std::back_inserter(result),
@@ -84,7 +84,7 @@ std::optional<NumberProblem> parse_integer(std::string_view text, Integer& value
     }
   } else if (all_digits(digits) && !has_leading_zero(text)) {
     if (text.starts_with('-') && !std::is_signed_v<Integer>) {
-      return NumberProblem{"is negative; the value must be at least 0", "", true};
+      return NumberProblem{"is negative, but the value must be at least 0", "", true};
     }
     error = convert(text, result);
   }

@@ -39,7 +39,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (root_ < 0) return;
-    refuse({"more-documents", "a second document starts here, but a configuration is one document",
+    refuse({"more-documents", "expected one YAML document, found the start of a second one",
             "remove it, or the line with --- or ... before it"},
            span(start_of(mark), 1));
   }
@@ -166,8 +166,8 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   [[noreturn]] void refuse_key(const std::string& what, const Span& where) {
-    refuse({"bad-key", what + " cannot name a setting",
-            "a key is a plain word before a colon; is a bracket left open?"},
+    refuse({"bad-key", "expected a key, found " + what,
+            "a key is a plain word before a colon; check for a missing closing bracket"},
            where);
   }
 
@@ -177,7 +177,7 @@ class TreeBuilder final : public YAML::EventHandler {
   bool check_tag(const std::string& tag, const YAML::Mark& mark) {
     if (tag == "!override") return true;
     if (tag.empty() || tag == "?" || tag == "!") return false;
-    report({"tag", "the YAML tag " + tag + " has no meaning here", "remove it"},
+    report({"tag", "the YAML tag " + tag + " is not supported", "remove it"},
            span(start_of(mark), 1));
     return false;
   }
@@ -207,10 +207,11 @@ class TreeBuilder final : public YAML::EventHandler {
   void count(std::size_t nodes, const Span& where) {
     count_ += nodes;
     if (count_ <= max_yaml_nodes) return;
-    refuse({"too-large",
-            "a configuration has at most " + std::to_string(max_yaml_nodes) + " keys and values",
-            "is this the right file?"},
-           where);
+    refuse(
+        {"too-large",
+         "a configuration must have at most " + std::to_string(max_yaml_nodes) + " keys and values",
+         "is this the right file?"},
+        where);
   }
 
   int add(YamlNode made, YAML::anchor_t anchor) {
@@ -267,7 +268,7 @@ class TreeBuilder final : public YAML::EventHandler {
     const auto [first, is_new] = frame.keys.emplace(key.text, key.span.line);
     if (!is_new) {
       report({"duplicate-key",
-              "given twice: first in line " + std::to_string(first->second) + ", again in line " +
+              "given twice: first on line " + std::to_string(first->second) + ", again on line " +
                   std::to_string(key.span.line),
               "remove one of the two"},
              key.span);
@@ -291,7 +292,8 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void merge_one(Open& frame, int source) {
     if (node(source).kind != YamlNode::Kind::map) {
-      report({"merge-key", "the merge key << takes a map or a list of maps", "write <<: *name"},
+      report({"merge-key", "the merge key << must refer to a map or a list of maps",
+              "write <<: *name"},
              frame.merge_span);
       return;
     }
@@ -349,7 +351,7 @@ int parse_yaml(YamlTree& tree, const std::string& text, int text_index, Diagnost
     diagnostics.add({Severity::error,
                      "empty-file",
                      "",
-                     "the file holds no configuration",
+                     "the file contains no configuration",
                      "a configuration has the sections model, data, train and lr_schedule",
                      {Place::Origin::file, name, 0, 0, 0}});
     return -1;

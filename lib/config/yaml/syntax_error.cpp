@@ -11,14 +11,14 @@ std::string help_for(const std::string& message) {
   if (has("sequence flow")) return "close the list with ]";
   if (has("map flow")) return "close the map with }";
   if (has("illegal map value") || has("end of map") || has("end of sequence")) {
-    return "check the indentation; a value that contains \": \" must be in quotes";
+    return "check the indentation; put a value that contains \": \" in quotes";
   }
-  if (has("unknown token")) return "a value that starts with @, ` or % must be in quotes";
+  if (has("unknown token")) return "put a value that starts with @, ` or % in quotes";
   if (has("escape")) return "write \\\\ for a backslash, or use single quotes";
   return "";
 }
 
-/// The line of the complaint, or the one before it, when it lacks the space after the colon.
+/// Looks for a missing space after a colon in the reported line and the one before it.
 void find_missing_space(TextMarks& marks, int noticed_line, SyntaxError& result) {
   for (int candidate : {noticed_line, noticed_line - 1}) {
     const std::string_view line = marks.line(candidate);
@@ -26,7 +26,7 @@ void find_missing_space(TextMarks& marks, int noticed_line, SyntaxError& result)
     if (behind == 0) continue;
     const std::size_t key = line.find_first_not_of(" -");
     result.span = marks.span(marks.offset(candidate - 1, static_cast<int>(key)), line.size() - key);
-    result.message = "not YAML: a space is missing after the colon";
+    result.message = "invalid YAML: missing space after the colon";
     result.help = "write `" + std::string(line.substr(key, behind - key)) + " " +
                   std::string(line.substr(behind, 40)) + "`";
     return;
@@ -57,7 +57,8 @@ SyntaxError explain_syntax_error(const std::string& message, std::size_t noticed
   if (noticed == text.size() && noticed > 0) {
     noticed = std::min(text.find_last_not_of(" \n"), text.size() - 1);
   }
-  SyntaxError result{"syntax", "not YAML: " + message, help_for(message), marks.span(noticed, 1)};
+  SyntaxError result{"syntax", "invalid YAML: " + message, help_for(message),
+                     marks.span(noticed, 1)};
   find_missing_space(marks, result.span.line, result);
   return result;
 }

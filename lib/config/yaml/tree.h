@@ -86,7 +86,7 @@ std::string normalise_text(std::string_view text);
 bool check_text(const std::string& text, const YamlTree::Text& source, Diagnostics& diagnostics);
 
 /// Parses a normalised, checked text that is tree.texts[text_index] and returns its root node, or
-/// -1 with exactly one error added when it is no YAML. Errors that leave the rest readable
+/// -1 with exactly one error added if it is not valid YAML. Errors that leave the rest readable
 /// (duplicate keys, tags, wrong merge keys) are added too and do not count.
 int parse_yaml(YamlTree& tree, const std::string& text, int text_index, Diagnostics& diagnostics);
 

@@ -112,8 +112,8 @@ class Interpolator {
   /// Adds the variable's value to `result` and where it came from to `note`.
   std::optional<Wrong> append(const Variable& variable, std::string& result, std::string& note) {
     if (variable.length == 0) {
-      return Wrong{"bad-variable", "what follows the ${ is no variable",
-                   "write ${NAME} or ${NAME:-default}; a dollar itself is written $$"};
+      return Wrong{"bad-variable", "expected a variable name after ${",
+                   "write ${NAME} or ${NAME:-default}; write $$ for a dollar sign"};
     }
     const std::string written = "${" + variable.name + "}";
     const std::optional<std::string> value = look_up(variable.name);
@@ -124,7 +124,7 @@ class Interpolator {
     }
     Diagnostics ignored;
     if (given && !check_text(*value, {}, ignored)) {
-      return Wrong{"bad-variable", "the value of " + written + " is no text in UTF-8", ""};
+      return Wrong{"bad-variable", "the value of " + written + " is not valid UTF-8", ""};
     }
     note += (note.empty() ? "" : ", ") + std::string(given ? "from " : "default of ") + written;
     result += given ? *value : *variable.fallback;

@@ -1,5 +1,6 @@
-// ${NAME} and ${NAME:-default} in plain and double-quoted values; $$ is a dollar. Keys, single
-// quotes and block scalars are taken as they stand, and a variable's value is not looked at again.
+// Replaces ${NAME} and ${NAME:-default} in plain and double-quoted values; $$ is a dollar sign.
+// Keys, single-quoted values and block scalars stay unchanged; a variable's value is not scanned
+// again.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Tensors that travel together in one call: from where they lie, or packed in a buffer.
+// Tensors that travel together in one call, either from their own memory or packed in a buffer.
 #pragma once
 
 #include <span>
@@ -11,30 +11,31 @@ namespace trainctl {
 
 inline Tensor flat(const Tensor& x) { return x.view({x.numel()}); }
 
-/// A move between a tensor and its place in a buffer; casts where the types differ.
+/// A copy between a tensor and its place in a buffer; casts if the types differ.
 struct Move {
   Tensor to, from;
 };
 
-/// Enqueued one after the other on the context's stream, which the context must outlive.
+/// Enqueues the copies in order on the stream of the context, which must outlive them.
 void enqueue(const std::vector<Move>& moves, const OpContext& ops);
 
-/// Flat values of which each rank of a group gets or gives one of `ranks` equal parts, in turn.
+/// Flat values divided into `ranks` equal parts; each rank of a group receives or supplies one.
 struct Divided {
   Tensor whole;
   Tensor part;  // this rank's
 };
 
-/// Places for several in one buffer, as a call over a group wants them: the parts of rank 0, one of
-/// each tensor, then those of rank 1 and so on. `buffer` must be as long as all of them.
+/// Places for several parameters in one buffer, ordered as a call over a group needs them: the
+/// parts of rank 0, one of each tensor, then those of rank 1 and so on. `buffer` must hold all of
+/// them.
 struct Packed {
   Divided all;
-  std::vector<Move> in, out;  // what is sent, and what has come
+  std::vector<Move> in, out;  // before sending, and after receiving
 };
 
-/// For a reduce-scatter: all is moved in, the own parts out.
+/// For a reduce-scatter: everything is copied in, the rank's own parts are copied out.
 Packed pack_scatter(std::span<const Divided> tensors, const Tensor& buffer, int ranks, int rank);
-/// For an all-gather: the own parts are moved in, all out.
+/// For an all-gather: the rank's own parts are copied in, everything is copied out.
 Packed pack_gather(std::span<const Divided> tensors, const Tensor& buffer, int ranks, int rank);
 
 }  // namespace trainctl

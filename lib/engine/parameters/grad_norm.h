@@ -1,7 +1,7 @@
-// The norm of all gradients over the whole model, once they are summed, and the step's verdict:
-// whether the optimizer updates and by what factor it multiplies gradients (ops/step_verdict.h).
-// Every element counts once: of all ranks that hold it one adds it to the norm. Whatever any
-// optimizer reads is looked at, so that all ranks leave a step out where one of them must.
+// The norm of all gradients of the whole model after they are summed, and the verdict of the step:
+// whether the optimizer updates and by which factor it multiplies gradients (ops/step_verdict.h).
+// Every element counts once: one of the ranks that hold it adds it to the norm. All elements that
+// any optimizer reads are checked, so that all ranks skip a step if one of them must.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,20 @@ class GradNorm {
     double limit = 0;  // of the norm; 0: none
     LossScaling scaling{};
   };
-  /// `everyone`, `state` and the memory of `store` must outlive this. Sets the loss scale that
-  /// `state` begins with.
+  /// `everyone`, `state` and the memory of `store` must outlive this object. Sets the initial loss
+  /// scale of `state`.
   GradNorm(const Plan& plan, const ParamStore& store, Group& everyone, const Rule& rule,
            StepState& state);
   GradNorm(const GradNorm&) = delete;
   GradNorm& operator=(const GradNorm&) = delete;
 
-  /// Collective. The verdict is in the step state.
+  /// Collective. Writes the verdict to the step state.
   void run(const OpContext& context);
 
  private:
   struct Part {
     Tensor gradients;
-    std::size_t sum = 0;  // of StepState::square_sums
+    std::size_t sum = 0;  // index into StepState::square_sums
   };
   std::vector<Part> parts(const StagePlan& stage, const ParamStore& store) const;
 

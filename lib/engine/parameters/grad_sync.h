@@ -1,9 +1,9 @@
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
-// while the backward still runs: first, packed, those parameters whose gradient is partial over
-// tensor-parallel ranks (plan/tables/params.h, gradient_sum), then the bucket over its replicas.
-// Where optimizer state is divided it is reduce-scattered, as a whole or by the routes of its
-// parameters (plan/ownership/ownership.h, plan/ownership/row_exchange.h): a rank then has the sum
-// of its slices only, and anything elsewhere. Without gradient_fp32_sync gradients travel in the
+// during the backward pass: first the packed parameters whose gradient is partial over
+// tensor-parallel ranks (plan/tables/params.h, gradient_sum), then the bucket over its replicas. If
+// optimizer state is sharded, buckets are reduce-scattered, whole or by the routes of their
+// parameters (plan/ownership/); a rank then has only the sums of its slices, and undefined values
+// elsewhere. Without gradient_fp32_sync, gradients travel in the compute type.
 // compute type.
 #pragma once
 
@@ -19,26 +19,26 @@ namespace trainctl {
 
 class GradSync {
  public:
-  /// Collective: forms its own groups, which only its stream uses. The memory of `store` must
-  /// outlive this.
+  /// Collective: forms its own groups, used only by its stream. The memory of `store` must outlive
+  /// this object.
   GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device);
 
-  /// Starts the sum of one bucket after everything that `compute` holds so far.
+  /// Starts the sum of one bucket after everything enqueued on `compute` so far.
   void reduce(int bucket, Stream& compute);
   /// Starts the sum of the tied embedding in this bucket over the first and the last stage, after
   /// the bucket's own sum.
   void reduce_embedding(int bucket, Stream& compute);
-  /// Of the buffer in which gradients are packed.
+  /// The size of the buffer in which gradients are packed.
   std::int64_t bytes() const { return packed_.bytes().numel(); }
-  /// `compute` continues after the bucket's sums.
+  /// `compute` continues only after the bucket's sums.
   void wait(int bucket, Stream& compute, double deadline_seconds);
 
-  /// Where the sums run; whatever else the same ranks exchange may run there too.
+  /// The stream of the sums; other exchanges among the same ranks may use it too.
   const OpContext& context() const { return ops_; }
 
  private:
-  /// Gradients that are reduce-scattered over one group, and what that leaves summed over another;
-  /// either null where it would be one rank. Packed gradients are moved there and back.
+  /// Gradients that are reduce-scattered over one group, and whose result is summed over another;
+  /// a group is null if it would have one rank. Packed gradients are copied there and back.
   struct Sum {
     Group* scatter = nullptr;
     Group* group = nullptr;
@@ -47,7 +47,7 @@ class GradSync {
   };
   struct Pending {
     std::vector<Sum> sums;
-    std::vector<Sum> shared;  // of the tied embedding, on the stages that hold one
+    std::vector<Sum> shared;  // of the tied embedding, on the stages that hold it
     Event done;
   };
   void add(std::vector<Sum>& sums, Group* scatter, Group* group,
@@ -60,10 +60,10 @@ class GradSync {
   void start(const std::vector<Sum>& sums, Pending& pending, Stream& compute);
 
   GroupMap groups_;  // of replicas
-  Group* replicas_;  // null: there is one
+  Group* replicas_;  // null: one replica
   std::unique_ptr<Group> tp_;
   std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
-  std::unique_ptr<Group> embedding_;  // the first and the last stage; null on those between
+  std::unique_ptr<Group> embedding_;  // the first and the last stage; null on stages between them
   Slab packed_;
   Stream stream_;
   OpContext ops_;

@@ -1,4 +1,4 @@
-// Groups of one purpose by their ranks, each formed when it is first asked for.
+// Groups for one purpose, indexed by their ranks; each is formed when it is first requested.
 #pragma once
 
 #include <map>
@@ -12,11 +12,11 @@ namespace trainctl {
 
 class GroupMap {
  public:
-  /// `purpose`: the first word of their names (CollectiveUse::purpose).
+  /// `purpose`: the first word of the groups' names (CollectiveUse::purpose).
   GroupMap(World& world, std::string purpose) : world_(world), purpose_(std::move(purpose)) {}
 
-  /// The group of these world ranks; null for a single one. Collective over them when it is formed,
-  /// under the name "purpose kind".
+  /// The group of these world ranks, named "purpose kind"; null for a single rank. Forming it is
+  /// collective over these ranks.
   Group* over(const std::string& kind, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return nullptr;
     std::unique_ptr<Group>& group = groups_[ranks];

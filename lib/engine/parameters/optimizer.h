@@ -1,4 +1,5 @@
-// One optimizer step over what this rank owns of every parameter, through the AdamW or SGD op.
+// One optimizer step for the part of each parameter that this rank owns, through the AdamW or SGD
+// op.
 #pragma once
 
 #include <vector>
@@ -13,7 +14,7 @@ namespace trainctl {
 /// fp32 values of state per parameter: 2 for AdamW, 1 for SGD with momentum, else 0.
 int optimizer_states(const OptimizerConfig& config);
 
-/// The ops' arguments are made once; a step only runs them.
+/// The arguments of the ops are built once; a step only runs them.
 class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state);

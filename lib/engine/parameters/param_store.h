@@ -1,5 +1,5 @@
-// Owns parameters, gradients and optimizer state of one rank: flat buffers laid out by the plan.
-// Layers receive views; the optimizer, the reduction and the export walk the parameter table.
+// Owns parameters, gradients and optimizer state of one rank in flat buffers, as the plan places
+// them. Layers get views; optimizer, reduction and export iterate over the parameter table.
 #pragma once
 
 #include <cstdint>
@@ -20,37 +20,37 @@ class ParamStore {
     DType compute = DType::f32;
     int states = 0;              // fp32 optimizer values per parameter (0 to 2)
     bool training = true;        // false: no gradients
-    OwnershipTable ownership{};  // of this rank; may be empty where there are no states
+    OwnershipTable ownership{};  // of this rank; may be empty without optimizer states
   };
-  /// What the ranks of `stage` hold; it must outlive the store.
+  /// The parameters of `stage`, which must outlive the store.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
 
-  /// Fills every shard from (seed, the parameter's name, the element's index in the whole): the
-  /// same numbers for every mesh.
+  /// Initialises every shard from (seed, name of the parameter, index of the element in the whole
+  /// parameter): the values are the same for every mesh.
   void initialise(const OpContext& context, std::uint64_t seed, const Mesh& mesh,
                   std::int64_t rank);
-  /// Rounds the masters to the compute copy; nothing to do in fp32.
+  /// Rounds the masters to the compute copy; does nothing in fp32.
   void refresh_compute(const OpContext& context) const;
 
   const std::vector<ParamSpec>& table() const { return stage_.parameters; }
   Weight weight(const std::string& name) const;
   Tensor master(int parameter) const { return piece("parameters", parameter); }
   Tensor gradient(int parameter) const { return piece("gradients", parameter); }
-  /// The bf16 or fp16 copy, or an empty tensor where the kernels read the master.
+  /// The bf16 or fp16 copy, or an empty tensor if the kernels read the master.
   Tensor compute(int parameter) const;
   const OwnershipTable& ownership() const { return contents_.ownership; }
-  /// What this rank updates of a parameter, and optimizer value `state` of that, flat; empty where
-  /// it updates nothing.
+  /// The part of a parameter that this rank updates, and its optimizer values number `state`, flat;
+  /// empty if this rank updates nothing.
   Slice owned(int parameter) const {
     return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
   }
   Tensor state(int parameter, int state) const;
   Tensor masters() const { return slab_.at("parameters"); }
   Tensor gradients() const { return slab_.at("gradients"); }
-  /// The gradients and the masters of a bucket, flat, with the gaps between them.
+  /// The gradients and the masters of a bucket, flat, including the gaps between them.
   Tensor bucket(int index) const { return stretch("gradients", index); }
   Tensor bucket_masters(int index) const { return stretch("parameters", index); }
-  /// Of the buffers that are there: "parameters", "compute", "gradients", "state0", "state1".
+  /// Names of existing buffers: "parameters", "compute", "gradients", "state0", "state1".
   std::int64_t bytes(const std::string& buffer) const {
     return slab_.contains(buffer) ? slab_.at(buffer).bytes() : 0;
   }

@@ -1,7 +1,7 @@
-// Brings the masters that other ranks have updated to this one, block by block
-// (plan/gradients/gathers.h), on the communication stream: rows and slices of buckets are gathered
-// among the ranks that share a copy of their optimizer state, dealt parameters broadcast by their
-// owners. A step begins with these rows; whoever reads parameters between two steps completes them
+// Gathers the masters that other ranks have updated, block by block (plan/gradients/gathers.h), on
+// the communication stream: rows and slices of buckets are gathered among the ranks that share a
+// copy of their optimizer state, dealt parameters are broadcast by their owners. Each step begins
+// with these gathers; code that reads parameters between two steps must complete them
 // first.
 #pragma once
 
@@ -16,31 +16,31 @@ namespace trainctl {
 
 class ParamSync {
  public:
-  /// Collective: forms its own groups, which only the stream of `queue` uses. That and the memory
-  /// of `store` must outlive this.
+  /// Collective: forms its own groups, used only by the stream of `queue`. The queue and the memory
+  /// of `store` must outlive this object.
   ParamSync(const Plan& plan, const ParamStore& store, World& world, const OpContext& queue,
             DeviceKind device);
 
-  /// Starts the gathers of one block after everything that `compute` holds so far.
+  /// Starts the gathers of one block after everything enqueued on `compute` so far.
   void start(int block, Stream& compute);
-  /// Of the buffer in which parameters arrive together.
+  /// The size of the buffer that gathered parameters arrive in.
   std::int64_t bytes() const { return packed_.bytes().numel(); }
-  /// The context's stream continues after them, and rounds matrices to the compute copy.
+  /// The context's stream continues after the gathers and rounds matrices to the compute copy.
   void wait(int block, const OpContext& context, double deadline_seconds);
 
-  /// The optimizer has run: what other ranks updated is old here.
+  /// Call after the optimizer: the parameters that other ranks updated are now outdated here.
   void expire() { current_ = false; }
-  /// Gathers everything and waits, unless that has been done since the last update. Collective.
+  /// Gathers everything and waits, unless done since the last update. Collective.
   void complete(const OpContext& context, double deadline_seconds);
 
  private:
   struct Gather {
     Group* group = nullptr;
     Divided values;
-    std::vector<Move> in, out;  // of those that travel together
+    std::vector<Move> in, out;  // for parameters that travel together
   };
   struct Send {
-    int owner = 0;  // rank of dp
+    int owner = 0;  // rank within dp
     Tensor whole;
   };
   struct Copy {
@@ -56,7 +56,7 @@ class ParamSync {
 
   GroupMap groups_;
   const OpContext& queue_;
-  Group* replicas_;  // null: there is one
+  Group* replicas_;  // null: one replica
   Slab packed_;
   std::vector<Block> blocks_;
   bool current_ = true;

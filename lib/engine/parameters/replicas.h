@@ -1,6 +1,6 @@
-// Whether the ranks that hold the same part of a parameter still hold the same values of it: over
-// data-parallel replicas, over tensor-parallel ranks that hold a parameter whole or share key and
-// value heads, and over both copies of a tied embedding.
+// Checks that the ranks that hold the same part of a parameter have the same values: data-parallel
+// replicas, tensor-parallel ranks that hold a whole parameter or share key and value heads, and the
+// two copies of a tied embedding.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace trainctl {
 
 class ReplicaCheck {
  public:
-  /// Collective over all ranks: forms its own groups. `store` must outlive this.
+  /// Collective over all ranks: forms its own groups. `store` must outlive this object.
   ReplicaCheck(const Plan& plan, const ParamStore& store, World& world);
 
   /// Compares hashes. Throws Error{peer} naming the first parameter that differs and the ranks that
-  /// disagree with the first that holds it. Collective, and nothing else may be under way.
+  /// disagree with the first that holds it. Collective; no other communication may be in flight.
   void run(std::int64_t completed_steps) const;
 
  private:
-  /// Parameters whose part here is held by the same ranks.
+  /// Parameters whose parts on this rank are held by the same ranks.
   struct Shared {
     std::vector<int> ranks;
     std::vector<int> parameters;
@@ -35,7 +35,7 @@ class ReplicaCheck {
   std::vector<Shared> shared_;
 };
 
-/// All ranks, ascending, that hold the same elements of `parameter` as `rank` does.
+/// All ranks, ascending, that hold the same elements of `parameter` as `rank`.
 std::vector<int> holders_of(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// The whole model on rank 0, put together from the shards of all ranks: for export.
+// Assembles the whole model on rank 0 from the shards of all ranks, for export.
 #pragma once
 
 #include "comm/group.h"
@@ -8,9 +8,9 @@
 
 namespace trainctl {
 
-/// On rank 0 every parameter of the model whole, by its name, in fp32 host memory; on other ranks
-/// an empty slab. Collective over `everyone`, the group of all ranks; uses messages only. Throws
-/// Error{peer} when a shard does not come within `deadline_seconds`.
+/// On rank 0, every whole parameter of the model, by its name, in fp32 host memory; on other ranks
+/// an empty slab. Collective over `everyone`, the group of all ranks; uses only messages. Throws
+/// Error{peer} if a shard does not arrive within `deadline_seconds`.
 Slab gather_parameters(const Plan& plan, const ParamStore& store, Group& everyone,
                        double deadline_seconds);
 

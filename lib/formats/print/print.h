@@ -14,7 +14,7 @@
 
 namespace trainctl {
 
-/// Which memory models stand beside the plan's own estimate.
+/// Which memory models are shown next to the plan's own estimate.
 enum class MemoryModels : std::uint8_t { own, megatron, megatron_0_15, korthikanti, all };
 
 struct PrintInput {

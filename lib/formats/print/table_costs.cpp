@@ -187,9 +187,9 @@ std::string time_section(const Plan& plan) {
   const TimeEstimate& time = *plan.time;
   const double tokens = static_cast<double>(plan.tokens_per_step()) / time.step();
   return "time per step  (at the rates of section cluster)\n" +
-         labelled("forward, backward", format_seconds(time.forward_backward) + ", of it " +
+         labelled("forward, backward", format_seconds(time.forward_backward) + ", of which " +
                                            format_seconds(time.exposed) +
-                                           " waiting for sums and gathers, bubble " +
+                                           " exposed communication, bubble " +
                                            percent(time.bubble_fraction)) +
          labelled("optimizer", format_seconds(time.optimizer)) +
          labelled("total",

@@ -43,7 +43,7 @@ void check_grid(const Owner& owner, const Numbers& dev_matrix) {
   std::int64_t ranks = 1;
   for (const std::int64_t size : dev_matrix) {
     owner.hold(size >= 1 && size <= most_ranks && ranks * size <= most_ranks,
-               "dev_matrix " + shown(text_of(dev_matrix)) + " is no grid of 1 to " +
+               "dev_matrix " + shown(text_of(dev_matrix)) + " must be a grid of 1 to " +
                    format_grouped(most_ranks) + " ranks");
     ranks *= size;
   }

@@ -77,7 +77,7 @@ class Operators {
     add(name, {{dp(), query_slices_, cp(), 1}, key, key});
   }
 
-  /// [batch, tokens, features] but for: ids [batch, tokens] of an embedding, [batch, heads, tokens,
+  /// [batch, tokens, features], except ids [batch, tokens] of an embedding, [batch, heads, tokens,
   /// head_dim] of q and k norms, [experts, rows, features] of experts.
   std::vector<std::int64_t> input_of(const ParamSpec& spec) const {
     // Between the products sequence parallelism splits the tokens over tp as well.

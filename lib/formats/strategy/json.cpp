@@ -45,7 +45,7 @@ Json parse_text(std::string_view text) {
   } catch (const Json::exception& failure) {
     std::string why = failure.what();
     why.erase(0, why.find("] ") == std::string::npos ? 0 : why.find("] ") + 2);
-    refuse_file("is no JSON: " + shown(why));
+    refuse_file("invalid JSON: " + shown(why));
   }
 }
 
@@ -53,7 +53,7 @@ Json parse_text(std::string_view text) {
 class Item {
  public:
   Item(std::string owner, const Json& json) : owner_(std::move(owner)), json_(json) {
-    if (!json.is_object()) refuse_file(owner_ + " is " + json.type_name() + ", not an object");
+    if (!json.is_object()) refuse_file(owner_ + " is " + json.type_name() + ", expected an object");
   }
 
   const Json& at(const char* key) const {

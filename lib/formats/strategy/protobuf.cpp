@@ -50,7 +50,7 @@ template <class Message>
 void parse(std::string_view bytes, Message& message, const std::string& what) {
   if (bytes.size() > static_cast<std::size_t>(INT_MAX)) refuse_file("is larger than 2 GiB");
   if (!message.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    refuse_file("is no protobuf " + what);
+    refuse_file("expected a protobuf " + what);
   }
 }
 
@@ -133,7 +133,8 @@ std::string write_layouts_protobuf(const LayoutFile& file) {
 LayoutFile read_layouts_protobuf(std::string_view bytes) {
   proto::ParallelStrategyMap map;
   parse(bytes, map, "strategy file");
-  if (!map.has_current_stage()) refuse_file("has no current_stage: it is no strategy file");
+  if (!map.has_current_stage())
+    refuse_file("expected a strategy file, found one without current_stage");
   LayoutFile file;
   file.current_stage = map.current_stage();
   for (const auto& item : map.parallel_strategy_item()) {

@@ -19,10 +19,9 @@ std::string read_whole(const std::string& path) {
   // Looked at first: opening a pipe without a writer would wait for one.
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
-  require(kind != std::filesystem::file_type::not_found, ExitCode::missing_input,
-          "there is no such file");
+  require(kind != std::filesystem::file_type::not_found, ExitCode::missing_input, "no such file");
   require(kind == std::filesystem::file_type::regular, ExitCode::missing_input,
-          "is no regular file");
+          "expected a regular file");
   const File file = File::open_to_read(path);
   require(file.size() <= most_bytes, ExitCode::missing_input,
           "has " + std::to_string(file.size()) + " bytes, more than the " +

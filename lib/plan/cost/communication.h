@@ -1,5 +1,5 @@
-// Collects what one rank of a stage sends in a step; internal to communication*.cpp. Bytes are
-// those of whole tensors: what an all-gather makes, what a reduce-scatter takes.
+// Collects what one rank of a stage sends in a step; internal to communication*.cpp. Bytes count
+// whole tensors: the result of an all-gather, the input of a reduce-scatter.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ class UseList {
   UseList(const Plan& plan, const StagePlan& stage, const Config& config)
       : plan_(plan), stage_(stage), config_(config) {}
 
-  /// `count` calls of `bytes` each; nothing where the group has one rank.
+  /// `count` calls of `bytes` each; ignored for a group of one rank.
   void add(const Call& call, std::int64_t count, std::int64_t bytes) {
     add_total(call, count, count * bytes);
   }
-  /// `bytes` in all.
+  /// `bytes` in total.
   void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
   /// What a region of layers exchanges over tp, by the collectives of plan/tables/layout.h.
   struct Region {
@@ -36,7 +36,7 @@ class UseList {
 
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
-  /// The first one of the stage.
+  /// The first rank of the stage.
   std::int64_t rank() const {
     return (&stage_ - plan_.stages.data()) * plan_.mesh.stride(Axis::pp);
   }

@@ -105,7 +105,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
   const std::int64_t local_tokens =
       plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
-  // The step at hand and those ahead of it.
+  // The current step and the prefetched ones.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime = program_allowance + (wire ? wire_allowance : 0);

@@ -1,4 +1,4 @@
-// How long a step takes, from the tables of a plan and the rates of a rank. Products take their
+// The time of a step, from the tables of a plan and the rates of a rank. Matrix products cost their
 // operations, everything else the bytes that it moves, communication latency and bandwidth; the
 // rows of all ranks are played with these costs.
 #pragma once
@@ -12,21 +12,21 @@
 
 namespace trainctl {
 
-struct Rates {                  // of one rank while all are at work
+struct Rates {                  // of one rank while all ranks are busy
   double matmul_flops = 0;      // FLOP/s of products in the compute type
   double memory_bandwidth = 0;  // bytes/s read and written
   double latency = 0;           // seconds of a message
   double bandwidth = 0;         // bytes/s of a rank's messages
 };
 
-/// Nothing unless all are given.
+/// The rates, or nothing unless all are given.
 std::optional<Rates> given_rates(const ClusterConfig& cluster);
 
-/// Seconds that the calls take one rank: the rounds of a ring (of a message one) by latency, the
-/// bytes that it sends by bandwidth. Bytes by the bus factors of nccl-tests (doc/PERFORMANCE.md).
+/// Seconds that the calls take one rank: latency for each round of a ring (one for a message), and
+/// bandwidth for its bytes, with the bus factors of nccl-tests (doc/PERFORMANCE.md).
 double wire_seconds(const CollectiveUse& use, const Rates& rates);
 
-/// Seconds of the passes through one unit with one micro-batch. All blocks take the same.
+/// Seconds of the passes through one unit with one micro-batch. All blocks take the same time.
 struct UnitTimes {
   struct Pass {
     double embedding = 0, layer = 0, head = 0;
@@ -35,15 +35,15 @@ struct UnitTimes {
     }
   };
   Pass forward, input, weight;
-  /// Of an F, B or W row.
+  /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
 
-/// Of `plan`, whose tables are complete. A kept tensor is written and read once in F and read in B,
-/// where its gradient is written and read; a weight gradient is added to. Attention is counted as
+/// For a `plan` with complete tables. A kept tensor is written and read once in F and read in B,
+/// where its gradient is written and read; weight gradients are accumulated. Attention counts as
 /// its products under the causal mask. Collectives inside layers: half in F, half in B. The head
-/// computes its gradients in F, from logits that are touched four times. The update reads and
-/// writes once all that a rank keeps for parameters, gradients and optimizer.
+/// computes its gradients in F and touches its logits four times. The update reads and writes once
+/// everything that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Config& config, const Rates& rates);
 
 }  // namespace trainctl

@@ -14,7 +14,7 @@ class Gathers {
   Gathers(const std::vector<ParamSpec>& parameters, const std::vector<OptimizerShard>& shards)
       : parameters_(parameters), shards_(shards) {}
 
-  /// What is not whole of a bucket.
+  /// The sharded parameters of a bucket.
   void add(const Bucket& bucket, int number) {
     GatherBlock block;
     for (const int index : bucket.parameters) {

@@ -1,4 +1,4 @@
-// Which parameters are brought here together from the ranks that have updated them.
+// Which parameters are gathered together from the ranks that updated them.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,14 @@ namespace trainctl {
 
 struct GatherBlock {
   std::vector<int> parameters;  // in model order
-  UnitRange units;              // that read them
-  int bucket = -1;              // which is cut into equal slices; -1: its parameters are
+  UnitRange units;              // the units that read them
+  int bucket = -1;              // a bucket that is split into equal slices; -1: its parameters are
 };
 
-/// Of one stage, in the order in which they are read. Rule comm_fusion: rows of parameters in the
-/// blocks of comm_fusion.allgather, in the order of the forward, dense ones and experts apart, each
-/// alone without openstate. Other rules, and parameters that are dealt out: bucket by bucket.
+/// The gathers of one stage, in the order in which their parameters are read. Rule comm_fusion:
+/// rows of parameters in the blocks of comm_fusion.allgather in forward order, dense and expert
+/// parameters apart, each on its own without openstate. Other rules, and dealt parameters: bucket
+/// by bucket.
 std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<OptimizerShard>& shards,
                                       const FlatLayout& flat, BucketRule rule,

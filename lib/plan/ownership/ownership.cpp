@@ -163,8 +163,8 @@ class Table {
     own.counts = route.first_copy;
   }
 
-  /// Where optimizer values lie: as the parameters do where each rank has all, else without gaps,
-  /// but for a slice of a bucket, which keeps its padding so that all slices are equal.
+  /// Places the optimizer values: like the parameters if each rank has all, otherwise without gaps,
+  /// except that a slice of a bucket keeps its padding so that all slices are equal.
   void place(const Bucket& bucket) {
     const auto shard = [&](int index) { return stage_.shards[static_cast<std::size_t>(index)]; };
     const bool sliced = shard(bucket.parameters.front()).kind == ShardKind::bucket;

@@ -1,6 +1,6 @@
-// Who sums, updates and hands on which elements of each parameter: the one table that gradient
-// sums, norm, optimizer, gathers and comparison read. One rank's view of its stage's optimizer
-// shards.
+// Which rank sums, updates and passes on which elements of each parameter, from one rank's view of
+// its stage's optimizer shards: the one table that gradient sums, norm, optimizer, gathers and
+// comparison read.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,31 @@
 
 namespace trainctl {
 
-/// How the rows of parameters that the same ranks share travel. The R replicas of a parameter, in
-/// rank order, hold its slices 0 .. s - 1 in turn: s neighbours share one copy of the state. A
-/// gradient is complete once `scatter` has reduce-scattered and `mirror` summed what it left. All
-/// groups are world ranks, ascending, with the rank itself.
+/// How the row slices of parameters that are shared by the same ranks travel. The R replicas of a
+/// parameter, in rank order, hold its slices 0 .. s - 1 in turn: s neighbours share one copy of the
+/// state. A gradient is complete after a reduce-scatter over `scatter` and a sum of the result over
+/// `mirror`. All groups are ascending world ranks and contain this rank.
 struct ShardRoute {
   std::int64_t slices = 1;   // s
-  std::int64_t slice = 0;    // that this rank updates
-  std::int64_t first = 0;    // the first one that is scattered here
-  std::int64_t step = 1;     // slices that each rank of `scatter` gets
-  std::vector<int> scatter;  // neighbours among the ranks that differ in data
-  std::vector<int> mirror;   // across such neighbourhoods
+  std::int64_t slice = 0;    // the slice that this rank updates
+  std::int64_t first = 0;    // the first slice that is scattered here
+  std::int64_t step = 1;     // slices per rank of `scatter`
+  std::vector<int> scatter;  // neighbours among the ranks that read different data
+  std::vector<int> mirror;   // the same place in the other neighbourhoods
   std::vector<int> gather;   // the s ranks that share a copy
   std::string scatter_kind;  // as CollectiveUse::group
   std::string mirror_kind;
   std::string gather_kind;
-  bool first_copy = false;  // of those that update the same slices
+  bool first_copy = false;  // whether this copy is the first of those with the same slices
 };
 
-struct Ownership {         // of one parameter
-  Slice scattered;         // rows: what `scatter` divides among its ranks
-  Slice summed;            // whose gradient is complete on this rank once its bucket is summed
-  Slice owned;             // of these, what the rank updates and holds optimizer values of
+struct Ownership {  // of one parameter
+  Slice scattered;  // rows: the part that `scatter` divides among its ranks
+  Slice summed;     // the part whose gradient is complete on this rank after its bucket's sum
+  Slice owned;      // the part that this rank updates and holds optimizer values of
   std::int64_t state = 0;  // where these values begin in a buffer of optimizer values
-  bool counts = false;  // of all ranks that own the same elements, this one adds them to the norm
-  int route = -1;       // rows: into OwnershipTable::routes
+  bool counts = false;  // this rank adds them to the norm, for all ranks that own the same elements
+  int route = -1;       // rows: index into OwnershipTable::routes
 };
 
 struct OwnershipTable {
@@ -45,7 +45,7 @@ struct OwnershipTable {
   bool divided = false;           // some optimizer state is not on every rank
 };
 
-/// `plan` needs mesh, and of the rank's stage parameters, shards and flat layout.
+/// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);
 
 }  // namespace trainctl

@@ -11,6 +11,20 @@
 
 namespace trainctl {
 
+namespace {
+
+/// "1, 2 or 4"
+std::string one_of(const std::vector<std::int64_t>& values) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) text += i + 1 == values.size() ? " or " : ", ";
+    text += std::to_string(values[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
 bool Check::clean(std::initializer_list<std::string_view> paths) const {
   for (const std::string& missing : diagnostics_.forgiven()) {
     if (std::find(paths.begin(), paths.end(), missing) != paths.end()) return false;
@@ -48,14 +62,13 @@ void Check::range(const std::string& path, std::int64_t value, std::int64_t leas
                   std::int64_t most) {
   if ((value >= least && value <= most) || !clean({path})) return;
   error("out-of-range", path,
-        std::to_string(value) + " is not allowed: the value must be " + std::to_string(least) +
-            " to " + std::to_string(most));
+        "must be from " + std::to_string(least) + " to " + std::to_string(most) + ", found " +
+            std::to_string(value));
 }
 
 void Check::rule(const std::string& path, bool holds, double value, const char* rule) {
   if (holds || !clean({path})) return;
-  error("out-of-range", path,
-        number(value) + " is not allowed: the value must be " + std::string(rule));
+  error("out-of-range", path, "must be " + std::string(rule) + ", found " + number(value));
 }
 
 void Check::no_effect(const std::string& path, bool differs, const std::string& reason) {
@@ -91,15 +104,24 @@ std::string divisors_near(std::int64_t n, std::int64_t near, std::size_t most) {
   std::sort(found.begin(), found.end(), nearer);
   found.resize(std::min(found.size(), most));
   std::sort(found.begin(), found.end());
-  std::string text;
-  for (std::int64_t value : found) text += (text.empty() ? "" : ", ") + std::to_string(value);
-  return text;
+  return one_of(found);
 }
 
 std::string multiples_near(std::int64_t n, std::int64_t near) {
   const std::int64_t below = near / n * n;
-  const std::string above = std::to_string(below + n);
-  return below > 0 ? std::to_string(below) + ", " + above : above;
+  return below > 0 ? one_of({below, below + n}) : one_of({below + n});
+}
+
+std::string named(const std::string& key, std::int64_t value) {
+  return named(key, std::to_string(value));
+}
+
+std::string named(const std::string& key, const std::string& value) {
+  return key + " (" + value + ")";
+}
+
+std::string indivisible(const std::string& whole, const std::string& parts) {
+  return whole + " must be divisible by " + parts;
 }
 
 std::string alternatives(const std::vector<std::string>& legal) {
@@ -133,7 +155,7 @@ Facts::Facts(const Config& all, const Site& around) : config(all), site(around) 
   compiled = mode == ParallelMode::semi_auto_parallel || mode == ParallelMode::auto_parallel;
   mesh = resolve_mesh(all.parallel, around.world_size);
   chunks = resolve_chunks(all.parallel, mode);
-  TrainConfig train = all.train;  // a number of micro-batches is divided by
+  TrainConfig train = all.train;  // resolve_batch divides by micro_batch_num
   if (train.micro_batch_num && *train.micro_batch_num < 1) train.micro_batch_num.reset();
   batch = resolve_batch(train, mesh);
   model = model_shape(all.model, all.moe);

@@ -1,5 +1,5 @@
-// The rules across fields of a configuration: what the plan needs to hold before it can be made.
-// Every broken rule is one diagnostic that shows its arithmetic and legal alternatives.
+// The rules across the fields of a configuration: what must hold before a plan can be made.
+// Each broken rule gives one diagnostic, which shows the values, the rule and legal alternatives.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace trainctl {
 
-/// Adds findings with their positions. A rule whose fields were already found wrong stays silent:
-/// one mistake gives one message.
+/// Adds findings with their positions. A rule says nothing when one of its fields already has an
+/// error, so one mistake gives one message.
 class Check {
  public:
   Check(const SourceMap& sources, Diagnostics& diagnostics)
@@ -27,7 +27,7 @@ class Check {
 
   /// No error has been reported at any of these paths, and no value there is missing.
   bool clean(std::initializer_list<std::string_view> paths) const;
-  /// The user wrote this value himself (file or --set), so a remark about it is of use.
+  /// The user gave this value in a file or with --set; a default or preset value does not count.
   bool given(const std::string& path) const;
   void error(const char* code, const std::string& path, const std::string& message,
              const std::string& help = "");
@@ -35,12 +35,12 @@ class Check {
                const std::string& help = "");
   /// Error "out-of-range" unless least <= value <= most.
   void range(const std::string& path, std::int64_t value, std::int64_t least, std::int64_t most);
-  /// Error "out-of-range" with the rule in words unless `holds`.
+  /// Error "out-of-range" unless `holds`; `rule` completes "must be ...".
   void rule(const std::string& path, bool holds, double value, const char* rule);
-  /// Warning "no-effect" when the user gave `path` and it `differs` from its default (so that a
-  /// dump of every value reads back in silence). Nothing more is said of a path with a finding.
+  /// Warning "no-effect" when the user gave `path` and it `differs` from its default (so a dump of
+  /// all values reads back without warnings). A path that already has a finding gets no other.
   void no_effect(const std::string& path, bool differs, const std::string& reason);
-  /// The warnings of config/support/standing.h, but for values that were found wrong.
+  /// The warnings of config/support/standing.h, except for values that have an error.
   void standing(const Config& config);
 
  private:
@@ -48,13 +48,18 @@ class Check {
   Diagnostics& diagnostics_;
 };
 
-/// Divisors of n, at most `most` of them, those nearest to `near`, ascending: "1, 2, 3, 6".
+/// Up to `most` divisors of n, those nearest to `near`, ascending: "1, 2, 3 or 6".
 std::string divisors_near(std::int64_t n, std::int64_t near, std::size_t most = 4);
-/// The multiples of `n` around `near`, ascending: "8, 16".
+/// The multiples of `n` around `near`, ascending: "8 or 16".
 std::string multiples_near(std::int64_t n, std::int64_t near);
-/// As people write it, up to nine digits: "0.1", "1e-05".
+/// With up to nine significant digits: "0.1", "1e-05".
 std::string number(double value);
 
+/// A key with its value, as messages show it: "num_layers (4)".
+std::string named(const std::string& key, std::int64_t value);
+std::string named(const std::string& key, const std::string& value);
+/// "num_layers (5) must be divisible by pipeline_stages (2)"
+std::string indivisible(const std::string& whole, const std::string& parts);
 /// "a, b, or c"
 std::string alternatives(const std::vector<std::string>& legal);
 /// The product, or the largest 64-bit number where it does not fit. Factors are positive.
@@ -71,7 +76,7 @@ struct Facts {
   bool splits = false;    // the mode takes the model-parallel sizes
   bool unsplit = false;   // the user chose stand_alone or data_parallel
   bool compiled = false;  // semi_auto_parallel or auto_parallel
-  Mesh mesh;              // nonsense while mesh_is_clean() is false
+  Mesh mesh;              // meaningless while mesh_is_clean() is false
   std::int64_t chunks = 1;
   BatchSizes batch;
   ModelShape model;
@@ -90,8 +95,8 @@ StageMap check_rules(const Facts& facts, Check& check);
 
 // One rule set per subject; each adds what it finds.
 void check_model(const ModelConfig& model, Check& check);
-void check_mesh(const Facts& facts, Check& check);      // ranks over the axes, their order
-void check_splits(const Facts& facts, Check& check);    // what the axes divide
+void check_mesh(const Facts& facts, Check& check);      // parallel degrees, rank order
+void check_splits(const Facts& facts, Check& check);    // what the parallel degrees divide
 void check_experts(const Facts& facts, Check& check);   // sizes of the expert axes, moe
 void check_batch(const Facts& facts, Check& check);     // batches, threads, magnitudes
 void check_pipeline(const Facts& facts, Check& check);  // schedule and chunks
@@ -100,7 +105,7 @@ void check_optimizer_shard(const Facts& facts, Check& check);
 void check_fusion(const Facts& facts, Check& check);     // buckets and fused collectives
 void check_overlap(const Facts& facts, Check& check);    // communication beside computation
 void check_recompute(const Facts& facts, Check& check);  // and offloading
-void check_modes(const Facts& facts, Check& check);      // what the mode does not look at
+void check_modes(const Facts& facts, Check& check);      // what the parallel mode ignores
 void check_precision(const PrecisionConfig& precision, Check& check);
 void check_optimizer(const OptimizerConfig& optimizer, Check& check);
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);

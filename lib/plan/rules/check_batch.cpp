@@ -1,4 +1,4 @@
-// Batches over replicas and micro-batches, threads on the host, and magnitudes.
+// How the global batch divides into replicas and micro-batches, threads per host, and magnitudes.
 #include <algorithm>
 
 #include "plan/rules/check.h"
@@ -25,12 +25,12 @@ void check_ranges(const Config& config, Check& check) {
              config.parallel.deadline_seconds, "above 0");
   const std::string& device = config.parallel.device;
   if (device != "cpu" && device != "cuda" && check.clean({"parallel.device"})) {
-    check.error("device", "parallel.device", "device \"" + device + "\" is neither cpu nor cuda",
-                "device could be cpu or cuda");
+    check.error("device", "parallel.device", "device must be cpu or cuda, found \"" + device + "\"",
+                "set device to cpu or cuda");
   }
 }
 
-/// The product of all three, where the user gives all three.
+/// For a config that gives micro_batch_size and micro_batch_num: both must make up the batch.
 bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   const std::int64_t micro = *train.micro_batch_size;
   const std::int64_t count = *train.micro_batch_num;
@@ -39,23 +39,23 @@ bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   if (product == global) return true;
   std::vector<std::string> legal;
   if (global % product_of({micro, data}) == 0) {
-    legal.push_back("micro_batch_num could be " + text_of(global / (micro * data)));
+    legal.push_back("set micro_batch_num to " + text_of(global / (micro * data)));
   }
   if (global % product_of({count, data}) == 0) {
-    legal.push_back("micro_batch_size could be " + text_of(global / (count * data)));
+    legal.push_back("set micro_batch_size to " + text_of(global / (count * data)));
   }
   if (product <= most_sequences) {
-    legal.push_back("global_batch_size could be " + text_of(product));
+    legal.push_back("set global_batch_size to " + text_of(product));
   }
   check.error("micro-batch-product", "train.micro_batch_num",
-              text_of(global) + " sequences != micro_batch_size " + text_of(micro) +
-                  " x micro_batch_num " + text_of(count) + " x data " + text_of(data) + " = " +
-                  text_of(product),
+              named("global_batch_size", global) + " must equal " +
+                  named("micro_batch_size", micro) + " x " + named("micro_batch_num", count) +
+                  " x " + named("data_parallel", data) + " = " + text_of(product),
               alternatives(legal));
   return false;
 }
 
-/// Whole micro-batches of equal size on every rank; false if any rule was broken.
+/// Every rank must get whole micro-batches of equal size; false if a rule is broken.
 bool check_sequences(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   if (!facts.mesh_is_clean(check) ||
@@ -65,14 +65,13 @@ bool check_sequences(const Facts& facts, Check& check) {
   }
   const std::int64_t data = facts.mesh.dp;
   const std::int64_t global = train.global_batch_size;
-  const std::string sequences = text_of(global) + " sequences / ";
+  const std::string sequences = named("global_batch_size", global);
   if (global % data != 0) {
     check.error("batch-divides", "train.global_batch_size",
-                sequences + "data " + text_of(data) + " is not whole",
-                "global_batch_size could be " + multiples_near(data, global) + "; with " +
-                    text_of(global) + " sequences " +
-                    (facts.splits ? "data_parallel" : "the number of ranks") + " could be " +
-                    divisors_near(global, data));
+                indivisible(sequences, named("data_parallel", data)),
+                "set global_batch_size to " + multiples_near(data, global) +
+                    (facts.splits ? ", or data_parallel to " + divisors_near(global, data)
+                                  : ", or start " + divisors_near(global, data) + " ranks"));
     return false;
   }
   if (train.micro_batch_size && train.micro_batch_num) return check_product(train, data, check);
@@ -83,17 +82,16 @@ bool check_sequences(const Facts& facts, Check& check) {
   if (local % part == 0) return true;
   const std::string key = by_size ? "micro_batch_size" : "micro_batch_num";
   const std::int64_t product = product_of({part, data});
-  check.error(
-      "micro-batch-divides", "train." + key,
-      sequences + (by_size ? "(micro " : "(number ") + text_of(part) + " x data " + text_of(data) +
-          ") is not whole",
-      key + " could be " + divisors_near(local, part) +
-          (product <= most_sequences ? ", or global_batch_size " + multiples_near(product, global)
-                                     : ""));
+  check.error("micro-batch-divides", "train." + key,
+              indivisible(sequences, named(key, part) + " x " + named("data_parallel", data)),
+              "set " + key + " to " + divisors_near(local, part) +
+                  (product <= most_sequences
+                       ? ", or global_batch_size to " + multiples_near(product, global)
+                       : ""));
   return false;
 }
 
-/// Tables and byte counts stay within 64 bits and the memory of a laptop.
+/// Keeps byte counts within 64 bits and the plan's tables within the memory of a laptop.
 void check_magnitude(const Facts& facts, Check& check) {
   const Config& config = facts.config;
   if (!check.clean(
@@ -106,16 +104,16 @@ void check_magnitude(const Facts& facts, Check& check) {
   if (microbatches > most_units / (config.model.num_layers + 2)) {
     check.error("schedule-too-long", "train.micro_batch_size",
                 text_of(microbatches) + " micro-batches x " + text_of(config.model.num_layers + 2) +
-                    " units are more than " + text_of(most_units) + " rows in one step",
-                "a larger micro_batch_size makes fewer of them");
+                    " units give more than " + text_of(most_units) + " schedule rows per step",
+                "increase micro_batch_size to have fewer micro-batches");
   }
   constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;
-  const char* help = "a smaller micro_batch_size makes more, smaller micro-batches";
+  const char* help = "reduce micro_batch_size to have more, smaller micro-batches";
   if (micro > most_tokens / config.model.seq_length) {
     check.error("micro-batch-too-large", "train.micro_batch_size",
-                "micro_batch_size " + text_of(micro) + " x seq_length " +
-                    text_of(config.model.seq_length) + " is more than " + text_of(most_tokens) +
-                    " tokens",
+                named("micro_batch_size", micro) + " x " +
+                    named("seq_length", config.model.seq_length) + " must be at most " +
+                    text_of(most_tokens) + " tokens",
                 help);
     return;
   }
@@ -130,7 +128,7 @@ void check_magnitude(const Facts& facts, Check& check) {
   if (bytes > 1e18) {
     check.error("micro-batch-too-large", "train.micro_batch_size",
                 "the activations of one micro-batch take about " + number(bytes) +
-                    " bytes, above the limit of 1e+18",
+                    " bytes, but the limit is 1e+18",
                 help);
   }
 }
@@ -141,12 +139,11 @@ void remark_threads(const Facts& facts, Check& check) {
   if (!threads || *threads <= 1 || !check.clean({"parallel.threads_per_rank"})) return;
   if (product_of({*threads, site.ranks_per_host}) <= site.cores_per_host) return;
   check.warning("threads-oversubscribe", "parallel.threads_per_rank",
-                counted(site.ranks_per_host, "rank") + " x " + text_of(*threads) +
-                    " threads are more than the " + counted(site.cores_per_host, "core") +
-                    " of the host",
-                "threads_per_rank could be " +
+                counted(site.ranks_per_host, "rank") + " x " + named("threads_per_rank", *threads) +
+                    " need more than the " + counted(site.cores_per_host, "core") + " of the host",
+                "set threads_per_rank to " +
                     text_of(std::max<std::int64_t>(1, site.cores_per_host / site.ranks_per_host)) +
-                    " or left out");
+                    ", or leave it out");
 }
 
 }  // namespace

@@ -20,9 +20,8 @@ void check_cluster(const ClusterConfig& cluster, Check& check) {
   std::string names;
   for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
   check.error("cluster-rates", "cluster." + first,
-              "the time of a step needs all four rates, and " + names +
-                  (missing.size() == 1 ? " is" : " are") + " missing",
-              "a training run without the section measures all four and writes them to "
+              "the estimate of the step time needs all four rates; missing: " + names,
+              "train once without this section: the run measures all four rates and writes them to "
               "measured.json");
 }
 

@@ -1,4 +1,4 @@
-// Mixture of experts: how experts lie over the ranks, and what the router may ask for.
+// Mixture of experts: how experts are divided among ranks, and the limits of the router.
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 
@@ -16,20 +16,20 @@ void check_partition(const Facts& facts, Check& check) {
   if (ranks == 1) return;
   if (!facts.has_experts()) {
     check.error("experts-needed", path,
-                "expert_parallel " + text_of(ranks) + " divides experts, but moe.num_experts is 1",
-                "moe.num_experts could be " + text_of(ranks) + " or " + text_of(2 * ranks) +
-                    ", or expert_parallel 1");
+                named("expert_parallel", ranks) + " needs experts, but moe.num_experts is 1",
+                "set moe.num_experts to " + text_of(ranks) + " or " + text_of(2 * ranks) +
+                    ", or expert_parallel to 1");
   } else if (experts % ranks != 0) {
     check.error("experts-divide", path,
-                "num_experts " + text_of(experts) + " / expert " + text_of(ranks) + " is not whole",
-                "expert_parallel could be " + divisors_near(experts, ranks) +
-                    ", or moe.num_experts " + multiples_near(ranks, experts));
+                indivisible(named("moe.num_experts", experts), named("expert_parallel", ranks)),
+                "set expert_parallel to " + divisors_near(experts, ranks) +
+                    ", or moe.num_experts to " + multiples_near(ranks, experts));
   } else if (facts.config.precision.compute == ComputeType::fp16 &&
              check.clean({"precision.compute"})) {
     check.error("expert-fp16", "precision.compute",
-                "compute fp16 does not go with expert " + text_of(ranks) +
+                "compute must not be fp16 with " + named("expert_parallel", ranks) +
                     ": gradients of rarely chosen experts underflow",
-                "compute could be bf16 or fp32");
+                "set compute to bf16 or fp32");
   }
 }
 
@@ -39,10 +39,10 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
                                                              : "parallel.tensor_parallel";
   const std::string tensor = text_of(facts.mesh.etp);
   if (shape.linear_bias && check.clean({"model.add_bias_linear", "model.family"})) {
-    check.error(
-        "expert-bias", path,
-        "experts with biases (add_bias_linear) cannot be split: expert tensor " + tensor + " != 1",
-        "expert_tensor_parallel could be 1, or model.add_bias_linear false");
+    check.error("expert-bias", path,
+                named("expert_tensor_parallel", tensor) +
+                    " must be 1 when experts have biases (add_bias_linear is true)",
+                "set expert_tensor_parallel to 1, or model.add_bias_linear to false");
     return;
   }
   const std::int64_t width = facts.config.moe.ffn_hidden_size.value_or(shape.ffn);
@@ -52,19 +52,19 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
   }
   check.error(
       "expert-ffn-divide", path,
-      "width " + text_of(width) + " of an expert / expert tensor " + tensor + " is not whole",
-      "expert_tensor_parallel could be " + divisors_near(width, facts.mesh.etp) +
-          ", or moe.ffn_hidden_size " + multiples_near(facts.mesh.etp, width));
+      indivisible(named("moe.ffn_hidden_size", width), named("expert_tensor_parallel", tensor)),
+      "set expert_tensor_parallel to " + divisors_near(width, facts.mesh.etp) +
+          ", or moe.ffn_hidden_size to " + multiples_near(facts.mesh.etp, width));
 }
 
 void check_router(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   if (moe.router_topk > moe.num_experts && check.clean({"moe.router_topk", "moe.num_experts"})) {
-    check.error(
-        "router-topk", "moe.router_topk",
-        "router_topk " + text_of(moe.router_topk) + " > num_experts " + text_of(moe.num_experts),
-        "router_topk could be " + std::string(moe.num_experts > 1 ? "1 or " : "") +
-            text_of(moe.num_experts));
+    check.error("router-topk", "moe.router_topk",
+                named("router_topk", moe.router_topk) + " must be at most " +
+                    named("num_experts", moe.num_experts),
+                "set router_topk to " + std::string(moe.num_experts > 1 ? "1 or " : "") +
+                    text_of(moe.num_experts));
   }
 }
 
@@ -79,12 +79,12 @@ void check_group_size(const Facts& facts, Check& check) {
     check.error(
         "expert-group-size", group,
         "auto_parallel with search_mode " + std::string(word_of(facts.parallel().search_mode)) +
-            " needs the number of tokens in each data-parallel group",
-        "expert_group_size could be " + text_of(tokens) + ", or search_mode sharding_propagation");
+            " needs expert_group_size, the number of tokens in each data-parallel group",
+        "set expert_group_size to " + text_of(tokens) + ", or search_mode to sharding_propagation");
   } else if (!needed) {
     check.no_effect(group, moe.expert_group_size.has_value(),
                     "only auto_parallel with a search_mode other than sharding_propagation "
-                    "looks at it");
+                    "uses it");
   }
 }
 
@@ -94,8 +94,9 @@ void remark_exchange(const Facts& facts, Check& check) {
   const Mesh& mesh = facts.mesh;
   if (mesh.tp <= 1 || mesh.dp != mesh.ep) {
     check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
-                    "it needs tensor " + text_of(mesh.tp) + " > 1 and data " + text_of(mesh.dp) +
-                        " = expert " + text_of(mesh.ep));
+                    "it needs tensor_parallel above 1 and data_parallel equal to "
+                    "expert_parallel; they are " +
+                        text_of(mesh.tp) + ", " + text_of(mesh.dp) + " and " + text_of(mesh.ep));
   }
   if (mesh.ep == 1) {
     check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
@@ -103,10 +104,10 @@ void remark_exchange(const Facts& facts, Check& check) {
   }
   if (mesh.tp > 1 && mesh.ep > 1 && !facts.parallel().sequence_parallel) {
     check.warning("moe-sequence-parallel", "parallel.expert_parallel",
-                  "expert " + text_of(mesh.ep) + " and tensor " + text_of(mesh.tp) +
-                      " without sequence_parallel: every tensor-parallel rank routes the same "
-                      "tokens",
-                  "sequence_parallel could be true");
+                  "without sequence_parallel, all tensor-parallel ranks route the same tokens (" +
+                      named("expert_parallel", mesh.ep) + ", " + named("tensor_parallel", mesh.tp) +
+                      ")",
+                  "set sequence_parallel to true");
   }
 }
 

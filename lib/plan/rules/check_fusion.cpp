@@ -1,4 +1,4 @@
-// Buckets of gradients, and collectives that are fused.
+// Gradient buckets and fused collectives.
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 
@@ -11,7 +11,7 @@ std::string shown(const FusionValue& value) {
   return value.index ? "a list" : "null";
 }
 
-/// What each mode takes: auto nothing, size a number of MB, index a list.
+/// What `config` holds in each mode: nothing for auto, a number of MB for size, a list for index.
 void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_index,
                 Check& check) {
   if (!check.clean({path + ".mode", path + ".config"})) return;
@@ -19,33 +19,36 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
   if (!fusion.mode) {
     if (value.size || value.index) {
       check.error("fusion-config", path + ".config",
-                  "config " + shown(value) + " has no mode to go with",
-                  std::string("mode could be ") + (value.size ? "size" : "index"));
+                  named("config", shown(value)) + " needs a mode",
+                  std::string("set mode to ") + (value.size ? "size" : "index"));
     }
     return;
   }
   if (*fusion.mode == FusionMode::index && !takes_index) {
     check.error("fusion-mode", path + ".mode",
-                "mode index counts gradients, so only allreduce has it",
-                "mode could be auto or size");
+                "mode index counts gradients, so only allreduce supports it",
+                "set mode to auto or size");
     return;
   }
   const bool fits = *fusion.mode == FusionMode::automatic ? !value.size && !value.index
                     : *fusion.mode == FusionMode::size    ? value.size.has_value()
                                                           : value.index.has_value();
   if (!fits) {
-    const char* due = *fusion.mode == FusionMode::automatic ? "config could be null or left out"
-                      : *fusion.mode == FusionMode::size    ? "config could be 64, in MB"
-                                                            : "config could be [20, 35]";
-    check.error(
-        "fusion-config", path + ".config",
-        "mode " + std::string(word_of(*fusion.mode)) + " does not go with config " + shown(value),
-        due);
+    const char* expected = *fusion.mode == FusionMode::automatic ? "no value"
+                           : *fusion.mode == FusionMode::size    ? "a number of MB"
+                                                                 : "a list of indices";
+    const char* help = *fusion.mode == FusionMode::automatic ? "leave config out"
+                       : *fusion.mode == FusionMode::size    ? "for example config: 64"
+                                                             : "for example config: [20, 35]";
+    check.error("fusion-config", path + ".config",
+                "with mode " + std::string(word_of(*fusion.mode)) + ", config must be " + expected +
+                    ", found " + shown(value),
+                help);
     return;
   }
   if (value.size && *value.size < 1) {
     check.error("out-of-range", path + ".config",
-                std::to_string(*value.size) + " is not allowed: the value must be at least 1");
+                "must be at least 1, found " + std::to_string(*value.size));
   }
   if (!value.index) return;
   const IntList& index = *value.index;
@@ -53,8 +56,8 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
   for (std::size_t i = 1; i < index.size(); ++i) rising = rising && index[i] > index[i - 1];
   if (!rising) {
     check.error("out-of-range", path + ".config",
-                "the indices must be at least 0 and rise, and there must be one",
-                "config could be [20, 35]");
+                "expected at least one index, each from 0 and in ascending order",
+                "for example config: [20, 35]");
   }
 }
 
@@ -71,7 +74,7 @@ void remark_kinds(const Facts& facts, Check& check) {
     idle("allgather", fusion.allgather, reason);
     idle("reducescatter", fusion.reducescatter, reason);
   } else if (!sharded) {
-    const std::string reason = "without parallel_optimizer there are only all-reduces";
+    const std::string reason = "only parallel_optimizer uses this collective";
     idle("allgather", fusion.allgather, reason);
     idle("reducescatter", fusion.reducescatter, reason);
   } else if (facts.mode == ParallelMode::data_parallel &&
@@ -81,7 +84,7 @@ void remark_kinds(const Facts& facts, Check& check) {
     idle("reducescatter", fusion.reducescatter, reason);
   }
   if (fusion.openstate && sharded && fusion.allreduce.mode == FusionMode::index) {
-    idle("allreduce", fusion.allreduce, "mode index is not applied under parallel_optimizer");
+    idle("allreduce", fusion.allreduce, "parallel_optimizer does not use mode index");
   }
 }
 
@@ -92,7 +95,7 @@ void remark_rule(const Facts& facts, Check& check) {
     return;
   }
   const BucketRule rule = resolve_bucket_rule(parallel);
-  const std::string reason = "the rule of the buckets is " + std::string(word_of(rule));
+  const std::string reason = "bucket_rule is " + std::string(word_of(rule));
   if (rule != BucketRule::layers) {
     check.no_effect("parallel.gradient_aggregation_group",
                     parallel.gradient_aggregation_group.has_value(), reason);
@@ -113,7 +116,7 @@ void remark_rule(const Facts& facts, Check& check) {
 
 void remark_one_replica(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
-  const std::string reason = "there is one replica, so gradients are not sent";
+  const std::string reason = "with one replica, gradients are not communicated";
   check.no_effect("parallel.bucket_rule", parallel.bucket_rule.has_value(), reason);
   check.no_effect("parallel.bucket_size", parallel.bucket_size.has_value(), reason);
   check.no_effect("parallel.comm_fusion.allreduce", parallel.comm_fusion.allreduce.mode.has_value(),

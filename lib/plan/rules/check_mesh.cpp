@@ -1,4 +1,4 @@
-// The ranks over the axes of the mesh, and the order in which they are numbered.
+// Parallel degrees against the world size, and the order in which ranks are numbered.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -15,27 +15,28 @@ constexpr std::int64_t most_product = std::numeric_limits<std::int64_t>::max();
 struct Size {
   const char* key;
   const char* path;
-  const char* word;
   std::int64_t value;
 };
 
 std::vector<Size> dense_sizes(const Facts& facts) {
   const ParallelConfig& parallel = facts.parallel();
-  return {{"tensor_parallel", "parallel.tensor_parallel", "tensor", parallel.tensor_parallel},
-          {"pipeline_stages", "parallel.pipeline_stages", "pipeline", parallel.pipeline_stages},
-          {"context_parallel", "parallel.context_parallel", "context", parallel.context_parallel}};
+  return {{"tensor_parallel", "parallel.tensor_parallel", parallel.tensor_parallel},
+          {"pipeline_stages", "parallel.pipeline_stages", parallel.pipeline_stages},
+          {"context_parallel", "parallel.context_parallel", parallel.context_parallel}};
 }
 
-/// "= 12"; a product beyond any number of ranks is not written out.
+/// " = 12"; a product above any possible number of ranks is not written out.
 std::string equals(std::int64_t product) {
   return product <= most_ranks ? " = " + std::to_string(product)
-                               : ", more than " + std::to_string(most_ranks);
+                               : " (more than " + std::to_string(most_ranks) + ")";
 }
+
+std::string world_of(std::int64_t world) { return named("the world size", world); }
 
 std::string factors_of(const std::vector<Size>& sizes) {
   std::string text;
   for (const Size& size : sizes) {
-    text += (text.empty() ? "" : " x ") + (size.word + (" " + std::to_string(size.value)));
+    text += (text.empty() ? "" : " x ") + named(size.key, size.value);
   }
   return text;
 }
@@ -52,7 +53,7 @@ void check_ranges(const ParallelConfig& parallel, Check& check) {
   check.range("parallel.virtual_pipeline_stages", parallel.virtual_pipeline_stages, 1, most_ranks);
 }
 
-/// The ranks are divided by one size after another; the first that does not divide is at fault.
+/// Divides the ranks by one size after another and reports the first that leaves a remainder.
 void report_indivisible(const std::vector<Size>& sizes, std::int64_t world, Check& check) {
   std::int64_t left = world;
   for (const Size& size : sizes) {
@@ -63,10 +64,9 @@ void report_indivisible(const std::vector<Size>& sizes, std::int64_t world, Chec
     std::int64_t product = 1;
     for (const Size& one : sizes) product = product_of({product, one.value});
     check.error(
-        "world-size", size.path,
-        counted(world, "rank") + " / (" + factors_of(sizes) + equals(product) + ") is not whole",
-        std::string(size.key) + " could be " + divisors_near(left, size.value) +
-            (product <= most_ranks ? ", or the number of ranks " + multiples_near(product, world)
+        "world-size", size.path, indivisible(world_of(world), factors_of(sizes) + equals(product)),
+        "set " + std::string(size.key) + " to " + divisors_near(left, size.value) +
+            (product <= most_ranks ? ", or start " + multiples_near(product, world) + " ranks"
                                    : ""));
     return;
   }
@@ -85,47 +85,46 @@ void check_split_world(const Facts& facts, std::int64_t world, Check& check) {
   if (product == world) return;
   std::vector<std::string> legal;
   if (world % split == 0) {
-    legal.push_back("data_parallel could be " + std::to_string(world / split) + " or left out");
+    legal.push_back("set data_parallel to " + std::to_string(world / split) + " or leave it out");
   }
   for (const Size& size : sizes) {
     const std::int64_t rest = product / size.value;
     if (size.value == 1 || product == most_product || world % rest != 0) continue;
-    legal.push_back(std::string(size.key) + " could be " + std::to_string(world / rest));
+    legal.push_back("set " + std::string(size.key) + " to " + std::to_string(world / rest));
   }
-  if (product <= most_ranks) legal.push_back(counted(product, "rank") + " could be started");
+  if (product <= most_ranks) legal.push_back("start " + counted(product, "rank"));
   check.error("world-size", "parallel.data_parallel",
-              counted(world, "rank") + " != " + factors_of(sizes) + " x data " +
-                  std::to_string(data) + equals(product),
+              world_of(world) + " must equal " + factors_of(sizes) + " x " +
+                  named("data_parallel", data) + equals(product),
               alternatives(legal));
 }
 
 void check_world(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   const std::int64_t world = facts.site.world_size;
-  const std::string ranks = counted(world, "rank");
   if (parallel.device_num && *parallel.device_num != world) {
     check.error("device-num", "parallel.device_num",
-                ranks + " != device_num " + std::to_string(*parallel.device_num),
-                "device_num could be " + std::to_string(world) + " or left out, or " +
-                    counted(*parallel.device_num, "rank") + " be started");
+                named("device_num", *parallel.device_num) + " must equal " + world_of(world),
+                "set device_num to " + std::to_string(world) + " or leave it out, or start " +
+                    counted(*parallel.device_num, "rank"));
   }
   if (parallel.parallel_mode == ParallelMode::stand_alone && world != 1) {
     check.error("stand-alone", "parallel.parallel_mode",
-                ranks + " != 1, the only size of parallel_mode stand_alone",
-                "parallel_mode could be data_parallel, or one rank be started");
+                "parallel_mode stand_alone needs one rank, but " + world_of(world) + " is larger",
+                "set parallel_mode to data_parallel, or start one rank");
     return;
   }
   if (facts.splits) {
     check_split_world(facts, world, check);
   } else if (parallel.data_parallel && *parallel.data_parallel != world) {
     check.error("world-size", "parallel.data_parallel",
-                ranks + " != data " + std::to_string(*parallel.data_parallel),
-                "data_parallel could be " + std::to_string(world) + " or left out, or " +
-                    counted(*parallel.data_parallel, "rank") + " be started");
+                named("data_parallel", *parallel.data_parallel) + " must equal " + world_of(world),
+                "set data_parallel to " + std::to_string(world) + " or leave it out, or start " +
+                    counted(*parallel.data_parallel, "rank"));
   }
 }
 
-/// The experts' factorisation of the same ranks.
+/// The sizes for experts factorise the same ranks.
 void check_expert_world(const Facts& facts, Check& check) {
   if (!facts.splits || !facts.mesh_is_clean(check)) return;
   const ParallelConfig& parallel = facts.parallel();
@@ -138,16 +137,17 @@ void check_expert_world(const Facts& facts, Check& check) {
   const bool by_tensor = stage % tensor != 0 && parallel.expert_tensor_parallel;
   const std::string help =
       by_tensor
-          ? "expert_tensor_parallel could be " + divisors_near(stage, tensor)
-          : "expert_parallel could be " + divisors_near(stage / tensor, parallel.expert_parallel);
+          ? "set expert_tensor_parallel to " + divisors_near(stage, tensor)
+          : "set expert_parallel to " + divisors_near(stage / tensor, parallel.expert_parallel);
   check.error(
       "expert-world-size",
       by_tensor ? "parallel.expert_tensor_parallel" : "parallel.expert_parallel",
-      counted(world, "rank") + " / (expert tensor " + std::to_string(tensor) + " x expert " +
-          std::to_string(parallel.expert_parallel) + " x pipeline " +
-          std::to_string(parallel.pipeline_stages) + equals(product) + ") is not whole",
-      help + (product <= most_ranks ? ", or the number of ranks " + multiples_near(product, world)
-                                    : ""));
+      indivisible(world_of(world), named("expert_tensor_parallel", tensor) + " x " +
+                                       named("expert_parallel", parallel.expert_parallel) + " x " +
+                                       named("pipeline_stages", parallel.pipeline_stages) +
+                                       equals(product)),
+      help +
+          (product <= most_ranks ? ", or start " + multiples_near(product, world) + " ranks" : ""));
 }
 
 std::vector<std::string> words_of_order(const std::string& order) {
@@ -165,16 +165,17 @@ std::vector<std::string> words_of_order(const std::string& order) {
 /// False where the order cannot be read.
 bool check_order_words(const std::string& order, Check& check) {
   const std::vector<std::string> known{"tp", "cp", "ep", "dp", "pp"};
-  const char* help = "rank_order could be tp-cp-ep-dp-pp or tp-pp-ep-dp-cp";
+  const char* help = "set rank_order to tp-cp-ep-dp-pp or tp-pp-ep-dp-cp, for example";
   std::vector<std::string> seen;
   for (const std::string& word : words_of_order(order)) {
     if (std::find(known.begin(), known.end(), word) == known.end()) {
       check.error("rank-order", "parallel.rank_order",
-                  "\"" + word + "\" in " + order + " is none of tp, cp, ep, dp and pp", help);
+                  "unknown axis \"" + word + "\" in " + order + "; available: tp, cp, ep, dp, pp",
+                  help);
       return false;
     }
     if (std::find(seen.begin(), seen.end(), word) != seen.end()) {
-      check.error("rank-order", "parallel.rank_order", word + " stands twice in " + order, help);
+      check.error("rank-order", "parallel.rank_order", word + " occurs twice in " + order, help);
       return false;
     }
     seen.push_back(word);
@@ -182,7 +183,7 @@ bool check_order_words(const std::string& order, Check& check) {
   return true;
 }
 
-/// Axes that may be left out have one rank in both factorisations.
+/// The order may omit an axis only if it has one rank for dense layers and for experts.
 bool check_order_missing(const Facts& facts, Check& check) {
   std::vector<Axis> appended;
   parse_order(facts.parallel().rank_order, appended);
@@ -196,15 +197,14 @@ bool check_order_missing(const Facts& facts, Check& check) {
     const std::string name(name_of(axis));
     check.error(
         "rank-order-missing", "parallel.rank_order",
-        name + " is missing in " + facts.parallel().rank_order + ", but has " +
-            counted(size, "rank"),
-        "rank_order could be " + facts.parallel().rank_order + "-" + name + " or tp-cp-ep-dp-pp");
+        facts.parallel().rank_order + " must name " + name + ", which has " + counted(size, "rank"),
+        "set rank_order to " + facts.parallel().rank_order + "-" + name + " or tp-cp-ep-dp-pp");
     return false;
   }
   return true;
 }
 
-/// Distance between the ranks of a pipeline group in the experts' factorisation.
+/// Distance between neighbouring ranks of a pipeline group, by the sizes for experts.
 std::int64_t expert_pipeline_stride(const Mesh& mesh) {
   std::int64_t stride = 1;
   for (const Axis axis : mesh.order) {
@@ -226,12 +226,12 @@ void check_order(const Facts& facts, Check& check) {
   const std::int64_t dense = mesh.stride(Axis::pp);
   const std::int64_t expert = expert_pipeline_stride(mesh);
   const bool ends_in_pp = words_of_order(order).back() == "pp";
-  const std::string help = "rank_order could be tp-cp-ep-dp-pp";
+  const std::string help = "set rank_order to tp-cp-ep-dp-pp";
   if (!ends_in_pp && mesh.edp != mesh.dp) {
     check.error("rank-order-pipeline", "parallel.rank_order",
-                order + " does not end in pp, so expert data " + std::to_string(mesh.edp) +
-                    " must be data " + std::to_string(mesh.dp),
-                help + ", or another order that ends in pp");
+                order + " must end in pp, because experts have " + std::to_string(mesh.edp) +
+                    " data-parallel ranks and dense layers " + std::to_string(mesh.dp),
+                help + ", or to another order that ends in pp");
   } else if (dense != expert) {
     check.error("rank-order-pipeline", "parallel.rank_order",
                 order + " puts pipeline neighbours " + std::to_string(dense) +
@@ -252,10 +252,9 @@ void check_mesh(const Facts& facts, Check& check) {
   if (check.clean({"parallel.global_rank", "parallel.device_num"}) &&
       (parallel.global_rank < 0 || parallel.global_rank >= world)) {
     check.error("global-rank", "parallel.global_rank",
-                "global_rank " + std::to_string(parallel.global_rank) + " is not below " +
-                    counted(world, "rank"),
-                "global_rank could be 0 to " + std::to_string(world - 1) +
-                    "; the launcher numbers the ranks, so it may be left out");
+                named("global_rank", parallel.global_rank) + " must be from 0 to " +
+                    std::to_string(world - 1) + " with " + counted(world, "rank"),
+                "leave global_rank out: the launcher numbers the ranks");
   }
 }
 

@@ -1,4 +1,4 @@
-// Messages between pipeline stages, and what may be put off until the pipeline drains.
+// Messages between pipeline stages, and weight gradients deferred until the pipeline drains.
 
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
@@ -15,15 +15,15 @@ void check_overlapped(const Facts& facts, Check& check) {
   if (!check.clean({overlap_path, batch_path})) return;
   if (pipeline.overlap_p2p_comm && pipeline.batch_p2p_comm == true) {
     check.error("overlap-batch", batch_path,
-                "batch_p2p_comm and overlap_p2p_comm are both true, but a batch of messages is "
-                "waited for as a whole",
-                "batch_p2p_comm could be false or left out, or overlap_p2p_comm false");
+                "batch_p2p_comm and overlap_p2p_comm must not both be true: a batch of messages "
+                "completes as a whole",
+                "set batch_p2p_comm to false or leave it out, or set overlap_p2p_comm to false");
     return;
   }
   if (pipeline.overlap_p2p_comm_warmup_flush && !pipeline.overlap_p2p_comm) {
     check.error("warmup-flush", "parallel.pipeline.overlap_p2p_comm_warmup_flush",
                 "overlap_p2p_comm_warmup_flush needs overlap_p2p_comm, which is false",
-                "overlap_p2p_comm could be true, or overlap_p2p_comm_warmup_flush false");
+                "set overlap_p2p_comm to true, or overlap_p2p_comm_warmup_flush to false");
     return;
   }
   const bool known = facts.mesh_is_clean(check) &&
@@ -33,14 +33,15 @@ void check_overlapped(const Facts& facts, Check& check) {
   if (pipeline.overlap_p2p_comm && known && !gpipe && facts.mesh.pp > 1 && facts.chunks == 1) {
     check.error("overlap-chunks", overlap_path,
                 "overlap_p2p_comm needs several chunks per stage, but virtual_pipeline_stages is 1",
-                "virtual_pipeline_stages could be 2, scheduler gpipe, or overlap_p2p_comm false");
+                "set virtual_pipeline_stages to 2, scheduler to gpipe, or overlap_p2p_comm to "
+                "false");
   }
 }
 
 void remark_ways(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   if (pipeline.use_ring_exchange_p2p) {
-    const char* reason = "use_ring_exchange_p2p takes the place of single messages";
+    const char* reason = "use_ring_exchange_p2p replaces single messages";
     check.no_effect(batch_path, pipeline.batch_p2p_comm == true, reason);
     check.no_effect(overlap_path, pipeline.overlap_p2p_comm, reason);
   }
@@ -48,9 +49,10 @@ void remark_ways(const Facts& facts, Check& check) {
   if (pipeline.dtype && *pipeline.dtype != compute && facts.mesh.pp > 1 &&
       check.clean({"parallel.pipeline.dtype", "precision.compute"})) {
     check.warning("pipeline-dtype", "parallel.pipeline.dtype",
-                  "what stages send is rounded to " + std::string(word_of(*pipeline.dtype)) +
-                      ", but precision.compute is " + std::string(word_of(compute)),
-                  "dtype could be " + std::string(word_of(compute)) + " or left out");
+                  "messages between stages are rounded to " +
+                      std::string(word_of(*pipeline.dtype)) + ", but precision.compute is " +
+                      std::string(word_of(compute)),
+                  "set dtype to " + std::string(word_of(compute)) + " or leave it out");
   }
 }
 
@@ -64,20 +66,20 @@ void check_deferral(const Facts& facts, Check& check) {
     return;
   if (facts.mesh.pp == 1) {
     check.error("defer-wgrad", path,
-                "defer_embedding_wgrad_compute fills the time in which a pipeline drains, but "
+                "defer_embedding_wgrad_compute uses the time while a pipeline drains, but "
                 "pipeline_stages is 1",
-                "pipeline_stages could be 2 or more, or defer_embedding_wgrad_compute false");
+                "set pipeline_stages to 2 or more, or defer_embedding_wgrad_compute to false");
   } else if (!facts.parallel().gradient_accumulation_fusion.value_or(false) &&
              check.clean({"parallel.gradient_accumulation_fusion"})) {
     check.error("defer-wgrad", path,
                 "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which is not "
                 "true",
-                "gradient_accumulation_fusion could be true, or defer_embedding_wgrad_compute "
-                "false");
+                "set gradient_accumulation_fusion to true, or defer_embedding_wgrad_compute "
+                "to false");
   }
 }
 
-/// Keys of the pipeline section that only several stages look at.
+/// Keys of the pipeline section that have no effect with one stage.
 void remark_one_stage(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   const std::string reason = "pipeline_stages is 1";

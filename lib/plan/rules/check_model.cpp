@@ -9,7 +9,7 @@ constexpr std::int64_t most_layers = 10'000;
 constexpr std::int64_t most_width = std::int64_t{1} << 24;
 constexpr std::int64_t most_heads = std::int64_t{1} << 16;
 constexpr std::int64_t most_vocabulary = (std::int64_t{1} << 31) - 1;  // token ids are 32-bit
-constexpr std::int64_t most_head_size = 256;  // what attention is built for
+constexpr std::int64_t most_head_size = 256;  // the limit of the attention kernels
 
 void check_ranges(const ModelConfig& model, Check& check) {
   check.range("model.num_layers", model.num_layers, 1, most_layers);
@@ -40,31 +40,29 @@ void check_heads(const ModelConfig& model, Check& check) {
   if (!check.clean({"model.hidden_size", "model.num_attention_heads", "model.kv_channels"})) return;
   if (!model.kv_channels && hidden % heads != 0) {
     check.error("heads-divide", "model.num_attention_heads",
-                "hidden_size " + std::to_string(hidden) + " / num_attention_heads " +
-                    std::to_string(heads) + " is not whole",
-                "num_attention_heads could be " + divisors_near(hidden, heads) +
-                    ", hidden_size could be " + multiples_near(heads, hidden) +
-                    ", or kv_channels can give the head size itself");
+                indivisible(named("hidden_size", hidden), named("num_attention_heads", heads)),
+                "set num_attention_heads to " + divisors_near(hidden, heads) + ", hidden_size to " +
+                    multiples_near(heads, hidden) + ", or give the head size as kv_channels");
     return;
   }
   const std::int64_t size = model.kv_channels.value_or(hidden / heads);
   const std::string path = model.kv_channels ? "model.kv_channels" : "model.num_attention_heads";
   const std::string shown = model.kv_channels
-                                ? "kv_channels " + std::to_string(size)
-                                : "the head size, hidden_size " + std::to_string(hidden) +
+                                ? named("kv_channels", size)
+                                : "the head size (hidden_size " + std::to_string(hidden) +
                                       " / num_attention_heads " + std::to_string(heads) + " = " +
-                                      std::to_string(size) + ",";
-  const std::string help = "kv_channels could be 32, 64 or 128";
-  if (size < 1) check.error("out-of-range", path, shown + " is not at least 1", help);
+                                      std::to_string(size) + ")";
+  const std::string help = "set kv_channels to 32, 64 or 128";
+  if (size < 1) check.error("out-of-range", path, shown + " must be at least 1", help);
   if (size > most_head_size) {
     check.error("head-size-limit", path,
-                shown + " is above the largest that attention is built for, " +
-                    std::to_string(most_head_size),
+                shown + " must be at most " + std::to_string(most_head_size) +
+                    ", the limit of the attention kernels",
                 help);
   }
   if (size >= 1 && size % 2 != 0) {
     check.error("head-size-even", path,
-                shown + " is odd, but attention and rotary positions need pairs", help);
+                shown + " must be even: attention and rotary positions work on pairs", help);
   }
 }
 
@@ -77,9 +75,8 @@ void check_groups(const ModelConfig& model, Check& check) {
   const std::int64_t groups = *model.num_query_groups;
   if (heads % groups == 0) return;
   check.error("groups-divide", "model.num_query_groups",
-              "num_attention_heads " + std::to_string(heads) + " / num_query_groups " +
-                  std::to_string(groups) + " is not whole",
-              "num_query_groups could be " + divisors_near(heads, groups));
+              indivisible(named("num_attention_heads", heads), named("num_query_groups", groups)),
+              "set num_query_groups to " + divisors_near(heads, groups));
 }
 
 void check_positions(const ModelConfig& model, Check& check) {
@@ -90,16 +87,16 @@ void check_positions(const ModelConfig& model, Check& check) {
   const std::int64_t positions = *model.max_position_embeddings;
   if (model.seq_length <= positions) return;
   check.error("positions-cover", "model.seq_length",
-              "seq_length " + std::to_string(model.seq_length) + " > max_position_embeddings " +
-                  std::to_string(positions),
-              "seq_length could be at most " + std::to_string(positions) +
-                  ", or max_position_embeddings at least " + std::to_string(model.seq_length));
+              named("seq_length", model.seq_length) + " must be at most " +
+                  named("max_position_embeddings", positions),
+              "set seq_length to at most " + std::to_string(positions) +
+                  ", or max_position_embeddings to at least " + std::to_string(model.seq_length));
 }
 
 void check_rope(const ModelConfig& model, Check& check) {
   const RopeScalingConfig& scaling = model.rope_scaling;
   if (model_shape(model).position_kind == PositionKind::learned) {
-    const char* reason = "gpt2 has learned positions, not rotary ones";
+    const char* reason = "the gpt2 family has learned positions, not rotary ones";
     check.no_effect("model.rotary_base", model.rotary_base != ModelConfig{}.rotary_base, reason);
     check.no_effect("model.rope_scaling", scaling.factor != 1.0, reason);
     return;
@@ -113,8 +110,8 @@ void check_rope(const ModelConfig& model, Check& check) {
   if (check.clean({"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}) &&
       !(scaling.low_freq_factor < scaling.high_freq_factor)) {
     check.error("rope-scaling", "model.rope_scaling.high_freq_factor",
-                "low_freq_factor " + number(scaling.low_freq_factor) +
-                    " is not below high_freq_factor " + number(scaling.high_freq_factor),
+                named("low_freq_factor", number(scaling.low_freq_factor)) + " must be below " +
+                    named("high_freq_factor", number(scaling.high_freq_factor)),
                 "Llama 3 uses 1.0 and 4.0");
   }
   if (scaling.factor == 1.0) {
@@ -135,16 +132,17 @@ void check_family(const ModelConfig& model, Check& check) {
   if (shape.norm_kind == NormKind::layer_norm && shape.qk_norm) {
     check.error("qk-norm-family", "model.qk_layernorm",
                 "qk_layernorm is true, but only the llama family has q/k norms",
-                "family could be llama, or qk_layernorm false");
+                "set family to llama, or qk_layernorm to false");
   }
   if (shape.gated_mlp && shape.linear_bias) {
     check.error("bias-family", "model.add_bias_linear",
-                "add_bias_linear is true, but llama's output and MLP products have no biases",
-                "add_qkv_bias: true gives biases to q, k and v alone; family could be gpt2");
+                "add_bias_linear is true, but output and MLP projections of the llama family "
+                "have no biases",
+                "set add_qkv_bias to true for biases of q, k and v only, or family to gpt2");
   }
 }
 
-/// The table's byte counts must fit in 64 bits with room; also catches a misplaced digit.
+/// Keeps byte counts well within 64 bits; also catches a misplaced digit.
 void check_magnitude(const ModelConfig& model, Check& check) {
   if (!check.clean({"model.num_layers", "model.hidden_size", "model.num_attention_heads",
                     "model.ffn_hidden_size", "model.vocab_size", "model.kv_channels",
@@ -165,8 +163,8 @@ void check_magnitude(const ModelConfig& model, Check& check) {
   if (count <= most) return;
   check.error(
       "model-too-large", "model",
-      "the model has about " + number(count) + " parameters, above the limit of " + number(most),
-      "num_layers, hidden_size or ffn_hidden_size could be smaller");
+      "the model has about " + number(count) + " parameters, but the limit is " + number(most),
+      "reduce num_layers, hidden_size or ffn_hidden_size");
 }
 
 }  // namespace

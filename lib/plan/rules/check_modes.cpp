@@ -1,5 +1,5 @@
-// What the parallel mode does not look at (the table of MindSpore's set_auto_parallel_context),
-// searched splits, and the split of the input.
+// What the parallel mode ignores (as in the documentation of MindSpore's
+// set_auto_parallel_context), the strategy search, and the split of the input.
 #include <algorithm>
 
 #include "config/schema/words.h"
@@ -15,12 +15,12 @@ std::string mode_of(const Facts& facts) {
   return "parallel_mode " + std::string(word_of(facts.mode));
 }
 
-/// stand_alone and data_parallel take no sizes but data_parallel.
+/// The modes stand_alone and data_parallel use no size except data_parallel.
 void remark_sizes(const Facts& facts, Check& check) {
   if (!facts.unsplit) return;
   const ParallelConfig& parallel = facts.parallel();
   const std::string reason =
-      mode_of(facts) + " splits no model; hybrid_parallel takes the sizes as given";
+      mode_of(facts) + " does not split the model; hybrid_parallel applies the given sizes";
   const auto idle = [&](const char* key, bool differs) {
     check.no_effect("parallel." + std::string(key), differs, reason);
   };
@@ -34,7 +34,7 @@ void remark_sizes(const Facts& facts, Check& check) {
   idle("pipeline.interleave", parallel.pipeline.interleave == true);
 }
 
-/// Keys that only the compiler of semi_auto_parallel and auto_parallel looks at.
+/// Keys that only semi_auto_parallel and auto_parallel use.
 void remark_compiled(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   if (facts.mode != ParallelMode::auto_parallel) {
@@ -45,19 +45,19 @@ void remark_compiled(const Facts& facts, Check& check) {
   if (facts.compiled || !facts.mesh_is_clean(check)) return;
   if (facts.mesh.ep == 1) {
     check.no_effect("parallel.enable_alltoall", parallel.enable_alltoall,
-                    mode_of(facts) +
-                        " moves no split from one dim to another, and "
-                        "expert_parallel is 1");
+                    "with " + mode_of(facts) +
+                        " no tensor changes the dimension it is split along, and expert_parallel "
+                        "is 1");
   }
 }
 
-/// Keys of data and gradients that change nothing here.
+/// Keys of data and gradients that have no effect in this configuration.
 void remark_data(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   if (!facts.splits) {
     const std::string reason =
         mode_of(facts) +
-        " does not look at it; hybrid_parallel, semi_auto_parallel and auto_parallel do";
+        " ignores it; hybrid_parallel, semi_auto_parallel and auto_parallel use it";
     check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, reason);
     check.no_effect("parallel.loss_repeated_mean", !parallel.loss_repeated_mean, reason);
     check.no_effect("parallel.dataset_strategy", !(parallel.dataset_strategy == DatasetSplit{}),
@@ -65,7 +65,7 @@ void remark_data(const Facts& facts, Check& check) {
   }
   if (!facts.mesh_is_clean(check)) return;
   const bool narrow = facts.config.precision.compute != ComputeType::fp32;
-  const char* one_replica = "there is one replica";
+  const char* one_replica = "data_parallel is 1";
   check.no_effect("parallel.dataset_strategy",
                   facts.mesh.dp == 1 && parallel.dataset_strategy.word == "full_batch",
                   one_replica);
@@ -76,7 +76,7 @@ void remark_data(const Facts& facts, Check& check) {
   check.no_effect("parallel.loss_repeated_mean", facts.mesh.tp == 1 && !parallel.loss_repeated_mean,
                   "tensor_parallel is 1, so no two ranks compute the same loss");
   if (!narrow) {
-    const char* wide = "precision.compute is fp32, so every sum is in fp32";
+    const char* wide = "precision.compute is fp32, so all sums are in fp32";
     check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, wide);
     check.no_effect("parallel.force_fp32_communication", parallel.force_fp32_communication, wide);
     return;
@@ -96,10 +96,10 @@ void check_search(const Facts& facts, Check& check) {
       parallel.search_mode == SearchMode::dynamic_programming && parallel.pipeline_stages > 1 &&
       check.clean({"parallel.search_mode", "parallel.pipeline_stages"})) {
     check.error("search-pipeline", "parallel.search_mode",
-                "dynamic_programming searches one stage, but pipeline_stages is " +
-                    text_of(parallel.pipeline_stages),
-                "search_mode could be recursive_programming or sharding_propagation, or "
-                "pipeline_stages 1");
+                "dynamic_programming needs " + named("pipeline_stages", parallel.pipeline_stages) +
+                    " to be 1",
+                "set search_mode to recursive_programming or sharding_propagation, or "
+                "pipeline_stages to 1");
   }
 }
 
@@ -109,7 +109,7 @@ std::string shown(const IntList& split) {
   return "[" + text + "]";
 }
 
-/// Each input: the batch in data_parallel slices, at most one dim split.
+/// For each input: the batch in data_parallel parts, at most one dimension split.
 void check_inputs(const Facts& facts, Check& check) {
   const char* path = "parallel.dataset_strategy";
   if (!facts.splits || !facts.mesh_is_clean(check) || !check.clean({path})) return;
@@ -118,9 +118,8 @@ void check_inputs(const Facts& facts, Check& check) {
   std::size_t number = 0;
   for (const IntList& split : facts.parallel().dataset_strategy.splits) {
     const std::string input = "input " + std::to_string(number++) + " " + shown(split) + ": ";
-    const std::string help = "it could be [" + text_of(data) +
-                             ", 1], or dataset_strategy "
-                             "data_parallel or full_batch";
+    const std::string help =
+        "write [" + text_of(data) + ", 1], or set dataset_strategy to data_parallel or full_batch";
     const auto dims =
         std::count_if(split.begin(), split.end(), [](std::int64_t slices) { return slices != 1; });
     std::int64_t product = 1;
@@ -129,19 +128,21 @@ void check_inputs(const Facts& facts, Check& check) {
     }
     if (split.empty() || dims > 1) {
       check.error("dataset-strategy", path,
-                  input + std::to_string(dims) + " dims are split, but at most one may be", help);
+                  input + "at most one dimension may be split, found " + std::to_string(dims),
+                  help);
     } else if (split.front() != data) {
-      check.error(
-          "dataset-strategy", path,
-          input + counted(split.front(), "slice") + " of the batch != data " + text_of(data), help);
+      check.error("dataset-strategy", path,
+                  input + "the batch must be split into " + named("data_parallel", data) +
+                      " parts, found " + text_of(split.front()),
+                  help);
     } else if (ranks % product != 0) {
       check.error("dataset-strategy", path,
-                  input + counted(ranks, "rank") + " of a stage / " + text_of(product) +
-                      " slices is not whole",
+                  input + "the " + counted(ranks, "rank") +
+                      " of a stage must be divisible by the " + text_of(product) + " parts",
                   help);
     } else if (!facts.compiled && product != data) {
-      check.error("dataset-strategy", path, input + "only the batch is split in " + mode_of(facts),
-                  help);
+      check.error("dataset-strategy", path,
+                  input + "with " + mode_of(facts) + " only the batch can be split", help);
     } else {
       continue;
     }
@@ -159,7 +160,7 @@ void check_modes(const Facts& facts, Check& check) {
   remark_data(facts, check);
   if (facts.mode == ParallelMode::stand_alone) {
     check.no_effect("parallel.gradients_mean", facts.parallel().gradients_mean.has_value(),
-                    "stand_alone has one rank");
+                    "parallel_mode is stand_alone, with one rank");
   }
   if (facts.mesh_is_clean(check) && facts.mesh.tp == 1) {
     check.no_effect("parallel.vocab_emb_dp", facts.parallel().vocab_emb_dp == false,

@@ -1,4 +1,4 @@
-// Optimizer state sharded over the replicas.
+// Optimizer state sharded among the replicas.
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -15,22 +15,24 @@ void check_shard_size(const Facts& facts, Check& check) {
   const std::int64_t stages = facts.mesh.pp;
   const std::int64_t most = facts.site.world_size / stages;
   if (size < 1 || size > most) {
-    const std::string devices =
-        counted(facts.site.world_size, "rank") +
-        (stages > 1 ? " / pipeline " + text_of(stages) + " = " + text_of(most) : "");
+    const std::string limit = stages > 1
+                                  ? "the world size (" + text_of(facts.site.world_size) + ") / " +
+                                        named("pipeline_stages", stages) + " = " + text_of(most)
+                                  : named("the world size", most);
     check.error("weight-shard-size", size_path,
-                size < 1 ? "weight_shard_size " + text_of(size) + " is neither -1 nor at least 1"
-                         : "weight_shard_size " + text_of(size) + " > " + devices,
-                "weight_shard_size could be -1 (all replicas), or " +
+                named("weight_shard_size", size) +
+                    (size < 1 ? " must be -1 or at least 1" : " must be at most " + limit),
+                "set weight_shard_size to -1 (all replicas), or to " +
                     divisors_near(facts.replicas(), size < 1 ? facts.replicas() : size));
   } else if (size == 1) {
-    check.no_effect(size_path, true, "a group of 1 rank shares nothing");
+    check.no_effect(size_path, true, "with groups of one rank nothing is sharded");
   } else if (facts.replicas() % size != 0) {
     check.warning("weight-shard-divides", size_path,
-                  "not applied: " + counted(facts.replicas(), "replica") + " / weight_shard_size " +
-                      text_of(size) +
-                      " is not whole, so each parameter is shared by all its replicas",
-                  "weight_shard_size could be " + divisors_near(facts.replicas(), size));
+                  "has no effect: " +
+                      indivisible(named("the number of replicas", facts.replicas()),
+                                  named("weight_shard_size", size)) +
+                      ", so each parameter is sharded among all its replicas",
+                  "set weight_shard_size to " + divisors_near(facts.replicas(), size));
   }
 }
 
@@ -43,14 +45,14 @@ void check_optimizer_shard(const Facts& facts, Check& check) {
   if (!optimizer.enable || !facts.mesh_is_clean(check)) return;
   if (facts.replicas() == 1 && facts.mesh.edp == 1) {
     check.no_effect("parallel.parallel_optimizer.enable", true,
-                    "there is one replica, so nothing to share the state with");
+                    "with one replica there is nothing to shard");
     return;
   }
   check_shard_size(facts, check);
   if (facts.mesh.pp == 1 && facts.batch.microbatches == 1) {
     check.no_effect("parallel.parallel_optimizer.gradient_accumulation_shard",
                     !optimizer.gradient_accumulation_shard,
-                    "there is one micro-batch, so gradients are not accumulated");
+                    "with one micro-batch, gradients are not accumulated");
   }
 }
 

@@ -1,5 +1,5 @@
-// Communication beside computation: tensor-parallel collectives, the experts' exchange, delayed
-// weight gradients.
+// Communication that overlaps computation: tensor-parallel collectives, the exchange between
+// experts, delayed weight gradients.
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -19,20 +19,20 @@ void check_tensor_overlap(const Facts& facts, Check& check) {
     check.error("tp-overlap-sequence", path,
                 "tp_comm_overlap overlaps the gathers and scatters of sequence_parallel, which is "
                 "false",
-                std::string("sequence_parallel could be true") +
-                    (facts.mesh.tp > 1 ? "" : " with tensor_parallel 2 or more") +
-                    ", or tp_comm_overlap.enable false");
+                std::string("set sequence_parallel to true") +
+                    (facts.mesh.tp > 1 ? "" : " and tensor_parallel to 2 or more") +
+                    ", or tp_comm_overlap.enable to false");
   }
 }
 
-/// What overlap_expert_parallel_comm needs and does not have, each with its value.
+/// The unmet requirements of overlap_expert_parallel_comm, each with its value.
 std::vector<std::string> unmet_needs(const Facts& facts) {
   const Config& config = facts.config;
   std::vector<std::string> unmet;
-  if (facts.mesh.ep <= 1) unmet.emplace_back("expert_parallel > 1 (it is 1)");
+  if (facts.mesh.ep <= 1) unmet.emplace_back("expert_parallel above 1 (it is 1)");
   if (facts.mesh.pp > 1 && facts.chunks == 1) {
-    unmet.push_back("virtual_pipeline_stages > 1 with pipeline " + text_of(facts.mesh.pp) +
-                    " (it is 1)");
+    unmet.push_back("virtual_pipeline_stages above 1 with pipeline_stages " +
+                    text_of(facts.mesh.pp) + " (it is 1)");
   }
   if (config.precision.compute == ComputeType::fp32) {
     unmet.emplace_back("precision.compute bf16 or fp16 (it is fp32)");
@@ -52,9 +52,9 @@ void check_expert_overlap(const Facts& facts, Check& check) {
   if (facts.parallel().delay_wgrad_compute && !facts.config.moe.overlap_expert_parallel_comm &&
       check.clean({path, delay})) {
     check.error("delay-wgrad", delay,
-                "delay_wgrad_compute runs weight gradients beside the experts' exchange, but "
-                "moe.overlap_expert_parallel_comm is false",
-                "moe.overlap_expert_parallel_comm could be true, or delay_wgrad_compute false");
+                "delay_wgrad_compute computes weight gradients during the exchange between "
+                "experts, but moe.overlap_expert_parallel_comm is false",
+                "set moe.overlap_expert_parallel_comm to true, or delay_wgrad_compute to false");
   }
   if (!facts.config.moe.overlap_expert_parallel_comm || !check.clean({path}) ||
       !facts.mesh_is_clean(check) ||
@@ -69,7 +69,7 @@ void check_expert_overlap(const Facts& facts, Check& check) {
   for (const std::string& need : unmet_needs(facts)) list += (list.empty() ? "" : ", ") + need;
   if (list.empty()) return;
   check.error("expert-overlap", path, "overlap_expert_parallel_comm needs " + list,
-              "change what is listed, or overlap_expert_parallel_comm could be false");
+              "change the listed values, or set overlap_expert_parallel_comm to false");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The pipeline's order of work: stages, chunks and micro-batches.
+// The pipeline schedule: stages, chunks and micro-batches.
 #include <algorithm>
 
 #include "plan/rules/check.h"
@@ -9,24 +9,24 @@ namespace {
 
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 
-/// Micro-batches are known, and so are stages and chunks.
+/// The numbers of micro-batches, stages and chunks are known.
 bool sizes_are_clean(const Facts& facts, Check& check) {
   return facts.mesh_is_clean(check) &&
          check.clean({"train.global_batch_size", "train.micro_batch_size", "train.micro_batch_num",
                       "parallel.virtual_pipeline_stages", "parallel.pipeline.layout"});
 }
 
-/// How there can be `count` micro-batches: more and smaller ones, or a larger batch.
+/// Ways to get `count` micro-batches: smaller micro-batches, or a larger batch.
 std::vector<std::string> more_microbatches(const Facts& facts, std::int64_t count) {
   const TrainConfig& train = facts.config.train;
   const std::int64_t local = product_of({facts.batch.micro_batch_size, facts.batch.microbatches});
   std::vector<std::string> legal;
   if (local % count == 0 && !(train.micro_batch_num && train.micro_batch_size)) {
-    legal.push_back(train.micro_batch_num ? "micro_batch_num could be " + text_of(count)
-                                          : "micro_batch_size could be " + text_of(local / count));
+    legal.push_back(train.micro_batch_num ? "set micro_batch_num to " + text_of(count)
+                                          : "set micro_batch_size to " + text_of(local / count));
   }
   const std::int64_t sequences = product_of({facts.batch.micro_batch_size, count, facts.mesh.dp});
-  legal.push_back("global_batch_size could be " + text_of(sequences) + " (" + text_of(count) +
+  legal.push_back("set global_batch_size to " + text_of(sequences) + " (" + text_of(count) +
                   " micro-batches)");
   return legal;
 }
@@ -47,32 +47,32 @@ void check_chunks(const Facts& facts, Check& check) {
     return;
   const std::int64_t stages = facts.mesh.pp;
   if (stages <= 1) {
-    check.error("virtual-stages", path,
-                "virtual_pipeline_stages " + text_of(chunks) +
-                    " are chunks of a pipeline, but pipeline_stages is 1",
-                "pipeline_stages could be 2 or more, or virtual_pipeline_stages 1");
+    check.error(
+        "virtual-stages", path,
+        named("virtual_pipeline_stages", chunks) + " needs a pipeline, but pipeline_stages is 1",
+        "set pipeline_stages to 2 or more, or virtual_pipeline_stages to 1");
   } else if (parallel.pipeline.scheduler == PipelineScheduler::zb_h1 && chunks > 1) {
     check.error("zero-bubble-chunks", path,
-                "scheduler zb-h1 has one chunk per stage, but virtual_pipeline_stages is " +
+                "scheduler zb-h1 supports one chunk per stage, but virtual_pipeline_stages is " +
                     text_of(chunks),
-                "virtual_pipeline_stages could be 1, or scheduler 1f1b");
+                "set virtual_pipeline_stages to 1, or scheduler to 1f1b");
   } else if (parallel.pipeline.interleave == false && chunks > 1) {
     check.error("interleave-chunks", "parallel.pipeline.interleave",
                 "interleave is false, but virtual_pipeline_stages is " + text_of(chunks),
-                "interleave could be true or left out, or virtual_pipeline_stages 1");
+                "set interleave to true or leave it out, or set virtual_pipeline_stages to 1");
   } else if (stages == 2 && check.given("parallel.pipeline.overlap_p2p_comm") &&
              !parallel.pipeline.overlap_p2p_comm &&
              parallel.pipeline.scheduler == PipelineScheduler::one_f_one_b &&
              check.clean({"parallel.pipeline.overlap_p2p_comm"})) {
     check.error(
         "virtual-stages-two", path,
-        "with overlap_p2p_comm false chunks need more than two stages: pipeline 2 is not > 2",
-        "pipeline_stages could be 4, pipeline.overlap_p2p_comm true, or "
-        "virtual_pipeline_stages 1");
+        "without overlap_p2p_comm, several chunks per stage need pipeline_stages (2) above 2",
+        "set pipeline_stages to 4, pipeline.overlap_p2p_comm to true, or "
+        "virtual_pipeline_stages to 1");
   }
 }
 
-/// Megatron: micro-batches run in groups on one chunk before the next chunk's turn.
+/// As in Megatron, a group of micro-batches runs on one chunk before the next chunk starts.
 void check_groups(const Facts& facts, Check& check) {
   const auto& given = facts.parallel().pipeline.microbatch_group_size_per_vp_stage;
   const char* path = "parallel.pipeline.microbatch_group_size_per_vp_stage";
@@ -89,27 +89,29 @@ void check_groups(const Facts& facts, Check& check) {
   const std::string where = given ? path : chunks_path(facts);
   if (batches < stages) {
     check.error("microbatch-group", where,
-                text_of(batches) + (batches == 1 ? " micro-batch" : " micro-batches") +
-                    " < pipeline " + text_of(stages) + ": chunks need at least one for each stage",
+                "the interleaved schedule needs at least " + named("pipeline_stages", stages) +
+                    " micro-batches, found " + text_of(batches),
                 alternatives(more_microbatches(facts, stages)));
   } else if (group < stages || group > batches) {
     check.error("microbatch-group", where,
-                "microbatch_group_size_per_vp_stage " + text_of(group) + " is not from pipeline " +
-                    text_of(stages) + " to the " + text_of(batches) + " micro-batches",
-                "microbatch_group_size_per_vp_stage could be " + text_of(stages) +
+                named("microbatch_group_size_per_vp_stage", group) + " must be from " +
+                    named("pipeline_stages", stages) + " to " +
+                    named("the number of micro-batches", batches),
+                "set microbatch_group_size_per_vp_stage to " + text_of(stages) +
                     (batches > stages ? " or " + text_of(batches) : ""));
   } else if (batches % group != 0 && batches % group < stages) {
     std::vector<std::string> legal = more_microbatches(facts, (batches / group + 1) * group);
-    legal.insert(legal.begin(), "microbatch_group_size_per_vp_stage could be " + text_of(batches));
+    legal.insert(legal.begin(), "set microbatch_group_size_per_vp_stage to " + text_of(batches));
     check.error("microbatch-group", where,
-                text_of(batches) + " micro-batches in groups of " + text_of(group) + " leave " +
-                    text_of(batches % group) + ", which is neither 0 nor at least pipeline " +
-                    text_of(stages),
+                text_of(batches) + " micro-batches in groups of " + text_of(group) +
+                    " leave a last group of " + text_of(batches % group) +
+                    ", but it must have at least " + named("pipeline_stages", stages),
                 alternatives(legal));
   }
 }
 
-/// MindSpore: as many micro-batches as stages, twice as many and whole rounds with chunks.
+/// As in MindSpore: at least as many micro-batches as stages; with interleaving a multiple of the
+/// stages and at least twice as many.
 void check_microbatches(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   const bool by_number =
@@ -122,25 +124,26 @@ void check_microbatches(const Facts& facts, Check& check) {
   const char* path = train.micro_batch_num ? "train.micro_batch_num" : "train.global_batch_size";
   if (batches < stages) {
     std::vector<std::string> legal = more_microbatches(facts, stages);
-    legal.push_back("pipeline_stages could be at most " + text_of(batches));
-    check.error("micro-batches-stages", path,
-                "micro_batch_num " + text_of(batches) + " < pipeline " + text_of(stages),
-                alternatives(legal));
+    legal.push_back("set pipeline_stages to at most " + text_of(batches));
+    check.error(
+        "micro-batches-stages", path,
+        named("micro_batch_num", batches) + " must be at least " + named("pipeline_stages", stages),
+        alternatives(legal));
   } else if (facts.compiled && facts.interleaved() &&
              (batches < 2 * stages || batches % stages != 0)) {
     std::vector<std::string> legal =
         more_microbatches(facts, std::max(2 * stages, (batches + stages - 1) / stages * stages));
-    legal.emplace_back("virtual_pipeline_stages could be 1");
+    legal.emplace_back("set virtual_pipeline_stages to 1");
     check.error("interleave-micro-batches", path,
-                "micro_batch_num " + text_of(batches) + " is not a multiple of pipeline " +
-                    text_of(stages) + " from 2 x " + text_of(stages) + " = " + text_of(2 * stages) +
-                    ", as interleaving needs in this parallel_mode",
+                "interleaving in this parallel_mode needs " + named("micro_batch_num", batches) +
+                    " to be a multiple of " + named("pipeline_stages", stages) + " and at least " +
+                    text_of(2 * stages),
                 alternatives(legal));
   }
 }
 
 void remark_schedule(const Facts& facts, Check& check) {
-  if (facts.unsplit || !facts.mesh_is_clean(check)) return;  // check_modes speaks then
+  if (facts.unsplit || !facts.mesh_is_clean(check)) return;  // check_modes reports it then
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   if (facts.mesh.pp == 1) {
     check.no_effect("parallel.pipeline.scheduler",

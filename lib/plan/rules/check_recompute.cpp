@@ -1,4 +1,4 @@
-// Activations that are computed again or kept on the host.
+// Activations that are recomputed, or offloaded to the host.
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -16,18 +16,19 @@ void check_layers(const Facts& facts, Check& check) {
   const auto count = static_cast<std::int64_t>(layers->size());
   if (count != facts.mesh.pp) {
     check.error("recompute-layers", path,
-                counted(count, "number") + " != pipeline " + text_of(facts.mesh.pp) +
-                    ": one for each stage",
-                "the list could have " + counted(facts.mesh.pp, "number") +
-                    ", or be left out to recompute every layer");
+                "expected one number for each of " + named("pipeline_stages", facts.mesh.pp) +
+                    ", found " + text_of(count),
+                "give " + counted(facts.mesh.pp, "number") +
+                    ", or leave the list out to recompute all layers");
     return;
   }
   for (const std::int64_t held : *layers) {
     if (held >= 0 && held <= facts.config.model.num_layers) continue;
-    check.error(
-        "recompute-layers", path,
-        text_of(held) + " is not from 0 to num_layers " + text_of(facts.config.model.num_layers),
-        "each could be 0 to " + text_of(facts.config.model.num_layers));
+    check.error("recompute-layers", path,
+                "each number must be from 0 to " +
+                    named("model.num_layers", facts.config.model.num_layers) + ", found " +
+                    text_of(held),
+                "set each number to at most " + text_of(facts.config.model.num_layers));
     return;
   }
 }
@@ -38,9 +39,9 @@ void check_slices(const Facts& facts, Check& check) {
   if (recompute.slice_activation && facts.parallel().sequence_parallel && facts.mesh.tp > 1 &&
       check.clean({path, "parallel.sequence_parallel"})) {
     check.error("recompute-slice", path,
-                "slice_activation splits what is kept over tensor-parallel ranks, but "
-                "sequence_parallel has split it already",
-                "slice_activation could be false, or sequence_parallel false");
+                "slice_activation splits saved activations among tensor-parallel ranks, but "
+                "sequence_parallel has already split them",
+                "set slice_activation or sequence_parallel to false");
   }
   if (facts.mesh.tp > 1) return;
   check.no_effect(path, recompute.slice_activation, "tensor_parallel is 1");
@@ -55,19 +56,19 @@ void check_offload(const Facts& facts, Check& check) {
   const std::int64_t layers = facts.config.model.num_layers;
   if (offload.num_layers < 0 || offload.num_layers >= layers) {
     check.error("offload-layers", "offload.num_layers",
-                "num_layers " + text_of(offload.num_layers) +
-                    " is not from 0 to below the model's " + counted(layers, "layer"),
-                "offload.num_layers could be at most " + text_of(layers - 1));
+                named("offload.num_layers", offload.num_layers) + " must be from 0 to " +
+                    text_of(layers - 1) + ", below " + named("model.num_layers", layers),
+                "set offload.num_layers to at most " + text_of(layers - 1));
   } else if (facts.mesh_is_clean(check) && facts.mesh.pp > 1) {
     check.error("offload-stages", "offload.enable",
-                "offloading counts layers from the model's start, but pipeline_stages is " +
+                "offloading counts layers from the start of the model, but pipeline_stages is " +
                     text_of(facts.mesh.pp),
-                "pipeline_stages could be 1, or offload.enable false");
+                "set pipeline_stages to 1, or offload.enable to false");
   } else if (facts.config.recompute.enable && check.clean({"recompute.enable"})) {
     check.error("offload-recompute", "offload.enable",
-                "offload.enable and recompute.enable are both true: what is computed again is not "
-                "kept anywhere",
-                "offload.enable could be false, or recompute.enable false");
+                "offload.enable and recompute.enable must not both be true: recomputed "
+                "activations are not kept",
+                "set offload.enable or recompute.enable to false");
   } else if (offload.num_layers == 0) {
     check.no_effect("offload.enable", true, "offload.num_layers is 0");
   } else if (!offload.activations && !offload.weights) {

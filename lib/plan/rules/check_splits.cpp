@@ -1,4 +1,4 @@
-// What the axes of the mesh divide: heads, widths, vocabulary and sequence.
+// What the parallel degrees divide: heads, widths, vocabulary and sequence.
 #include <algorithm>
 
 #include "config/schema/words.h"
@@ -14,15 +14,15 @@ bool clean_of_tensor(const Facts& facts, Check& check) {
   return facts.mesh_is_clean(check) && facts.mesh.tp > 1;
 }
 
-void refuse_tensor(const char* code, const std::string& what, std::int64_t count,
-                   const Facts& facts, Check& check) {
+void refuse_tensor(const char* code, const std::string& key, std::int64_t count, const Facts& facts,
+                   Check& check) {
   check.error(code, "parallel.tensor_parallel",
-              what + " / tensor " + text_of(facts.mesh.tp) + " is not whole",
-              "tensor_parallel could be " + divisors_near(count, facts.mesh.tp) + ", or " +
-                  what.substr(0, what.find(' ')) + " " + multiples_near(facts.mesh.tp, count));
+              indivisible(named(key, count), named("tensor_parallel", facts.mesh.tp)),
+              "set tensor_parallel to " + divisors_near(count, facts.mesh.tp) + ", or " + key +
+                  " to " + multiples_near(facts.mesh.tp, count));
 }
 
-/// Numbers of query groups that go with the heads and the tensor-parallel ranks.
+/// Numbers of query groups that fit the heads and the tensor-parallel ranks.
 std::string legal_groups(std::int64_t heads, std::int64_t ranks) {
   std::vector<std::string> legal;
   for (std::int64_t groups = 1; groups <= heads && legal.size() < 4; ++groups) {
@@ -39,16 +39,15 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
   }
   const std::int64_t tp = facts.mesh.tp;
   if (shape.heads % tp != 0) {
-    refuse_tensor("heads-tensor", "num_attention_heads " + text_of(shape.heads), shape.heads, facts,
-                  check);
+    refuse_tensor("heads-tensor", "num_attention_heads", shape.heads, facts, check);
     return;
   }
   if (shape.kv_heads % tp == 0 || tp % shape.kv_heads == 0) return;
   check.error("groups-tensor", "parallel.tensor_parallel",
-              "neither of num_query_groups " + text_of(shape.kv_heads) + " and tensor " +
-                  text_of(tp) + " divides the other",
-              "tensor_parallel could be " + divisors_near(shape.kv_heads, tp) +
-                  ", or num_query_groups " + legal_groups(shape.heads, tp));
+              named("num_query_groups", shape.kv_heads) + " must be a multiple or a divisor of " +
+                  named("tensor_parallel", tp),
+              "set tensor_parallel to " + divisors_near(shape.kv_heads, tp) +
+                  ", or num_query_groups to " + legal_groups(shape.heads, tp));
 }
 
 void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
@@ -57,10 +56,9 @@ void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
     return;
   }
   if (shape.ffn % facts.mesh.tp != 0) {
-    refuse_tensor("ffn-tensor", "ffn_hidden_size " + text_of(shape.ffn), shape.ffn, facts, check);
+    refuse_tensor("ffn-tensor", "ffn_hidden_size", shape.ffn, facts, check);
   } else if (facts.compiled && shape.hidden % facts.mesh.tp != 0) {
-    refuse_tensor("hidden-tensor", "hidden_size " + text_of(shape.hidden), shape.hidden, facts,
-                  check);
+    refuse_tensor("hidden-tensor", "hidden_size", shape.hidden, facts, check);
   }
 }
 
@@ -74,13 +72,14 @@ void check_vocabulary(const Facts& facts, const ModelShape& shape, Check& check)
   const std::int64_t tp = facts.mesh.tp;
   if (shape.padded_vocab % tp == 0) return;
   const std::int64_t pad = facts.config.model.make_vocab_size_divisible_by;
-  check.error("vocab-tensor", "parallel.tensor_parallel",
-              "vocab_size " + text_of(shape.vocab) + " padded to a multiple of " + text_of(pad) +
-                  " = " + text_of(shape.padded_vocab) + " / tensor " + text_of(tp) +
-                  " is not whole",
-              "tensor_parallel could be " + divisors_near(shape.padded_vocab, tp) +
-                  ", model.make_vocab_size_divisible_by " + text_of(product_of({pad, tp})) +
-                  ", or vocab_emb_dp true");
+  check.error(
+      "vocab-tensor", "parallel.tensor_parallel",
+      indivisible(named("vocab_size", shape.vocab) + ", padded to " + text_of(shape.padded_vocab) +
+                      " (a multiple of " + text_of(pad) + "),",
+                  named("tensor_parallel", tp)),
+      "set tensor_parallel to " + divisors_near(shape.padded_vocab, tp) +
+          ", model.make_vocab_size_divisible_by to " + text_of(product_of({pad, tp})) +
+          ", or vocab_emb_dp to true");
 }
 
 void check_sequence_parallel(const Facts& facts, Check& check) {
@@ -90,9 +89,9 @@ void check_sequence_parallel(const Facts& facts, Check& check) {
     check.no_effect(path, true, "this parallel_mode has no tensor-parallel ranks");
   } else if (facts.mesh_is_clean(check) && facts.mesh.tp <= 1) {
     check.error("sequence-parallel-tensor", path,
-                "sequence_parallel splits tokens over the tensor-parallel ranks, but "
+                "sequence_parallel splits tokens among tensor-parallel ranks, but "
                 "tensor_parallel is 1",
-                "tensor_parallel could be 2 or more, or sequence_parallel false");
+                "set tensor_parallel to 2 or more, or sequence_parallel to false");
   }
 }
 
@@ -101,13 +100,14 @@ void check_sequence(const Facts& facts, Check& check) {
   const std::int64_t length = facts.config.model.seq_length;
   const Mesh& mesh = facts.mesh;
   if (mesh.cp > 1 && length % product_of({2, mesh.cp}) != 0) {
-    const std::string halves = length % 2 == 0 ? "context_parallel could be " +
-                                                     divisors_near(length / 2, mesh.cp) + ", or "
-                                               : "";
-    check.error("sequence-context", "parallel.context_parallel",
-                "seq_length " + text_of(length) + " / (2 x context " + text_of(mesh.cp) + " = " +
-                    text_of(2 * mesh.cp) + ") is not whole",
-                halves + "seq_length could be " + multiples_near(2 * mesh.cp, length));
+    const std::string halves =
+        length % 2 == 0 ? "context_parallel to " + divisors_near(length / 2, mesh.cp) + ", or "
+                        : "";
+    check.error(
+        "sequence-context", "parallel.context_parallel",
+        indivisible(named("seq_length", length),
+                    "2 x " + named("context_parallel", mesh.cp) + " = " + text_of(2 * mesh.cp)),
+        "set " + halves + "seq_length to " + multiples_near(2 * mesh.cp, length));
     return;
   }
   const bool tokens = facts.parallel().sequence_parallel && mesh.tp > 1;
@@ -115,12 +115,13 @@ void check_sequence(const Facts& facts, Check& check) {
   const std::int64_t product = mesh.tp * mesh.cp;
   check.error(
       "sequence-tensor", "parallel.sequence_parallel",
-      "seq_length " + text_of(length) + " / (tensor " + text_of(mesh.tp) + " x context " +
-          text_of(mesh.cp) + " = " + text_of(product) + ") is not whole",
-      "seq_length could be " + multiples_near(product, length) + ", or sequence_parallel false");
+      indivisible(named("seq_length", length), named("tensor_parallel", mesh.tp) + " x " +
+                                                   named("context_parallel", mesh.cp) + " = " +
+                                                   text_of(product)),
+      "set seq_length to " + multiples_near(product, length) + ", or sequence_parallel to false");
 }
 
-/// The ranks over which attention exchanges heads; 1 where it does not.
+/// The number of ranks that exchange heads in attention; 1 if heads are not exchanged.
 std::int64_t head_ranks(const Facts& facts) {
   const ParallelConfig& parallel = facts.parallel();
   if (parallel.cp_comm_type == CpCommType::a2a) return facts.mesh.cp;
@@ -140,14 +141,14 @@ void check_context_heads(const Facts& facts, const ModelShape& shape, Check& che
   const std::int64_t split = product_of({facts.mesh.tp, ranks});
   const bool heads = shape.heads % split != 0;
   if (!heads && shape.kv_heads % split == 0) return;
-  const std::string shown = heads ? "num_attention_heads " + text_of(shape.heads)
-                                  : "num_query_groups " + text_of(shape.kv_heads);
+  const std::string shown =
+      heads ? named("num_attention_heads", shape.heads) : named("num_query_groups", shape.kv_heads);
   check.error("context-heads", "parallel.cp_comm_type",
-              shown + " / (tensor " + text_of(facts.mesh.tp) + " x context " + text_of(ranks) +
-                  " = " + text_of(split) + ") is not whole, but " +
-                  std::string(word_of(facts.parallel().cp_comm_type)) +
-                  " exchanges heads between context-parallel ranks",
-              "cp_comm_type could be p2p or all_gather");
+              std::string(word_of(facts.parallel().cp_comm_type)) +
+                  " exchanges heads between context-parallel ranks, so " +
+                  indivisible(shown, named("tensor_parallel", facts.mesh.tp) + " x " +
+                                         text_of(ranks) + " ranks = " + text_of(split)),
+              "set cp_comm_type to p2p or all_gather");
 }
 
 void check_hierarchy(const Facts& facts, Check& check) {
@@ -158,11 +159,13 @@ void check_hierarchy(const Facts& facts, Check& check) {
   const std::int64_t cp = facts.mesh.cp;
   if (!parallel.hierarchical_context_parallel_sizes) {
     if (!two_levels) return;
-    const std::string help = cp % 2 == 0 ? "it could be [2, " + text_of(cp / 2) + "]; " : "";
+    const std::string help = cp % 2 == 0 ? "set hierarchical_context_parallel_sizes to [2, " +
+                                               text_of(cp / 2) + "], or cp_comm_type to p2p or a2a"
+                                         : "set cp_comm_type to p2p or a2a";
     check.error("hierarchical-missing", "parallel.cp_comm_type",
-                "a2a+p2p needs hierarchical_context_parallel_sizes, the two levels of context " +
-                    text_of(cp),
-                help + "cp_comm_type could be p2p or a2a");
+                "a2a+p2p needs hierarchical_context_parallel_sizes, two factors of " +
+                    named("context_parallel", cp),
+                help);
     return;
   }
   if (!facts.splits) {
@@ -177,13 +180,13 @@ void check_hierarchy(const Facts& facts, Check& check) {
   }
   if (product != cp) {
     check.error("hierarchical-product", path,
-                shown + " = " + text_of(product) + " != context " + text_of(cp),
-                (cp % 2 == 0 ? "the sizes could be [2, " + text_of(cp / 2) + "], or " : "") +
-                    std::string("context_parallel ") + text_of(product));
+                shown + " = " + text_of(product) + " must equal " + named("context_parallel", cp),
+                (cp % 2 == 0 ? "set the sizes to [2, " + text_of(cp / 2) + "], or " : "set ") +
+                    std::string("context_parallel to ") + text_of(product));
   } else if (!two_levels) {
-    check.no_effect(path, true,
-                    "cp_comm_type " + std::string(word_of(parallel.cp_comm_type)) +
-                        " exchanges over one level");
+    check.no_effect(
+        path, true,
+        "cp_comm_type " + std::string(word_of(parallel.cp_comm_type)) + " has one level");
   }
 }
 

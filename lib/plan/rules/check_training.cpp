@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::int64_t most_count = std::int64_t{1} << 40;
 
-/// Options that the chosen style does not look at.
+/// Options that the chosen style ignores.
 void remark_schedule(const LrScheduleConfig& schedule, Check& check) {
   const LrScheduleConfig usual;
   if (schedule.style == LrStyle::constant) {
     check.no_effect("lr_schedule.min_lr", schedule.min_lr != usual.min_lr,
-                    "style constant stays at max_lr");
+                    "style constant keeps max_lr");
   }
   if (schedule.style != LrStyle::wsd) {
     check.no_effect("lr_schedule.wsd_decay_steps", schedule.wsd_decay_steps.has_value(),
@@ -27,18 +27,20 @@ void remark_schedule(const LrScheduleConfig& schedule, Check& check) {
   }
 }
 
-/// Every (1 / fraction)th block is held out, so that must come out whole, and above one.
+/// Every (1 / fraction)th block is held out, so 1 / fraction must be a whole number above one.
 void check_blocks(double fraction, Check& check) {
   const double every = 1.0 / fraction;
   if (every < 1.5) {
     check.error("fraction-rounded", "data.validation.fraction",
-                "1 / fraction " + number(fraction) + " rounds to 1: every block would be held out",
-                "fraction could be 0.1, 0.2 or 0.5");
+                "1 / " + named("fraction", number(fraction)) +
+                    " rounds to 1, so every block would be held out",
+                "set fraction to 0.1, 0.2 or 0.5");
   } else if (std::abs(every - std::round(every)) > 1e-9 * every) {
     check.warning("fraction-rounded", "data.validation.fraction",
-                  "1 / fraction " + number(fraction) + " is not whole; every " +
-                      number(std::round(every)) + "th block is held out",
-                  "fraction could be " + number(1.0 / std::floor(every)) + " or " +
+                  "1 / " + named("fraction", number(fraction)) +
+                      " is not a whole number; one block in " + number(std::round(every)) +
+                      " is held out",
+                  "set fraction to " + number(1.0 / std::floor(every)) + " or " +
                       number(1.0 / std::ceil(every)));
   }
 }
@@ -59,20 +61,21 @@ void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
              "at least 0");
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
   const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
-  const std::string shown =
-      "start_weight_decay " + number(start) + ", end_weight_decay " + number(end);
+  const std::string shown_start = named("start_weight_decay", number(start));
+  const std::string shown_end = named("end_weight_decay", number(end));
   const bool constant = optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
   const char* path =
       optimizer.end_weight_decay ? "optimizer.end_weight_decay" : "optimizer.start_weight_decay";
   if (check.clean({"optimizer.weight_decay", "optimizer.start_weight_decay",
                    "optimizer.end_weight_decay"})) {
     if (!(start >= 0 && start <= end)) {
-      check.error("weight-decay-range", path, shown + ": the rule is 0 <= start <= end",
-                  "end_weight_decay could be " + number(std::max(start, 0.0)) + " or more");
+      check.error("weight-decay-range", path, shown_start + " must be from 0 to " + shown_end,
+                  "set end_weight_decay to " + number(std::max(start, 0.0)) + " or more");
     } else if (constant && start != end) {
       check.error("weight-decay-range", path,
-                  shown + " differ, but weight_decay_incr_style is constant",
-                  "weight_decay_incr_style could be linear or cosine");
+                  shown_start + " must equal " + shown_end +
+                      ", because weight_decay_incr_style is constant",
+                  "set weight_decay_incr_style to linear or cosine");
     }
   }
   if (!constant && start == end) {
@@ -82,9 +85,9 @@ void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
   const OptimizerConfig usual;
   if (optimizer.type == OptimizerType::adamw) {
     check.no_effect("optimizer.momentum", optimizer.momentum != usual.momentum,
-                    "adamw has beta1 in its place");
+                    "adamw uses beta1 instead");
   } else {
-    const char* reason = "sgd has momentum only";
+    const char* reason = "sgd uses momentum only";
     check.no_effect("optimizer.beta1", optimizer.beta1 != usual.beta1, reason);
     check.no_effect("optimizer.beta2", optimizer.beta2 != usual.beta2, reason);
     check.no_effect("optimizer.eps", optimizer.eps != usual.eps, reason);
@@ -95,16 +98,16 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
   if (check.clean({"lr_schedule.max_lr", "lr_schedule.min_lr"}) &&
       !(schedule.min_lr >= 0 && schedule.min_lr <= schedule.max_lr)) {
     check.error("lr-range", "lr_schedule.min_lr",
-                "min_lr " + number(schedule.min_lr) + ", max_lr " + number(schedule.max_lr) +
-                    ": the rule is 0 <= min_lr <= max_lr",
-                "min_lr could be 0 or " + number(schedule.max_lr / 10));
+                named("min_lr", number(schedule.min_lr)) + " must be from 0 to " +
+                    named("max_lr", number(schedule.max_lr)),
+                "set min_lr to 0 or " + number(schedule.max_lr / 10));
   }
   if (check.clean({"lr_schedule.max_lr", "lr_schedule.init_lr"}) &&
       !(schedule.init_lr >= 0 && schedule.init_lr <= schedule.max_lr)) {
     check.error("lr-range", "lr_schedule.init_lr",
-                "init_lr " + number(schedule.init_lr) + ", max_lr " + number(schedule.max_lr) +
-                    ": the rule is 0 <= init_lr <= max_lr",
-                "init_lr could be 0");
+                named("init_lr", number(schedule.init_lr)) + " must be from 0 to " +
+                    named("max_lr", number(schedule.max_lr)),
+                "set init_lr to 0");
   }
   check.range("lr_schedule.warmup_steps", schedule.warmup_steps, 0, most_count);
   check.range("lr_schedule.decay_steps", schedule.decay_steps.value_or(1), 1, most_count);
@@ -112,34 +115,33 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
   if (!check.clean({"lr_schedule.warmup_steps", "lr_schedule.decay_steps", "train.steps"})) return;
   const std::int64_t decay = schedule.decay_steps.value_or(steps);
   const std::string decay_shown =
-      (schedule.decay_steps ? "decay_steps " : "decay_steps = steps ") + std::to_string(decay);
+      named("decay_steps",
+            std::string(schedule.decay_steps ? "" : "train.steps, ") + std::to_string(decay));
   if (schedule.warmup_steps >= decay) {
-    check.error(
-        "warmup-below-decay", "lr_schedule.warmup_steps",
-        "warmup_steps " + std::to_string(schedule.warmup_steps) + " is not below " + decay_shown,
-        "warmup_steps could be " + std::to_string(decay / 10) + ", or decay_steps " +
-            std::to_string(schedule.warmup_steps + 1) + " or more");
+    check.error("warmup-below-decay", "lr_schedule.warmup_steps",
+                named("warmup_steps", schedule.warmup_steps) + " must be below " + decay_shown,
+                "set warmup_steps to " + std::to_string(decay / 10) + ", or decay_steps to " +
+                    std::to_string(schedule.warmup_steps + 1) + " or more");
   }
   if (schedule.style == LrStyle::wsd && check.clean({"lr_schedule.wsd_decay_steps"})) {
     if (!schedule.wsd_decay_steps) {
       check.error(
           "wsd-decay-steps", "lr_schedule.wsd_decay_steps",
           "style wsd needs wsd_decay_steps, the length of its last phase",
-          "wsd_decay_steps could be " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
+          "set wsd_decay_steps to " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
     } else if (*schedule.wsd_decay_steps > decay) {
       check.error(
           "wsd-decay-steps", "lr_schedule.wsd_decay_steps",
-          "wsd_decay_steps " + std::to_string(*schedule.wsd_decay_steps) + " is more than " +
-              decay_shown,
-          "wsd_decay_steps could be " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
+          named("wsd_decay_steps", *schedule.wsd_decay_steps) + " must be at most " + decay_shown,
+          "set wsd_decay_steps to " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
     }
   }
   if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps) {
     check.warning("decay-beyond-steps", "lr_schedule.decay_steps",
-                  "decay_steps " + std::to_string(decay) + " > steps " + std::to_string(steps) +
-                      ": the run ends before the rate reaches min_lr",
-                  "decay_steps could be " + std::to_string(steps) +
-                      " or left out, or train.steps " + std::to_string(decay));
+                  named("decay_steps", decay) + " is above " + named("train.steps", steps) +
+                      ", so the run ends before the learning rate reaches min_lr",
+                  "set decay_steps to " + std::to_string(steps) +
+                      " or leave it out, or set train.steps to " + std::to_string(decay));
   }
   remark_schedule(schedule, check);
 }
@@ -152,7 +154,7 @@ void check_data(const Config& config, Check& check) {
   check.range("data.validation.max_sequences", validation.max_sequences, 0, most_count);
   check.range("data.prefetch", data.prefetch, 0, 256);
   if (validation.path && fraction > 0) {
-    check.no_effect("data.validation.fraction", true, "validation has its own path");
+    check.no_effect("data.validation.fraction", true, "data.validation.path is given");
   }
   if (validation.path || fraction == 0) {
     check.no_effect("data.validation.split", validation.split != SplitStyle::tail,
@@ -168,15 +170,16 @@ void check_data(const Config& config, Check& check) {
   if (data.eod_token && check.clean({"data.eod_token", "model.vocab_size"}) &&
       (*data.eod_token < 0 || *data.eod_token >= config.model.vocab_size)) {
     check.error("eod-token-range", "data.eod_token",
-                "eod_token " + std::to_string(*data.eod_token) + " is not below vocab_size " +
-                    std::to_string(config.model.vocab_size) + " or negative",
-                "eod_token could be 0 to " + std::to_string(config.model.vocab_size - 1));
+                named("eod_token", *data.eod_token) + " must be from 0 to " +
+                    std::to_string(config.model.vocab_size - 1) + ", below " +
+                    named("vocab_size", config.model.vocab_size),
+                "set eod_token to a token of the vocabulary");
   }
   double weights = 0;
   for (const DataSource& source : data.train) weights += std::max(source.weight, 0.0);
   if (!data.train.empty() && !(weights > 0) && check.clean({"data.train"})) {
     check.error("data-weights", "data.train", "the weights of all sources add up to 0",
-                "leave weight out to give each source 1");
+                "leave weight out to give each source a weight of 1");
   }
 }
 

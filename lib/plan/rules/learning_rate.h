@@ -8,8 +8,8 @@
 
 namespace trainctl {
 
-/// Rate of the update that follows `step` completed ones (0 for the first), as Megatron's num_steps
-/// counts.
+/// Rate of the update after `step` completed updates (0 for the first), counted as Megatron's
+/// num_steps.
 double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps, std::int64_t step);
 /// Weight decay at the same step; rises from start to end over `total_steps`.
 double weight_decay(const OptimizerConfig& optimizer, std::int64_t total_steps, std::int64_t step);

@@ -23,8 +23,9 @@ void check_precision(const PrecisionConfig& precision, Check& check) {
   if (precision.loss_scale && precision.dynamic_loss_scale.value_or(false)) {
     check.error(
         "loss-scale-twice", "precision.loss_scale",
-        "loss_scale " + number(*precision.loss_scale) + " and dynamic_loss_scale: true",
-        "loss_scale could be left out, with initial_loss_scale " + number(*precision.loss_scale));
+        named("loss_scale", number(*precision.loss_scale)) +
+            " is a constant scale, but dynamic_loss_scale is true",
+        "leave loss_scale out and set initial_loss_scale to " + number(*precision.loss_scale));
     return;
   }
   if (!resolve_loss_scaling(precision).dynamic()) {
@@ -45,10 +46,9 @@ void check_precision(const PrecisionConfig& precision, Check& check) {
   const bool clean = check.clean({"precision.min_loss_scale", "precision.initial_loss_scale"});
   if (clean && precision.min_loss_scale > precision.initial_loss_scale) {
     check.error("loss-scale-range", "precision.min_loss_scale",
-                "min_loss_scale " + number(precision.min_loss_scale) + ", initial_loss_scale " +
-                    number(precision.initial_loss_scale) +
-                    ": the rule is min_loss_scale <= initial_loss_scale",
-                "min_loss_scale could be 1");
+                named("min_loss_scale", number(precision.min_loss_scale)) + " must be at most " +
+                    named("initial_loss_scale", number(precision.initial_loss_scale)),
+                "set min_loss_scale to 1");
   }
 }
 

@@ -1,5 +1,5 @@
-// Whether the loss is multiplied by a factor for the backward, so that small gradients stay within
-// the range of fp16, and how the factor moves.
+// Loss scaling: the factor on the loss that keeps small gradients within the range of fp16, and how
+// the factor changes from step to step.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// A constant scale is a dynamic one that neither grows nor falls, and none is the constant 1.
+/// A constant scale has growth and backoff 1; without loss scaling the scale is the constant 1.
 struct LossScaling {
   bool on = false;
   double initial = 1;
@@ -22,6 +22,7 @@ struct LossScaling {
   bool operator==(const LossScaling&) const = default;
 };
 
+/// The loss scaling that the configuration asks for, with all defaults filled in.
 LossScaling resolve_loss_scaling(const PrecisionConfig& precision);
 
 }  // namespace trainctl

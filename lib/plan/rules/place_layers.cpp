@@ -19,12 +19,6 @@ std::string text_of(std::int64_t value) { return std::to_string(value); }
 
 std::string key(const char* name) { return std::string("parallel.pipeline.") + name; }
 
-/// "10 = 4 x 2 + 2"
-std::string division(std::int64_t whole, std::int64_t by) {
-  return text_of(whole) + " = " + text_of(by) + " x " + text_of(whole / by) + " + " +
-         text_of(whole % by);
-}
-
 struct Cut {
   std::int64_t layers = 0;
   std::int64_t stages = 1;
@@ -41,7 +35,7 @@ struct Cut {
   }
 };
 
-/// Megatron's even cut; embedding and loss may count as layers.
+/// Megatron's even split; embedding and loss may count as layers.
 Counts cut_evenly(const Cut& cut) {
   const std::int64_t first = cut.pipeline.account_for_embedding ? 1 : 0;
   const std::int64_t last = cut.pipeline.account_for_loss ? 1 : 0;
@@ -53,21 +47,20 @@ Counts cut_evenly(const Cut& cut) {
   }
   if (all % cut.stages != 0) {
     cut.check.error("stage-layers", "parallel.pipeline_stages",
-                    what + " cannot be cut into " + text_of(cut.stages) +
-                        " equal stages: " + division(all, cut.stages),
-                    "pipeline_stages could be " + divisors_near(all, cut.stages) +
-                        ", or pipeline.first_stage_layers, last_stage_layers or layout could "
-                        "make the stages unequal");
+                    indivisible(what, named("pipeline_stages", cut.stages)),
+                    "set pipeline_stages to " + divisors_near(all, cut.stages) +
+                        ", or make the stages unequal with pipeline.first_stage_layers, "
+                        "last_stage_layers or layout");
     return std::nullopt;
   }
   const std::int64_t each = all / cut.stages;
   if (each % cut.chunks != 0) {
     cut.check.error("chunk-layers", "parallel.virtual_pipeline_stages",
-                    what + " / " + text_of(cut.stages) + " stages = " + text_of(each) +
-                        ", which cannot be cut into " + text_of(cut.chunks) +
-                        " equal chunks: " + division(each, cut.chunks),
-                    "virtual_pipeline_stages could be " + divisors_near(each, cut.chunks) +
-                        ", or pipeline.layout could make the chunks unequal");
+                    indivisible("the " + text_of(each) + " layers per stage (" + what + " / " +
+                                    text_of(cut.stages) + " stages)",
+                                named("virtual_pipeline_stages", cut.chunks)),
+                    "set virtual_pipeline_stages to " + divisors_near(each, cut.chunks) +
+                        ", or make the chunks unequal with pipeline.layout");
     return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), each / cut.chunks);
@@ -80,23 +73,22 @@ bool fits_chunks(const Cut& cut, const std::string& path, const std::string& wha
                  std::int64_t count) {
   if (count % cut.chunks == 0) return true;
   cut.check.error("chunk-layers", path,
-                  what + " cannot be cut into " + text_of(cut.chunks) +
-                      " equal chunks: " + division(count, cut.chunks),
-                  "it could be " + multiples_near(cut.chunks, count) +
-                      ", or virtual_pipeline_stages " + divisors_near(count, cut.chunks));
+                  indivisible(what, named("virtual_pipeline_stages", cut.chunks)),
+                  "make it " + multiples_near(cut.chunks, count) +
+                      ", or set virtual_pipeline_stages to " + divisors_near(count, cut.chunks));
   return false;
 }
 
-/// The given first and last stage, the rest even between them. With two stages and both given there
-/// is no rest, and they must make up the model.
+/// The given counts for the first and last stage, the rest evenly on the stages between. With two
+/// stages and both counts given there is no rest: they must add up to the model.
 Counts cut_by_ends(const Cut& cut) {
   const auto& first = cut.pipeline.first_stage_layers;
   const auto& last = cut.pipeline.last_stage_layers;
   const std::int64_t between = cut.stages - (first ? 1 : 0) - (last ? 1 : 0);
   const std::int64_t rest = cut.layers - first.value_or(0) - last.value_or(0);
   std::string what = text_of(cut.layers) + " layers";
-  if (first) what += " - first_stage_layers " + text_of(*first);
-  if (last) what += " - last_stage_layers " + text_of(*last);
+  if (first) what += " - " + named("first_stage_layers", *first);
+  if (last) what += " - " + named("last_stage_layers", *last);
   what += " = " + text_of(rest);
   const bool fits = between == 0 ? rest == 0 : rest > 0 && rest % between == 0;
   if (!fits) {
@@ -115,27 +107,29 @@ Counts cut_by_ends(const Cut& cut) {
       if (up <= most) help += (help.empty() ? "" : " or ") + text_of(up);
     }
     if (!help.empty()) {
-      help = std::string(first ? "first" : "last") + "_stage_layers could be " + help + ", ";
+      help =
+          std::string("set ") + (first ? "first" : "last") + "_stage_layers to " + help + ", or ";
     }
     cut.check.error("stage-layers", cut.first_or_last(),
                     between == 0 ? what + " layers are left, but there is no stage between the two"
-                                 : what + " cannot be cut into " + text_of(between) +
-                                       " equal stages of at least one layer" +
-                                       (rest > 0 ? ": " + division(rest, between) : ""),
-                    help + "or pipeline.layout could name the layers of each stage");
+                    : rest > 0
+                        ? indivisible(what, "the " + text_of(between) + " other stages")
+                        : what + " layers are left for " + text_of(between) + " other stages",
+                    help + "give the layers of each stage with pipeline.layout");
     return std::nullopt;
   }
   const std::int64_t middle = between > 0 ? rest / between : 0;
   const std::string first_path = key("first_stage_layers");
   const std::string last_path = key("last_stage_layers");
-  if (first && !fits_chunks(cut, first_path, "first_stage_layers " + text_of(*first), *first)) {
+  if (first && !fits_chunks(cut, first_path, named("first_stage_layers", *first), *first)) {
     return std::nullopt;
   }
-  if (last && !fits_chunks(cut, last_path, "last_stage_layers " + text_of(*last), *last)) {
+  if (last && !fits_chunks(cut, last_path, named("last_stage_layers", *last), *last)) {
     return std::nullopt;
   }
   if (!fits_chunks(cut, cut.first_or_last(),
-                   "the stages between: " + what + ", " + text_of(middle) + " each", middle)) {
+                   "the " + text_of(middle) + " layers of each other stage (" + what + ")",
+                   middle)) {
     return std::nullopt;
   }
   std::vector<std::int64_t> counts;
@@ -153,20 +147,19 @@ Counts cut_by_ends(const Cut& cut) {
 Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   if (cut.layers < cut.places()) {
     cut.check.error("stage-layers", "parallel.pipeline_stages",
-                    text_of(cut.layers) + " layers are fewer than " + text_of(cut.stages) +
-                        " stages x " + text_of(cut.chunks) + " chunks = " + text_of(cut.places()),
-                    "pipeline_stages could be " +
-                        divisors_near(cut.layers, cut.stages / cut.chunks) +
-                        ", or parallel_mode hybrid_parallel with pipeline.layout");
+                    named("num_layers", cut.layers) + " must be at least " +
+                        named("pipeline_stages", cut.stages) + " x " +
+                        named("virtual_pipeline_stages", cut.chunks) + " = " +
+                        text_of(cut.places()),
+                    "set pipeline_stages to " + divisors_near(cut.layers, cut.stages / cut.chunks) +
+                        ", or parallel_mode to hybrid_parallel and use pipeline.layout");
     return std::nullopt;
   }
   if (offset < 0) {
     cut.check.error(
         "pipeline-offset", key("offset"),
-        "offset " + text_of(offset) +
-            " as one number shifts every layer and must "
-            "be at least 0",
-        "it could be 0, or one number for each of the " + text_of(cut.places()) + " chunks");
+        "a single number shifts every layer, so " + named("offset", offset) + " must be at least 0",
+        "set offset to 0, or give one number for each of the " + text_of(cut.places()) + " chunks");
     return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), 0);
@@ -177,8 +170,8 @@ Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   return counts;
 }
 
-/// MindFormers: L / (P V) and one more or less for each stage, with chunks for each stage of chunk
-/// 0, then of chunk 1 and so on.
+/// As in MindFormers: L / (P V) layers each, plus the stage's offset; with chunks, the offsets of
+/// all stages for chunk 0 come first, then those for chunk 1, and so on.
 Counts cut_by_offset(const Cut& cut) {
   const IntList& offset = *cut.pipeline.offset;
   if (offset.size() == 1) return cut_by_formula(cut, offset.front());
@@ -186,10 +179,10 @@ Counts cut_by_offset(const Cut& cut) {
   const auto given = static_cast<std::int64_t>(offset.size());
   if (given != cut.places()) {
     cut.check.error("pipeline-offset", key("offset"),
-                    counted(given, "number") + " for " + text_of(cut.stages) + " stages x " +
-                        counted(cut.chunks, "chunk") + " = " + text_of(cut.places()),
-                    "offset could have " + text_of(cut.places()) + " numbers that sum to " +
-                        text_of(cut.layers - share * cut.places()) + ", or be left out");
+                    "expected " + counted(cut.places(), "number") + " (" + text_of(cut.stages) +
+                        " stages x " + counted(cut.chunks, "chunk") + "), found " + text_of(given),
+                    "give " + text_of(cut.places()) + " numbers that add up to " +
+                        text_of(cut.layers - share * cut.places()) + ", or leave offset out");
     return std::nullopt;
   }
   std::vector<std::int64_t> counts;
@@ -204,21 +197,21 @@ Counts cut_by_offset(const Cut& cut) {
   if (*least < 0) {
     cut.check.error(
         "pipeline-offset", key("offset"),
-        rule + ", so offset " + text_of(*least - share) + " leaves " + text_of(*least) + " layers",
-        "each number could be " + text_of(-share) + " or more");
+        rule + ", so offset " + text_of(*least - share) + " gives " + text_of(*least) + " layers",
+        "make each number at least " + text_of(-share));
     return std::nullopt;
   }
   if (sum != cut.layers) {
-    cut.check.error(
-        "pipeline-offset", key("offset"),
-        rule + " each and the offsets make " + text_of(sum) + " layers, not " + text_of(cut.layers),
-        "the offsets could sum to " + text_of(cut.layers - share * cut.places()));
+    cut.check.error("pipeline-offset", key("offset"),
+                    rule + " each, plus the offsets, must give " + text_of(cut.layers) +
+                        " layers, found " + text_of(sum),
+                    "choose offsets that add up to " + text_of(cut.layers - share * cut.places()));
     return std::nullopt;
   }
   return counts;
 }
 
-/// Letters of one kind over all stages.
+/// How often a letter occurs in all stages.
 std::int64_t count_of(const StageLayout& layout, char letter) {
   std::int64_t count = 0;
   for (const std::string& stage : layout.stages) {
@@ -227,30 +220,30 @@ std::int64_t count_of(const StageLayout& layout, char letter) {
   return count;
 }
 
-/// What is wrong with a layout that can be read; empty: nothing.
+/// What is wrong with a well-formed stage text; empty if nothing is.
 std::string layout_mistake(const Cut& cut, const StageLayout& layout) {
   const auto stages = static_cast<std::int64_t>(layout.stages.size());
-  if (!layout.stages.front().starts_with('E')) return "it does not start with E, the embedding";
-  if (!layout.stages.back().ends_with('L')) return "it does not end with L, the loss";
+  if (!layout.stages.front().starts_with('E')) return "must start with E, the embedding";
+  if (!layout.stages.back().ends_with('L')) return "must end with L, the loss";
   for (const char letter : {'E', 'L'}) {
     const std::int64_t count = count_of(layout, letter);
     if (count != 1) {
-      return std::string("it has ") + letter + " " + text_of(count) + " times, not once";
+      return std::string("must contain ") + letter + " once, found " + text_of(count);
     }
   }
   const std::int64_t layers = count_of(layout, 't');
   if (layers != cut.layers) {
-    return "it has t " + text_of(layers) + " times, but the model has " +
-           counted(cut.layers, "layer");
+    return "must contain t once for each of the " + counted(cut.layers, "layer") + ", found " +
+           text_of(layers);
   }
   if (stages % cut.stages != 0) {
-    return "its " + counted(stages, "stage") + " are no multiple of pipeline_stages " +
-           text_of(cut.stages) + ": " + division(stages, cut.stages);
+    return indivisible(named("the number of stages in the text", stages),
+                       named("pipeline_stages", cut.stages));
   }
   return {};
 }
 
-/// "Et*3|t*4|t*4|t*3L": layers as even as they come, for a message.
+/// "Et*3|t*4|t*4|t*3L": an example with the layers as even as possible, for a message.
 std::string sample_layout(std::int64_t layers, std::int64_t places) {
   std::string text = "E";
   for (std::int64_t place = 0; place < places; ++place) {
@@ -261,20 +254,20 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
   return text + "L";
 }
 
-/// Sets `chunks`, which the layout's number of stages says.
+/// Sets `chunks` from the number of stages in the text.
 Counts cut_by_layout(Cut& cut) {
   const StageLayout layout = parse_stage_layout(*cut.pipeline.layout);
   const std::string path = key("layout");
   const std::string help = cut.places() <= 16
-                               ? "it could be \"" + sample_layout(cut.layers, cut.places()) + "\""
-                               : "a layout reads like \"" + sample_layout(6, 3) + "\"";
+                               ? "for example \"" + sample_layout(cut.layers, cut.places()) + "\""
+                               : "for 6 layers on 3 stages it is \"" + sample_layout(6, 3) + "\"";
   if (!layout.error.empty()) {
     cut.check.error("layout-syntax", path, layout.error, help);
     return std::nullopt;
   }
   if (count_of(layout, 'm') > 0) {
     cut.check.error("not-built", path, "not built yet: m, multi-token prediction",
-                    "the letters E, t, L and | are available");
+                    "use the letters E, t, L and |");
     return std::nullopt;
   }
   const std::string mistake = layout_mistake(cut, layout);
@@ -286,27 +279,25 @@ Counts cut_by_layout(Cut& cut) {
   const std::int64_t chunks = stages / cut.stages;
   if (cut.chunks > 1 && chunks != cut.chunks) {
     cut.check.error("layout-chunks", path,
-                    counted(stages, "stage") + " / pipeline_stages " + text_of(cut.stages) + " = " +
-                        counted(chunks, "chunk") + ", but virtual_pipeline_stages is " +
+                    counted(stages, "stage") + " / " + named("pipeline_stages", cut.stages) +
+                        " = " + counted(chunks, "chunk") + ", but virtual_pipeline_stages is " +
                         text_of(cut.chunks),
-                    "virtual_pipeline_stages could be " + text_of(chunks) +
-                        " or left out, or the layout have " + text_of(cut.places()) + " stages");
+                    "set virtual_pipeline_stages to " + text_of(chunks) +
+                        " or leave it out, or write " + text_of(cut.places()) + " stages");
     return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.scheduler == PipelineScheduler::zb_h1) {
-    cut.check.error(
-        "zero-bubble-chunks", path,
-        "scheduler zb-h1 has one chunk per stage, but the layout has " + text_of(stages) + " / " +
-            text_of(cut.stages) + " = " + text_of(chunks),
-        "the layout could have " + text_of(cut.stages) + " stages, or scheduler be 1f1b");
+    cut.check.error("zero-bubble-chunks", path,
+                    "scheduler zb-h1 supports one chunk per stage, but layout has " +
+                        text_of(stages) + " / " + text_of(cut.stages) + " = " + text_of(chunks),
+                    "write " + text_of(cut.stages) + " stages, or set scheduler to 1f1b");
     return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.interleave == false) {
     cut.check.error(
         "interleave-chunks", key("interleave"),
-        "interleave is false, but the layout has " + text_of(chunks) + " chunks per stage",
-        "interleave could be true or left out, or the layout have " + text_of(cut.stages) +
-            " stages");
+        "interleave is false, but layout has " + text_of(chunks) + " chunks per stage",
+        "set interleave to true or leave it out, or write " + text_of(cut.stages) + " stages");
     return std::nullopt;
   }
   cut.chunks = chunks;
@@ -317,7 +308,7 @@ Counts cut_by_layout(Cut& cut) {
   return counts;
 }
 
-/// At most one way of placing layers may be asked for.
+/// At most one rule for placing layers may be given.
 bool is_one_rule(const Cut& cut) {
   const PipelineConfig& pipeline = cut.pipeline;
   std::vector<std::string> asked;
@@ -331,7 +322,7 @@ bool is_one_rule(const Cut& cut) {
   }
   if (asked.size() < 2) return true;
   cut.check.error("placement-conflict", key(asked[1].c_str()),
-                  asked[1] + " and " + asked[0] + " both say where the layers go",
+                  asked[1] + " and " + asked[0] + " both place the layers",
                   "leave out " + asked[0] + " or " + asked[1]);
   return false;
 }
@@ -374,13 +365,13 @@ void remark_unused(const Cut& cut, const std::string& reason) {
 
 StageMap make_stage_map(const Config& config, Check& check) {
   const ParallelConfig& parallel = config.parallel;
-  // One rank decides nothing here: a mode is only inferred from the world where no size asks.
+  // The world size does not matter here: it only decides the mode if no size is given.
   const ParallelMode mode = resolve_mode(parallel, 1);
   Cut cut{config.model.num_layers, 1, 1, parallel.pipeline, false, check};
   cut.compiled = mode == ParallelMode::semi_auto_parallel || mode == ParallelMode::auto_parallel;
   if (mode_splits_model(mode)) cut.stages = std::max<std::int64_t>(1, parallel.pipeline_stages);
   if (cut.stages == 1) {
-    remark_unused(cut, parallel.pipeline_stages > 1 ? "the parallel_mode has no pipeline"
+    remark_unused(cut, parallel.pipeline_stages > 1 ? "this parallel_mode has no pipeline"
                                                     : "pipeline_stages is 1");
     return map_of(cut, {cut.layers});
   }

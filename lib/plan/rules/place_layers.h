@@ -1,4 +1,4 @@
-// Places the layers on pipeline stages and model chunks, or says why they cannot be placed.
+// Places layers on pipeline stages and model chunks, or reports why they cannot be placed.
 #pragma once
 
 #include "config/schema/config.h"
@@ -7,11 +7,11 @@
 
 namespace trainctl {
 
-/// Cuts the layers by the rule that the configuration asks for: even (Megatron), first and last
-/// counts, embedding and loss counted as layers, a layout string
-/// (megatron.core PipelineParallelLayerLayout), or MindSpore's min((l + offset) / (L / P), P - 1)
-/// where parallel_mode is semi_auto_parallel or auto_parallel, or pipeline.offset is given. Adds
-/// what is wrong to `check` and returns an empty map then.
+/// Places the layers by the rule that the configuration selects: evenly (Megatron), with given
+/// first and last counts, with embedding and loss counted as layers, by a stage text
+/// (pipeline.layout, megatron.core PipelineParallelLayerLayout), or by MindSpore's min((l + offset)
+/// / (L / P), P - 1) if parallel_mode is semi_auto_parallel or auto_parallel or pipeline.offset is
+/// given. On an error, reports it to `check` and returns an empty map.
 StageMap make_stage_map(const Config& config, Check& check);
 
 }  // namespace trainctl

@@ -28,7 +28,7 @@ ParallelMode resolve_mode(const ParallelConfig& parallel, std::int64_t world_siz
   if (parallel.parallel_mode) return *parallel.parallel_mode;
   const bool splits = parallel.tensor_parallel > 1 || parallel.context_parallel > 1 ||
                       parallel.pipeline_stages > 1 || parallel.expert_parallel > 1;
-  // data_parallel does not look at these.
+  // The mode data_parallel ignores these.
   const bool asks = !parallel.gradient_fp32_sync || !parallel.loss_repeated_mean ||
                     !(parallel.dataset_strategy == DatasetSplit{});
   if (splits) return ParallelMode::hybrid_parallel;

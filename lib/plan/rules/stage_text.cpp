@@ -16,7 +16,7 @@ class Reader {
 
   StageLayout read() {
     const std::string letters = sequence(0);
-    if (error_.empty() && at_ < text_.size()) fail("')' closes nothing");
+    if (error_.empty() && at_ < text_.size()) fail("unmatched ')'");
     StageLayout layout;
     layout.error = error_;
     if (!error_.empty()) return layout;
@@ -47,7 +47,7 @@ class Reader {
       const std::string item = text_[at_] == '(' ? parenthesis(depth) : letter();
       const std::size_t count = error_.empty() ? repetition() : 0;
       if (letters.size() + item.size() * count > most_letters) {
-        fail("there are more than 1,000,000 letters");
+        fail("more than 1,000,000 letters");
         break;
       }
       for (std::size_t i = 0; i < count; ++i) letters += item;
@@ -57,14 +57,14 @@ class Reader {
 
   std::string parenthesis(int depth) {
     if (depth >= 64) {
-      fail("more than 64 parentheses are open");
+      fail("more than 64 nested parentheses");
       return {};
     }
     ++at_;
     std::string inside = sequence(depth + 1);
     if (!error_.empty()) return {};
     if (at_ == text_.size()) {
-      fail("a ')' is missing");
+      fail("missing ')'");
       return {};
     }
     ++at_;
@@ -75,7 +75,7 @@ class Reader {
     const char c = text_[at_];
     if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
       const bool shown = c > ' ' && c < 127;
-      fail(std::string("'") + (shown ? c : '?') + "' is none of E, t, m, L, |, *n, ( and )");
+      fail(std::string("expected E, t, m, L, |, *n, ( or ), found '") + (shown ? c : '?') + "'");
       return {};
     }
     ++at_;
@@ -93,9 +93,9 @@ class Reader {
     for (; at_ < text_.size() && is_digit(text_[at_]) && count <= most_letters; ++at_) {
       count = count * 10 + static_cast<std::size_t>(text_[at_] - '0');
     }
-    if (at_ == begin) fail("a number must follow '*'");
-    if (error_.empty() && count == 0) fail("'*0' repeats nothing");
-    if (count > most_letters) fail("there are more than 1,000,000 letters");
+    if (at_ == begin) fail("expected a number after '*'");
+    if (error_.empty() && count == 0) fail("'*0' must be at least '*1'");
+    if (count > most_letters) fail("more than 1,000,000 letters");
     return count;
   }
 

@@ -1,6 +1,6 @@
-// The layout string of parallel.pipeline.layout (megatron.core PipelineParallelLayerLayout):
-// "Et*3|t*4|(tt|)*2tL". E embedding, t layer, m multi-token prediction, L loss, | between stages,
-// x*n and (..)*n repeat, commas and spaces are for the eye.
+// The stage text of parallel.pipeline.layout (megatron.core PipelineParallelLayerLayout):
+// "Et*3|t*4|(tt|)*2tL". E embedding, t layer, m multi-token prediction, L loss, | between stages;
+// x*n and (..)*n repeat, commas and spaces are ignored.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace trainctl {
 
 struct StageLayout {
   std::vector<std::string> stages;  // letters of each, in model order
-  std::string error;                // why the text has no meaning; empty: it has
+  std::string error;                // why the text cannot be read; empty if it can
 };
 
-/// Repetitions are written out; only the spelling is judged here. At most 1,000,000 letters.
+/// Writes repetitions out; only the syntax is checked. At most 1,000,000 letters.
 StageLayout parse_stage_layout(std::string_view text);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// A row of a schedule: one thing that a rank does in a training step.
+// A row of a schedule: one action of a rank in a training step.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace trainctl {
 
 enum class ActionKind : std::uint8_t {
-  gather,            // start getting a block of parameters from the ranks that updated them
-  wait_gather,       // the compute queue waits for them
+  gather,            // start gathering a block of parameters from the ranks that updated them
+  wait_gather,       // the compute queue waits for the block
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
   backward_input,    // B
@@ -22,7 +22,7 @@ enum class ActionKind : std::uint8_t {
   send_backward,
   receive_backward,  // between stages
   wait_forward,
-  wait_backward,  // the compute queue waits for a receive that was only posted
+  wait_backward,  // the compute queue waits for a posted receive
 };
 
 /// F, B or W.
@@ -33,19 +33,19 @@ constexpr bool is_pass(ActionKind kind) {
 constexpr bool is_receive(ActionKind kind) {
   return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
 }
-/// Between stages.
+/// A message between stages.
 constexpr bool is_message(ActionKind kind) {
   return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
 }
 
-/// Communication of one bucket of gradients or block of parameters.
+/// Communication of one gradient bucket or one block of parameters.
 constexpr bool names_bucket(ActionKind kind) {
   return kind == ActionKind::gather || kind == ActionKind::wait_gather ||
          kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
          kind == ActionKind::wait_reduce;
 }
 
-/// For a receive that was posted before.
+/// A wait for a receive that was posted before.
 constexpr bool is_message_wait(ActionKind kind) {
   return kind == ActionKind::wait_forward || kind == ActionKind::wait_backward;
 }

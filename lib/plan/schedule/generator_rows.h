@@ -1,4 +1,4 @@
-// What the schedule generators share: the rows of one stage, a whole chunk at a time.
+// Shared code of the schedule generators: the rows of one stage, a whole chunk at a time.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace trainctl {
 
-/// Collects the rows of one stage. Data that the chunk does not need and messages over the ends of
-/// the pipeline are left out, so that generators read the same on every stage.
+/// Collects the rows of one stage. It omits data that a chunk does not need and messages beyond the
+/// ends of the pipeline, so that a generator's code is the same for every stage.
 class StageRows {
  public:
   explicit StageRows(const ScheduleInput& input) : input_(input) {}
@@ -45,7 +45,7 @@ class StageRows {
     if (!is_first(chunk)) add(ActionKind::send_backward, microbatch, chunk);
   }
 
-  /// The rows so far and the step.
+  /// The rows so far, followed by the step.
   std::vector<Action> finish() {
     rows_.push_back(Action{.kind = ActionKind::step});
     return std::move(rows_);
@@ -67,8 +67,8 @@ class StageRows {
 };
 
 /// The rows of several chunks per stage in the order of schedule_table(), with `warmup` forwards
-/// before backwards begin. The stages run in lock step: after each step a stage exchanges with both
-/// neighbours in one batch.
+/// before the first backward. The stages run in lock step: after each step, a stage exchanges
+/// messages with both neighbours in one batch.
 std::vector<Action> chunked_rows(const ScheduleInput& input, int group_size, int warmup);
 
 }  // namespace trainctl

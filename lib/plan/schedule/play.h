@@ -1,6 +1,6 @@
-// The waits that simulate() plays, built from the rows of all ranks. Rows of the compute queue that
-// follow each other are one point of the graph, for nothing can come between them; where ranks that
-// meet in rows have different ones, each row is its own.
+// The waits that simulate() plays, built from the rows of all ranks. Consecutive rows of the
+// compute queue are one point of the graph, because nothing can come between them; if ranks that
+// meet in rows have different rows, each row is its own point.
 #pragma once
 
 #include <map>
@@ -27,25 +27,25 @@ struct SharedRowHash {
 
 class Play {
  public:
-  /// Looks at `input` as long as it lives.
+  /// Keeps a reference to `input`.
   explicit Play(const SimulationInput& input);
 
-  /// Gives every point its time; false if some wait for each other.
+  /// Computes the time of every point; false if some wait for each other.
   bool run() { return graph_.play(); }
-  /// After run() failed: a shortest cycle of rows that wait for each other, in words.
+  /// After run() failed: a shortest cycle of rows that wait for each other, as text.
   std::string cycle() const;
-  /// Appends the rendezvous that somebody never joins.
+  /// Appends each rendezvous in which a participant is missing.
   void find_unmatched(std::vector<std::string>& violations) const;
-  /// Fills the times after run().
+  /// Fills in the times after run().
   void measure(Simulation& result) const;
 
  private:
   static constexpr int none = WaitGraph::none;
 
-  /// What a point of the graph stands for.
+  /// What a point of the graph represents.
   struct Point {
-    int rank = 0;  // who is named in messages
-    int row = 0;   // its first row there
+    int rank = 0;  // the rank that messages name
+    int row = 0;   // its first row on that rank
     int rows = 1;
     bool computes = false;  // rows of the compute queue
   };
@@ -73,10 +73,11 @@ class Play {
     int compute = none;
     int axis = none;       // reductions and gathers
     int wire = none;       // batches of messages
-    int embedding = none;  // the tied embedding's sum, of bucket
+    int embedding = none;  // the sum of the tied embedding, by bucket
     int embedding_bucket = -1;
-    std::vector<int> outputs;  // per output buffer: the send that the next to fill it waits for
-    int gradient = none;       // the same of the stage's gradient buffer
+    std::vector<int>
+        outputs;  // per output buffer: the send that must end before the buffer is filled again
+    int gradient = none;  // the same for the stage's gradient buffer
   };
 
   void measure_tables();
@@ -89,18 +90,18 @@ class Play {
   void await(int rank, std::size_t row, Queues& queues);
   void await_message(int rank, std::size_t row, Queues& queues);
   int post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
-  /// Message rows that are posted together, done when all are done. Receives hold up the compute
-  /// queue unless a wait row does, sends only what comes behind on the wire and what would
-  /// overwrite them.
+  /// Message rows that are posted together; the batch is done when all are. Receives block the
+  /// compute queue unless a wait row follows; sends block only later messages and what would
+  /// overwrite their buffers.
   void add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
-  /// By direction, replica, place inside it, the place along the pipeline that receives, and
+  /// Indexed by direction, replica, place inside it, receiving place along the pipeline and
   /// micro-batch; null for a row out of range.
   Message* find_message(const RankRows& rank, const Action& action);
   static int* overwritten(const RankRows& rank, const Action& action, Queues& queues);
-  /// The send under way from the buffer of a forward or backward row; null for a row out of range.
+  /// The unfinished send from the buffer of a forward or backward row; null for a row out of range.
   static int* sent_from(const RankRows& rank, const Action& action, Queues& queues);
 
-  /// Ranks of one stage and replica.
+  /// The index of a stage and replica.
   int group_of(const RankRows& rank) const { return rank.input.stage * replicas_ + rank.replica; }
   const RankRows& rank_of(const Point& point) const {
     return input_.ranks[static_cast<std::size_t>(point.rank)];
@@ -111,11 +112,11 @@ class Play {
   double cost_of(const RankRows& rank, const Action& action) const {
     return input_.cost ? input_.cost(rank, action) : 1.0;
   }
-  /// When the batch before a wait_reduce was done: waiting for that is no exposed reduction.
+  /// When the batch before a wait_reduce was done; waiting for it is not exposed reduction.
   bool waits_for_embedding(const Point& point) const;
   double queued_after(int point) const;
   void add_times(int index, std::vector<RowTime>& times) const;
-  /// A batch with all its messages, work by its first row.
+  /// A batch is represented with all its messages, work by its first row.
   std::string describe(int index) const;
 
   const SimulationInput& input_;
@@ -124,7 +125,7 @@ class Play {
   int replicas_ = 1;
   int inner_ = 1;
   int stages_ = 1;
-  int places_ = 0;  // along the pipeline: stages x chunks, and one beyond each end
+  int places_ = 0;  // along the pipeline: stages x chunks, plus one beyond each end
   int microbatches_ = 0;
   std::vector<bool> apart_;  // per group: its ranks have different rows
   std::vector<int> group_sizes_;

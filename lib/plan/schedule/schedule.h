@@ -1,6 +1,6 @@
-// A training step as data: for each rank an ordered list of actions. Generators (schedule_*.cpp)
+// A training step as data: for each rank, an ordered list of actions. Generators (schedule_*.cpp)
 // emit rows for a whole stage; refine() splits them per unit and inserts communication; simulate()
-// plays and proves them; the executor runs refined rows only.
+// plays the rows of all ranks and proves them; the executor runs refined rows only.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct ScheduleInput {  // of one stage
   int chunks() const { return static_cast<int>(units.size()); }
 };
 
-/// The orders of work. Each emits fetch, F, B, W and message rows for whole chunks, then step.
-/// Neighbouring message rows are one batch. The number of micro-batches is any positive number
-/// unless said.
+/// The schedules. Each generator emits fetch, F, B, W and message rows for whole chunks, then step.
+/// Neighbouring message rows are one batch. Any positive number of micro-batches is allowed, unless
+/// stated otherwise.
 ///
 /// One stage: F, B, W for each micro-batch in turn (gradient accumulation).
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input);
@@ -41,59 +41,59 @@ std::vector<Action> schedule_1f1b(const ScheduleInput& input);
 /// The same over several chunks per stage (ibid., 2.2): warm-up of min(M V, 2 (stages - stage - 1)
 /// + (V - 1) group_size). group_size from `stages` to M; M % group_size is 0 or at least `stages`.
 std::vector<Action> schedule_interleaved(const ScheduleInput& input);
-/// ZB-H1 (Qi et al. 2024, 3.1): W apart from B, filling the bubbles; kept activations as in 1F1B.
+/// ZB-H1 (Qi et al. 2024, 3.1): W separate from B, filling the bubbles; kept activations as in
+/// 1F1B.
 std::vector<Action> schedule_zb_h1(const ScheduleInput& input);
 
-/// The k-th forward of every stage of the interleaved schedule; the k-th backward has the chunk
+/// The k-th forward of every stage of the interleaved schedule; the k-th backward has chunk
 /// V - 1 - chunk (megatron.core get_schedule_table).
 struct ScheduleEntry {
   int microbatch = 0;
   int chunk = 0;
 };
 std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size);
-/// Forwards before the first backward of stage `input.stage` under `scheduler`.
+/// The number of forwards before the first backward of stage `input.stage` under `scheduler`.
 int warmup_forwards(PipelineScheduler scheduler, const ScheduleInput& input);
 
 /// "none" with one stage, "gpipe", "1f1b", "interleaved_1f1b" or "zb_h1".
 std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chunks);
-/// The rows of the schedule of that name.
+/// The rows of the schedule with that name.
 std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
 
-/// The generator's rows in the order that `input.messages` asks for: batches as they are; single
-/// messages with the sends first; or receives posted one pass ahead of the one that needs them,
-/// before which a wait row stands.
+/// The generator's rows in the order that `input.messages` requires: batched messages unchanged;
+/// single messages with the sends first; or receives posted one pass before the pass that needs
+/// them, with a wait row before that pass.
 std::vector<Action> arrange_messages(std::vector<Action> rows, const ScheduleInput& input);
 
-/// What becomes of the gradients of one bucket between their last W and the step.
+/// How the gradients of one bucket are communicated between their last W and the step.
 struct BucketSum {
-  int ready_unit = 0;      // its lowest unit: gradients are final once W of it has run
+  int ready_unit = 0;      // its lowest unit: the gradients are final after W of it
   bool reduced = false;    // summed over ranks of its stage
-  bool embedding = false;  // a tied embedding with two homes: then summed over both
+  bool embedding = false;  // a tied embedding with two homes: afterwards summed over both
   bool has_rows() const { return reduced || embedding; }
 };
-/// Of each bucket in flat order. It is reduced if the gradient of a parameter in it is summed over
-/// an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
+/// For each bucket in buffer order. A bucket is reduced if the gradient of one of its parameters is
+/// summed over an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
                                    const std::vector<ParamSpec>& parameters);
 
-/// The rows of a stage around its passes. `gathers`: the units that read each block of parameters
-/// that others update.
-/// Starts every gather first, in their order, and waits for each before the first F of its units,
-/// which splits that F (before_forward: before anything else).
-/// Splits B and W per unit, interleaved (B of a unit, its W, the next unit below) where they stand
-/// together, starts each bucket's reduce in the last micro-batch as soon as its last unit is done
-/// (not `overlap`: once the whole backward is), and before the step sums the tied embedding over
-/// its two stages and waits for all.
+/// Completes the rows of a stage. `gathers`: the units that read each block of parameters that
+/// other ranks update. Starts every gather first, in order, and waits for each before the first F
+/// of its units, which splits that F (before_forward: before everything else). Splits B and W per
+/// unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit below).
+/// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
+/// (without `overlap`: after the whole backward). Before the step, sums the tied embedding over its
+/// two stages and waits for all sums.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
                            const std::vector<UnitRange>& gathers = {},
                            ParamSyncStart param_sync = ParamSyncStart::overlap,
                            bool overlap = true);
 
-/// Most micro-batches of one chunk each that occupy a slot at once: from the first row that fills
-/// it (data fetched, input received, F) to the last B or W.
+/// The largest number of micro-batches of one chunk that occupy a slot at once: from the first row
+/// that fills it (data fetched, input received, F) to the last B or W.
 int peak_microbatches(std::span<const Action> rows);
-/// Most received gradients of one chunk that wait for their B at once; at least 1.
+/// The largest number of received gradients of one chunk that wait for their B at once; at least 1.
 int peak_gradients(std::span<const Action> rows);
 
 }  // namespace trainctl

@@ -1,7 +1,7 @@
-// Plays the rows of all ranks against each other: the step's time and bubble, and the proof that a
-// schedule is legal and cannot hang. Each rank has a compute queue and one queue per communication
-// axis, all first-in-first-out; collectives and messages are rendezvous. Any generator's output,
-// present or future, is judged here.
+// Plays the rows of all ranks against each other. The result is the time and bubble of the step,
+// and the proof that the schedule is legal and cannot hang. Each rank has a compute queue and one
+// queue per communication axis, all first-in-first-out; collectives and messages are rendezvous.
+// Any generator's output is checked here.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,24 @@ namespace trainctl {
 
 /// One rank. Ranks with the same stage reduce together. Messages go between ranks of neighbouring
 /// stages with equal `replica` and `inner` (from the last stage to the first one's next chunk, and
-/// back), the tied embedding's sum between such of the first and the last stage. Ranks of one stage
-/// and replica meet in every F, B and W, which contain collectives.
+/// back); so does the tied embedding's sum between the first and the last stage. Ranks of one stage
+/// and replica meet in every F, B and W, because these contain collectives.
 struct RankRows {
   ScheduleInput input;
   int replica = 0;
   int inner = 0;                 // its place among the ranks that share layers: tp, cp and ep
-  std::span<const Action> rows;  // the caller's; replicas may share them
+  std::span<const Action> rows;  // owned by the caller; replicas may share them
 };
 
 struct SimulationInput {
   std::vector<RankRows> ranks;
-  /// Per stage; no entry is as good as no bucket.
+  /// Per stage; no entry means no buckets.
   std::vector<std::vector<BucketSum>> buckets;
   /// Seconds of one row: compute, the transfer of a reduce or gather, or that of a message (asked
-  /// of the receive). Waits and send rows cost nothing themselves.
+  /// for the receive). Waits and send rows themselves take no time.
   std::function<double(const RankRows&, const Action&)> cost;
   bool keep_times = false;  // fill Simulation::times
-  /// Per stage, the units that read each block of gathered parameters; no entry: there are none.
+  /// Per stage, the units that read each block of gathered parameters; no entry means no gathers.
   std::vector<std::vector<UnitRange>> gathers{};
 };
 
@@ -45,25 +45,27 @@ struct RowTime {
 };
 
 struct Simulation {
-  double seconds = 0;                // until the last row of any queue is done
-  double bubble_fraction = 0;        // of all ranks' time: idle for messages or for the others' end
-  double exposed_communication = 0;  // seconds the slowest rank waits for reductions and gathers
-  int peak_microbatches = 0;         // most micro-batches with kept activations on any rank
-  /// Why the schedule is illegal, one sentence each; empty: proven.
+  double seconds = 0;          // until the last row of any queue is done
+  double bubble_fraction = 0;  // share of all ranks' time that is idle, waiting for messages or for
+                               // the end of the others
+  double exposed_communication =
+      0;                      // seconds that the slowest rank waits for reductions and gathers
+  int peak_microbatches = 0;  // most micro-batches with kept activations on any rank
+  /// Why the schedule is illegal, one sentence each; empty if it is proven legal.
   std::vector<std::string> violations;
   std::vector<RowTime> times;  // in the order of ranks and rows
 };
 
 /// Rules proven per rank: F before B before W, each exactly once for every (chunk, micro-batch,
-/// unit), F from the lowest unit up and B from the highest down; data fetched before it is used;
-/// what comes from another stage received before it is used, what goes there sent after it is made;
-/// each bucket reduced once, after its gradients are final, a tied embedding's then summed over its
-/// stages, and waited for; parameters that other ranks update gathered once and waited for before F
-/// of their units; one step, last.
-/// Over all ranks: every message and collective meets its partners, and no cycle of waits (the
-/// shortest cycle is named). Neighbouring message rows form one batch that is posted together; the
-/// batches of a rank run in order. What is sent lies in one buffer per chunk (outputs) or rank
-/// (gradients), so F waits until its chunk's last output is sent, and B until the last gradient is.
+/// unit), F from the lowest unit up and B from the highest down; data fetched before its use; what
+/// comes from another stage received before its use, what goes there sent after it is computed;
+/// each bucket reduced once, after its gradients are final, then a tied embedding summed over its
+/// stages, and all sums awaited; parameters that other ranks update gathered once and awaited
+/// before F of their units; one step, last. Over all ranks: every message and collective meets its
+/// partners, and there is no cycle of waits (the shortest cycle is named). Neighbouring message
+/// rows form one batch that is posted together; the batches of a rank run in order. Each chunk
+/// (outputs) or rank (gradients) has one send buffer, so F waits until its chunk's last output is
+/// sent, and B until the last gradient is.
 Simulation simulate(const SimulationInput& input);
 
 /// The per-rank part of the proof; appends to `violations`.

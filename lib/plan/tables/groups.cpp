@@ -59,7 +59,7 @@ bool has_word(std::string_view words, std::string_view word) {
 
 Selection selection_of(const Mesh& mesh, std::string_view kind) {
   require(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(), ExitCode::usage,
-          "there are no groups of kind '" + std::string(kind) + "'");
+          "unknown kind of group '" + std::string(kind) + "'");
   Selection selection;
   std::string_view words = kind;
   const bool expert = words.starts_with("expert:");

@@ -1,5 +1,5 @@
-// The communication groups of a mesh by kind, listed in Megatron's order (RankGenerator.get_ranks):
-// for people and tools that want to see them. The engine uses Mesh::group.
+// The communication groups of a mesh by kind, in Megatron's order (RankGenerator.get_ranks), for
+// display and for tools. The engine uses Mesh::group.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace trainctl {
 
-/// The kind of the ranks that hold the same parts of the same parameters but other data.
+/// The kind of group whose ranks hold the same parts of the same parameters but read different
+/// data.
 inline std::string replicas_kind(const Mesh& mesh, bool experts) {
   return experts ? "expert:dp" : mesh.cp == 1 ? "dp" : "dp-cp";
 }
@@ -23,18 +24,18 @@ using RankLists = std::vector<std::vector<int>>;
 /// "expert:tp" "expert:ep" "expert:tp-ep" "expert:tp-ep-pp" "expert:dp", in this order.
 std::span<const std::string_view> group_kinds();
 
-/// All groups of a kind: enumerated with the axes that are not the kind's running in rank order,
-/// the leftmost fastest; likewise inside a group. Embedding groups are the first and the last rank
+/// All groups of a kind. The axes that are not part of the kind vary in rank order, the leftmost
+/// fastest, and so do those inside a group. Embedding groups hold the first and the last rank
 /// of each pipeline group (one rank without stages), position_embedding the first. Throws
-/// Error{usage} for a kind that is none.
+/// Error{usage} for an unknown kind.
 RankLists list_groups(const Mesh& mesh, std::string_view kind);
-/// Ranks in each group of a kind.
+/// The number of ranks in each group of a kind.
 std::int64_t group_size(const Mesh& mesh, std::string_view kind);
 /// Only the groups of `kind` that hold `rank`, without listing the others.
 RankLists groups_with(const Mesh& mesh, std::string_view kind, std::int64_t rank);
 
-/// One list of groups per level, for the sizes of
-/// parallel.hierarchical_context_parallel_sizes over all cp groups: level 0 has neighbours
+/// One list of groups per level, for the sizes in
+/// parallel.hierarchical_context_parallel_sizes, over all cp groups; level 0 groups neighbours
 /// (megatron.core.parallel_state.create_hierarchical_groups).
 std::vector<RankLists> hierarchical_groups(const Mesh& mesh,
                                            const std::vector<std::int64_t>& sizes);

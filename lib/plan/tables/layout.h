@@ -1,6 +1,6 @@
-// How a tensor lies over one mesh axis, and the two rules from which every parallel layer's
-// communication follows: transition(from, to) is the forward collective; the backward one is
-// transition(dual(to), dual(from)).
+// How a tensor is split along one mesh axis, and the two rules that give the communication of every
+// parallel layer: transition(from, to) is the collective of the forward pass, and
+// transition(dual(to), dual(from)) that of the backward pass.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace trainctl {
 
 enum class Layout : std::uint8_t {
-  invariant,   // same everywhere, its gradient the same everywhere
-  replicated,  // same everywhere, its gradient partial
+  invariant,   // the same on all ranks, and so is its gradient
+  replicated,  // the same on all ranks, but each has a partial gradient
   tokens,      // split by token
   features,    // split by feature
-  partial,     // still to be summed
+  partial,     // each rank has one summand
 };
 
 enum class Collective : std::uint8_t {
@@ -28,15 +28,15 @@ enum class Collective : std::uint8_t {
   all_to_all,
 };
 
-/// replicated <-> partial; the others are their own dual.
+/// replicated <-> partial; the other layouts are their own dual.
 constexpr Layout dual(Layout layout) {
   if (layout == Layout::replicated) return Layout::partial;
   if (layout == Layout::partial) return Layout::replicated;
   return layout;
 }
 
-/// The collective that turns `from` into `to`; nullopt where no legal one exists (an error of the
-/// plan).
+/// The collective that turns `from` into `to`; nullopt if there is no legal one, which is an error
+/// in the plan.
 constexpr std::optional<Collective> transition(Layout from, Layout to) {
   using enum Layout;
   if (from == to) return Collective::none;
@@ -63,8 +63,8 @@ constexpr std::optional<Collective> transition(Layout from, Layout to) {
   return std::nullopt;
 }
 
-/// Whether a whole parameter's gradient must be summed over an axis on which its layer's output
-/// lies so.
+/// Whether the gradient of an unsplit parameter must be summed over an axis along which the output
+/// of its layer has this layout.
 constexpr bool gradient_is_summed(Layout output) {
   return output == Layout::tokens || output == Layout::features || output == Layout::replicated;
 }

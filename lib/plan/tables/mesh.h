@@ -1,6 +1,6 @@
-// The ranks as a grid. A pipeline stage's ranks have two factorisations, tp.cp.dp for dense layers
-// and etp.ep.edp for experts; world = tp.cp.dp.pp. Groups are arithmetic: nothing of the world's
-// size is stored. Ranks are numbered as Megatron does: the leftmost axis of the order has the
+// The ranks as a grid. The ranks of a pipeline stage have two factorisations: tp.cp.dp for dense
+// layers and etp.ep.edp for experts; world = tp.cp.dp.pp. Groups are computed; no table grows with
+// the world size. Ranks are numbered as in Megatron: the leftmost axis of the order has the
 // smallest stride (megatron.core.parallel_state.RankGenerator).
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr std::array<Axis, axis_count> all_axes{Axis::tp,  Axis::cp, Axis
                                                        Axis::etp, Axis::ep, Axis::edp};
 std::string_view name_of(Axis axis);
 
-/// The places of the five axes, from the smallest stride to the largest. Axis::tp stands for tp and
+/// The five axes, ordered from the smallest stride to the largest. Axis::tp stands for tp and
 /// etp, Axis::dp for dp and edp.
 using RankOrder = std::array<Axis, 5>;
 inline constexpr RankOrder usual_order{Axis::tp, Axis::cp, Axis::ep, Axis::dp, Axis::pp};
@@ -34,14 +34,14 @@ struct Mesh {
   /// Distance in ranks between neighbours on `axis`.
   std::int64_t stride(Axis axis) const;
   std::int64_t coordinate(std::int64_t rank, Axis axis) const;
-  /// The ranks that differ from `rank` only on `axis`, ascending.
+  /// The ranks that differ from `rank` only along `axis`, ascending.
   std::vector<int> group(std::int64_t rank, Axis axis) const;
-  /// The same over several axes of one factorisation together, the axis that comes first in the
-  /// order running fastest.
+  /// The same along several axes of one factorisation together; the axis that comes first in the
+  /// order varies fastest.
   std::vector<int> group(std::int64_t rank, const std::vector<Axis>& axes) const;
 };
 
-/// "tp-cp-ep-dp-pp", or nullopt where a word is no axis or comes twice. Axes that are left out are
+/// Reads "tp-cp-ep-dp-pp"; nullopt if a word is unknown or repeated. Axes that are left out are
 /// appended in the order tp, pp, dp, ep, cp and listed in `appended`.
 std::optional<RankOrder> parse_order(std::string_view text, std::vector<Axis>& appended);
 

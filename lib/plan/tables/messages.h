@@ -1,6 +1,6 @@
-// How pipeline stages exchange messages (parallel.pipeline): in batches, one by one, or beside the
-// computation, and out of which buffers. What it means for the order of rows: arrange_messages() in
-// plan/schedule/schedule.h.
+// How pipeline stages exchange messages (parallel.pipeline): in batches, one by one, or overlapped
+// with computation, and from which buffers. arrange_messages() in plan/schedule/schedule.h applies
+// it to the order of rows.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 namespace trainctl {
 
 enum class MessageMode : std::uint8_t {
-  batched,     // neighbouring rows are one batch: posted together, then its receives waited for
-  single,      // each row by itself; a receive is waited for before the next row
-  overlapped,  // a receive is only posted, and waited for by a row of its own
+  batched,     // neighbouring rows form one batch: all are posted, then its receives are awaited
+  single,      // each row on its own; a receive is awaited before the next row
+  overlapped,  // a receive is only posted; a separate row waits for it
 };
 
 struct MessageRules {
   MessageMode mode = MessageMode::batched;
-  /// What a micro-batch sends on stays in its slot; else each chunk has one buffer, which is free
-  /// again once it is sent.
+  /// An output that is sent stays in its micro-batch's slot; otherwise each chunk has one buffer,
+  /// which is free again after the send.
   bool keeps_outputs = false;
-  /// Messages have another dtype than the layers, and buffers of their own: a send row casts what
-  /// it sends, a receive is cast where it is waited for.
+  /// Messages have a different dtype than the layers and separate buffers: a send row casts what it
+  /// sends, and a receive is cast when it is awaited.
   bool casts = false;
 };
 

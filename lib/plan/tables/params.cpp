@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-/// Where a parameter stands in its layer. It decides which dim is cut over which axis and how the
+/// The role of a parameter in its layer. It decides which dim is cut over which axis and how the
 /// layer's output lies: another placement of a layer is another entry in the functions below.
 enum class Place : std::uint8_t {
   stream,         // whole, its output lies as the residual stream does: norms, router, row biases

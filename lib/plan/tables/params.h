@@ -143,7 +143,7 @@ struct BucketInput {
 /// given is auto, and so is index with the parallel optimizer. openstate false: a bucket for each
 /// parameter. layers:
 /// gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts are padded to 64
-/// and lengths to 64 x replicas but for megatron. Details: flat_layout.h.
+/// and lengths to 64 x replicas except for megatron. Details: flat_layout.h.
 FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
 
 }  // namespace trainctl

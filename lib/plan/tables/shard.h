@@ -1,5 +1,5 @@
-// Where a rank's shard of a parameter lies in the whole one, as contiguous pieces: what
-// initialisation, un-sharding, comparison and export walk.
+// The contiguous pieces of a parameter that a rank's shard consists of; used by initialisation,
+// un-sharding, comparison and export.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace trainctl {
 
-/// Elements [global, global + length) of the whole parameter are [local, local + length) of the
-/// shard.
+/// Elements [global, global + length) of the whole parameter are elements [local, local + length)
+/// of shard.
 struct ShardPiece {
   std::int64_t global = 0;
   std::int64_t local = 0;
   std::int64_t length = 0;
 };
 
-/// The pieces of `rank`'s shard, ascending on both sides and as few as possible.
+/// The pieces of `rank`'s shard, as few as possible, ascending in both indices.
 std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mesh,
                                      std::int64_t rank);
 
-/// Whether `rank` counts for its shard among the tensor-parallel ranks: of those with the same
-/// elements the first does, and a second home never does.
+/// Whether `rank` represents its shard among the tensor-parallel ranks: of the ranks with the same
+/// elements, the first does; a second home never does.
 bool counts_over_tensor_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
 }  // namespace trainctl

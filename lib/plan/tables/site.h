@@ -5,13 +5,14 @@
 
 namespace trainctl {
 
-/// The machine as far as a plan depends on it. Whoever asks for a plan fills it; the plan never
-/// looks.
+/// The machine, as far as a plan depends on it. The caller who asks for a plan fills it in; the
+/// plan never queries the machine.
 struct Site {
   std::int64_t world_size = 1;
   std::int64_t ranks_per_host = 1;
   std::int64_t cores_per_host = 1;
-  bool ranks_are_threads = false;  // of one process: nothing is staged, one program for all
+  bool ranks_are_threads =
+      false;  // ranks are threads of one process: no staging, one program for all
 };
 
 }  // namespace trainctl

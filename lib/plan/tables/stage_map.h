@@ -6,7 +6,7 @@
 
 namespace trainctl {
 
-/// A model chunk of one stage. Units are numbered over the whole model: 0 is the embedding, 1 to
+/// One model chunk of one stage. Units are numbered over the whole model: 0 is the embedding, 1 to
 /// `layers` the blocks, layers + 1 the head.
 struct ChunkLayers {
   std::int64_t first = 0;  // layer
