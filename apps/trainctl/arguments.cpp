@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -88,36 +89,6 @@ void refuse_word(const std::string& program, const std::string& kind, const std:
                       (close.empty() ? std::string() : "; did you mean '" + close + "'?"));
 }
 
-bool parse_arguments(CLI::App& app, const Arguments& arguments, const std::string& examples) {
-  bool no_color = false;
-  app.add_flag("--no-color", no_color, "No colours, as with NO_COLOR=1");
-  app.get_formatter()->column_width(34);
-  app.allow_extras();
-  // Required options are checked below, after unknown words, so that a misspelt option is reported
-  // as such.
-  std::vector<CLI::Option*> required;
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_required()) required.push_back(option);
-  }
-  if (contains(arguments, "--help") || contains(arguments, "-h")) {
-    show_help(app, examples);
-    return false;
-  }
-  for (CLI::Option* option : required) option->required(false);
-  check_values_present(app, arguments);
-  try {
-    app.parse(Arguments(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::ParseError& failure) {
-    refuse(app.get_name(), failure.what());
-  }
-  check_extras(app);
-  for (const CLI::Option* option : required) {
-    if (option->count() == 0) refuse(app.get_name(), option->get_name(true, true) + " is required");
-  }
-  if (no_color) setenv("NO_COLOR", "1", 1);
-  return true;
-}
-
 int run_subcommand(const std::string& program, const Arguments& arguments,
                    const std::string& examples, const std::vector<Subcommand>& known) {
   if (arguments.empty()) refuse(program, "a command is required");
@@ -141,52 +112,125 @@ int run_subcommand(const std::string& program, const Arguments& arguments,
   refuse_word(program, is_option ? "option" : "command", word, names);
 }
 
-CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::int64_t& target,
-                              const std::string& text, std::int64_t least, std::int64_t most) {
-  const auto read = [&app, &target, name, least, most](const std::string& value) {
+struct CommandLine::Parser {
+  Parser(const std::string& summary, const std::string& name) : app(summary, name) {}
+  CLI::App app;
+};
+
+CommandLine::CommandLine(const std::string& summary, const std::string& name)
+    : parser_(std::make_unique<Parser>(summary, name)) {}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::add_text(const std::string& names, std::string& target, const std::string& text,
+                           const std::string& value) {
+  parser_->app.add_option(names, target, text)->type_name(value);
+}
+
+void CommandLine::add_texts(const std::string& names, std::vector<std::string>& target,
+                            const std::string& text, const std::string& value, int count) {
+  CLI::Option* option = parser_->app.add_option(names, target, text)->type_name(value);
+  if (count != any_number) option->expected(count);
+}
+
+void CommandLine::add_flag(const std::string& names, bool& target, const std::string& text) {
+  parser_->app.add_flag(names, target, text);
+}
+
+void CommandLine::add_whole_number(const std::string& names, std::int64_t& target,
+                                   const std::string& text, std::int64_t least, std::int64_t most) {
+  const auto read = [this, &target, names, least, most](const std::string& value) {
     const char* end = value.data() + value.size();
     const auto [stop, status] = std::from_chars(value.data(), end, target);
     if (status == std::errc() && stop == end && target >= least && target <= most) return;
     std::string rule = "a whole number of at least " + std::to_string(least);
     if (most != std::numeric_limits<std::int64_t>::max())
       rule += ", at most " + std::to_string(most);
-    refuse(app.get_name(), name + " " + value + ": must be " + rule);
+    refuse(names + " " + value + ": must be " + rule);
   };
-  return app.add_option_function<std::string>(name, read, text)->type_name("N");
+  parser_->app.add_option_function<std::string>(names, read, text)->type_name("N");
 }
 
-CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,
-                        const std::string& text, double least) {
-  const auto read = [&app, &target, name, least](const std::string& value) {
+void CommandLine::add_number(const std::string& names, double& target, const std::string& text,
+                             double least) {
+  const auto read = [this, &target, names, least](const std::string& value) {
     const char* end = value.data() + value.size();
     const auto [stop, status] = std::from_chars(value.data(), end, target);
     if (status == std::errc() && stop == end && std::isfinite(target) && target >= least) return;
-    refuse(app.get_name(),
-           name + " " + value + ": must be a number of at least " + CLI::detail::to_string(least));
+    refuse(names + " " + value + ": must be a number of at least " + CLI::detail::to_string(least));
   };
-  return app.add_option_function<std::string>(name, read, text)->type_name("X");
+  parser_->app.add_option_function<std::string>(names, read, text)->type_name("X");
 }
 
-void add_config_options(CLI::App& app, std::string& config, std::vector<std::string>& set_options) {
-  app.add_option("--config", config, "The YAML file that describes the run")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--set", set_options, "Replace one value, for example train.steps=10; repeatable")
+void CommandLine::add_choice(const std::string& names, std::string& target, const std::string& text,
+                             const std::vector<std::string>& known) {
+  std::string choices;
+  for (const std::string& name : known) choices += (choices.empty() ? "" : "|") + name;
+  const auto read = [this, &target, names, known, choices](const std::string& value) {
+    if (!contains(known, value)) refuse(names + " " + value + ": must be " + choices);
+    target = value;
+  };
+  parser_->app.add_option_function<std::string>(names, read, text)->type_name(choices);
+}
+
+void CommandLine::add_format(std::string& format, const std::vector<std::string>& known) {
+  add_choice("--format", format, "Default: " + known.front(), known);
+}
+
+void CommandLine::add_config(std::string& config, std::vector<std::string>& set_options) {
+  add_text("--config", config, "The YAML file that describes the run", "FILE");
+  require("--config");
+  parser_->app
+      .add_option("--set", set_options, "Replace one value, for example train.steps=10; repeatable")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
 }
 
-void add_format(CLI::App& app, std::string& format, const std::vector<std::string>& known) {
-  std::string choices;
-  for (const std::string& name : known) choices += (choices.empty() ? "" : "|") + name;
-  const auto read = [&app, &format, known, choices](const std::string& value) {
-    if (!contains(known, value)) {
-      refuse(app.get_name(), "--format " + value + ": must be " + choices);
-    }
-    format = value;
-  };
-  app.add_option_function<std::string>("--format", read, "Default: " + known.front())
-      ->type_name(choices);
+void CommandLine::require(const std::string& name, bool required) {
+  parser_->app.get_option(name)->required(required);
+}
+
+void CommandLine::remove(const std::string& name) {
+  parser_->app.remove_option(parser_->app.get_option(name));
+}
+
+bool CommandLine::parse(const Arguments& arguments, const std::string& examples) {
+  CLI::App& app = parser_->app;
+  bool no_color = false;
+  app.add_flag("--no-color", no_color, "No colours, as with NO_COLOR=1");
+  app.get_formatter()->column_width(34);
+  app.allow_extras();
+  // Required options are checked below, after unknown words, so that a misspelt option is reported
+  // as such.
+  std::vector<CLI::Option*> required;
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_required()) required.push_back(option);
+  }
+  if (contains(arguments, "--help") || contains(arguments, "-h")) {
+    show_help(app, examples);
+    return false;
+  }
+  for (CLI::Option* option : required) option->required(false);
+  check_values_present(app, arguments);
+  try {
+    app.parse(Arguments(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& failure) {
+    refuse(failure.what());
+  }
+  check_extras(app);
+  for (const CLI::Option* option : required) {
+    if (option->count() == 0) refuse(option->get_name(true, true) + " is required");
+  }
+  if (no_color) setenv("NO_COLOR", "1", 1);
+  return true;
+}
+
+bool CommandLine::given(const std::string& name) const {
+  return parser_->app.get_option(name)->count() > 0;
+}
+
+void CommandLine::refuse(const std::string& message) const {
+  trainctl::refuse(parser_->app.get_name(), message);
 }
 
 }  // namespace trainctl

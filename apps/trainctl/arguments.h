@@ -1,10 +1,11 @@
 // Command lines. CLI11 parses them. This adds what it lacks: unknown words are reported first,
 // with the nearest known one; numbers are decimal; every mistake is Error{usage}.
+// Only arguments.cpp includes CLI11, which takes seconds to compile.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,24 +13,55 @@ namespace trainctl {
 
 using Arguments = std::vector<std::string>;
 
-/// Parses `arguments` (without the command's own name) into what `app` is bound to. Returns false
-/// when the help was asked for and has been printed, `examples` first. Throws Error{usage}.
-bool parse_arguments(CLI::App& app, const Arguments& arguments, const std::string& examples);
+/// The options of one command, and the variables that their values go to.
+class CommandLine {
+ public:
+  /// `name`: the command as messages and the help have it, "trainctl plan".
+  CommandLine(const std::string& summary, const std::string& name);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
 
-/// An option whose value is a whole decimal number in [least, most].
-CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::int64_t& target,
-                              const std::string& text, std::int64_t least,
-                              std::int64_t most = std::numeric_limits<std::int64_t>::max());
+  /// `names`: those of an option ("-o,--output") or, without dashes, of a positional argument;
+  /// `text`: its description in the help; `value`: the name of its value there.
+  void add_text(const std::string& names, std::string& target, const std::string& text,
+                const std::string& value = "");
+  /// Several values: `count`, or any number.
+  void add_texts(const std::string& names, std::vector<std::string>& target,
+                 const std::string& text, const std::string& value, int count = any_number);
+  void add_flag(const std::string& names, bool& target, const std::string& text);
+  /// A whole decimal number in [least, most].
+  void add_whole_number(const std::string& names, std::int64_t& target, const std::string& text,
+                        std::int64_t least,
+                        std::int64_t most = std::numeric_limits<std::int64_t>::max());
+  /// A finite number >= `least`.
+  void add_number(const std::string& names, double& target, const std::string& text, double least);
+  /// One of `known`.
+  void add_choice(const std::string& names, std::string& target, const std::string& text,
+                  const std::vector<std::string>& known);
+  /// `--format`, one of `known`.
+  void add_format(std::string& format, const std::vector<std::string>& known);
+  /// `--config FILE` (required) and `--set path=value`, any number of times.
+  void add_config(std::string& config, std::vector<std::string>& set_options);
 
-/// An option whose value is a finite number >= `least`.
-CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,
-                        const std::string& text, double least);
+  /// Whether the option `name` must be given. Without this only `--config` must.
+  void require(const std::string& name, bool required = true);
+  void remove(const std::string& name);
 
-/// `--config FILE` (required) and `--set path=value`, any number of times.
-void add_config_options(CLI::App& app, std::string& config, std::vector<std::string>& set_options);
+  /// Parses `arguments` (without the command's own name) into the targets. Returns false when the
+  /// help was asked for and has been printed, `examples` first. Throws Error{usage}.
+  bool parse(const Arguments& arguments, const std::string& examples);
+  /// Whether the option `name` was among the parsed words.
+  bool given(const std::string& name) const;
+  /// Throws Error{usage} with the command's name before `message`.
+  [[noreturn]] void refuse(const std::string& message) const;
 
-/// `--format`, one of `known`.
-void add_format(CLI::App& app, std::string& format, const std::vector<std::string>& known);
+  static constexpr int any_number = -1;
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;
+};
 
 struct Subcommand {
   std::string name;

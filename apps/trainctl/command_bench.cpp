@@ -17,25 +17,25 @@ constexpr const char* examples =
     "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n";
 
 /// Options of all benchmarks; false if only the help was requested.
-bool read_request(CLI::App& app, const Arguments& arguments, BenchRequest& request) {
+bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
   std::string config;
   std::string format = "table";
-  add_config_options(app, config, request.set_options);
-  add_format(app, format, {"table", "json"});
-  if (!parse_arguments(app, arguments, examples)) return false;
+  line.add_config(config, request.set_options);
+  line.add_format(format, {"table", "json"});
+  if (!line.parse(arguments, examples)) return false;
   request.config = config;
   request.json = format == "json";
   return true;
 }
 
 int run_step(const Arguments& arguments) {
-  CLI::App app("Alternates training steps with a replay of their matrix products.",
-               "trainctl bench step");
+  CommandLine line("Alternates training steps with a replay of their matrix products.",
+                   "trainctl bench step");
   std::int64_t pairs = 7;
   BenchRequest request;
-  add_whole_number(app, "--pairs", pairs, "Number of steps and of replays, alternating; default 7",
-                   1, 1'000'000);
-  if (!read_request(app, arguments, request)) return 0;
+  line.add_whole_number("--pairs", pairs, "Number of steps and of replays, alternating; default 7",
+                        1, 1'000'000);
+  if (!read_request(line, arguments, request)) return 0;
   request.pairs = static_cast<int>(pairs);
   bench_step(request, std::cout);
   finish_output();
@@ -43,22 +43,22 @@ int run_step(const Arguments& arguments) {
 }
 
 int run_ops(const Arguments& arguments) {
-  CLI::App app("Compares each operation of the model with the limits of the machine.",
-               "trainctl bench ops");
+  CommandLine line("Compares each operation of the model with the limits of the machine.",
+                   "trainctl bench ops");
   BenchRequest request;
-  if (!read_request(app, arguments, request)) return 0;
+  if (!read_request(line, arguments, request)) return 0;
   bench_ops(request, std::cout);
   finish_output();
   return 0;
 }
 
 int run_overlap(const Arguments& arguments) {
-  CLI::App app("Measures how much communication is hidden, on an emulated wire.",
-               "trainctl bench overlap");
+  CommandLine line("Measures how much communication is hidden, on an emulated wire.",
+                   "trainctl bench overlap");
   std::int64_t rounds = 3;
   BenchRequest request;
-  add_whole_number(app, "--rounds", rounds, "Runs of each kind, alternating; default 3", 1, 1000);
-  if (!read_request(app, arguments, request)) return 0;
+  line.add_whole_number("--rounds", rounds, "Runs of each kind, alternating; default 3", 1, 1000);
+  if (!read_request(line, arguments, request)) return 0;
   request.pairs = static_cast<int>(rounds);
   bench_overlap(request, std::cout);
   finish_output();

@@ -24,25 +24,22 @@ constexpr const char* examples =
     "  trainctl data inspect data/book --tokenizer byte\n";
 
 int run_build(const Arguments& arguments) {
-  CLI::App app("Turns text into a token file pair PREFIX.bin and PREFIX.idx.",
-               "trainctl data build");
+  CommandLine line("Turns text into a token file pair PREFIX.bin and PREFIX.idx.",
+                   "trainctl data build");
   std::vector<std::string> inputs;
   std::string tokenizer_name = "byte";
   std::string output;
   BuildOptions options;
   std::int64_t threads = std::max(1U, std::thread::hardware_concurrency());
-  app.add_option("--input", inputs, "Text or JSONL files, or directories of them")
-      ->required()
-      ->type_name("PATH...");
-  app.add_option("--tokenizer", tokenizer_name, "byte (default) or sentencepiece:MODEL")
-      ->type_name("NAME");
-  app.add_option("--output", output, "Where to write PREFIX.bin and PREFIX.idx")
-      ->required()
-      ->type_name("PREFIX");
-  app.add_option("--json-key", options.json_key, "The key that holds the text in *.jsonl files")
-      ->type_name("KEY");
-  add_whole_number(app, "--threads", threads, "Default: all cores", 1, 4096);
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  line.add_texts("--input", inputs, "Text or JSONL files, or directories of them", "PATH...");
+  line.require("--input");
+  line.add_text("--tokenizer", tokenizer_name, "byte (default) or sentencepiece:MODEL", "NAME");
+  line.add_text("--output", output, "Where to write PREFIX.bin and PREFIX.idx", "PREFIX");
+  line.require("--output");
+  line.add_text("--json-key", options.json_key, "The key that holds the text in *.jsonl files",
+                "KEY");
+  line.add_whole_number("--threads", threads, "Default: all cores", 1, 4096);
+  if (!line.parse(arguments, examples)) return 0;
 
   const Tokenizer tokenizer = Tokenizer::open(tokenizer_name);
   options.inputs.assign(inputs.begin(), inputs.end());
@@ -142,18 +139,19 @@ std::string to_text(const nlohmann::ordered_json& about) {
 }
 
 int run_inspect(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Prints the contents of a token file: Megatron .bin/.idx, llm.c .bin or nanoGPT .bin.",
       "trainctl data inspect");
   std::string path;
   std::string tokenizer_name;
   std::string format = "text";
-  app.add_option("FILE", path, "A prefix with .bin and .idx, or a .bin file")->required();
-  app.add_option("--tokenizer", tokenizer_name,
-                 "Show the first tokens as text, and check that every id is in its vocabulary")
-      ->type_name("NAME");
-  add_format(app, format, {"text", "json"});
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  line.add_text("FILE", path, "A prefix with .bin and .idx, or a .bin file");
+  line.require("FILE");
+  line.add_text("--tokenizer", tokenizer_name,
+                "Show the first tokens as text, and check that every id is in its vocabulary",
+                "NAME");
+  line.add_format(format, {"text", "json"});
+  if (!line.parse(arguments, examples)) return 0;
   const nlohmann::ordered_json about = describe(TokenFile::open(path), tokenizer_name);
   print(format == "json" ? to_json(about, 2) + "\n" : to_text(about));
   return 0;

@@ -77,15 +77,15 @@ std::string list_of_codes(bool json) {
 }  // namespace
 
 int run_explain(const Arguments& arguments) {
-  CLI::App app("Explains the code of a diagnostic: the rule, where it comes from, an example.",
-               program);
+  CommandLine line("Explains the code of a diagnostic: the rule, where it comes from, an example.",
+                   program);
   std::string code;
   bool list = false;
   std::string format = "text";
-  app.add_option("code", code, "The code, as in error[world-size]");
-  app.add_flag("--list", list, "List all codes");
-  add_format(app, format, {"text", "json"});
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  line.add_text("code", code, "The code, as in error[world-size]");
+  line.add_flag("--list", list, "List all codes");
+  line.add_format(format, {"text", "json"});
+  if (!line.parse(arguments, examples)) return 0;
   if (list != code.empty()) refuse(program, "give either a code or --list");
   if (list) {
     print(with_newline(list_of_codes(format == "json")));

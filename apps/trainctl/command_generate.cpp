@@ -22,7 +22,7 @@ constexpr const char* examples =
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Continues a text with the weights of a run. Uses one rank or, under mpirun or with "
       "--local-ranks, the run's own layout.",
       "trainctl generate");
@@ -33,17 +33,20 @@ int run_generate(const Arguments& arguments) {
   std::int64_t seed = 1;
   std::int64_t local_ranks = 0;
   double temperature = 1.0;
-  app.add_option("--run", run, "The run's output directory")->required()->type_name("DIR");
-  app.add_option("--prompt", request.prompt, "The text to continue")->required()->type_name("TEXT");
-  add_whole_number(app, "--max-tokens", max_tokens, "Number of tokens to add", 1)->required();
-  add_number(app, "--temperature", temperature, "0: always take the most likely token; default 1",
-             0);
-  add_whole_number(app, "--top-k", top_k, "Sample from the K most likely tokens; default 0: all",
-                   0);
-  add_whole_number(app, "--seed", seed, "The same seed gives the same text; default 1", 0);
-  add_whole_number(app, "--local-ranks", local_ranks, "Number of ranks, as threads of this process",
-                   1, 1024);
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  line.add_text("--run", run, "The run's output directory", "DIR");
+  line.require("--run");
+  line.add_text("--prompt", request.prompt, "The text to continue", "TEXT");
+  line.require("--prompt");
+  line.add_whole_number("--max-tokens", max_tokens, "Number of tokens to add", 1);
+  line.require("--max-tokens");
+  line.add_number("--temperature", temperature, "0: always take the most likely token; default 1",
+                  0);
+  line.add_whole_number("--top-k", top_k, "Sample from the K most likely tokens; default 0: all",
+                        0);
+  line.add_whole_number("--seed", seed, "The same seed gives the same text; default 1", 0);
+  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
+                        1, 1024);
+  if (!line.parse(arguments, examples)) return 0;
 
   Arguments again = {"generate"};
   again.insert(again.end(), arguments.begin(), arguments.end());

@@ -129,16 +129,17 @@ Arguments started_command(Arguments after) {
 }  // namespace
 
 int run_launch(const Arguments& arguments) {
-  CLI::App app("Starts 'train' over MPI. Everything after '--' is the command to start.",
-               "trainctl launch");
+  CommandLine command_line(
+      "Starts 'train' over MPI. Everything after '--' is the command to start.", "trainctl launch");
   LaunchRequest request;
   bool dry_run = false;
-  add_whole_number(app, "-n,--ranks", request.ranks, "Number of ranks", 1, 1'000'000)->required();
-  app.add_option("--hostfile", request.hostfile, "Machines to use, one 'name slots=N' per line")
-      ->type_name("FILE");
-  app.add_flag("--dry-run", dry_run, "Print the mpirun command and exit");
+  command_line.add_whole_number("-n,--ranks", request.ranks, "Number of ranks", 1, 1'000'000);
+  command_line.require("--ranks");
+  command_line.add_text("--hostfile", request.hostfile,
+                        "Machines to use, one 'name slots=N' per line", "FILE");
+  command_line.add_flag("--dry-run", dry_run, "Print the mpirun command and exit");
   const auto split = std::find(arguments.begin(), arguments.end(), "--");
-  if (!parse_arguments(app, Arguments(arguments.begin(), split), examples)) return 0;
+  if (!command_line.parse(Arguments(arguments.begin(), split), examples)) return 0;
   const Arguments command =
       started_command(Arguments(split == arguments.end() ? split : split + 1, arguments.end()));
   require(request.hostfile.empty() || std::ifstream(request.hostfile).is_open(),

@@ -31,14 +31,14 @@ bool same_file(const std::string& a, const std::string& b) {
 }  // namespace
 
 int run_migrate(const Arguments& arguments) {
-  CLI::App app("Rewrites a YAML file with canonical keys and lists what it could not convert.",
-               "trainctl migrate");
+  CommandLine line("Rewrites a YAML file with canonical keys and lists what it could not convert.",
+                   "trainctl migrate");
   MigrateRequest request;
-  app.add_option("FILE", request.file, "The file to rewrite")->required()->type_name("");
-  app.add_option("-o,--output", request.output, "Output file; default: standard output")
-      ->type_name("OUT");
-  app.add_flag("--in-place", request.in_place, "Replace FILE itself");
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  line.add_text("FILE", request.file, "The file to rewrite", "");
+  line.require("FILE");
+  line.add_text("-o,--output", request.output, "Output file; default: standard output", "OUT");
+  line.add_flag("--in-place", request.in_place, "Replace FILE itself");
+  if (!line.parse(arguments, examples)) return 0;
   if (request.in_place && !request.output.empty()) {
     refuse("trainctl migrate", "--in-place and --output exclude each other");
   }

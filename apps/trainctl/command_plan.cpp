@@ -151,26 +151,23 @@ int show_diff(const PlanCommand& command) {
   return 0;
 }
 
-void add_options(CLI::App& app, PlanCommand& command) {
-  add_plan_options(app, command.request);
-  app.get_option("--config")->required(false);  // --diff names its own files
-  add_format(app, command.format, {"table", "json", "html", "github"});
-  add_whole_number(
-      app, "--rank", command.rank,
+void add_options(CommandLine& line, PlanCommand& command) {
+  add_plan_options(line, command.request);
+  line.require("--config", false);  // --diff names its own files
+  line.add_format(command.format, {"table", "json", "html", "github"});
+  line.add_whole_number(
+      "--rank", command.rank,
       "Show one rank; default: parallel.global_rank if above 0, else all ranks, grouped", 0);
-  app.add_option("--groups", command.groups,
-                 "Show only the groups of this kind, for example tp, dp-cp, expert:ep")
-      ->type_name("KIND");
-  app.add_option("--memory-model", command.memory_model,
-                 "Memory models to show: own|megatron|megatron-0.15|korthikanti|all; default all")
-      ->type_name("MODEL");
-  app.add_option("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps")
-      ->type_name("N,N,...");
-  app.add_option("-o,--output", command.output, "Write to a file instead of standard output")
-      ->type_name("FILE");
-  app.add_option("--diff", command.diff, "Show the differences between two files")
-      ->expected(2)
-      ->type_name("FILE FILE");
+  line.add_text("--groups", command.groups,
+                "Show only the groups of this kind, for example tp, dp-cp, expert:ep", "KIND");
+  line.add_text("--memory-model", command.memory_model,
+                "Memory models to show: own|megatron|megatron-0.15|korthikanti|all; default all",
+                "MODEL");
+  line.add_text("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps",
+                "N,N,...");
+  line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
+                "FILE");
+  line.add_texts("--diff", command.diff, "Show the differences between two files", "FILE FILE", 2);
 }
 
 void check_together(const PlanCommand& command) {
@@ -192,11 +189,11 @@ void check_together(const PlanCommand& command) {
 }  // namespace
 
 int run_plan(const Arguments& arguments) {
-  CLI::App app("Shows what a run would do: layout, memory, communication and the rows of a step.",
-               name);
+  CommandLine line(
+      "Shows what a run would do: layout, memory, communication and the rows of a step.", name);
   PlanCommand command;
-  add_options(app, command);
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  add_options(line, command);
+  if (!line.parse(arguments, examples)) return 0;
   check_together(command);
   if (!command.diff.empty()) return show_diff(command);
   return command.format == "github" ? show_findings(command) : show_plan(command);

@@ -19,7 +19,7 @@ constexpr const char* examples =
 }  // namespace
 
 int run_train(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Trains a model. Under mpirun each process is one rank; otherwise there is one rank, or N "
       "with --local-ranks.",
       "trainctl train");
@@ -28,12 +28,12 @@ int run_train(const Arguments& arguments) {
   std::int64_t steps = 0;
   std::int64_t local_ranks = 0;
   TrainRequest request;
-  add_config_options(app, config, request.set_options);
-  add_whole_number(app, "--steps", steps, "The same as --set train.steps=N", 1);
-  app.add_option("--output", output, "The same as --set output.dir=DIR")->type_name("DIR");
-  add_whole_number(app, "--local-ranks", local_ranks, "Number of ranks, as threads of this process",
-                   1, 1024);
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  line.add_config(config, request.set_options);
+  line.add_whole_number("--steps", steps, "The same as --set train.steps=N", 1);
+  line.add_text("--output", output, "The same as --set output.dir=DIR", "DIR");
+  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
+                        1, 1024);
+  if (!line.parse(arguments, examples)) return 0;
 
   Arguments again = {"train"};
   again.insert(again.end(), arguments.begin(), arguments.end());

@@ -82,16 +82,16 @@ int explain(const Planned& planned, const std::string& path) {
 }  // namespace
 
 int run_validate(const Arguments& arguments) {
-  CLI::App app("Checks a YAML file and its plan as train does; starts nothing.",
-               "trainctl validate");
+  CommandLine line("Checks a YAML file and its plan as train does; starts nothing.",
+                   "trainctl validate");
   PlanRequest request;
   std::string format = "text";
   std::string path;
-  add_plan_options(app, request);
-  add_format(app, format, {"text", "json", "github"});
-  app.add_option("--explain", path, "Show one value: where it came from and what its key means")
-      ->type_name("PATH");
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  add_plan_options(line, request);
+  line.add_format(format, {"text", "json", "github"});
+  line.add_text("--explain", path, "Show one value: where it came from and what its key means",
+                "PATH");
+  if (!line.parse(arguments, examples)) return 0;
 
   try {
     const Planned planned = plan_config(request, Purpose::train);

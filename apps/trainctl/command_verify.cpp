@@ -158,21 +158,20 @@ int verify(const VerifyCommand& command) {
 }  // namespace
 
 int run_verify(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Trains a few steps in each layout, over threads, and compares loss, norm, every gradient "
       "and every parameter with a single rank. The data is generated from the seed.",
       name);
   VerifyCommand command;
-  add_plan_options(app, command.request);
-  app.remove_option(app.get_option("--ranks-per-host"));
-  app.add_option("--layouts", command.layouts,
-                 "all, or layouts separated by commas; default: the file's own layout")
-      ->type_name("LIST|all");
-  add_whole_number(app, "--steps", command.steps, "Steps to compare; default: 3", 1, 1000);
-  app.add_flag("--exhaustive", command.exhaustive,
-               "With --layouts all: every combination of the switches, not only every pair");
-  add_format(app, command.format, {"table", "json"});
-  if (!parse_arguments(app, arguments, examples)) return 0;
+  add_plan_options(line, command.request);
+  line.remove("--ranks-per-host");
+  line.add_text("--layouts", command.layouts,
+                "all, or layouts separated by commas; default: the file's own layout", "LIST|all");
+  line.add_whole_number("--steps", command.steps, "Steps to compare; default: 3", 1, 1000);
+  line.add_flag("--exhaustive", command.exhaustive,
+                "With --layouts all: every combination of the switches, not only every pair");
+  line.add_format(command.format, {"table", "json"});
+  if (!line.parse(arguments, examples)) return 0;
   if (command.exhaustive && command.layouts != "all") {
     refuse(name, "--exhaustive requires --layouts all");
   }

@@ -7,14 +7,14 @@
 
 namespace trainctl {
 
-void add_plan_options(CLI::App& app, PlanRequest& request) {
+void add_plan_options(CommandLine& line, PlanRequest& request) {
   constexpr std::int64_t most_ranks = 1'000'000;
-  add_config_options(app, request.config, request.set_options);
-  add_whole_number(app, "--world-size", request.world_size,
-                   "Number of ranks; default: from the file's parallel section, else 1", 1,
-                   most_ranks);
-  add_whole_number(app, "--ranks-per-host", request.ranks_per_host,
-                   "Ranks per host; default: all of them, at most 8", 1, most_ranks);
+  line.add_config(request.config, request.set_options);
+  line.add_whole_number("--world-size", request.world_size,
+                        "Number of ranks; default: from the file's parallel section, else 1", 1,
+                        most_ranks);
+  line.add_whole_number("--ranks-per-host", request.ranks_per_host,
+                        "Ranks per host; default: all of them, at most 8", 1, most_ranks);
 }
 
 Planned plan_config(const PlanRequest& request, Purpose purpose) {

@@ -21,7 +21,7 @@ struct PlanRequest {
 };
 
 /// --config, --set, --world-size, --ranks-per-host.
-void add_plan_options(CLI::App& app, PlanRequest& request);
+void add_plan_options(CommandLine& line, PlanRequest& request);
 
 struct Planned {
   ReadResult read;
