@@ -64,9 +64,9 @@ bool has_not_built(const Diagnostics& diagnostics) {
 void check_kernels(const Plan& plan, const SourceMap& sources, Severity severity,
                    Diagnostics& diagnostics) {
   const std::string path = "parallel.device";
-  for (const std::string& name : missing_for(plan, cpu_kernels)) {
+  for (const std::string& name : missing_for(plan, cpu_kernels())) {
     diagnostics.add({severity, "not-built", path,
-                     "not built yet: op " + name + " on " + std::string(cpu_kernels.name) +
+                     "not built yet: op " + name + " on " + std::string(cpu_kernels().name) +
                          ", which this model needs",
                      "", sources.find(path)});
   }
