@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles for 64-bit Arm what needs no other library there: base, config's rules, plan and the plain kernels.
-# Skipped where the cross compiler is missing.
+# Compiles the sources that need no other library for 64-bit Arm: base, config's rules, plan and the plain kernels.
+# Skipped if the cross compiler is missing.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 compiler=aarch64-linux-gnu-g++

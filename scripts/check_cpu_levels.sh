@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the release build on emulated processors (qemu-user): level v3 on a Haswell, and the refusal on
-# processors below x86-64-v3. Skipped where qemu is missing. usage: check_cpu_levels.sh [BIN]
+# Runs the release build on emulated processors (qemu-user): level v3 on a Haswell, and the error message on
+# processors below x86-64-v3. Skipped if qemu is missing. usage: check_cpu_levels.sh [BIN]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 bin=${1:-build/release/bin}
