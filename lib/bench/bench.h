@@ -1,5 +1,5 @@
-// `trainctl bench`: how fast a step and its ops are, against what this machine can do in the same
-// run.
+// `trainctl bench`: the speed of a step and its ops, relative to the peak rates of this machine
+// measured in the same run.
 #pragma once
 
 #include <filesystem>
@@ -25,9 +25,9 @@ void bench_step(const BenchRequest& request, std::ostream& out);
 /// the machine's ceiling (matrix rate or memory bandwidth, whichever bounds it).
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
-/// On an emulated wire, over threads: how much of the gradient sums the backward hides (two
-/// replicas), how near the bubble of two stages is to the simulation, and what the simulation says
-/// of more stages from the times measured. Each ratio is printed beside its limit. `pairs` is the
+/// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
+/// replicas), how close the bubble of two stages is to the simulation, and the simulated bubble of
+/// more stages at the measured times. Each ratio is printed next to its limit. `pairs` is the
 /// number of rounds.
 void bench_overlap(const BenchRequest& request, std::ostream& out);
 

@@ -1,5 +1,4 @@
-// What both benchmarks start from: a plan for one rank of this machine, and tokens that mean
-// nothing.
+// The common start of both benchmarks: a plan for one rank of this machine, and random tokens.
 #pragma once
 
 #include <vector>

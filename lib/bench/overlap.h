@@ -1,5 +1,5 @@
-// How well communication hides behind work, measured over threads on an emulated wire that takes
-// time and no processor; and pipelines of any size, played from the row times that were measured.
+// How well communication overlaps with computation, measured over threads on an emulated wire that
+// takes time but no processor; and pipelines of any size, simulated with the measured row times.
 #pragma once
 
 #include <cstdint>

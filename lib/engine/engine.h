@@ -40,8 +40,7 @@ struct EngineInput {
   double deadline_seconds = 300;
   bool separate_documents = false;  // attention stays within a document
   bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
-  std::function<bool()>
-      wants_stop{};  // asked on each rank at the end of a step; one rank is enough to stop
+  std::function<bool()> wants_stop{};  // asked on each rank after a step; one is enough to stop
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
 };

@@ -1,4 +1,4 @@
-// What this machine can do at best, measured now: the other side of every ratio that we print.
+// The peak rates of this machine, measured now: the denominator of every printed ratio.
 #pragma once
 
 #include "base/dtype.h"
@@ -7,7 +7,7 @@
 
 namespace trainctl {
 
-/// The library's product of [n, n] operands in `dtype`, by this rank's threads.
+/// The library's product of [n, n] operands in `dtype`, on this rank's threads.
 class SquareProduct {
  public:
   SquareProduct(std::int64_t n, DType dtype);
@@ -19,7 +19,7 @@ class SquareProduct {
   Slab slab_;
 };
 
-/// A copy by this rank's threads, which should be larger than the caches.
+/// A copy by this rank's threads; should be larger than the caches.
 class LargeCopy {
  public:
   explicit LargeCopy(std::int64_t bytes);

@@ -20,7 +20,7 @@ struct Corpus {
   BatchRule rule;  // sequences still to be set from the plan
 };
 
-/// `first_on_host`: this rank builds what is not cached yet; the others wait for it. Collective
+/// `first_on_host`: this rank builds what is not in the cache; the others wait for it. Collective
 /// over `world`. Throws Error{missing_input | bad_data}, naming the file.
 Corpus open_corpus(const DataConfig& data, const ModelShape& model, std::uint64_t seed,
                    Group& world, bool first_on_host);

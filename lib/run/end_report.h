@@ -1,5 +1,5 @@
-// What a run says as it ends: planned beside measured, on stderr in short and in measured.json in
-// full.
+// The report at the end of a run: planned next to measured values, in short on stderr and in full
+// in measured.json.
 #pragma once
 
 #include <filesystem>

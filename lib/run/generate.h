@@ -21,12 +21,12 @@ struct GenerateRequest {
   int local_ranks = 0;  // > 0: that many ranks as threads of this process
 };
 
-/// Writes prompt and continuation as they come, on rank 0. On several ranks (of this process, or of
-/// the launcher's) in the run's own layout, without sequence parallelism; ranks beyond it are
-/// replicas that compute the same. The text is that of one rank, but where two tokens are as likely
-/// up to rounding. Stops early at the tokenizer's end of document.
-/// When the context is full, continues from its last half. Throws Error{missing_input | bad_data |
-/// usage | config}; under MPI such a failure is logged and ends the job.
+/// Writes prompt and continuation on rank 0 as they are generated. On several ranks (of this
+/// process, or of the launcher) in the run's own parallel degrees, without sequence parallelism;
+/// further ranks are replicas that compute the same. The text is that of one rank, except where two
+/// tokens are equally likely up to rounding. Stops early at the tokenizer's end of document. When
+/// the context is full, continues from its last half. Throws Error{missing_input | bad_data | usage
+/// | config}; under MPI such a failure is logged and ends the job.
 void generate(const GenerateRequest& request, std::ostream& out);
 
 /// Draws from softmax(logits / temperature) over the top_k likeliest, with random value `index` of

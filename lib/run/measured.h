@@ -1,5 +1,5 @@
-// What a run did beside what the plan said it would: calls and bytes of every group's collectives
-// and messages in the last step, and memory by category.
+// Measured against planned values: calls and bytes of every group's collectives and messages in the
+// last step, and memory by category.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ struct TrafficRow {
   bool same() const { return planned.count == measured.count && planned.bytes == measured.bytes; }
 };
 
-/// Rows in the plan's order, then those that it does not list.
+/// Rows in the plan's order, then those that are not in the plan.
 std::vector<TrafficRow> compare_traffic(const StagePlan& stage, const Traffic& traffic);
 
 /// "all_reduce 'gradients dp': 4 calls with 1,024 bytes, planned 3 with 768", one line for each row
-/// that is not the same; empty: all are.
+/// that differs; empty if all are equal.
 std::string differences(const std::vector<TrafficRow>& rows);
 
 }  // namespace trainctl

@@ -1,14 +1,13 @@
-// What this process has used, to be set beside what the plan said.
+// What this process has used, for comparison with the plan.
 #pragma once
 
 #include <cstdint>
 
 namespace trainctl {
 
-/// The most resident memory that this process has had since it started (VmHWM), in bytes; 0 where
-/// the system does not tell.
+/// The peak resident memory of this process (VmHWM), in bytes; 0 if the system does not report it.
 std::int64_t peak_resident_bytes();
-/// What new memory this machine can give, or 0 where it does not say.
+/// The memory that this machine can still allocate, or 0 if it does not report it.
 std::int64_t available_bytes();
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// What a person sees of a run, on stderr: one live line on a terminal, else a plain line now and
-// then.
+// Shows the progress of a run on stderr: one live line on a terminal, otherwise a plain line from
+// time to time.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct ProgressSpace {
 };
 
 /// Appends "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05
-/// s": the last parts are left out where they do not fit.
+/// s": the last parts are omitted if they do not fit.
 void append_progress(const StepReport& report, const ProgressOptions& options,
                      const ProgressSpace& space, std::string& text);
 

@@ -6,7 +6,7 @@ namespace trainctl {
 
 /// Installs the handlers for the life of the process.
 void catch_stop_signals();
-/// 0, or the number of the first signal that came.
+/// 0, or the number of the first signal received.
 int stop_signal();
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// The run that layouts are compared with: one rank by itself, recorded step by step.
+// The reference run for comparing layouts: a single rank, recorded step by step.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// The engine of a verified run; what this refers to must outlive it.
+/// The engine of a verified run; everything this refers to must outlive it.
 EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds);
 
 /// Runs and records `steps` steps of one rank that rounds as the messages of the layouts it is
@@ -19,7 +19,7 @@ EngineInput engine_input(const Config& config, const Plan& plan, double deadline
 /// it.
 Record record_alone(const Config& config, std::int64_t steps, const MessageRounding& rounding);
 
-/// Bytes of that record.
+/// Bytes of that recording.
 std::int64_t record_bytes(const Config& config, std::int64_t steps);
 
 }  // namespace trainctl

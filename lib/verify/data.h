@@ -1,4 +1,4 @@
-// Made-up training data for comparisons: needs no files, depends on the seed and the sample only.
+// Generated training data for comparisons: needs no files; depends only on the seed and the sample.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trainctl {
 
-/// Of a step's sequences the first that replica `data_rank` works on in a micro-batch.
+/// The first of a step's sequences that replica `data_rank` processes in a micro-batch.
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch);
 
 /// The micro-batches of a rank in step `step` (from 0), in the order of BatchLoader. Tokens are

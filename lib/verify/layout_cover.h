@@ -1,5 +1,5 @@
-// Combinations of settings that between them have every pair of settings: few where all would be
-// thousands. Pure; knows nothing of what the settings mean.
+// A set of combinations of settings that contains every pair of settings: few instead of thousands.
+// Pure; independent of the meaning of the settings.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace trainctl {
 
-/// Combinations that share their first setting: for each further one the words to choose from, at
-/// least one each.
+/// Combinations that share their first setting: for each further setting the words to choose from,
+/// at least one each.
 struct ChoiceSet {
   std::string name;
   std::vector<std::vector<std::string>> words;
@@ -25,11 +25,11 @@ struct Combination {
 /// Every combination, the first words first.
 std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& sets);
 
-/// Two settings that no legal combination was found for.
+/// Two settings for which no legal combination was found.
 struct ForbiddenPair {
   std::string first;   // of a choice set's name or its words
   std::string second;  // a word
-  Combination tried;   // the plainest with both
+  Combination tried;   // the simplest combination with both
 };
 
 struct PairCover {

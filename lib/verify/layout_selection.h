@@ -1,4 +1,4 @@
-// All layouts that a world size allows, or as many of them as have every pair of their settings.
+// All layouts that a world size allows, or a selection that contains every pair of their settings.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a layout says beside its sizes, a word each: one row per switch, with its words, what they
-// change and where they mean something. A new switch is a new row.
+// The settings of a layout besides its sizes, a word each: one row per switch, with its words,
+// their effect and when they have one. A new switch is a new row.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LayoutSizes {
 };
 
 struct LayoutSwitch {
-  std::string_view name;   // a layout says at most one word of each switch
+  std::string_view name;   // a layout has at most one word of each switch
   std::string_view form;   // the words, as messages list them
   std::string_view needs;  // without this its words have no effect; "": always
   /// Applies `word` to `config`; returns false, without a change, if the switch lacks this word.
@@ -34,10 +34,10 @@ struct LayoutSwitch {
   std::vector<std::string> (*words)(const Config& config, const LayoutSizes& sizes);
 };
 
-/// In the order in which a layout's name has them.
+/// In the order in which a layout's name lists them.
 std::span<const LayoutSwitch> layout_switches();
 
-/// The whole number of at least 1 behind the first `skip` letters, as it would be written.
+/// The whole number, at least 1, after the first `skip` letters, in its usual notation.
 std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip);
 
 /// The most ranks of a layout, and the largest number in a word.

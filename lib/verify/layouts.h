@@ -16,21 +16,21 @@ struct LayoutChoice {
   std::vector<std::string> words = std::vector<std::string>(layout_switches().size());
 
   std::int64_t ranks() const { return sizes.ranks(); }
-  /// What parse_layouts reads back; sizes of 1 are left out, a single rank is "dp1".
+  /// The text that parse_layouts reads back; sizes of 1 are left out, a single rank is "dp1".
   std::string name() const;
 };
 
 std::string name_of(const LayoutSizes& sizes);
 
 /// Layouts with commas between; a layout is words with "+" between, in any order: tpN, tpNsp (with
-/// sequence parallelism), ppN, dpN and the words of layout_switches(). Where dp is not said it is
-/// what `world_size` leaves, or 1 if that is 0. Throws Error{usage} with a suggestion,
+/// sequence parallelism), ppN, dpN and the words of layout_switches(). If dp is not given, it is
+/// `world_size` divided by the others, or 1 if that is 0. Throws Error{usage} with a suggestion,
 /// Error{unavailable} for axes that are not built.
 std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t world_size);
 
-/// `config` in this layout, one thread for each rank. Where the number of stages differs from the
-/// config's own, what it says of its stages is left out, and layers that the stages do not divide
-/// are dealt out as evenly as they go.
+/// `config` in this layout, one thread for each rank. If the number of stages differs from the
+/// config's own, the config's settings of its stages are dropped, and layers are distributed as
+/// evenly as possible.
 Config with_layout(const Config& config, const LayoutChoice& choice);
 
 }  // namespace trainctl

@@ -23,12 +23,12 @@ struct RecordedState {
   std::vector<WholeTensors> kinds;
 };
 
-/// What a unit's forward gave in one step: the residual stream of all its sequences.
+/// The forward output of a unit in one step: the residual stream of all its sequences.
 struct RecordedStream {
   std::string name;  // of the unit
   Shape shape;       // [sequence, token, hidden]
   std::vector<float> values;
-  double largest = 0;   // of their absolute values
+  double largest = 0;   // largest absolute value
   double rounding = 0;  // in 16 bits: the largest distance from those of the step rounded otherwise
 };
 
@@ -80,7 +80,7 @@ std::map<std::string, double> distances(const WholeTensors& one, const WholeTens
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                const std::vector<float>& whole, const HeldPart& held);
 
-/// The kinds of numbers, in the order in which a step makes them.
+/// The kinds of numbers, in the order in which a step computes them.
 enum class Phase : std::uint8_t {
   initial,
   activation,

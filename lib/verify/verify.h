@@ -1,8 +1,8 @@
 // Proves a layout equal to a single rank. Both train the same few steps from the same weights on
-// the same made-up tokens, the layout over threads. Each of its steps starts from the single rank's
-// parameters and optimizer state, and each of its updates from the single rank's gradients, so that
-// rounding is never amplified and nothing needs an excuse. What the layout's messages round, the
-// single rank rounds too. Every rank compares all it holds.
+// the same generated tokens, the layout over threads. Each of its steps starts from the single
+// rank's parameters and optimizer state, and each of its updates from the single rank's gradients,
+// so that rounding is never amplified. The single rank rounds what the layout's messages round.
+// Every rank compares everything it holds.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace trainctl {
 inline constexpr double fp32_bound = 2e-5;
 inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
 
-/// One element of a tensor that departs.
+/// One element of a tensor that differs beyond its bound.
 struct Departure {
   std::int64_t step = 0;            // 1 for the first
   std::string what;                 // "activation", "gradient", "parameter", "loss", ...
@@ -48,10 +48,10 @@ struct LayoutVerdict {
   double seconds = 0;
 };
 
-/// Deliberate mistakes, for tests of the comparison: each may change what one rank is given. Called
+/// Deliberate faults, for tests of the comparison: each may change the inputs of one rank. Called
 /// on the thread of `rank`.
 struct Faults {
-  /// The world that the rank runs in, in place of the one it is given.
+  /// The world that the rank runs in, replacing the given one.
   std::function<std::unique_ptr<World>(World&)> world{};
   std::function<void(int rank, Config&)> config{};
   std::function<void(int rank, Plan&)> plan{};

@@ -220,7 +220,7 @@ TEST_CASE("a long list of errors is cut short, with a note") {
   for (int i = 0; i < 500; ++i) text += "x" + std::to_string(i) + ": 1\n";
   const ReadResult result = read(text);
   CHECK(result.diagnostics.list().size() == 201);
-  CHECK(result.diagnostics.list().back().message == "300 more mistakes are not shown");
+  CHECK(result.diagnostics.list().back().message == "300 more findings are not shown");
 }
 
 }  // namespace trainctl::test

@@ -73,7 +73,7 @@ TEST_CASE("an upstream key outside its section is sent there") {
         "did you mean tensor_model_parallel_size?");
 }
 
-TEST_CASE("all mistakes of a file come in one run, in its order") {
+TEST_CASE("all errors of a file are reported in one run, in its order, missing keys last") {
   const ReadResult result = read(
       "model: {num_layers: x, hidden_size: 64, num_attention_heads: 4, seq_length: 32}\n"
       "data: {train: a.txt, tokenizer: word}\n"
@@ -81,10 +81,10 @@ TEST_CASE("all mistakes of a file come in one run, in its order") {
       "checkpoint: {every: 5}\n"
       "lr_schedule: {max_lr: 1.0e-3, styl: cosine}\n");
   CHECK(found(result) ==
-        std::vector<std::string>{"missing-key model.vocab_size 1:1",
-                                 "wrong-type model.num_layers 1:21", "bad-word data.tokenizer 2:33",
+        std::vector<std::string>{"wrong-type model.num_layers 1:21", "bad-word data.tokenizer 2:33",
                                  "out-of-range train.steps 3:16", "duplicate-key train.steps 3:19",
-                                 "not-built checkpoint 4:1", "unknown-key lr_schedule.styl 5:31"});
+                                 "not-built checkpoint 4:1", "unknown-key lr_schedule.styl 5:31",
+                                 "missing-key model.vocab_size 1:1"});
 }
 
 }  // namespace trainctl::test

@@ -180,8 +180,8 @@ TEST_CASE("training data: a path, paths, or paths with weights") {
   CHECK(found(train("[a, [b], ~, \"\", {weight: 2}, {path: c, wieght: 2}]")) ==
         std::vector<std::string>{"wrong-type data.train.1 4:19", "wrong-type data.train.2 4:24",
                                  "out-of-range data.train.3 4:27",
-                                 "missing-key data.train.4.path 4:31",
-                                 "unknown-key data.train.5.wieght 4:54"});
+                                 "unknown-key data.train.5.wieght 4:54",
+                                 "missing-key data.train.4.path 4:31"});
 }
 
 TEST_CASE("numbers are written so that they come back, for YAML 1.1 too") {

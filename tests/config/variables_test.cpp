@@ -98,7 +98,7 @@ TEST_CASE("what looks like a variable and is none") {
     const Diagnostic diagnostic = only(read_dir(value));
     CHECK(diagnostic.code == "bad-variable");
     CHECK(diagnostic.message == "expected a variable name after ${");
-    CHECK(diagnostic.help == "write ${NAME} or ${NAME:-default}; a dollar itself is written $$");
+    CHECK(diagnostic.help == "write ${NAME} or ${NAME:-default}; write $$ for a dollar sign");
   }
   const Diagnostic bytes = only(read_dir("${A}", {{"A", "\xff"}}));
   CHECK(bytes.code == "bad-variable");

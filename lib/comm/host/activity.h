@@ -87,8 +87,8 @@ class Activity {
   std::atomic<std::int64_t> action_{none};
   std::atomic<std::int64_t> finished_{none};
   std::atomic<std::uint64_t> progress_{0};
-  mutable std::mutex
-      mutex_;  // of the following members, which change only outside the training step
+  // Guards the following members, which change only outside the training step.
+  mutable std::mutex mutex_;
   std::vector<const WaitNote*> notes_;
   Describe describe_;
   std::function<void()> tell_;

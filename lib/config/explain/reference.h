@@ -1,4 +1,4 @@
-// The configuration described for people and for editors, made from the field lists.
+// The configuration described for readers and for editors, generated from the field lists.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The fixed choices of the configuration. How each is spelt in YAML: words.h.
+// The fixed choices of the configuration. words.h has their spelling in YAML.
 #pragma once
 
 namespace trainctl {

@@ -1,4 +1,4 @@
-// The data section: what is trained on, what is measured on, and how it is cut into samples.
+// The data section: training data, validation data, and how they are split into samples.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a field list says about a key, in words: for the reference page and for explanations.
+// A key of a field list described in words, for the reference page and for explanations.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// What a field list says about one key: its name, meaning, and the rule for its value. The lists
-// themselves are in fields.h.
+// The description of one key: its name, meaning, and the rule for its value. The field lists are in
+// fields.h.
 #pragma once
 
 #include <limits>
@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// The values a number may have; for a string, the lengths.
+/// The range of a number; for a string, of its length.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -29,11 +29,11 @@ struct Range {
 struct Field {
   std::string_view key;
   std::string_view meaning;       // one line for the reference page
-  std::string_view unset_note;    // what holds when an optional is not given
+  std::string_view unset_note;    // the value in effect when an optional is not given
   std::string_view string_words;  // for strings: "cpu|cuda"; a word that ends in ':' is a prefix
   Range range;
   bool is_required = false;
-  bool is_internal = false;  // stands for an upstream key that nobody gives; only null is taken
+  bool is_internal = false;  // for an upstream key that users never set; only null is accepted
 
   constexpr Field from(double least) const {
     Field copy = *this;

@@ -1,4 +1,4 @@
-// Values that are lists, or a word or number or list: read from the tree and written as flow YAML.
+// Values that are lists, or either a word, a number or a list: read from the tree, written as flow
 #pragma once
 
 #include <concepts>
@@ -12,19 +12,19 @@
 
 namespace trainctl {
 
-/// The types of this header.
+/// The list types of this header.
 template <class Value>
 concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, DatasetSplit> ||
     std::same_as<Value, FusionValue>;
 
-/// Each stores the value and returns nothing, or leaves it alone and returns what is wrong. The
-/// field's range holds for each number of a list; a list has at least one.
+/// Each stores the value and returns nothing, or leaves it unchanged and returns the problem. The
+/// field's range applies to each number of a list; a list must not be empty.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  IntList& value);
 /// data_parallel, full_batch, a list of lists, or the same as Python tuples: ((1, 8), (1, 8)).
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  DatasetSplit& value);
-/// Nothing, a size of at least 1, or indices that rise from at least 0.
+/// Nothing, a size of at least 1, or ascending indices from 0.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  FusionValue& value);
 

@@ -9,7 +9,7 @@
 
 namespace trainctl {
 
-struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 is none
+struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 means none
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
@@ -18,9 +18,9 @@ struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 is none
 };
 
 struct ModelConfig {
-  std::optional<std::string> preset;  // fills every field below that is not given itself
+  std::optional<std::string> preset;  // supplies every field below that is not given
   Family family = Family::gpt2;
-  std::int64_t num_layers = 0;  // required unless a preset gives it, as the next four
+  std::int64_t num_layers = 0;  // required unless a preset gives it, like the next four
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t seq_length = 0;

@@ -26,7 +26,7 @@ struct MoeConfig {
 
 struct RecomputeConfig {
   bool enable = false;
-  std::optional<IntList> layers_per_stage;  // recompute the first so many of each stage
+  std::optional<IntList> layers_per_stage;  // number of layers to recompute, per stage
   bool parallel_optimizer_comm_recompute = false;
   bool mp_comm_recompute = true;
   bool slice_activation = false;
@@ -34,7 +34,7 @@ struct RecomputeConfig {
   bool operator==(const RecomputeConfig&) const = default;
 };
 
-struct OffloadConfig {  // activations to host memory
+struct OffloadConfig {  // offloads activations to host memory
   bool enable = false;
   std::int64_t num_layers = 0;
   bool activations = true;
@@ -44,7 +44,7 @@ struct OffloadConfig {  // activations to host memory
   bool operator==(const OffloadConfig&) const = default;
 };
 
-/// What upstream takes as Python callables; the C++ interface takes them as engine/hooks.h.
+/// Python callables upstream; in the C++ interface they are in engine/hooks.h.
 struct HooksConfig {
   bool timers = false;  // time of each phase, in metrics.jsonl
   bool finalize_model_grads = true;

@@ -1,5 +1,5 @@
-// The parallel section: how ranks and threads share the work. Upstream spellings of these keys are
-// in upstream.cpp.
+// The parallel section: how ranks and threads share the work. lib/config/upstream has the upstream
+// spellings of these keys.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace trainctl {
 
 using IntList = std::vector<std::int64_t>;
 
-/// How each input of the model is split over the ranks of a stage: a word, or one list per input
-/// with the number of slices of each of its dims (MindSpore dataset_strategy).
+/// How each input of the model is split among the ranks of a stage: a word, or one list per input
+/// with the number of parts of each dimension (MindSpore dataset_strategy).
 struct DatasetSplit {
-  std::string word = "data_parallel";  // data_parallel | full_batch; empty: `splits` says it
+  std::string word = "data_parallel";  // data_parallel | full_batch; empty: see `splits`
   std::vector<IntList> splits;
   bool operator==(const DatasetSplit&) const = default;
 };
 
-/// What a fusion mode takes: nothing (auto), a size in MB, or ascending indices.
+/// The value of a fusion mode: nothing (auto), a size in MB, or ascending indices.
 struct FusionValue {
   std::optional<std::int64_t> size;
   std::optional<IntList> index;
@@ -42,7 +42,7 @@ struct CommFusionConfig {
   bool operator==(const CommFusionConfig&) const = default;
 };
 
-struct ParallelOptimizerConfig {  // optimizer state sharded over data-parallel ranks
+struct ParallelOptimizerConfig {  // optimizer state sharded among data-parallel ranks
   bool enable = false;
   bool gradient_accumulation_shard = true;
   std::int64_t threshold = 64;          // KB; smaller parameters stay whole
@@ -60,7 +60,7 @@ struct PipelineConfig {
   bool account_for_loss = false;
   std::optional<std::string> layout;  // "Et*3|t*4|tL": see docs/pipeline.md
   std::optional<IntList> offset;      // MindFormers: layers more or less than even, per stage
-  std::optional<ComputeType> dtype;   // of what is sent; default: precision.compute
+  std::optional<ComputeType> dtype;   // of messages between stages; default: precision.compute
   std::optional<PipelineCommBackend> comm_backend;
   bool variable_seq_lengths = false;
   bool overlap_p2p_comm = false;
@@ -93,10 +93,10 @@ struct StrategyFileConfig {
 };
 
 struct ParallelConfig {
-  std::optional<ParallelMode> parallel_mode;  // default: what the sizes below need
+  std::optional<ParallelMode> parallel_mode;  // default: derived from the sizes below
   std::optional<std::int64_t> device_num;     // must equal the world size
   std::int64_t global_rank = 0;
-  std::optional<std::int64_t> data_parallel;  // default: what the world size leaves
+  std::optional<std::int64_t> data_parallel;  // default: the world size divided by the other sizes
   std::int64_t tensor_parallel = 1;
   bool sequence_parallel = false;
   std::int64_t context_parallel = 1;
@@ -110,7 +110,7 @@ struct ParallelConfig {
   PipelineConfig pipeline;
   ParallelOptimizerConfig parallel_optimizer;
   TpCommOverlapConfig tp_comm_overlap;
-  std::optional<BucketRule> bucket_rule;    // default: what the keys below ask for, else size
+  std::optional<BucketRule> bucket_rule;    // default: derived from the keys below, else size
   std::optional<std::int64_t> bucket_size;  // gradient elements reduced together
   CommFusionConfig comm_fusion;
   std::optional<std::int64_t> gradient_aggregation_group;

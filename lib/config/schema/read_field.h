@@ -1,4 +1,4 @@
-// One value of any of the schema's types from the tree, under its field's rule.
+// Reads one value of any type of the schema from the tree, by its field's rule.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace trainctl {
 
-/// Stores the value and returns nothing, or leaves it alone and returns what is wrong.
+/// Stores the value and returns nothing, or leaves it unchanged and returns the problem.
 template <class Value>
 std::optional<Problem> read_field(const YamlTree& tree, int node, const Field& field,
                                   Value& value) {

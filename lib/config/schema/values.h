@@ -1,4 +1,4 @@
-// Single values: from YAML text to typed values under a field's rule, and back to text.
+// Single values: from YAML text to typed values by a field's rule, and back to text.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Problem {
   std::string help;
 };
 
-/// Each stores the value and returns nothing, or leaves it alone and returns what is wrong.
+/// Each stores the value and returns nothing, or leaves it unchanged and returns the problem.
 std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::int64_t& value);
 std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::uint64_t& value);
 std::optional<Problem> read_value(const YamlNode& node, const Field& field, double& value);
@@ -30,12 +30,12 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, std:
 /// One of `words`; `value` is the enumerator's number.
 std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> words, int& value);
 
-/// "wrong-type": what stands there is not `due` ("a map of keys").
-Problem wrong_type(const YamlNode& node, const std::string& due);
+/// "wrong-type": the node is not what is `expected` ("a map of keys").
+Problem wrong_type(const YamlNode& node, const std::string& expected);
 /// A value as it is quoted in messages: shortened, control characters replaced.
 std::string shown(std::string_view text);
 
-/// YAML that every reader, YAML 1.1 included, takes for the same value.
+/// YAML that every reader, including YAML 1.1, reads as the same value.
 std::string write_value(double value);
 std::string write_value(std::int64_t value);
 std::string write_value(std::uint64_t value);

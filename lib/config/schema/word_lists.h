@@ -1,5 +1,5 @@
-// The words of each choice; words.h says which list belongs to which. The first word of a value is
-// the one we write; the others are accepted: those of MindFormers, torch and older files.
+// The words of each choice; words.h says which list belongs to which choice. The first word of a
+// value is the one we write; the others are accepted: those of MindFormers, torch and older files.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// How the configuration's choices are spelt in YAML.
+// The spelling of the configuration's choices in YAML.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// Keys of MindSpore, MindFormers and Megatron outside the lists of upstream.h that have no place in
-// our schema: recognised, so that they are "not built yet" or "not carried" rather than unknown.
+// Keys of MindSpore, MindFormers and Megatron that are not in the lists of upstream.h and have no
+// counterpart in our schema: recognised, so that they are "not built" or "not carried", not
+// unknown.
 #pragma once
 
 #include <span>
@@ -12,8 +13,8 @@ struct ForeignKey {
   std::string_view section;  // of ours; "" for the top level
   std::string_view key;
   Answer answer = Answer::not_built;
-  std::string_view plain;    // not_built: the values that ask for nothing, "|" between them
-  std::string_view instead;  // what serves the purpose: keys of ours, or "use ..."; may be empty
+  std::string_view plain;    // not_built: the values that need no support, "|" between them
+  std::string_view instead;  // what to use instead: keys of ours, or "use ..."; may be empty
 };
 
 std::span<const ForeignKey> foreign_keys();

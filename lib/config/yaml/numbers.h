@@ -1,4 +1,4 @@
-// How numbers are spelt in YAML: what is accepted, and what was probably meant otherwise.
+// Numbers in YAML: which spellings are accepted, and what a refused one probably meant.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ std::optional<NumberProblem> parse_number(std::string_view text, std::uint64_t& 
 /// The same, and decimal fractions and exponents; finite values only.
 std::optional<NumberProblem> parse_number(std::string_view text, double& value);
 
-/// A number as people write it: 4096 rather than 4096.0.
+/// The usual notation of a number: 4096 rather than 4096.0.
 std::string plain_number(double value);
 
 }  // namespace trainctl

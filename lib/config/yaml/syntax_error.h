@@ -1,5 +1,5 @@
-// What a YAML parser's complaint means for the author of the file: the place of the cause rather
-// than the place where it was noticed, and what to do.
+// Explains an error of the YAML parser to the author of the file: the place of the cause rather
+// than the place where it was noticed, and a remedy.
 #pragma once
 
 #include <string>

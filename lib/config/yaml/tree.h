@@ -1,6 +1,6 @@
-// The YAML document as a small tree of our own: positions on every key and value, aliases and merge
-// keys resolved, duplicate keys found, bounded in size and depth whatever the text. The only user
-// of yaml-cpp is yaml_parse.cpp.
+// The YAML document as a small tree of our own, with positions of every key and value. Aliases and
+// merge keys are resolved, duplicate keys found, size and depth bounded for any text. Only
+// config/yaml/parse.cpp uses yaml-cpp.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Span {
   int line = 0;
   int column = 0;
   int end_column = 0;
-  int note = -1;  // index into YamlTree::notes: what else is known of where the value came from
+  int note = -1;  // index into YamlTree::notes: more about the origin of the value
 };
 
 struct YamlEntry {
@@ -31,8 +31,8 @@ struct YamlNode {
   enum class Kind : std::uint8_t { null, scalar, sequence, map };
   Kind kind = Kind::null;
   bool quoted = false;   // a scalar in quotes or a block scalar: always a string
-  bool expands = false;  // a plain or double-quoted value: ${NAME} means something in it
-  int overrides = -1;    // index into YamlTree::override_tags: takes an included value's place
+  bool expands = false;  // a plain or double-quoted value, in which ${NAME} is replaced
+  int overrides = -1;    // index into YamlTree::override_tags: replaces an included value
   std::string scalar;
   Span span;
   std::vector<YamlEntry> entries;  // of a map, in order of the text, keys unique
@@ -44,7 +44,7 @@ struct YamlTree {
     Place::Origin origin = Place::Origin::file;
     std::string name;
   };
-  /// A value that another one took the place of: by a merge key, !override, --set or a preset.
+  /// A value that another one replaced, by a merge key, !override, --set or a preset.
   struct Replaced {
     std::string path;
     int value = 0;
@@ -53,7 +53,7 @@ struct YamlTree {
     std::string path;
     Span span;
   };
-  std::vector<YamlNode> nodes;  // an aliased node is stored once and referred to several times
+  std::vector<YamlNode> nodes;  // an aliased node is stored once and referenced several times
   std::vector<Text> texts;
   std::vector<std::string> notes;  // "from ${STEPS}"
   std::vector<Replaced> replaced;
@@ -67,8 +67,8 @@ struct YamlTree {
   /// The entry of a map, or nullptr.
   const YamlEntry* find(int map, std::string_view key) const;
   YamlEntry* find(int map, std::string_view key);
-  /// Adds what `defaults` gives and `map` does not, nested maps likewise. Both are maps. What loses
-  /// is noted as replaced; `path` is the map's.
+  /// Adds the entries of `defaults` that `map` lacks, including those of nested maps. Both are
+  /// maps. Entries that lose are noted as replaced; `path` is the map's.
   void fill_in(int map, int defaults, const std::string& path);
   /// Notes the value at `path`, or each value below it, as replaced.
   void note_replaced(const std::string& path, int value);
@@ -78,11 +78,11 @@ inline constexpr std::size_t max_yaml_bytes = std::size_t{1} << 20;
 inline constexpr std::size_t max_yaml_depth = 100;
 inline constexpr std::size_t max_yaml_nodes = 100'000;
 
-/// Removes a byte order mark and turns line ends into "\n".
+/// Removes a byte order mark and converts line ends to "\n".
 std::string normalise_text(std::string_view text);
 
-/// What makes `text` no YAML before its structure is looked at: its size, bytes that are not UTF-8,
-/// control characters, tabs as indentation. Adds at most one error; true if there is none.
+/// Checks a text before it is parsed: its size, invalid UTF-8, control characters, tabs as
+/// indentation. Adds at most one error; true if there is none.
 bool check_text(const std::string& text, const YamlTree::Text& source, Diagnostics& diagnostics);
 
 /// Parses a normalised, checked text that is tree.texts[text_index] and returns its root node, or

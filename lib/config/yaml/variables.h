@@ -11,15 +11,14 @@
 
 namespace trainctl {
 
-/// The text with what YAML would trip over inside each ${...} hidden behind control characters of
-/// the same length, so that `{steps: ${STEPS:-10}}` is one value. The text holds no control
-/// characters itself.
+/// Hides what YAML would misread inside each ${...} behind control characters of the same length,
+/// so that `{steps: ${STEPS:-10}}` is one value. The text must not contain control characters.
 std::string mask_variables(std::string text);
-/// The reverse.
+/// Reverses it.
 void unmask_variables(std::string& value);
 
-/// Replaces the variables in the values under `root`; plain values are typed afterwards. Adds
-/// "unset-variable" and "bad-variable" errors, and notes at each value where it came from.
+/// Replaces the variables in the values under `root`; plain values get their type afterwards. Adds
+/// "unset-variable" and "bad-variable" errors, and notes the origin of each value.
 void interpolate(YamlTree& tree, int root, const Surroundings& around, Diagnostics& diagnostics);
 
 }  // namespace trainctl

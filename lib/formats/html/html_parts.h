@@ -24,11 +24,11 @@ std::string communication_html(const Plan& plan);
 std::string parameters_html(const PrintInput& input);
 std::string rates_html(const PrintInput& input);
 
-/// Pixels: the column of stage names, and what a section has room for.
+/// Pixels: the column of stage names, and the width available to a section.
 inline constexpr double label_width = 78;
 inline constexpr double page_width = 1126;
 
-/// Text in which no character is markup.
+/// The text with markup characters escaped.
 std::string escaped(std::string_view text);
 /// A number for an SVG attribute, two decimals.
 std::string svg_number(double value);
@@ -39,7 +39,7 @@ struct SvgBox {
   double width = 0;
   double height = 0;
 };
-/// <rect ...><title>...</title></rect>; `title` is shown when the pointer rests on it.
+/// <rect ...><title>...</title></rect>; `title` is shown as a tooltip.
 std::string svg_rect(const SvgBox& box, const std::string& css_class, const std::string& title);
 /// <text> at a point; `anchor` is start, middle or end.
 std::string svg_text(double x, double y, const std::string& anchor, const std::string& text,

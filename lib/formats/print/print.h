@@ -1,6 +1,6 @@
-// A plan as people and programs read it: tables, JSON (docs/plan-json.md), one page of HTML, and
-// what differs between two plans. All of it is text made from the plan alone; nothing is written
-// here. Sections are in print_*.cpp.
+// A plan in forms for people and programs: tables, JSON (docs/plan-json.md), one page of HTML, and
+// the differences between two plans. Everything is text made from the plan alone; no file is
+// written. The other files of this room, json and html have the sections.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct PrintInput {
   const Config* config = nullptr;  // without one: no memory models and rates on demand
   std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
   MemoryModels memory_models = MemoryModels::all;
-  std::vector<std::int64_t> lr_at{};  // steps whose learning rate is asked for
-  const Diagnostics* diagnostics =
-      nullptr;  // warnings, which the JSON forms list; null: not listed
+  std::vector<std::int64_t> lr_at{};  // steps whose learning rate is shown
+  // Warnings that the JSON forms list; null: none are listed.
+  const Diagnostics* diagnostics = nullptr;
 };
 
-/// Readable at a terminal. This and the next two throw Error{usage} when the world has no such
+/// For a terminal. This and the next two throw Error{usage} if the world has no such
 /// rank.
 std::string print_table(const PrintInput& input);
 /// A versioned JSON document ("format_version": 2), documented in docs/plan-json.md.
@@ -36,11 +36,11 @@ std::string print_json(const PrintInput& input);
 std::string print_html(const PrintInput& input, const std::string& title);
 
 /// Only the groups of one kind of plan/tables/groups.h, or of "hierarchical_cp". Throws
-/// Error{usage} for a kind that is none, or when there are no hierarchical sizes.
+/// Error{usage} for an unknown kind, or if there are no hierarchical sizes.
 std::string print_groups_table(const PrintInput& input, const std::string& kind);
 std::string print_groups_json(const PrintInput& input, const std::string& kind);
 
-/// What becomes different from `before` to `after`, section by section. Both need a config.
+/// The differences from `before` to `after`, section by section. Both need a config.
 std::string print_diff_table(const PrintInput& before, const PrintInput& after);
 std::string print_diff_json(const PrintInput& before, const PrintInput& after);
 

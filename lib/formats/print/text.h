@@ -1,4 +1,4 @@
-// Words and numbers of a plan, for every form in which it is printed.
+// Words and numbers of a plan, for all forms of output.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// Filled with spaces behind, or before, up to `width`.
+/// Padded with spaces after, or before, up to `width`.
 std::string padded(const std::string& text, std::size_t width);
 std::string padded_left(const std::string& text, std::size_t width);
 /// "3 ranks", "1 batch", "2 batches"; thousands are grouped.
@@ -45,16 +45,16 @@ std::vector<std::string> owner_groups(const Plan& plan, int stage, const ParamSp
 std::string init_text(const ParamSpec& row);
 /// The categories of the estimate in the order in which they are printed, without the total.
 std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryEstimate& memory);
-/// Index of the gradient bucket that holds a parameter, -1 where none does.
+/// Index of the gradient bucket that holds a parameter, -1 if none does.
 std::vector<int> bucket_of_each(const StagePlan& stage);
 
-/// Throws Error{usage} where the world has no such rank.
+/// Throws Error{usage} if the world has no such rank.
 void check_rank(const PrintInput& input);
-/// The kinds of groups that can be asked for, "hierarchical_cp" last where its sizes are given.
+/// The available kinds of groups, with "hierarchical_cp" last if its sizes are given.
 std::vector<std::string> printable_kinds(const PrintInput& input);
-/// Throws Error{usage} where `kind` is none of them.
+/// Throws Error{usage} if `kind` is not one of them.
 void check_kind(const PrintInput& input, const std::string& kind);
-/// The groups of each level of hierarchical_cp, only those of `input.rank` where that is given.
+/// The groups of each level of hierarchical_cp; only those of `input.rank` if that is given.
 std::vector<RankLists> hierarchical_lists(const PrintInput& input);
 /// Learning rate and weight decay at the steps of `input.lr_at`.
 std::vector<RatePoint> rates_asked(const PrintInput& input);

@@ -1,5 +1,6 @@
-// The step as blocks of time, one row per pipeline stage, for the drawings of a schedule. Times are
-// the simulator's, with F : B : W = 1 : 1 : 1 per layer and all else free, as in the plan's bubble.
+// The step as blocks of time, one row per pipeline stage, for drawing a schedule. The times are
+// those of the simulator, with F : B : W = 1 : 1 : 1 per layer and no other costs, as for the
+// plan's bubble.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace trainctl {
 
 enum class BlockKind : std::uint8_t { forward, backward, input_gradient, weight_gradient };
 
-/// Rows of one stage that follow each other for the same micro-batch and chunk. `backward` is B and
+/// Consecutive rows of one stage for the same micro-batch and chunk. `backward` is B and
 /// W of each unit in turn.
 struct TimeBlock {
   int stage = 0;
@@ -31,11 +32,11 @@ struct Timeline {
 
 Timeline make_timeline(const Plan& plan);
 
-/// "3 F, 5 x (F B), 3 B": the kinds of a stage's compute rows with what repeats folded. W is left
-/// out where it always follows its B at once.
+/// "3 F, 5 x (F B), 3 B": the kinds of a stage's compute rows, with repetitions folded. W is
+/// omitted if it always follows its B directly.
 std::string folded_order(const StagePlan& stage);
 
-/// Whether some W of the stage does not follow its B at once.
+/// Whether some W of the stage does not follow its B directly.
 bool splits_backward(const StagePlan& stage);
 
 }  // namespace trainctl

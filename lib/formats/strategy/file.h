@@ -1,5 +1,5 @@
 // The contents of a strategy file (MindSpore strategy_ckpt_config): how each parameter and each
-// operator of a model is split over the ranks of its pipeline stage. Bytes in, bytes out; the
+// operator of a model is split among the ranks of its pipeline stage. From bytes and to bytes; the
 // format is described in docs/strategy-files.md.
 #pragma once
 
@@ -15,16 +15,17 @@
 namespace trainctl {
 
 struct ParamLayout {
-  std::string name;  // with more than one stage "<stage>-" comes first
+  std::string name;  // with more than one stage it starts with "<stage>-"
   // The stage's ranks, ascending, as a grid: row-major, neighbours along the last axis.
   std::vector<std::int64_t> dev_matrix;
-  // Per dim of the tensor the axis that cuts it, counted from the right of dev_matrix; -1: not cut.
+  // For each dimension of the tensor, the axis that splits it, counted from the right of
+  // dev_matrix; -1: not split.
   std::vector<std::int64_t> tensor_map;
-  std::vector<std::int64_t> tensor_shape;  // of one slice; empty: not known (protobuf has none)
+  std::vector<std::int64_t> tensor_shape;  // of one part; empty: unknown (protobuf has none)
   std::int64_t field = 0;
   std::int64_t shard_step = 0;  // opt_weight_shard_step: ranks of the stage between two members
   std::int64_t shard_size = 0;  // opt_weight_shard_size: members, -1: all replicas, 0: not sharded
-  std::vector<std::int64_t> param_split_shape;  // uneven rows, carried but never made here
+  std::vector<std::int64_t> param_split_shape;  // uneven rows; kept, but never created here
   std::vector<std::int64_t> indices_offset;
   bool operator==(const ParamLayout&) const = default;
 };
@@ -32,7 +33,7 @@ struct ParamLayout {
 struct OperatorSplit {
   std::string name;  // "layers.3.attention.q"
   std::int64_t stage = 0;
-  std::vector<std::vector<std::int64_t>> inputs;  // slices of each dim of each input
+  std::vector<std::vector<std::int64_t>> inputs;  // number of parts of each dimension of each input
   bool operator==(const OperatorSplit&) const = default;
 };
 
@@ -43,30 +44,30 @@ struct LayoutFile {
   bool operator==(const LayoutFile&) const = default;
 };
 
-/// Of all stages, in model order. The optimizer's states follow each parameter where `optimizer` is
-/// given: adam_m.NAME and adam_v.NAME, or moments.NAME (sgd with momentum).
+/// All stages, in model order. With `optimizer`, the optimizer's states follow each parameter:
+/// adam_m.NAME and adam_v.NAME, or moments.NAME (sgd with momentum).
 LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
                             const OptimizerConfig* optimizer);
-/// The parameters of one stage in the order of its table, without prefix. Only the parallel
-/// optimizer's rows have a form here; whole parameters that are dealt out and slices of buckets
+/// The parameters of one stage in the order of its table, without prefix. The format can express
+/// only the parallel optimizer's rows; whole parameters that are dealt out and slices of buckets
 /// count as not sharded.
 std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
                                             const ParallelConfig& parallel);
 
-/// Whether a file's name asks for JSON; every other file is protobuf.
+/// Whether a file name selects JSON; all other files are protobuf.
 bool is_json_name(std::string_view file_name);
 std::string write_layouts(const LayoutFile& file, bool json);
-/// Throws Error{bad_data} with what is wrong: no strategy file, a required field missing, no
-/// layouts, a name twice, or a layout that contradicts itself.
+/// Throws Error{bad_data} with the reason: not a strategy file, a missing required field, no
+/// layouts, a repeated name, or a contradictory layout.
 LayoutFile read_layouts(std::string_view bytes, bool json);
 
-/// The layout with axes of size 1 dropped and neighbouring uncut axes merged: equal for layouts
-/// that put the same slices on the same ranks.
+/// The layout with axes of size 1 dropped and neighbouring unsplit axes merged: equal for layouts
+/// that put the same parts on the same ranks.
 ParamLayout simplest(ParamLayout layout);
 
-/// Error "strategy-differs" at parallel.strategy_ckpt_config.load_file where a parameter or an
-/// operator of both files is split differently (naming the first, with both layouts), one warning
-/// "strategy-unknown" for what only `loaded` has.
+/// Error "strategy-differs" at parallel.strategy_ckpt_config.load_file if a parameter or operator
+/// of both files is split differently (naming the first, with both layouts); one warning
+/// "strategy-unknown" for everything that only `loaded` has.
 void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,
                      Check& check);
 

@@ -1,4 +1,4 @@
-// The two forms of a strategy file, without the rules that hold for both: see layout_file.h.
+// The two encodings of a strategy file; the rules common to both are in formats/strategy/file.h.
 #pragma once
 
 #include <string>

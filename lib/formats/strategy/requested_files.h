@@ -1,5 +1,5 @@
 // Strategy and group files on disk: parallel.strategy_ckpt_config and
-// parallel.group_ckpt_save_file. Their contents are plan/layout_file.h and plan/group_file.h.
+// parallel.group_ckpt_save_file. Their contents are in formats/strategy/file.h and group_file.h.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace trainctl {
 
-/// Reads load_file, where one is named, and compares it with the plan. Adds "strategy-file" for a
-/// file that cannot be read, and what compare_layouts finds.
+/// Reads load_file, if given, and compares it with the plan. Adds "strategy-file" for an unreadable
+/// file, and the findings of compare_layouts.
 void check_layout_file(const Config& config, const Plan& plan, const SourceMap& sources,
                        Diagnostics& diagnostics);
 
-/// Writes save_file and the group file of `rank`, where they are named. Throws Error{io}, or
+/// Writes save_file and the group file of `rank`, if given. Throws Error{io}, or
 /// Error{usage} if there is no such rank.
 void write_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
-/// What a run's rank writes: the first rank save_file, every rank its group file under a name of
-/// its own, "groups.pb" -> "groups-rank3.pb".
+/// What a rank of a run writes: the first rank save_file, every rank its group file under its own
+/// name, "groups.pb" -> "groups-rank3.pb".
 void write_own_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
 }  // namespace trainctl
