@@ -1,5 +1,5 @@
-// What stands behind the CPU levels of this build: cpu/levels.cpp, or plain/kernels_as_cpu.cpp in a
-// build without fast kernels. Internal to lib/ops and its tests.
+// The implementation of the CPU levels of this build: cpu/levels.cpp, or plain/kernels_as_cpu.cpp
+// in a build without fast kernels. Internal to lib/ops and its tests.
 #pragma once
 
 #include <string>

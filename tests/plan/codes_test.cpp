@@ -27,7 +27,7 @@ std::string whole(const std::filesystem::path& path) {
 }
 
 bool is_table(const std::string& name) {
-  return name.starts_with("codes") || name.starts_with("upstream_") || name == "foreign.cpp" ||
+  return name.starts_with("codes") || name.starts_with("list_m") || name == "foreign.cpp" ||
          name == "standing.cpp" || name == "presets.cpp";
 }
 
@@ -37,7 +37,7 @@ std::string all_sources() {
   for (const char* folder :
        {"lib/config", "lib/plan", "lib/formats", "lib/engine", "apps/trainctl"}) {
     const std::filesystem::path root = std::filesystem::path(TRAINCTL_SOURCE_DIR) / folder;
-    for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
       const std::string name = entry.path().filename().string();
       const std::string kind = entry.path().extension().string();
       if ((kind == ".cpp" || kind == ".h") && !is_table(name)) text += whole(entry.path());
