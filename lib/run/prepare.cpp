@@ -59,8 +59,8 @@ bool has_not_built(const Diagnostics& diagnostics) {
                      [](const Diagnostic& one) { return one.code == "not-built"; });
 }
 
-/// The operations that the device has no kernel for. Other devices than the CPU are not built at
-/// all, which is said of parallel.device.
+/// The operations that the device has no kernel for. Devices other than the CPU are not
+/// built at all; the finding about parallel.device reports that.
 void check_kernels(const Plan& plan, const SourceMap& sources, Severity severity,
                    Diagnostics& diagnostics) {
   const std::string path = "parallel.device";

@@ -95,7 +95,7 @@ class Diagnostics {
 /// Text with the source line and a caret, as compilers print it; `color` adds terminal colours.
 std::string render_text(const Diagnostics& diagnostics, bool color);
 /// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges;
-/// not_checked: what was not looked at, where that is said.
+/// not_checked: the list of what was not checked, if it is given.
 std::string render_json(const Diagnostics& diagnostics,
                         const std::vector<std::string>& not_checked = {});
 /// One line for each, as GitHub's workflow commands: "::error file=...,line=...::message".
