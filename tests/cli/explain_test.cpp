@@ -7,7 +7,8 @@
 TEST_CASE("a code is explained with its rule and examples") {
   const Outcome outcome = trainctl({"explain", "world-size"});
   CHECK(outcome.exit_code == 0);
-  CHECK(contains(outcome.out, "world-size: The sizes do not multiply to the number of ranks\n\n"));
+  CHECK(contains(outcome.out,
+                 "world-size: The parallel degrees do not multiply to the world size\n\n"));
   CHECK(contains(outcome.out, "Megatron"));
   CHECK(contains(outcome.out, "\nFails:  8 ranks: parallel: {tensor_parallel: 2"));
   CHECK(contains(outcome.out, "\nPasses: "));
