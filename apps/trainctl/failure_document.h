@@ -1,4 +1,4 @@
-// What --format json prints in place of a document where a configuration cannot be read.
+// The document that --format json prints if a configuration cannot be read.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace trainctl {
 
-/// Prints the findings' document with one error, "unreadable", if `failure` says that a file is
-/// missing or unreadable; throws `failure` again if it is another. Returns its exit code.
+/// Prints the failure document with one error, "unreadable", if `failure` is a missing or
+/// unreadable file, and returns its exit code. Rethrows any other `failure`.
 int print_unreadable(const std::string& file, const Error& failure);
 
 }  // namespace trainctl

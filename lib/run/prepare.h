@@ -1,6 +1,6 @@
-// The one gate of every command: from a configuration and a site to a plan, with every refusal that
-// can be known without looking at data, disk or memory; only a strategy file that the configuration
-// names is read. What passes for Purpose::train, a run on that site takes: `validate` asks for it.
+// The one gate of every command: makes a plan from a configuration and a site, with every check
+// that does not depend on data, disk or memory. The only file it reads is a strategy file named in
+// the configuration. If Purpose::train passes, a run on that site starts: `validate` uses it.
 #pragma once
 
 #include <string>
