@@ -180,7 +180,9 @@ TEST_CASE("warnings and failures are in the JSON document") {
   const std::string bad = dir.write("b.yaml", small_config() + "log: {evry: 3}\n");
   const auto [refused, failure] = both({"plan", "--config", bad});
   CHECK(refused == invalid);
-  CHECK(failure == both({"validate", "--config", bad}).second);
+  Json of_validate = both({"validate", "--config", bad}).second;
+  of_validate.erase("not_checked");
+  CHECK(failure == of_validate);
   CHECK(failure["format_version"] == 1);
   CHECK(failure["valid"] == false);
   CHECK(failure["error_count"] == 1);
