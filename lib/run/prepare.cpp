@@ -23,10 +23,10 @@ struct PurposeRules {
   Severity not_built = Severity::error;  // of what the engine cannot run
   bool strategy_file = false;            // the file that load_file names is compared
   std::span<const std::string_view> unneeded{};
-  bool any_batch = false;  // without a batch size one is made up
+  bool any_batch = false;  // a missing batch size gets a default
 };
 
-/// The one place that says how strict each purpose is.
+/// The only place that decides how strict each purpose is.
 PurposeRules rules_of(Purpose purpose) {
   switch (purpose) {
     case Purpose::train: return {.strategy_file = true};
@@ -39,7 +39,7 @@ PurposeRules rules_of(Purpose purpose) {
   return {};
 }
 
-/// Gives a file without a batch size whole micro-batches, enough that every schedule has work.
+/// Sets a missing batch size to whole micro-batches, enough of them for every schedule.
 void fill_batch(ReadResult& read, const Site& site) {
   const auto is_missing = [](const Diagnostic& one) {
     return one.code == "missing-key" && one.path == "train.global_batch_size";
@@ -59,14 +59,14 @@ bool has_not_built(const Diagnostics& diagnostics) {
                      [](const Diagnostic& one) { return one.code == "not-built"; });
 }
 
-/// The operations that the device has no kernel for. Devices other than the CPU are not
-/// built at all; the finding about parallel.device reports that.
-void check_kernels(const Plan& plan, const SourceMap& sources, Severity severity,
-                   Diagnostics& diagnostics) {
+/// Reports operations without a kernel on this CPU. A run on another device is not built at all:
+/// check_built reports parallel.device.
+void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
   const std::string path = "parallel.device";
-  for (const std::string& name : missing_for(plan, cpu_kernels())) {
-    diagnostics.add({severity, "not-built", path,
-                     "not built yet: op " + name + " on " + std::string(cpu_kernels().name) +
+  const Kernels& kernels = cpu_kernels();
+  for (const std::string& name : missing_for(plan, kernels)) {
+    diagnostics.add({Severity::error, "not-built", path,
+                     "not built yet: op " + name + " on " + std::string(kernels.name) +
                          ", which this model needs",
                      "", sources.find(path)});
   }
@@ -83,7 +83,8 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
   if (rules.strategy_file) check_layout_file(config, plan, sources, diagnostics);
   // One feature that is not built gives one message.
   if (!has_not_built(diagnostics)) check_runnable(plan, sources, rules.not_built, diagnostics);
-  check_kernels(plan, sources, rules.not_built, diagnostics);
+  // A plan that is only printed is for any machine.
+  if (rules.not_built == Severity::error) check_kernels(plan, sources, diagnostics);
   const auto& missing = diagnostics.forgiven();
   if (std::count(missing.begin(), missing.end(), "lr_schedule.max_lr") > 0) plan.rates.clear();
   return plan;

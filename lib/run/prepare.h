@@ -1,6 +1,7 @@
-// The one gate of every command: makes a plan from a configuration and a site, with every check
-// that does not depend on data, disk or memory. The only file it reads is a strategy file named in
-// the configuration. If Purpose::train passes, a run on that site starts: `validate` uses it.
+// The gate that every command passes: computes the plan of a configuration on a site and reports
+// every error that can be known without looking at data, disk or memory. The only file it reads is
+// a strategy file named by the configuration. `validate` and `train` both use Purpose::train, so
+// `train` accepts what `validate` calls valid.
 #pragma once
 
 #include <string>
@@ -11,30 +12,31 @@
 
 namespace trainctl {
 
-/// What a plan is for: which missing values it can do without, and what it may contain.
+/// What a plan is used for. It decides which values may be missing and what the plan may contain.
 enum class Purpose {
-  train,     // train, validate: all that a run refuses
-  plan,      // shown only: a model is enough, and what is not built is a warning
-  rates,     // shown with learning rates at chosen steps: as plan, but those keys are needed
-  verify,    // run on made-up data; the strategy file is of the file's own layout, not of this one
-  bench,     // timed on made-up data
-  generate,  // a finished run continues a text
+  train,     // train, validate: everything that a run refuses is an error
+  plan,      // print only: a model is enough; what is not built is a warning
+  rates,     // print with learning rates at chosen steps: as plan, but their keys are required
+  verify,    // run on generated data; no strategy file, since the layouts differ from the file's
+  bench,     // time on generated data
+  generate,  // continue a text with a finished run
 };
 
-/// Adds to `diagnostics`. The plan is usable only if they then have no errors. Throws
-/// Error{internal} if the schedule breaks its own rules.
+/// Adds to `diagnostics`; the plan is usable only if they have no errors afterwards. Throws
+/// Error{internal} if the schedule breaks its own rules, and Error{unavailable} if the plan is for
+/// a run and this CPU is below the lowest level.
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
-/// The same of a file that was just read; its diagnostics come sorted. Values that are missing and
-/// that `purpose` does without are forgiven; without a batch size there is one sequence in each
-/// micro-batch, and there are twice as many micro-batches as pipeline stages, or one.
+/// The same for a file; its diagnostics are sorted. First removes the errors about missing values
+/// that `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
+/// micro-batch, and one micro-batch per rank or twice the number of pipeline stages.
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose);
 
-/// Forgives missing values that `purpose` does without.
+/// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);
 
-/// What a run looks at and prepare() does not: "data", "disk", "memory".
+/// What only a run looks at: "data", "disk", "memory".
 const std::vector<std::string>& not_prepared();
 
 }  // namespace trainctl
