@@ -43,7 +43,7 @@ inline float shift_exponent(float value, float shifted) {
 
 }  // namespace detail
 
-/// exp(x) for x <= 88.37, within 2 units in the last place; exactly 0 below -87.33. A third faster
+/// exp(x) for x <= 88.37, within 2 units in the last place; exactly 0 below -87.33. Cheaper
 /// than fast_exp: for what is known not to be large.
 inline float fast_exp_bounded(float x) {
   constexpr float lowest = -87.33F;
