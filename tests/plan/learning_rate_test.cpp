@@ -98,6 +98,29 @@ TEST_CASE("weight decay rises from start to end", "[learning_rate]") {
   CHECK(weight_decay(optimizer, 100, 100) == Approx(0.1));
 }
 
+TEST_CASE("the rise of weight decay has a length of its own", "[learning_rate]") {
+  OptimizerConfig optimizer;
+  optimizer.start_weight_decay = 0.01;
+  optimizer.end_weight_decay = 0.05;
+  optimizer.weight_decay_incr_style = WeightDecayStyle::linear;
+  // Megatron: start + min(1, completed / length) x (end - start).
+  for (const auto& [completed, decay] :
+       {std::pair{0, 0.01}, {1, 0.02}, {2, 0.03}, {3, 0.04}, {4, 0.05}, {5, 0.05}}) {
+    INFO("after " << completed);
+    CHECK(weight_decay(optimizer, 4, completed) == Approx(decay).epsilon(1e-12));
+    OptimizerConfig given = optimizer;
+    given.weight_decay_incr_steps = 4;
+    CHECK(weight_decay(given, 100, completed) == Approx(decay).epsilon(1e-12));
+    CHECK(weight_decay(given, 2, completed) == Approx(decay).epsilon(1e-12));
+  }
+  optimizer.weight_decay_incr_style = WeightDecayStyle::cosine;
+  optimizer.weight_decay_incr_steps = 4;
+  const double quarter = 0.5 - 0.5 * std::sqrt(0.5);
+  CHECK(weight_decay(optimizer, 100, 1) == Approx(0.01 + 0.04 * quarter).epsilon(1e-12));
+  CHECK(weight_decay(optimizer, 100, 2) == Approx(0.03).epsilon(1e-12));
+  CHECK(weight_decay(optimizer, 100, 4) == Approx(0.05).epsilon(1e-12));
+}
+
 TEST_CASE("rates stay between their bounds for every style", "[learning_rate]") {
   for (LrStyle style : {LrStyle::constant, LrStyle::linear, LrStyle::cosine,
                         LrStyle::inverse_square_root, LrStyle::wsd}) {

@@ -37,8 +37,9 @@ struct OptimizerConfig {
   std::optional<double> start_weight_decay;  // with weight_decay_incr_style; default: weight_decay
   std::optional<double> end_weight_decay;
   WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;
-  double momentum = 0.9;        // sgd
-  double clip_grad_norm = 1.0;  // 0: off
+  std::optional<std::int64_t> weight_decay_incr_steps;  // default: train.steps
+  double momentum = 0.9;                                // sgd
+  double clip_grad_norm = 1.0;                          // 0: off
   bool operator==(const OptimizerConfig&) const = default;
 };
 

@@ -52,9 +52,14 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.start_weight_decay,
         field("start_weight_decay", "Weight decay at step 0").from(0).unset("weight_decay"));
   visit(optimizer.end_weight_decay,
-        field("end_weight_decay", "Weight decay at the last step").from(0).unset("weight_decay"));
+        field("end_weight_decay", "Weight decay after the rise").from(0).unset("weight_decay"));
   visit(optimizer.weight_decay_incr_style,
-        field("weight_decay_incr_style", "How weight decay changes from start to end"));
+        field("weight_decay_incr_style", "How weight decay rises from start to end"));
+  visit(optimizer.weight_decay_incr_steps,
+        field("weight_decay_incr_steps", "Steps over which weight decay rises")
+            .from(1)
+            .to(1e12)
+            .unset("train.steps"));
   visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));

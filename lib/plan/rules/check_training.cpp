@@ -78,6 +78,13 @@ void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
                   "set weight_decay_incr_style to linear or cosine");
     }
   }
+  check.range("optimizer.weight_decay_incr_steps", optimizer.weight_decay_incr_steps.value_or(1), 1,
+              1'000'000'000'000);
+  if (constant) {
+    check.no_effect("optimizer.weight_decay_incr_steps",
+                    optimizer.weight_decay_incr_steps.has_value(),
+                    "weight_decay_incr_style is constant");
+  }
   if (!constant && start == end) {
     check.no_effect("optimizer.weight_decay_incr_style", true,
                     "weight decay starts and ends at " + number(start));

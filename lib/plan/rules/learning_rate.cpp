@@ -61,8 +61,9 @@ double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps,
 double weight_decay(const OptimizerConfig& optimizer, std::int64_t total_steps, std::int64_t step) {
   const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
-  if (step > total_steps || total_steps < 1) return end;
-  const double x = ratio(step, total_steps);
+  const std::int64_t rise = optimizer.weight_decay_incr_steps.value_or(total_steps);
+  if (step > rise || rise < 1) return end;
+  const double x = ratio(step, rise);
   switch (optimizer.weight_decay_incr_style) {
     case WeightDecayStyle::constant: return end;
     case WeightDecayStyle::linear: return start + (end - start) * x;
