@@ -1,6 +1,6 @@
-// Token embedding, plus learned positions where the model has them, plus dropout. A table split among tensor-parallel
-// ranks gives partial rows that are summed; with a whole table, each rank looks up the rows of its
-// part of the residual stream.
+// Token embedding, plus learned positions where the model has them, plus dropout. A table split
+// among tensor-parallel ranks gives partial rows that are summed; with a whole table, each rank
+// looks up the rows of its part of the residual stream.
 #pragma once
 
 #include "nn/reshard.h"

@@ -4,7 +4,6 @@
 // optimizer state is sharded, buckets are reduce-scattered, whole or by the routes of their
 // parameters (plan/ownership/); a rank then has only the sums of its slices, and undefined values
 // elsewhere. Without gradient_fp32_sync, gradients travel in the compute type.
-// compute type.
 #pragma once
 
 #include <memory>

@@ -23,8 +23,9 @@ struct ProductTable {
   Ways fp32, bf16, fp16;
 };
 
-/// What was the fastest where it was measured. oneDNN cannot multiply bf16 below AVX-512, is slow
-/// with it below AVX512-BF16, and has the only kernels for AMX; not every oneDNN multiplies fp16.
+/// What was the fastest where it was measured. Below AVX-512, oneDNN allocates in every product and
+/// cannot multiply bf16; below AVX512-BF16 it is slow with bf16. It has the only kernels for AMX.
+/// Not every oneDNN multiplies fp16.
 constexpr ProductTable products_at(CpuLevel level) {
   constexpr Ways library{Way::library, Way::library};
   constexpr Ways widened{Way::widened, Way::widened};
@@ -32,7 +33,7 @@ constexpr ProductTable products_at(CpuLevel level) {
   constexpr Ways tiles{Way::tiles, Way::widened};
   switch (level) {
     case CpuLevel::plain:
-    case CpuLevel::v3: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
+    case CpuLevel::v3: return {.fp32 = {Way::tiles, Way::library}, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512_bf16: return {.fp32 = large_tiles, .bf16 = large_tiles, .fp16 = tiles};
     case CpuLevel::amx: return {.fp32 = large_tiles, .bf16 = library, .fp16 = tiles};

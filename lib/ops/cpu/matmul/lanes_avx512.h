@@ -10,10 +10,26 @@
 
 namespace trainctl {
 
+#ifdef __AVX512BF16__
+inline __m256i to_bf16(__m512 value) { return (__m256i)_mm512_cvtneps_pbh(value); }
+#else
+/// To nearest even; NaN stays one.
+inline __m256i to_bf16(__m512 value) {
+  const __m512i bits = _mm512_castps_si512(value);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
+}
+#endif
+
 struct Lanes16 {
   static constexpr std::int64_t lanes = 16;
   static constexpr std::int64_t tile_rows = 14;  // 14 x 2 sums, 2 of b, 1 of a: 31 of 32 registers
-  static constexpr std::int64_t most_words = 512;   // of the summed dim per chunk
+  static constexpr std::int64_t most_words = 512;        // of the summed dim per chunk
+  static constexpr std::int64_t least_rows = tile_rows;  // below, the library is faster
+  static constexpr std::int64_t least_columns = 2 * lanes;
   static constexpr std::int64_t block_strips = 12;  // of a, packed together: 384 KiB
 
   using Vector = __m512i;
@@ -79,21 +95,6 @@ struct Lanes16 {
       block[12 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
     }
   }
-
- private:
-#ifdef __AVX512BF16__
-  static __m256i to_bf16(Sums value) { return (__m256i)_mm512_cvtneps_pbh(value); }
-#else
-  /// To nearest even; NaN stays one.
-  static __m256i to_bf16(Sums value) {
-    const Vector bits = _mm512_castps_si512(value);
-    const Vector odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const Vector rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    const Vector quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-    const Mask nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
-  }
-#endif
 };
 
 }  // namespace trainctl

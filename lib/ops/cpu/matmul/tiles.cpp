@@ -330,12 +330,11 @@ class Product {
   float* sums_;
 };
 
-/// Returns false, having done nothing, where packing would not pay, since each operand is used by
-/// less than a tile's worth of the other, or where scratch is too small.
+/// Returns false, having done nothing, where the library is better or scratch is too small.
 template <class Words, class Out>
 bool run_product(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
-  if (s.m < Words::tile_rows || s.n < tile_columns<Words>) return false;
+  if (s.m < Words::least_rows || s.n < Words::least_columns) return false;
   const Product<Words, Out> product(context, args);
   if (!product.fits()) return false;
   product.run();
