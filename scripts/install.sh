@@ -1,7 +1,16 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that trainctl needs. Ubuntu 24.04 has the same names, in main and
 # universe. Run it as root or with sudo. It does nothing if all packages are installed.
+#   scripts/install.sh               for building, training and scripts/test.sh
+#   scripts/install.sh --thorough    also for scripts/test.sh --thorough
 set -euo pipefail
+case "$*" in
+  "" | --thorough) ;;
+  *)
+    echo "usage: scripts/install.sh [--thorough]" >&2
+    exit 64
+    ;;
+esac
 
 packages=(
   g++ cmake ninja-build                                # compiler and build
@@ -10,8 +19,15 @@ packages=(
   libprotobuf-dev protobuf-compiler                    # strategy files
   libdnnl-dev                                          # matrix products (oneDNN)
   libopenmpi-dev openmpi-bin                           # MPI and mpirun
-  catch2 chromium                                      # tests; the plan's page is opened in a browser
+  catch2                                               # tests
 )
+if [ "$*" = --thorough ]; then
+  packages+=(
+    chromium              # opens the HTML page of a plan
+    qemu-user             # runs the program on older processors
+    g++-aarch64-linux-gnu # compiles for 64-bit Arm
+  )
+fi
 
 missing=()
 for package in "${packages[@]}"; do

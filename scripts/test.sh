@@ -1,17 +1,36 @@
 #!/usr/bin/env bash
-# Installs the packages, builds everything and runs every test: all tests in the release preset, then the
+# Installs the packages, builds everything and runs the tests: all tests in the release preset, then the
 # unit tests with the address and undefined-behaviour sanitizers and with the thread sanitizer. Uses
-# no network except apt. Takes about half an hour on two cores; later runs rebuild only what changed.
+# no network except apt. Later runs rebuild only what changed.
+#   scripts/test.sh               every kind of case
+#   scripts/test.sh --thorough    also every size and seed, a browser and scripts/check_*.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 start=$SECONDS
 summary=()
 failed=()
+times=()
+thorough=()
+case "$*" in
+  "") ;;
+  --thorough)
+    thorough=(--thorough)
+    export TRAINCTL_THOROUGH=1
+    ;;
+  *)
+    echo "usage: scripts/test.sh [--thorough]" >&2
+    exit 64
+    ;;
+esac
 mkdir -p build
+rm -f build/ctest-*.log
+
+# lap NAME START: records the time since START ($SECONDS then) under NAME.
+lap() { times+=("$(printf '%-24s %5d s' "$1" $((SECONDS - $2)))"); }
 
 # ctest prints to the terminal and to a log; the summary takes its counts from the log.
 run_preset() {
-  local preset=$1 log="build/ctest-$1.log"
+  local preset=$1 log="build/ctest-$1.log" begin=$SECONDS
   local launcher=()
   # The thread sanitizer of older compilers does not start with many bits of address randomisation.
   if [ "$preset" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then
@@ -22,14 +41,41 @@ run_preset() {
     failed+=("$preset (build)")
     return
   fi
+  lap "$preset: build" "$begin"
+  begin=$SECONDS
   "${launcher[@]}" ctest --preset "$preset" 2>&1 | tee "$log"
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed+=("$preset")
+  lap "$preset: tests" "$begin"
   summary+=("$preset: $(sed -n 's/^[0-9]*% tests passed, \(.*\)$/\1/p' "$log" | tail -n 1)")
 }
 
-scripts/install.sh || exit $?
-for preset in release asan tsan; do run_preset "$preset"; done
+# The ten tests that took longest, from lines of ctest such as
+#  3/40 Test  #5: plan ..........   Passed    1.20 sec
+slowest() {
+  local log preset
+  for log in build/ctest-*.log; do
+    preset=${log#build/ctest-}
+    sed -n -E "s/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec *$/\2 ${preset%.log}: \1/p" "$log"
+  done | sort -rn | head -n 10 |
+    while read -r seconds name; do printf 'test: %-32s %7.1f s\n' "$name" "$seconds"; done
+}
 
+scripts/install.sh "${thorough[@]}" || exit $?
+lap packages "$start"
+for preset in release asan tsan; do run_preset "$preset"; done
+if [ ${#thorough[@]} -gt 0 ]; then
+  for check in scripts/check_*.sh; do
+    [ -x "$check" ] || continue
+    begin=$SECONDS
+    "$check" || failed+=("$check")
+    lap "$(basename "$check")" "$begin"
+  done
+fi
+
+echo "test: where the time went"
+printf 'test: %s\n' "${times[@]}"
+echo "test: the slowest tests"
+slowest
 printf 'test: %s\n' "${summary[@]}"
 minutes=$(((SECONDS - start + 59) / 60))
 if [ ${#failed[@]} -gt 0 ]; then

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "sample_run.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -77,6 +78,9 @@ TEST_CASE("pipeline stages give the losses of one rank") {
       model.push_back(std::string("model.tie_word_embeddings=") + tied);
       const auto alone = train_sample({.set_options = model, .ranks = 1, .steps = 6, .world = {}});
       for (const auto& layout : layouts) {
+        // Untied: the first model in each layout, and each model in the first layout.
+        const bool first = &layout == &layouts.front() || options.size() == 1;
+        if (tied == std::string_view("false") && !first && !thorough()) continue;
         auto both = model;
         both.insert(both.end(), layout.begin(), layout.end());
         INFO(layout.front() << " " << layout.back() << ", " << options.front() << ", tied "

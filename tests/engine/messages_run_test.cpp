@@ -15,6 +15,7 @@
 #include "plan/prepare/make_plan.h"
 #include "run/generate.h"
 #include "sample_run.h"
+#include "thorough.h"
 #include "verify/verify.h"
 #include "weights/export.h"
 
@@ -326,8 +327,9 @@ TEST_CASE("every layout generates the text of one rank, greedy and sampled") {
     for (const auto& [ranks, layout] : layouts) {
       write_run(folder, model, layout);
       INFO(ranks << " ranks, " << (layout.empty() ? "dp" : layout.back()));
-      CHECK(text_of(folder, ranks, 0) == greedy);
       CHECK(text_of(folder, ranks, 1) == sampled);
+      if (&model != &models.front() && !thorough()) continue;
+      CHECK(text_of(folder, ranks, 0) == greedy);
       CHECK(text_of(folder, 0, 1) == sampled);
     }
   }

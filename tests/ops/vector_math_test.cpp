@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "catch.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -21,9 +22,9 @@ double units(float got, double expected) {
 template <class Function, class Exact>
 double worst(Function function, Exact exact, float from, float to) {
   double most = 0;
-  constexpr int points = 200000;
+  const int points = tries(40000, 200000);
   for (int i = 0; i <= points; ++i) {
-    const float x = from + (to - from) * (static_cast<float>(i) / points);
+    const float x = from + (to - from) * (static_cast<float>(i) / static_cast<float>(points));
     most = std::fmax(most, units(function(x), exact(static_cast<double>(x))));
   }
   return most;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -97,7 +98,12 @@ std::vector<Mesh> meshes() {
 
 TEST_CASE("groups equal nested loops for many meshes and orders", "[groups]") {
   int compared = 0;
-  for (const Mesh& mesh : meshes()) {
+  const std::vector<Mesh> all = meshes();
+  // 13 divides no length of the loops that made them, so that each of their values comes by.
+  const auto stride = static_cast<std::size_t>(tries(13, 1));
+  for (std::size_t i = all.size(); i-- > 0;) {
+    if ((all.size() - 1 - i) % stride != 0) continue;
+    const Mesh& mesh = all[i];
     const BruteForce brute{mesh};
     for (const std::string_view kind : group_kinds()) {
       if (kind.find("embedding") != std::string_view::npos) continue;
@@ -108,7 +114,7 @@ TEST_CASE("groups equal nested loops for many meshes and orders", "[groups]") {
       ++compared;
     }
   }
-  CHECK(compared > 3000);
+  CHECK(compared > tries(200, 3000));
 }
 
 TEST_CASE("the groups of a rank are those that hold it", "[groups]") {
