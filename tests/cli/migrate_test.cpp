@@ -45,7 +45,7 @@ TEST_CASE("migrate does not replace its own input unasked, nor write what it can
   const std::string file = dir.write("old.yaml", small_config());
   const Outcome same = trainctl({"migrate", file, "-o", file});
   CHECK(same.exit_code == usage);
-  CHECK(contains(same.err, "--output is FILE itself; --in-place would replace it"));
+  CHECK(contains(same.err, "--output names FILE itself; use --in-place to replace it"));
   CHECK(read_file(file) == small_config());
   CHECK(trainctl({"migrate", file, "--in-place", "-o", dir / "x"}).exit_code == usage);
   CHECK(trainctl({"migrate"}).exit_code == usage);
@@ -106,8 +106,8 @@ TEST_CASE("validate and plan annotate for GitHub") {
     const Outcome outcome = trainctl({command, "--config", file, "--format", "github"});
     CHECK(outcome.exit_code == invalid);
     CHECK(outcome.out == "::error file=" + file +
-                             ",line=6,col=7,endColumn=11,title=unknown-key::log.evry: log has no "
-                             "key \"evry\"%0Ahelp: did you mean every?\n");
+                             ",line=6,col=7,endColumn=11,title=unknown-key::log.evry: unknown "
+                             "key \"evry\" in log%0Ahelp: did you mean every?\n");
     CHECK(outcome.err.empty());
   }
 }

@@ -136,7 +136,7 @@ TEST_CASE("options that do not go together are named") {
   const std::vector<Row> rows = {
       {{"plan"}, "--config is required"},
       {{"plan", "--diff", config}, "--diff"},
-      {{"plan", "--config", config, "--diff", config, config}, "--config has nothing to add"},
+      {{"plan", "--config", config, "--diff", config, config}, "--diff takes both files; remove --config"},
       {{"plan", "--diff", config, config, "--format", "html"}, "--format table|json, not html"},
       {{"plan", "--diff", config, config, "--groups", "tp"}, "exclude each other"},
       {{"plan", "--config", config, "--groups", "tp", "--format", "html"}, "not html"},

@@ -108,7 +108,7 @@ TEST_CASE("missing and bad values are usage errors that name the option and the 
       {{"generate", "--run", "r", "--prompt", "p", "--max-tokens", "5", "--temperature", "nan"},
        "--temperature nan"},
       {{"bench", "step", "--config", "a", "--pairs", "0"}, "--pairs 0"},
-      {{"launch", "-n", "2"}, "nothing to start"},
+      {{"launch", "-n", "2"}, "no command to start"},
       {{"launch", "--", "train"}, "-n,--ranks is required"},
       {{"launch", "-n", "2", "--", "train", "--local-ranks", "2"}, "--local-ranks"},
       {{"data", "inspect"}, "FILE is required"},

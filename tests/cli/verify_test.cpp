@@ -82,7 +82,7 @@ TEST_CASE("verify refuses what would say nothing") {
   const Outcome large = trainctl(
       {"verify", "--config", std::string(TRAINCTL_SOURCE_DIR) + "/configs/llama3-8b.yaml"});
   CHECK(large.exit_code == 69);
-  CHECK(contains(large.err, "a smaller model of the same shape, or fewer --steps, would do"));
+  CHECK(contains(large.err, "use a smaller model of the same shape, or fewer --steps"));
 }
 
 TEST_CASE("the small models are equal in all layouts of four ranks") {
