@@ -71,7 +71,7 @@ void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
     if (!(start >= 0 && start <= end)) {
       check.error("weight-decay-range", path, shown_start + " must be from 0 to " + shown_end,
                   "set end_weight_decay to " + number(std::max(start, 0.0)) + " or more");
-    } else if (constant && start != end) {
+    } else if (constant && start != end && check.clean({"optimizer.weight_decay_incr_style"})) {
       check.error("weight-decay-range", path,
                   shown_start + " must equal " + shown_end +
                       ", because weight_decay_incr_style is constant",
