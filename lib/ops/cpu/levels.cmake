@@ -13,6 +13,10 @@ function(cpu_level name)
   # Loops marked `omp simd` become vector code; errno and floating point traps are not used.
   target_compile_options(trainctl_ops_${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math
                          -fopenmp-simd ${L_OPTIONS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Constants of headers as weak symbols: objcopy cannot hide the unique ones that g++ makes otherwise.
+    target_compile_options(trainctl_ops_${name} PRIVATE -fno-gnu-unique)
+  endif()
   set(script ${CMAKE_CURRENT_SOURCE_DIR}/cpu/level.ld)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/level_${name}.o)
   add_custom_command(OUTPUT ${object}
