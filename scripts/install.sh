@@ -18,6 +18,7 @@ packages=(
   nlohmann-json3-dev libsentencepiece-dev              # JSON, tokenizer
   libprotobuf-dev protobuf-compiler                    # strategy files
   libdnnl-dev                                          # matrix products (oneDNN)
+  libxxhash-dev                                        # hashes of checkpoints
   libopenmpi-dev openmpi-bin                           # MPI and mpirun
   catch2                                               # tests
 )

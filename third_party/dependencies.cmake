@@ -35,6 +35,11 @@ add_library(trainctl_sentencepiece INTERFACE)
 target_include_directories(trainctl_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
 target_link_libraries(trainctl_sentencepiece INTERFACE ${SENTENCEPIECE_LIBRARY})
 
+# Only its header: the functions are inlined.
+find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
+add_library(trainctl_xxhash INTERFACE)
+target_include_directories(trainctl_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
+
 # Catch2 2 is one header without a main; Catch2 3 is a library with one. tests/catch.h hides the difference.
 find_package(Catch2 REQUIRED)
 add_library(trainctl_catch INTERFACE)

@@ -90,6 +90,9 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
     if (launcher == Launcher::open_mpi_4) append(line, {"--oversubscribe"});
   }
   // By default, each of two ranks is bound to one core, even if it runs more threads.
+  // Time for a checkpoint after Ctrl-C or SIGTERM; by default the ranks are killed after a second.
+  append(line, {launcher == Launcher::open_mpi_5 ? "--prtemca" : "--mca",
+                "odls_base_sigkill_timeout", "300"});
   append(line, {"--bind-to", "none", "-x", "OMP_WAIT_POLICY=" + wait_policy()});
   if (!request.hostfile.empty()) {
     for (const std::string& name : exported_variables()) append(line, {"-x", name});

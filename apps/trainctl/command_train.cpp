@@ -14,6 +14,7 @@ namespace {
 constexpr const char* examples =
     "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
     "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
+    "  trainctl train --config configs/gpt.yaml --stop-after 1000\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
 
 }  // namespace
@@ -27,12 +28,20 @@ int run_train(const Arguments& arguments) {
   std::string output;
   std::int64_t steps = 0;
   std::int64_t local_ranks = 0;
+  bool overwrite = false;
   TrainRequest request;
   line.add_config(config, request.set_options);
   line.add_whole_number("--steps", steps, "The same as --set train.steps=N", 1);
   line.add_text("--output", output, "The same as --set output.dir=DIR", "DIR");
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
                         1, 1024);
+  line.add_text("--resume", request.resume,
+                "auto: from the newest checkpoint in output.dir; none: never; or a checkpoint, or a "
+                "run whose newest is taken",
+                "auto|none|DIR");
+  line.add_whole_number("--stop-after", request.stop_after,
+                        "End this session after N more steps, with a checkpoint", 1);
+  line.add_flag("--overwrite", overwrite, "The same as --set output.overwrite=true");
   if (!line.parse(arguments, examples)) return 0;
 
   Arguments again = {"train"};
@@ -43,6 +52,7 @@ int run_train(const Arguments& arguments) {
   request.local_ranks = static_cast<int>(local_ranks);
   if (steps > 0) request.set_options.push_back("train.steps=" + std::to_string(steps));
   if (!output.empty()) request.set_options.push_back("output.dir=" + output);
+  if (overwrite) request.set_options.push_back("output.overwrite=true");
   return run_training(request);
 }
 

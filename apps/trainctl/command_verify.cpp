@@ -9,7 +9,7 @@
 #include "plan/rules/resolve.h"
 #include "planned.h"
 #include "run/peak_memory.h"
-#include "run/signals.h"
+#include "run/directory/signals.h"
 #include "verify/layout_selection.h"
 #include "verify/message_rounding.h"
 #include "verify/verify.h"
@@ -152,7 +152,7 @@ int verify(const VerifyCommand& command) {
   }
   output.finish(static_cast<std::int64_t>(candidates.size() - done));
   if (!output.all_equal()) return static_cast<int>(ExitCode::diverged);
-  return static_cast<int>(done < candidates.size() ? ExitCode::interrupted : ExitCode::ok);
+  return static_cast<int>(done < candidates.size() ? ExitCode::requeue : ExitCode::ok);
 }
 
 }  // namespace

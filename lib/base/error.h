@@ -18,8 +18,9 @@ enum class ExitCode : int {
   internal = 70,       // a bug of ours
   diverged = 71,       // the loss or a gradient became NaN or infinite
   io = 74,             // writing failed
-  interrupted = 75,    // a signal ended training early; the weights so far were written
+  requeue = 75,        // a signal ended it early and all work is saved: start it again
   peer = 76,           // another rank failed, stopped or disagrees
+  interrupted = 77,    // a signal ended it early
   config = 78,         // the configuration is invalid
 };
 

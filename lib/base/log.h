@@ -13,8 +13,10 @@ enum class LogLevel { debug, info, warning, error };
 void set_log_rank(int rank, int world_size);
 /// Messages below `level` are dropped.
 void set_log_level(LogLevel level);
+enum class LogFile { replace, append };
 /// Adds DIR/rank-N.log as a second destination for this rank's messages. Throws Error{io}.
-void open_log_file(const std::filesystem::path& directory, int rank);
+void open_log_file(const std::filesystem::path& directory, int rank,
+                   LogFile mode = LogFile::replace);
 /// Info messages of ranks other than 0 go to their file only; warnings and errors go to stderr from
 /// any rank.
 void log(LogLevel level, std::string_view message);

@@ -39,7 +39,8 @@ void make_window_batch(const Dataset& data, const BatchRule& rule, std::int64_t 
                        Batch& out);
 
 /// The micro-batches of this rank, in order, prepared ahead by one thread. Micro-batch m of step s
-/// on data-parallel rank d starts at sample s * global + (m * data_parallel + d) * sequences.
+/// on data-parallel rank d starts at sample first_sample + s * global + (m * data_parallel + d) *
+/// sequences.
 class BatchLoader {
  public:
   struct Order {
@@ -47,7 +48,7 @@ class BatchLoader {
     std::int64_t microbatches = 0;  // per rank and step
     std::int64_t data_parallel = 1;
     std::int64_t data_rank = 0;
-    std::int64_t first_step = 0;
+    std::int64_t first_sample = 0;  // of the first step
     std::int64_t steps = 0;  // how many are wanted
     std::int64_t ahead = 2;  // steps prepared ahead
   };

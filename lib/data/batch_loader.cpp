@@ -37,7 +37,7 @@ struct BatchLoader::Impl {
 
   void prepare(std::int64_t number) {
     std::vector<Batch>& batches = step(number);
-    const std::int64_t start = (order.first_step + number) * order.global_batch;
+    const std::int64_t start = order.first_sample + number * order.global_batch;
     for (std::int64_t m = 0; m < order.microbatches; ++m) {
       const std::int64_t sample = (m * order.data_parallel + order.data_rank) * rule.sequences;
       make_train_batch(data, rule, start + sample, batches[static_cast<std::size_t>(m)]);

@@ -117,6 +117,29 @@ void Engine::initialise() {
   store_.refresh_compute(ops_);
 }
 
+void Engine::resume(const TrainState& state) {
+  completed_ = state.step;
+  samples_ = state.samples;
+  tokens_ = state.tokens;
+  skipped_in_row_ = state.skipped_in_row;
+  state_->updates = state.updates;
+  state_->loss_scale = state.loss_scale;
+  state_->good_steps = state.good_steps;
+  state_->hysteresis = state.hysteresis;
+  store_.refresh_compute(ops_);
+}
+
+TrainState Engine::train_state() const {
+  return {.step = completed_,
+          .samples = samples_,
+          .tokens = tokens_,
+          .updates = state_->updates,
+          .loss_scale = state_->loss_scale,
+          .good_steps = state_->good_steps,
+          .hysteresis = state_->hysteresis,
+          .skipped_in_row = skipped_in_row_};
+}
+
 Pass Engine::make_pass(int slot) const {
   // Later stages have no tokens, all but the last no labels.
   const auto row = [&](const std::string& name) {
@@ -225,32 +248,34 @@ void Engine::optimizer_step() {
 }
 
 StepReport Engine::finish_step(double seconds) {
-  const bool stop = input_.wants_stop && input_.wants_stop();
+  const int request = input_.request ? input_.request() : 0;
   double total = 0;
-  double stops = 0;
-  for (const Pair& other : share({state_->loss_sum, stop ? 1.0 : 0.0})) {
+  double greatest = 0;
+  for (const Pair& other : share({state_->loss_sum, static_cast<double>(request)})) {
     total += other[0];
-    stops += other[1];
+    greatest = std::max(greatest, other[1]);
   }
   skipped_in_row_ = state_->found_inf ? skipped_in_row_ + 1 : 0;
   const bool bad = state_->found_inf || !std::isfinite(total);
   const bool overflow = std::isfinite(total) && scale_explains_overflow();
   if (bad && !overflow && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   ++completed_;
+  samples_ += plan_.tokens_per_step() / plan_.model.seq_length;
+  tokens_ += plan_.tokens_per_step();
   const double tokens = static_cast<double>(plan_.tokens_per_step());
   return {.step = completed_,
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
           .grad_norm = state_->grad_norm,
           .lr = learning_rate(input_.lr_schedule, input_.train.steps, updates_),
-          .tokens = completed_ * plan_.tokens_per_step(),
+          .tokens = tokens_,
           .tokens_per_second = tokens / seconds,
           .step_seconds = seconds,
           .flops_per_second = plan_.flops.total() / seconds,
           .val_loss = std::nullopt,
           .loss_scale = input_.loss_scaling.on ? std::optional(scale_) : std::nullopt,
           .skipped = bad,
-          .stop = stops > 0};
+          .request = static_cast<int>(greatest)};
 }
 
 /// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can

@@ -25,6 +25,7 @@
 #include "engine/parameters/replicas.h"
 #include "engine/parameters/whole_params.h"
 #include "engine/report.h"
+#include "engine/train_state.h"
 #include "ops/kernels.h"
 #include "plan/plan.h"
 #include "plan/rules/loss_scaling.h"
@@ -40,7 +41,8 @@ struct EngineInput {
   double deadline_seconds = 300;
   bool separate_documents = false;  // attention stays within a document
   bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
-  std::function<bool()> wants_stop{};  // asked on each rank after a step; one is enough to stop
+  // Asked on each rank after a step; the step's report has the greatest answer of all ranks.
+  std::function<int()> request{};
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
 };
@@ -58,6 +60,11 @@ class Engine {
   /// Initialises every parameter from the seed. With parallel.parameter_broadcast, the values of
   /// the first replica are used; the call is then collective.
   void initialise();
+  /// Continues a run whose parameters and optimizer values are in parameters(): the masters whole
+  /// on each rank, the values where this rank owns them.
+  void resume(const TrainState& state);
+  /// After the last step.
+  TrainState train_state() const;
   /// One optimizer step. `batches` are this rank's micro-batches, or with full_batch those of all
   /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second step. If a
   /// gradient is not finite, nothing is updated; the run continues if a lower loss scale may help
@@ -128,6 +135,8 @@ class Engine {
   std::vector<Pair> shared_;  // by rank
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
   std::int64_t completed_ = 0;
+  std::int64_t samples_ = 0;
+  std::int64_t tokens_ = 0;
   double weight_sum_ = 0;     // of the running step, all ranks
   double scale_ = 1;          // of its loss
   std::int64_t updates_ = 0;  // before it

@@ -20,7 +20,7 @@ struct StepReport {
   std::optional<double> val_loss;
   std::optional<double> loss_scale;  // of this step's backward, if there is loss scaling
   bool skipped = false;  // a loss or gradient was not finite; nothing was updated for the latter
-  bool stop = false;     // a rank asked to end the run after this step
+  int request = 0;       // the greatest answer of EngineInput::request
 };
 
 }  // namespace trainctl

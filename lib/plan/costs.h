@@ -15,6 +15,7 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t activations = 0;    // kept x slots + transient + scratch
   std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
   std::int64_t data = 0;           // prefetched batches
+  std::int64_t checkpoint = 0;     // host memory: the copy that is written in the background
   std::int64_t runtime = 0;  // program, libraries and their own buffers: an allowance, see docs
   std::int64_t total() const;
 };

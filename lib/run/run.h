@@ -2,6 +2,7 @@
 // process.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,10 +13,13 @@ struct TrainRequest {
   std::filesystem::path config;
   std::vector<std::string> set_options;  // "path=value"
   int local_ranks = 0;                   // > 0: that many ranks as threads of this process
+  std::string resume = "auto";           // as StartRequest::resume
+  std::int64_t stop_after = 0;           // > 0: end this session after so many steps
   bool color = true;                     // of diagnostics on stderr
 };
 
-/// Returns the exit code of the process: 0, 78 with the diagnostics printed, or 75 after a signal.
+/// Returns the exit code of the process: 0, 78 with the diagnostics printed, 2 for a directory that
+/// must not be replaced, or 75 or 77 after a signal.
 /// Throws Error for every other failure of a rank that is alone or a thread; under MPI such a
 /// failure is logged and ends the job with its code.
 int run_training(const TrainRequest& request);

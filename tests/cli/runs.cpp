@@ -13,7 +13,7 @@ std::vector<std::string> mpirun_words(int ranks) {
 
 std::vector<std::string> train_words(const std::string& config, const std::string& output,
                                      const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"train", "--config", config, "--output", output};
+  std::vector<std::string> words = {"train", "--config", config, "--output", output, "--overwrite"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }

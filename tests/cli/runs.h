@@ -10,7 +10,7 @@
 /// The words that start `ranks` processes of trainctl under mpirun, as the README does.
 std::vector<std::string> mpirun_words(int ranks);
 
-/// `train --config CONFIG --output DIR` plus `more`.
+/// `train --config CONFIG --output DIR --overwrite` plus `more`.
 std::vector<std::string> train_words(const std::string& config, const std::string& output,
                                      const std::vector<std::string>& more = {});
 

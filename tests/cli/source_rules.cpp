@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
   };
   std::set<std::string> below = {"base", "config", "plan", "formats", "device",
                                  "ops",  "comm",   "data", "nn"};
-  for (const char* folder : {"engine", "weights", "run", "verify", "bench"}) {
+  for (const char* folder : {"engine", "weights", "checkpoint", "run", "verify", "bench"}) {
     allowed[folder] = below;
     below.insert(folder);
   }
@@ -42,6 +42,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"formats", {"", "print", "html", "json", "strategy"}},
     {"engine", {"parameters", ""}},
+    {"run", {"directory", ""}},
 };
 
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is
@@ -57,6 +58,7 @@ const HeaderRule header_rules[] = {
     {"CLI/.*", "apps/.*"},
     {"(cuda|cublas|cudnn|nvtx|nvml).*", "lib/device/.*cuda.*|lib/ops/cuda/.*|lib/comm/nccl/.*"},
     {"(oneapi/)?dnnl.*", "lib/ops/cpu/matmul/.*"},
+    {"xxhash\\.h", "lib/checkpoint/hash_bytes\\.cpp"},
     {"sentencepiece.*", "lib/data/.*sentencepiece.*\\.cpp"},
     {"spdlog/.*", "lib/base/.*\\.cpp"},
     {"nlohmann/.*", "(lib|apps)/.*\\.cpp"},

@@ -13,7 +13,6 @@ namespace {
 constexpr int bad_data = 65;
 constexpr int missing_input = 66;
 constexpr int io = 74;
-constexpr int interrupted = 75;
 constexpr int peer = 76;
 constexpr int invalid = 78;
 
@@ -151,18 +150,6 @@ TEST_CASE("data that is missing, damaged or outside the vocabulary") {
   const Outcome small = train_on(dir.write("tiny.txt", "abc"));
   INFO(small.err);
   CHECK(small.exit_code == bad_data);
-}
-
-TEST_CASE("a signal ends the run between two steps and keeps the weights") {
-  const TempDir dir;
-  const std::string config = dir.write("a.yaml", small_config());
-  Process run(TRAINCTL_PROGRAM, train_words(config, dir / "run", {"--steps", "100000000"}));
-  REQUIRE(wait_for_steps(dir / "run", 2));
-  kill(run.pid(), SIGTERM);
-  const Outcome outcome = run.wait();
-  INFO(outcome.err);
-  CHECK(outcome.exit_code == interrupted);
-  CHECK(std::filesystem::exists(dir / "run/model.safetensors"));
 }
 
 TEST_CASE("a rank that stops in the middle of a step is named, and the job ends") {

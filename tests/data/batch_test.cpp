@@ -124,7 +124,7 @@ TEST_CASE("a step's samples do not depend on ranks and micro-batches") {
                           .microbatches = global / ranks / sequences,
                           .data_parallel = ranks,
                           .data_rank = rank,
-                          .first_step = 2,
+                          .first_sample = 2 * global,
                           .steps = steps,
                           .ahead = 1 + rank % 3});
       for (auto& found : by_step) {

@@ -68,7 +68,7 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
   engine.initialise();
   if (run.prepare) run.prepare(engine, plan, world);
   std::vector<StepReport> reports;
-  for (std::int64_t step = 0; step < run.steps; ++step) {
+  for (std::int64_t step = run.first_step; step < run.first_step + run.steps; ++step) {
     std::vector<Batch> batches;
     for (std::int64_t m = 0; m < plan.microbatches; ++m) {
       const std::int64_t replica =

@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "plan/prepare/make_plan.h"
 #include "run/corpus.h"
-#include "run/metrics.h"
+#include "run/directory/metrics.h"
 #include "run/progress.h"
 #include "sample_run.h"
 
@@ -75,7 +75,7 @@ class Watched {
                    .loss_scaling = resolve_loss_scaling(config.precision),
                    .deadline_seconds = 60,
                    .count_loss_weights = true,
-                   .wants_stop = [] { return false; },
+                   .request = [] { return 0; },
                    .trace = &trace},
                   world);
     engine.initialise();

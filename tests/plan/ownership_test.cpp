@@ -7,6 +7,7 @@
 #include <set>
 
 #include "catch.h"
+#include "plan/ownership/saved_parts.h"
 #include "sample.h"
 #include "thorough.h"
 
@@ -124,6 +125,49 @@ TEST_CASE("each element is counted once and updated where its sum is", "[ownersh
       CHECK(std::count(count.begin(), count.end(), times) == std::ssize(count));
       const Counts& update = updated[key];
       CHECK(std::count(update.begin(), update.end(), updates[key]) == std::ssize(update));
+    }
+  }
+}
+
+TEST_CASE("the ranks together write each element of the model once", "[ownership]") {
+  for (const Case& one : cases()) {
+    const Plan plan = plan_of(one.config, one.ranks);
+    CAPTURE(one.name, one.ranks, one.config.parallel.tensor_parallel);
+    std::map<std::string, Counts> written;
+    std::map<std::string, Shape> shapes;
+    std::vector<std::int64_t> elements;
+    for (int rank = 0; rank < one.ranks; ++rank) {
+      const StagePlan& stage = plan.stage_of(rank);
+      for (const ParamSpec& row : stage.parameters) shapes[row.name] = saved_shape(row, plan.model);
+      const OwnershipTable table = make_ownership(plan, rank);
+      const std::vector<SavedPart> parts = saved_parts(plan, table, rank);
+      elements.push_back(saved_elements(parts));
+      for (const SavedPart& saved : parts) {
+        const ParamSpec& row = stage.parameters[static_cast<std::size_t>(saved.parameter)];
+        const Slice owned = table.parameters[static_cast<std::size_t>(saved.parameter)].owned;
+        CHECK(owned.begin <= saved.part.first);
+        CHECK(saved.part.first + saved.part.box.numel() <= owned.end);
+        const Shape whole = saved_shape(row, plan.model);
+        Counts& counts = written[row.name];
+        counts.resize(static_cast<std::size_t>(whole.numel()));
+        const Box& box = saved.part.box;
+        for (const BoxRun& run : runs_between(box, box, whole_box(whole))) {
+          for (std::int64_t i = run.to; i < run.to + run.length; ++i) {
+            ++counts[static_cast<std::size_t>(i)];
+          }
+        }
+      }
+    }
+    for (const auto& [name, shape] : shapes) {
+      CAPTURE(name);
+      const Counts& counts = written[name];
+      CHECK(std::ssize(counts) == shape.numel());
+      CHECK(std::count(counts.begin(), counts.end(), 1) == std::ssize(counts));
+    }
+    // Nobody writes much more than others, where whole parameters are not dealt out.
+    if (one.config.parallel.pipeline_stages == 1 && one.name != "dealt") {
+      const auto [least, most] = std::minmax_element(elements.begin(), elements.end());
+      CHECK(static_cast<double>(*most) < 2.5 * static_cast<double>(*least));
     }
   }
 }

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
-#include "run/metrics.h"
+#include "run/directory/metrics.h"
 #include "run/progress.h"
 
 using namespace trainctl;
@@ -24,7 +24,7 @@ StepReport sample() {
           .val_loss = std::nullopt,
           .loss_scale = std::nullopt,
           .skipped = false,
-          .stop = false};
+          .request = 0};
 }
 
 nlohmann::json metrics_of(const StepReport& report) {

@@ -90,9 +90,20 @@ struct LogConfig {
 
 struct OutputConfig {
   std::string dir = "runs/default";
-  bool overwrite = true;  // replace the files of an earlier run there
+  bool overwrite = false;  // replace the files of an earlier run there
   bool save_weights = true;
   bool operator==(const OutputConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  std::int64_t every = 0;    // steps between checkpoints; 0: none between first and last step
+  double every_minutes = 0;  // 0: not by the clock
+  bool at_end = true;
+  std::int64_t keep = 2;        // newest ones; 0: all
+  std::int64_t keep_every = 0;  // also those whose step is a multiple; 0: none
+  bool keep_best = false;       // also that with the lowest validation loss
+  bool asynchronous = true;     // written while training goes on
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct Config {
@@ -110,6 +121,7 @@ struct Config {
   ClusterConfig cluster;
   LogConfig log;
   OutputConfig output;
+  CheckpointConfig checkpoint;
   bool operator==(const Config&) const = default;
 };
 

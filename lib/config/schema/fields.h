@@ -140,6 +140,7 @@ void fields(Visitor& visit, Is<Config> auto& config) {
       field("cluster", "Speed of one rank while all ranks run, for the planned step time"));
   visit.section(config.log, field("log", "Messages and traces"));
   visit.section(config.output, field("output", "Files that the run writes"));
+  visit.section(config.checkpoint, field("checkpoint", "Saving the state of the run"));
 }
 
 }  // namespace trainctl

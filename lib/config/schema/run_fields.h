@@ -45,4 +45,21 @@ void fields(Visitor& visit, Is<OutputConfig> auto& output) {
   visit(output.save_weights, field("save_weights", "Write the final weights"));
 }
 
+template <class Visitor>
+void fields(Visitor& visit, Is<CheckpointConfig> auto& checkpoint) {
+  visit(checkpoint.every, field("every", "Steps between checkpoints; 0: not by steps").from(0));
+  visit(checkpoint.every_minutes,
+        field("every_minutes", "Minutes between checkpoints; 0: not by the clock")
+            .from(0)
+            .to(1e6));
+  visit(checkpoint.at_end, field("at_end", "Save a checkpoint after the last step"));
+  visit(checkpoint.keep, field("keep", "Newest checkpoints that are kept; 0: all").from(0));
+  visit(checkpoint.keep_every,
+        field("keep_every", "Also keep those whose step is a multiple of this; 0: none").from(0));
+  visit(checkpoint.keep_best,
+        field("keep_best", "Also keep the checkpoint with the lowest validation loss"));
+  visit(checkpoint.asynchronous,
+        field("asynchronous", "Write from a copy in memory while training goes on"));
+}
+
 }  // namespace trainctl

@@ -62,7 +62,6 @@ constexpr ForeignKey table[] = {
     {"moe", "callback_moe_droprate", Answer::not_built, "false|False", ""},
     {"moe", "save_token_distribution", Answer::not_built, "false|False", ""},
     // Our own later features.
-    {"", "checkpoint", Answer::not_built, "", "output.save_weights"},
     // The rest of a MindFormers file.
     {"", "seed", Answer::not_carried, "", "train.seed"},
     {"", "output_dir", Answer::not_carried, "", "output.dir"},

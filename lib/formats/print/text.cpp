@@ -137,6 +137,7 @@ std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryE
           {"activations", memory.activations},
           {"communication", memory.communication},
           {"data", memory.data},
+          {"checkpoint", memory.checkpoint},
           {"runtime", memory.runtime}};
 }
 

@@ -6,6 +6,7 @@
 #include "plan/cost/activation_memory.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/row_exchange.h"
+#include "plan/ownership/saved_parts.h"
 
 namespace trainctl {
 
@@ -63,6 +64,19 @@ std::int64_t gradient_elements(const StagePlan& stage, const std::vector<Optimiz
   return std::min(stage.flat.length, kept + largest);
 }
 
+/// Elements that a rank of the stage writes to a checkpoint, at most.
+std::int64_t most_saved_elements(const Plan& plan, int stage) {
+  const Mesh& mesh = plan.mesh;
+  const std::int64_t first = stage * mesh.stride(Axis::pp);
+  std::int64_t most = 0;
+  // Tensor-parallel ranks differ in what they write, replicas by at most a row.
+  for (const int rank : mesh.group(first, Axis::tp)) {
+    const OwnershipTable table = make_ownership(plan, rank);
+    most = std::max(most, saved_elements(saved_parts(plan, table, rank)));
+  }
+  return most;
+}
+
 /// Staging of every group that this rank sums with, once for each group; threads read each other's
 /// memory.
 std::int64_t staging_of(const StagePlan& stage) {
@@ -79,7 +93,8 @@ std::int64_t staging_of(const StagePlan& stage) {
 }  // namespace
 
 std::int64_t MemoryEstimate::total() const {
-  return parameters + gradients + optimizer + activations + communication + data + runtime;
+  return parameters + gradients + optimizer + activations + communication + data + checkpoint +
+         runtime;
 }
 
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
@@ -107,6 +122,11 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
       plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
   // The current step and the prefetched ones.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
+  const CheckpointConfig& saves = config.checkpoint;
+  if (saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0)) {
+    memory.checkpoint = most_saved_elements(plan, number) * fp32 *
+                        (1 + optimizer_values(config.optimizer));
+  }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime = program_allowance + (wire ? wire_allowance : 0);
   return memory;

@@ -18,14 +18,6 @@ std::int64_t place_of(const Ranks& ranks, std::int64_t rank) {
   return std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
 }
 
-/// The ranks that differ from this one in the data they see and sum this parameter's gradient.
-Ranks data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
-  Ranks ranks = parameter.expert ? mesh.group(rank, Axis::edp)
-                                 : mesh.group(rank, std::vector{Axis::cp, Axis::dp});
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
 /// How many tensor-parallel ranks hold the same values.
 std::int64_t tensor_copies(const ParamSpec& parameter, const Mesh& mesh) {
   if (parameter.expert) return 1;
@@ -104,7 +96,8 @@ ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Mes
   ShardRoute route;
   route.slices = slices;
   route.slice = place % slices;
-  route.first_copy = place < slices;
+  route.copies = std::ssize(replicas) / slices;
+  route.copy = place / slices;
   const auto begin = replicas.begin() + (place - route.slice);
   route.gather.assign(begin, begin + slices);
   std::vector<std::int64_t> held;
@@ -160,7 +153,7 @@ class Table {
     own.scattered = {route.first * part, route.first * part + ranks * stretch};
     own.summed = {own.scattered.begin + at * stretch, own.scattered.begin + (at + 1) * stretch};
     own.owned = {route.slice * part, (route.slice + 1) * part};
-    own.counts = route.first_copy;
+    own.counts = route.copy == 0;
   }
 
   /// Places the optimizer values: like the parameters if each rank has all, otherwise without gaps,
@@ -202,6 +195,13 @@ class Table {
 };
 
 }  // namespace
+
+std::vector<int> data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
+  Ranks ranks = parameter.expert ? mesh.group(rank, Axis::edp)
+                                 : mesh.group(rank, std::vector{Axis::cp, Axis::dp});
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
 
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank) {
   return Table(plan, rank).make();

@@ -26,7 +26,8 @@ struct ShardRoute {
   std::string scatter_kind;  // as CollectiveUse::group
   std::string mirror_kind;
   std::string gather_kind;
-  bool first_copy = false;  // whether this copy is the first of those with the same slices
+  std::int64_t copies = 1;  // R / s neighbourhoods hold the same slices
+  std::int64_t copy = 0;    // which of them is this rank's
 };
 
 struct Ownership {  // of one parameter
@@ -44,6 +45,10 @@ struct OwnershipTable {
   std::int64_t state_length = 0;  // elements of a buffer of optimizer values
   bool divided = false;           // some optimizer state is not on every rank
 };
+
+/// The ranks that see other data than this one and hold the same share of a parameter, this one
+/// among them, ascending: its gradient is summed over them.
+std::vector<int> data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
 /// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);

@@ -145,6 +145,9 @@ constexpr Exception exceptions[] = {
      "only the first rank uses the path; all ranks send their rows"},
     {"output.dir", Exception::Hashed::nothing, "hosts may keep their output elsewhere"},
     {"output.overwrite", Exception::Hashed::nothing, "only the first rank uses it"},
+    {"checkpoint.keep", Exception::Hashed::nothing, "only the first rank uses it"},
+    {"checkpoint.keep_every", Exception::Hashed::nothing, "only the first rank uses it"},
+    {"checkpoint.keep_best", Exception::Hashed::nothing, "only the first rank uses it"},
 };
 
 const Exception* find_exception(std::string_view path) {

@@ -1,9 +1,14 @@
-#include "run/metrics.h"
+#include "run/directory/metrics.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <type_traits>
+
+#include "base/whole_file.h"
 
 namespace trainctl {
 
@@ -47,6 +52,42 @@ void MetricsFile::write(const StepReport& report) {
   line_.clear();
   append_metrics(report, line_);
   file_.write(line_);
+}
+
+namespace {
+
+/// The step that a line is of; none if it is cut off.
+std::optional<std::int64_t> step_of(const std::string& line) {
+  const auto value = nlohmann::json::parse(line, nullptr, false);
+  if (!value.is_object() || !value.contains("step") || !value["step"].is_number_integer()) {
+    return std::nullopt;
+  }
+  return value["step"].get<std::int64_t>();
+}
+
+}  // namespace
+
+std::optional<std::int64_t> last_step(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::optional<std::int64_t> last;
+  for (std::string line; std::getline(file, line);) {
+    if (const auto step = step_of(line)) last = step;
+  }
+  return last;
+}
+
+void keep_metrics_until(const std::filesystem::path& path, std::int64_t step) {
+  std::map<std::int64_t, std::string> lines;
+  {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      const auto of = step_of(line);
+      if (of && *of <= step) lines[*of] = line;
+    }
+  }
+  WholeFile kept(path);
+  for (const auto& [number, line] : lines) kept.write(line + "\n");
+  kept.publish();
 }
 
 }  // namespace trainctl

@@ -1,7 +1,9 @@
 // metrics.jsonl: one JSON object per step, for tools.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/file.h"
@@ -22,10 +24,17 @@ class MetricsFile {
   /// The line is in the file when this returns. Throws Error{io}, for example when the disk is
   /// full.
   void write(const StepReport& report);
+  /// Brings all lines to stable storage. Throws Error{io}.
+  void sync() { file_.sync(); }
 
  private:
   File file_;
   std::string line_;  // kept, so that a step allocates nothing
 };
+
+/// The step of the last whole line of a file; none if there is no such file or line.
+std::optional<std::int64_t> last_step(const std::filesystem::path& path);
+/// Leaves the lines up to `step`, and of a step that is there twice the last. Throws Error{io}.
+void keep_metrics_until(const std::filesystem::path& path, std::int64_t step);
 
 }  // namespace trainctl

@@ -1,0 +1,14 @@
+// XXH3, 64 bit: finds damage in files. Not cryptographic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace trainctl {
+
+std::uint64_t hash_bytes(std::span<const std::byte> bytes);
+std::uint64_t hash_bytes(std::string_view text);
+
+}  // namespace trainctl

@@ -1,0 +1,128 @@
+#include "checkpoint/inspect.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/at.h"
+#include "base/error.h"
+#include "checkpoint/piece_reader.h"
+#include "checkpoint/rank_file.h"
+#include "weights/safetensors.h"
+
+namespace trainctl {
+
+namespace {
+
+/// What a file's own header says of its tensors, against the manifest.
+void check_headers(const Manifest& manifest, const std::filesystem::path& directory,
+                   std::vector<std::string>& wrong) {
+  std::vector<std::size_t> listed(manifest.files.size());
+  for (std::size_t number = 0; number < manifest.files.size(); ++number) {
+    const std::filesystem::path path = directory / manifest.files[number].name;
+    try {
+      const SafetensorsFile file(path);
+      for (const SavedTensor& tensor : manifest.tensors) {
+        for (const SavedPiece& piece : tensor.pieces) {
+          if (piece.file != static_cast<int>(number)) continue;
+          ++listed[number];
+          const std::string name = piece_name(tensor.value, tensor.name, piece.box);
+          const Tensor found = file.contains(name) ? file.at(name) : Tensor{};
+          if (found.empty() || found.shape != piece.box.extent) {
+            wrong.push_back(path.string() + ": its header has no tensor '" + name + "' of shape " +
+                            piece.box.extent.to_string());
+          }
+        }
+      }
+      if (file.names().size() != listed[number]) {
+        wrong.push_back(path.string() + ": its header has " + std::to_string(file.names().size()) +
+                        " tensors, the manifest " + std::to_string(listed[number]));
+      }
+    } catch (const Error& error) {
+      wrong.emplace_back(error.what());
+    }
+  }
+}
+
+/// A whole tensor in memory.
+std::vector<float> whole_of(const SavedTensor& tensor, PieceReader& reader) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.shape.numel()));
+  for (const SavedPiece& piece : tensor.pieces) {
+    reader.copy(tensor, piece, piece.box, whole_box(tensor.shape), values.data());
+  }
+  return values;
+}
+
+TensorDifference compare(const SavedTensor& a, PieceReader& reader_a, const SavedTensor& b,
+                         PieceReader& reader_b) {
+  TensorDifference difference{a.name, a.value, "", 0, 0};
+  if (a.shape != b.shape) {
+    difference.what = a.shape.to_string() + " and " + b.shape.to_string();
+    return difference;
+  }
+  const std::vector<float> left = whole_of(a, reader_a);
+  const std::vector<float> right = whole_of(b, reader_b);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (std::memcmp(&left[i], &right[i], sizeof(float)) == 0) continue;
+    ++difference.differing;
+    const double apart = std::abs(static_cast<double>(left[i]) - static_cast<double>(right[i]));
+    difference.largest = std::isnan(apart) ? apart : std::max(difference.largest, apart);
+  }
+  return difference;
+}
+
+}  // namespace
+
+std::vector<std::string> verify_checkpoint(const std::filesystem::path& directory,
+                                           const std::function<void(std::int64_t)>& done) {
+  std::vector<std::string> wrong;
+  Manifest manifest;
+  try {
+    manifest = read_manifest(directory);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+  check_headers(manifest, directory, wrong);
+  PieceReader reader(manifest, directory);
+  std::int64_t bytes = 0;
+  for (const SavedTensor& tensor : manifest.tensors) {
+    for (const SavedPiece& piece : tensor.pieces) {
+      for (std::int64_t number = 0; number < std::ssize(piece.hashes); ++number) {
+        try {
+          reader.load(tensor, piece, number);
+        } catch (const Error& error) {
+          wrong.emplace_back(error.what());
+        }
+      }
+      bytes += piece.box.numel() * 4;
+      if (done) done(bytes);
+    }
+  }
+  return wrong;
+}
+
+std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a,
+                                                  const std::filesystem::path& b) {
+  const Manifest left = read_manifest(a);
+  const Manifest right = read_manifest(b);
+  PieceReader reader_a(left, a);
+  PieceReader reader_b(right, b);
+  std::vector<TensorDifference> differences;
+  for (const SavedTensor& tensor : left.tensors) {
+    const SavedTensor* other = right.find(tensor.name, tensor.value);
+    if (other == nullptr) {
+      differences.push_back({tensor.name, tensor.value, "only in " + a.string(), 0, 0});
+      continue;
+    }
+    TensorDifference one = compare(tensor, reader_a, *other, reader_b);
+    if (!one.what.empty() || one.differing > 0) differences.push_back(std::move(one));
+  }
+  for (const SavedTensor& tensor : right.tensors) {
+    if (left.find(tensor.name, tensor.value) == nullptr) {
+      differences.push_back({tensor.name, tensor.value, "only in " + b.string(), 0, 0});
+    }
+  }
+  return differences;
+}
+
+}  // namespace trainctl

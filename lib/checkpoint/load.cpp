@@ -1,0 +1,111 @@
+#include "checkpoint/load.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "base/at.h"
+#include "base/error.h"
+#include "checkpoint/piece_reader.h"
+#include "checkpoint/saved_values.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::size_t most_listed = 8;
+
+std::string listed(const std::vector<std::string>& lines) {
+  std::string text;
+  for (std::size_t i = 0; i < lines.size() && i < most_listed; ++i) text += "\n  " + lines[i];
+  if (lines.size() > most_listed) {
+    text += "\n  and " + std::to_string(lines.size() - most_listed) + " more";
+  }
+  return text;
+}
+
+/// The tensors by parameter and value.
+class Index {
+ public:
+  explicit Index(const Manifest& manifest) {
+    for (const SavedTensor& tensor : manifest.tensors) {
+      tensors_[{tensor.name, tensor.value}] = &tensor;
+    }
+  }
+  const SavedTensor* find(const std::string& name, const std::string& value) const {
+    const auto found = tensors_.find({name, value});
+    return found == tensors_.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, const SavedTensor*> tensors_;
+};
+
+std::vector<std::string> values_of(const OptimizerConfig& optimizer, bool all) {
+  std::vector<std::string> values = saved_values(optimizer);
+  if (!all) values.resize(1);
+  return values;
+}
+
+}  // namespace
+
+void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
+                const OptimizerConfig& optimizer, bool values) {
+  const Index index(manifest);
+  std::vector<std::string> wrong;
+  std::set<std::string> known;
+  for (const StagePlan& stage : plan.stages) {
+    for (const ParamSpec& parameter : stage.parameters) {
+      if (!known.insert(parameter.name).second) continue;
+      const Shape shape = saved_shape(parameter, plan.model);
+      for (const std::string& value : values_of(optimizer, values)) {
+        const SavedTensor* saved = index.find(parameter.name, value);
+        const std::string title = value + " of " + parameter.name;
+        if (saved == nullptr) {
+          wrong.push_back(title + " " + shape.to_string() + " is missing");
+        } else if (saved->shape != shape) {
+          wrong.push_back(title + " is " + saved->shape.to_string() + " in the checkpoint and " +
+                          shape.to_string() + " in the model");
+        }
+      }
+    }
+  }
+  for (const SavedTensor& tensor : manifest.tensors) {
+    if (tensor.value == "parameters" && !known.contains(tensor.name)) {
+      wrong.push_back(tensor.name + " " + tensor.shape.to_string() + " is not in the model");
+    }
+  }
+  require(wrong.empty(), ExitCode::config,
+          "the checkpoint " + directory.string() + " does not fit the configuration:" +
+              listed(wrong));
+}
+
+void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
+                     const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
+                     ParamStore& store, bool values) {
+  const Index index(manifest);
+  PieceReader reader(manifest, directory);
+  const std::vector<std::string> words = values_of(optimizer, values);
+  for (int value = 0; value < static_cast<int>(words.size()); ++value) {
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const ParamSpec& parameter = at(store.table(), i);
+      const Slice held = value == 0 ? Slice{0, parameter.shape.numel()} : store.owned(i);
+      if (held.length() == 0) continue;
+      const SavedTensor* saved = index.find(parameter.name, at(words, value));
+      require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
+      const Tensor memory = values_at(store, value, i, held.begin, held.length());
+      std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
+      for (const BoxPart& part :
+           cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
+        float* target = memory.as<float>() + (part.first - held.begin);
+        for (const SavedPiece& piece : saved->pieces) {
+          const Box shared = intersection(part.box, piece.box);
+          if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,27 @@
+// Loads a checkpoint into any layout: every rank reads only the bytes of its own share, through one
+// buffer, and checks the hash of all that it reads.
+#pragma once
+
+#include <filesystem>
+
+#include "checkpoint/manifest.h"
+#include "config/schema/config.h"
+#include "engine/parameters/param_store.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// Throws Error{config} that lists every parameter and value of the plan that the checkpoint lacks
+/// or has in another shape, and those that the plan has no place for. `values`: false for weights
+/// alone.
+void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
+                const OptimizerConfig& optimizer, bool values = true);
+
+/// Fills the masters of `rank` and, with `values`, the optimizer values that it owns. Padding rows
+/// of the vocabulary become zero. The checkpoint must fit. Throws Error{missing_input | bad_data}
+/// with file, tensor and offset.
+void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
+                     const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
+                     ParamStore& store, bool values = true);
+
+}  // namespace trainctl

@@ -1,0 +1,95 @@
+// The manifest of a checkpoint: manifest.json, which says what every file beside it holds. It is
+// written last, so a directory without it is no checkpoint. docs/checkpoints.md has the format.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/train_state.h"
+#include "plan/tables/box.h"
+
+namespace trainctl {
+
+/// Bytes that one hash covers: the unit in which pieces are read and checked.
+inline constexpr std::int64_t hashed_bytes = std::int64_t{4} << 20;
+
+struct SavedFile {
+  std::string name;  // in the directory of the checkpoint
+  std::int64_t bytes = 0;
+  friend bool operator==(const SavedFile&, const SavedFile&) = default;
+};
+
+/// A box of a tensor, stored row by row.
+struct SavedPiece {
+  int file = 0;             // index into Manifest::files
+  std::int64_t offset = 0;  // bytes into it
+  Box box;
+  std::vector<std::uint64_t> hashes;  // XXH3 of each hashed_bytes, the last part shorter
+  friend bool operator==(const SavedPiece&, const SavedPiece&) = default;
+};
+
+/// One kind of value of one parameter, in fp32. Its pieces hold each element once.
+struct SavedTensor {
+  std::string name;   // of the parameter
+  std::string value;  // a word of saved_values()
+  Shape shape;        // without padding rows of the vocabulary
+  std::vector<SavedPiece> pieces;
+  friend bool operator==(const SavedTensor&, const SavedTensor&) = default;
+};
+
+/// How the run that wrote it was laid out; for people only, since any layout can load it.
+struct SavedLayout {
+  std::int64_t ranks = 1, tp = 1, cp = 1, dp = 1, pp = 1;
+  int chunks = 1;
+  std::string schedule;
+  std::string compute;
+  bool parallel_optimizer = false;
+  std::string to_string() const;  // "8 ranks: tp 2, dp 2, pp 2, 1f1b, bf16"
+  friend bool operator==(const SavedLayout&, const SavedLayout&) = default;
+};
+
+struct Manifest {
+  TrainState state;
+  std::optional<double> loss;      // of the step
+  std::optional<double> val_loss;  // if measured after the step
+  std::int64_t steps = 0;          // of the whole run
+  std::string optimizer;           // optimizer.type
+  std::uint64_t plan_hash = 0;
+  SavedLayout layout;
+  std::uint64_t config_hash = 0;  // XXH3 of config.yaml
+  std::vector<SavedFile> files;   // of tensors
+  std::vector<SavedTensor> tensors;
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+
+  std::int64_t bytes() const;  // of all files of tensors
+  const SavedTensor* find(const std::string& name, const std::string& value) const;
+};
+
+inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr const char* saved_config_name = "config.yaml";
+
+/// The text of the file. It ends with a hash of its own content.
+std::string manifest_text(const Manifest& manifest);
+/// Reads a text that manifest_text() wrote. Checks its hash, its form, and that the pieces of each
+/// tensor lie within their files and hold each element once. Throws Error{bad_data}; `where` is the
+/// name of the file in messages.
+Manifest parse_manifest(const std::string& text, const std::string& where);
+/// Reads directory/manifest.json and checks that the files exist with the stated sizes, are no
+/// links, and that config.yaml has its hash. Throws Error{missing_input | bad_data}.
+Manifest read_manifest(const std::filesystem::path& directory);
+/// The text of directory/manifest.json. Throws Error{missing_input}.
+std::string read_manifest_text(const std::filesystem::path& directory);
+
+/// The pieces of one rank, as it tells them to the rank that writes the manifest.
+struct RankPieces {
+  SavedFile file;
+  std::vector<SavedTensor> tensors;  // each with the pieces of this rank, whose `file` is 0
+};
+std::string pieces_text(const RankPieces& pieces);
+/// Adds them. Throws Error{internal} if the text is none of pieces_text().
+void add_pieces(Manifest& manifest, const std::string& text);
+
+}  // namespace trainctl

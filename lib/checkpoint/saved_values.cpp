@@ -1,0 +1,41 @@
+#include "checkpoint/saved_values.h"
+
+#include "base/at.h"
+#include "engine/parameters/optimizer.h"
+
+namespace trainctl {
+
+std::vector<std::string> saved_values(const OptimizerConfig& optimizer) {
+  if (optimizer.type == OptimizerType::adamw) return {"parameters", "exp_avg", "exp_avg_sq"};
+  if (optimizer_states(optimizer) == 0) return {"parameters"};
+  return {"parameters", "momentum"};
+}
+
+Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t first,
+                 std::int64_t count) {
+  if (value == 0) {
+    const Tensor master = store.master(parameter);
+    return master.view({master.numel()}).slice(first, first + count);
+  }
+  const std::int64_t begin = first - store.owned(parameter).begin;
+  return store.state(parameter, value - 1).slice(begin, begin + count);
+}
+
+std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
+                                  const OptimizerConfig& optimizer, std::int64_t rank) {
+  const std::vector<SavedPart> parts = saved_parts(plan, store.ownership(), rank);
+  const std::vector<std::string> values = saved_values(optimizer);
+  std::vector<Region> regions;
+  for (int value = 0; value < static_cast<int>(values.size()); ++value) {
+    for (const SavedPart& one : parts) {
+      const ParamSpec& parameter = at(store.table(), one.parameter);
+      regions.push_back({parameter.name, at(values, value), saved_shape(parameter, plan.model),
+                         one.part.box,
+                         values_at(store, value, one.parameter, one.part.first,
+                                   one.part.box.numel())});
+    }
+  }
+  return regions;
+}
+
+}  // namespace trainctl

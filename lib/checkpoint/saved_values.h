@@ -1,0 +1,35 @@
+// What is saved of each parameter, and where a rank has it in memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/schema/config.h"
+#include "engine/parameters/param_store.h"
+#include "plan/ownership/saved_parts.h"
+
+namespace trainctl {
+
+/// "parameters" (the fp32 masters), then one word per optimizer value: "exp_avg" and "exp_avg_sq"
+/// of AdamW, "momentum" of SGD, as PyTorch calls them.
+std::vector<std::string> saved_values(const OptimizerConfig& optimizer);
+
+/// The memory of value number `value` (of saved_values) from element `first` of this rank's share
+/// of a parameter on: `count` elements, flat. Optimizer values are only those that the rank owns.
+Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t first,
+                 std::int64_t count);
+
+/// One piece of the rank's file, and where its bytes are now.
+struct Region {
+  std::string name;   // of the parameter
+  std::string value;  // word of saved_values
+  Shape shape;        // of the whole tensor
+  Box box;
+  Tensor memory;  // fp32, flat
+};
+
+/// Everything that this rank writes.
+std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
+                                  const OptimizerConfig& optimizer, std::int64_t rank);
+
+}  // namespace trainctl

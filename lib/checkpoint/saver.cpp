@@ -1,0 +1,227 @@
+#include "checkpoint/saver.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/at.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "base/whole_file.h"
+#include "checkpoint/hash_bytes.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/rank_file.h"
+#include "comm/group.h"
+#include "config/schema/words.h"
+
+namespace trainctl {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto look_interval = std::chrono::milliseconds(10);
+constexpr auto notice_interval = std::chrono::seconds(30);
+
+// What a rank tells the others about its file, below the bytes written so far.
+constexpr double written_state = -1;
+constexpr double failed_state = -2;
+
+SavedLayout layout_of(const Plan& plan, const Config& config) {
+  return {.ranks = plan.mesh.world_size(),
+          .tp = plan.mesh.tp,
+          .cp = plan.mesh.cp,
+          .dp = plan.mesh.dp,
+          .pp = plan.mesh.pp,
+          .chunks = plan.map.chunks,
+          .schedule = plan.schedule,
+          .compute = std::string(name_of(plan.compute)),
+          .parallel_optimizer = config.parallel.parallel_optimizer.enable};
+}
+
+}  // namespace
+
+struct Saver::Flight {
+  Moment moment;
+  std::filesystem::path directory;
+  std::vector<Region> regions;
+  std::atomic<std::int64_t> written{0};
+  std::atomic<bool> ended{false};
+  RankPieces pieces;    // once it has ended, unless it failed
+  std::string failure;  // once it has ended
+  std::thread thread;
+
+  ~Flight() {
+    if (thread.joinable()) thread.join();
+  }
+  void write(std::int64_t rank) {
+    try {
+      pieces = write_rank_file(directory, rank, regions, written);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    ended = true;
+  }
+};
+
+Saver::Saver(Input input, OnComplete on_complete)
+    : input_(std::move(input)),
+      on_complete_(std::move(on_complete)),
+      folder_(input_.run),
+      progress_(static_cast<std::size_t>(input_.everyone.size())) {}
+
+Saver::~Saver() = default;
+
+std::int64_t Saver::staging_bytes(const Plan& plan, const OptimizerConfig& optimizer,
+                                  std::int64_t rank) {
+  const std::vector<SavedPart> parts = saved_parts(plan, make_ownership(plan, rank), rank);
+  return saved_elements(parts) * std::ssize(saved_values(optimizer)) * 4;
+}
+
+void Saver::save(const Moment& moment, bool in_background) {
+  finish();
+  const std::int64_t rank = input_.everyone.rank();
+  flight_ = std::make_unique<Flight>();
+  flight_->moment = moment;
+  flight_->directory = folder_.partial(moment.state.step);
+  flight_->regions = saved_regions(input_.plan, input_.store, input_.config.optimizer, rank);
+  std::error_code failure;  // a directory that is not there shows when the file is made
+  std::filesystem::create_directories(flight_->directory, failure);
+  if (!in_background) {
+    flight_->thread = std::thread([flight = flight_.get(), rank] { flight->write(rank); });
+    return finish();
+  }
+  std::int64_t bytes = 0;
+  for (const Region& region : flight_->regions) bytes += region.memory.bytes();
+  staging_.resize(static_cast<std::size_t>(bytes));
+  std::byte* to = staging_.data();
+  for (Region& region : flight_->regions) {
+    const auto size = static_cast<std::size_t>(region.memory.bytes());
+    if (size > 0) std::memcpy(to, region.memory.data, size);
+    region.memory.data = to;
+    to += size;
+  }
+  flight_->thread = std::thread([flight = flight_.get(), rank] { flight->write(rank); });
+}
+
+bool Saver::all_ended() {
+  double mine = static_cast<double>(flight_->written.load());
+  if (flight_->ended) mine = flight_->failure.empty() ? written_state : failed_state;
+  progress_ = gather_values(input_.everyone, mine);
+  for (const double state : progress_) {
+    if (state >= 0) return false;
+  }
+  return true;
+}
+
+void Saver::poll() {
+  if (flight_ && all_ended()) end_flight();
+}
+
+void Saver::finish() {
+  if (!flight_) return;
+  std::vector<double> before;
+  auto changed = Clock::now();
+  auto noticed = changed;
+  while (!all_ended()) {
+    const auto now = Clock::now();
+    if (progress_ != before) changed = now;
+    before = progress_;
+    std::string waiting;
+    for (std::size_t rank = 0; rank < progress_.size(); ++rank) {
+      if (progress_[rank] < 0) continue;
+      waiting += (waiting.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    if (now - noticed > notice_interval && input_.everyone.rank() == 0) {
+      noticed = now;
+      log_info("checkpoint: waiting for the files of rank(s) " + waiting);
+    }
+    const double idle = std::chrono::duration<double>(now - changed).count();
+    require(idle < input_.deadline_seconds, ExitCode::io,
+            "checkpoint: rank(s) " + waiting + " have written nothing for " +
+                std::to_string(static_cast<std::int64_t>(idle)) +
+                " s (parallel.deadline_seconds) in " + flight_->directory.string());
+    std::this_thread::sleep_for(look_interval);
+  }
+  end_flight();
+}
+
+void Saver::end_flight() {
+  const bool first = input_.everyone.rank() == 0;
+  const std::int64_t step = flight_->moment.state.step;
+  bool good = true;
+  for (const double state : progress_) good = good && state == written_state;
+  if (!flight_->failure.empty()) log_error("checkpoint: " + flight_->failure);
+  const std::vector<std::string> pieces =
+      gather_bytes(input_.everyone, good ? pieces_text(flight_->pieces) : "", 0);
+  if (first && good) {
+    try {
+      publish(pieces);
+    } catch (const std::exception& error) {
+      log_error(std::string("checkpoint: ") + error.what());
+      good = false;
+    }
+  }
+  if (first && !good) {
+    std::error_code failure;
+    std::filesystem::remove_all(flight_->directory, failure);
+  }
+  good = gather_values(input_.everyone, good ? 1.0 : 0.0).front() > 0;
+  if (good) {
+    saved_step_ = step;
+    if (first) prune();
+    if (first && on_complete_) on_complete_(step);
+  } else {
+    ++failures_;
+    if (first) {
+      log_error("checkpoint: step " + std::to_string(step) +
+                " was not saved; its files were removed");
+    }
+  }
+  flight_.reset();
+}
+
+/// Of rank 0.
+void Saver::publish(const std::vector<std::string>& pieces) {
+  Manifest manifest{.state = flight_->moment.state,
+                    .loss = flight_->moment.loss,
+                    .val_loss = flight_->moment.val_loss,
+                    .steps = input_.config.train.steps,
+                    .optimizer = std::string(word_of(input_.config.optimizer.type)),
+                    .plan_hash = input_.plan.hash,
+                    .layout = layout_of(input_.plan, input_.config),
+                    .config_hash = hash_bytes(input_.config_text),
+                    .files = {},
+                    .tensors = {}};
+  for (const std::string& text : pieces) add_pieces(manifest, text);
+  const std::filesystem::path& directory = flight_->directory;
+  write_whole_file(directory / saved_config_name, input_.config_text);
+  write_whole_file(directory / manifest_name, manifest_text(manifest));
+  folder_.publish(manifest.state.step);
+}
+
+/// Of rank 0. A checkpoint that cannot be removed costs disk, not the run.
+void Saver::prune() {
+  const CheckpointConfig& config = input_.config.checkpoint;
+  const KeepRule rule{config.keep, config.keep_every, config.keep_best};
+  std::vector<Kept> kept;
+  for (const CheckpointFolder::Entry& entry : folder_.complete()) {
+    Kept one{entry.step, std::nullopt};
+    try {
+      if (rule.best) one.val_loss = read_manifest(entry.path).val_loss;
+    } catch (const Error&) {  // a damaged one is not the best
+    }
+    kept.push_back(one);
+  }
+  for (const std::int64_t step : steps_to_remove(rule, kept)) {
+    try {
+      folder_.remove(step);
+    } catch (const Error& error) {
+      log_warning(std::string("checkpoint: ") + error.what());
+    }
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,83 @@
+// Saves checkpoints of a run: copies what this rank owns, writes it on a thread of its own, and
+// publishes the directory once the files of all ranks are on disk. One save is in flight at most.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/folder.h"
+#include "config/schema/config.h"
+#include "engine/parameters/param_store.h"
+#include "engine/train_state.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+class Group;
+
+/// What is saved beside the tensors.
+struct Moment {
+  TrainState state;
+  std::optional<double> loss;
+  std::optional<double> val_loss;
+};
+
+class Saver {
+ public:
+  struct Input {
+    const Plan& plan;
+    const Config& config;
+    std::string config_text;    // the resolved config.yaml
+    const ParamStore& store;
+    Group& everyone;            // all ranks; no other thread may use it
+    std::filesystem::path run;  // the directory of the run, the same on every rank
+    double deadline_seconds = 300;  // longest time in which a rank may write nothing
+  };
+  /// On rank 0, told when a checkpoint is complete.
+  using OnComplete = std::function<void(std::int64_t step)>;
+  explicit Saver(Input input, OnComplete on_complete = {});
+  /// Waits for this rank's thread; a save that is not complete then stays without a manifest.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// Begins to save the state after a step. Waits for the save before it. `in_background`: the
+  /// values are copied and the call returns; otherwise they are written from where they are, and
+  /// the save is complete, or has failed, when this returns. Collective.
+  void save(const Moment& moment, bool in_background);
+  /// Between two steps: publishes the save in flight if all ranks have written it. Collective.
+  void poll();
+  /// Waits for the save in flight. Collective. Throws Error{io} if a rank makes no progress.
+  void finish();
+  /// The step of the newest checkpoint that this run has completed or loaded; 0: none.
+  std::int64_t saved_step() const { return saved_step_; }
+  void set_saved_step(std::int64_t step) { saved_step_ = step; }
+  /// Saves that failed; their files were removed.
+  std::int64_t failures() const { return failures_; }
+  /// Host memory for the copy of a save in background.
+  static std::int64_t staging_bytes(const Plan& plan, const OptimizerConfig& optimizer,
+                                    std::int64_t rank);
+
+ private:
+  struct Flight;
+  /// The state of every rank's writing: bytes written so far, or less than 0 once it has ended.
+  bool all_ended();
+  void end_flight();
+  void publish(const std::vector<std::string>& pieces);
+  void prune();
+
+  Input input_;
+  OnComplete on_complete_;
+  CheckpointFolder folder_;
+  std::vector<std::byte> staging_;
+  std::unique_ptr<Flight> flight_;
+  std::vector<double> progress_;  // of every rank, at the last look
+  std::int64_t saved_step_ = 0;
+  std::int64_t failures_ = 0;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,31 @@
+// Which parts of which parameters a rank writes to a checkpoint: over all ranks, each element of
+// the model once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/ownership/ownership.h"
+#include "plan/tables/box.h"
+
+namespace trainctl {
+
+/// The shape of a parameter without the padding rows of the vocabulary: these depend on the number
+/// of tensor-parallel ranks and are in no file.
+Shape saved_shape(const ParamSpec& parameter, const ModelShape& model);
+
+struct SavedPart {
+  int parameter = 0;  // of the rank's stage
+  BoxPart part;       // of the rank's share of it
+};
+
+/// Parts that this rank updates, so their masters and optimizer values are up to date here. Where
+/// replicas hold the same values, they divide the rows, or take small parameters in turn.
+/// `plan` as for make_ownership, `table` of the same rank.
+std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                   std::int64_t rank);
+
+/// The elements of all parts.
+std::int64_t saved_elements(const std::vector<SavedPart>& parts);
+
+}  // namespace trainctl

@@ -1,0 +1,33 @@
+// How the ranks of a run agree on where it writes and what it goes on from.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "comm/world.h"
+#include "run/directory/lock.h"
+#include "run/directory/run_dir.h"
+
+namespace trainctl {
+
+/// The same on every rank, but for the lock, which rank 0 has.
+struct Beginning {
+  std::filesystem::path directory;
+  Start start;
+  std::unique_ptr<DirectoryLock> lock;
+  ExitCode refused = ExitCode::ok;  // else rank 0 has said why
+};
+
+/// Rank 0 takes the directory and decides (decide_start); nothing of an earlier run is changed.
+/// Collective. Throws Error{io} if a rank on another host does not see the directory.
+Beginning agree_on_beginning(const Config& config, const std::string& resume, World& world,
+                             Group& everyone);
+
+/// Rank 0 prepares the directory and writes config.yaml and plan.json. Every rank opens its log.
+/// Collective. Throws Error{io}.
+void enter_directory(const Beginning& beginning, const std::string& config_text,
+                     const std::string& plan_text, Group& everyone);
+
+}  // namespace trainctl

@@ -1,0 +1,15 @@
+// Signals that end a run: the first asks for an end after the current step, with a checkpoint; a
+// second SIGINT ends the process at once.
+#pragma once
+
+namespace trainctl {
+
+/// Installs the handlers for SIGINT, SIGTERM, SIGHUP and SIGUSR1 for the life of the process.
+/// Writing beyond a limit on file sizes becomes an error of the write.
+void catch_stop_signals();
+/// 0, or the number of the first signal received.
+int stop_signal();
+/// Whether a scheduler asks: the run shall be started again. False for SIGINT, which a person sends.
+bool asks_to_requeue(int signal);
+
+}  // namespace trainctl

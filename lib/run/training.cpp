@@ -1,0 +1,313 @@
+#include "run/training.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "checkpoint/load.h"
+#include "checkpoint/saver.h"
+#include "engine/engine.h"
+#include "engine/trace.h"
+#include "formats/print/print.h"
+#include "ops/cpu_level.h"
+#include "run/corpus.h"
+#include "run/directory/metrics.h"
+#include "run/end_report.h"
+#include "run/peak_memory.h"
+#include "run/progress.h"
+#include "run/rates.h"
+#include "run/requests.h"
+#include "weights/export.h"
+
+namespace trainctl {
+
+class Training::Impl {
+ public:
+  Impl(const Input& input, World& world, Group& everyone)
+      : input_(input),
+        config_(input.read.config),
+        plan_(input.plan),
+        world_(world),
+        everyone_(everyone),
+        directory_(input.beginning.directory),
+        config_text_(dump_config(config_, &input.read.sources)),
+        requests_(first(), config_.checkpoint.every_minutes),
+        corpus_(open_corpus(config_.data, plan_.model, config_.train.seed, everyone,
+                            world.local_rank() == 0)),
+        // Without a file the last step is measured all the same: that costs a clock per row.
+        trace_(plan_.stage_of(world.rank()).actions,
+               config_.log.trace.empty() ? 1 : config_.log.trace_steps),
+        engine_({.plan = plan_,
+                 .train = config_.train,
+                 .optimizer = config_.optimizer,
+                 .lr_schedule = config_.lr_schedule,
+                 .loss_scaling = resolve_loss_scaling(config_.precision),
+                 .deadline_seconds = config_.parallel.deadline_seconds,
+                 .separate_documents = config_.data.reset_attention_mask,
+                 .count_loss_weights = config_.data.eod_mask_loss,
+                 .request = [this] { return static_cast<int>(requests_.ask()); },
+                 .trace = &trace_},
+                world),
+        saver_({.plan = plan_,
+                .config = config_,
+                .config_text = config_text_,
+                .store = engine_.parameters(),
+                .everyone = everyone,
+                .run = directory_,
+                .deadline_seconds = config_.parallel.deadline_seconds},
+               [this](std::int64_t) {
+                 if (metrics_) metrics_->sync();
+               }) {
+    corpus_.rule.sequences = plan_.micro_batch_size;
+  }
+
+  int run() {
+    begin();
+    const std::optional<Rates> given = given_rates(config_.cluster);
+    const double flops =
+        given ? given->matmul_flops : measure_products(everyone_, engine_.ops(), plan_.compute);
+    if (first()) metrics_.emplace(directory_ / "metrics.jsonl");
+    if (first() && config_.log.level != LogLevelName::error) {
+      progress_.emplace(
+          ProgressOptions{.every = config_.log.every,
+                          .live = isatty(STDERR_FILENO) != 0,
+                          .color = input_.color,
+                          .flops_ceiling = flops * static_cast<double>(world_.size())});
+    }
+    const Request end = train();
+    progress_.reset();
+    if (end == Request::requeue || end == Request::interrupt) return tell_stopped(end);
+    const std::int64_t peak = peak_resident_bytes();
+    const bool all = engine_.train_state().step == config_.train.steps;
+    if (all ? config_.checkpoint.at_end : true) save(last_, false);
+    saver_.finish();
+    // Together; the others need not wait for the weights.
+    const bool written = tell_step(given, flops) && saver_.failures() == 0;
+    if (all && config_.output.save_weights) export_weights();
+    if (first() && peak > 0) tell_memory(peak);
+    if (first() && !all) {
+      log_info("stopped after " + std::to_string(input_.stop_after) + " steps, at step " +
+               std::to_string(engine_.train_state().step) + " of " +
+               std::to_string(config_.train.steps) + "; the same command goes on from there");
+    }
+    return static_cast<int>(written ? ExitCode::ok : ExitCode::io);
+  }
+
+ private:
+  bool first() const { return world_.rank() == 0; }
+
+  void begin() {
+    const std::string plan_text = print_json(
+        {.plan = plan_, .config = &config_, .diagnostics = &input_.read.diagnostics});
+    enter_directory(input_.beginning, config_text_, plan_text, everyone_);
+    if (input_.beginning.start.kind == Start::Kind::resume) {
+      load();
+    } else {
+      engine_.initialise();
+    }
+    if (first()) announce();
+  }
+
+  /// The manifest is read once and parsed by all.
+  void load() {
+    const std::filesystem::path& from = input_.beginning.start.checkpoint;
+    std::string text = first() ? read_manifest_text(from) : "";
+    broadcast_bytes(everyone_, text, 0);
+    const Manifest manifest = parse_manifest(text, (from / manifest_name).string());
+    check_fits(manifest, from, plan_, config_.optimizer);
+    load_checkpoint(manifest, from, plan_, config_.optimizer, world_.rank(), engine_.parameters());
+    engine_.resume(manifest.state);
+    saver_.set_saved_step(manifest.state.step);
+  }
+
+  /// Returns why it ended: Request::none after the last step of the run or of this session.
+  Request train() {
+    const std::int64_t begin = engine_.train_state().step;
+    std::int64_t end = config_.train.steps;
+    if (input_.stop_after > 0) end = std::min(end, begin + input_.stop_after);
+    BatchRule fed = corpus_.rule;
+    fed.sequences = plan_.fed_sequences();
+    BatchLoader loader(corpus_.train, fed, loader_order(end - begin));
+    Request request = greatest(requests_.ask());
+    for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
+      StepReport report = engine_.train_step(loader.next_step());
+      request = static_cast<Request>(report.request);
+      if (validation_due(step) && !stops(request)) report.val_loss = validate();
+      const std::int64_t every = config_.train.check_replicas_every;
+      if (every > 0 && step % every == 0) engine_.check_replicas();
+      if (metrics_) metrics_->write(report);
+      if (progress_) progress_->show(report, step == end || stops(request));
+      last_ = report;
+      if (step < end && !stops(request)) save_if_due(report, request);
+    }
+    return stops(request) ? request : Request::none;
+  }
+
+  static bool stops(Request request) { return request >= Request::requeue; }
+
+  /// Of all ranks.
+  Request greatest(Request mine) {
+    double most = 0;
+    for (const double one : gather_values(everyone_, static_cast<double>(mine))) {
+      most = std::max(most, one);
+    }
+    return static_cast<Request>(static_cast<int>(most));
+  }
+
+  BatchLoader::Order loader_order(std::int64_t steps) const {
+    return {.global_batch = config_.train.global_batch_size,
+            .microbatches = plan_.microbatches,
+            .data_parallel = plan_.full_batch ? 1 : plan_.mesh.dp,
+            .data_rank = plan_.full_batch ? 0 : plan_.mesh.coordinate(world_.rank(), Axis::dp),
+            .first_sample = engine_.train_state().samples,
+            .steps = steps,
+            .ahead = config_.data.prefetch};
+  }
+
+  bool validation_due(std::int64_t step) const {
+    if (!corpus_.validation) return false;
+    const std::int64_t every = config_.train.validate_every;
+    return step == config_.train.steps || (every > 0 && step % every == 0);
+  }
+
+  /// Of rank 0, which reports; others may not know it.
+  std::optional<double> validate() {
+    return engine_.evaluate(*corpus_.validation, corpus_.rule,
+                            config_.data.validation.max_sequences);
+  }
+
+  void save_if_due(const StepReport& report, Request request) {
+    const std::int64_t every = config_.checkpoint.every;
+    if (request == Request::save || (every > 0 && report.step % every == 0)) {
+      save(report, config_.checkpoint.asynchronous);
+    } else {
+      saver_.poll();
+    }
+  }
+
+  void save(const StepReport& report, bool in_background) {
+    saver_.finish();
+    if (saver_.saved_step() == engine_.train_state().step) return;
+    requests_.restart_clock();
+    saver_.save({.state = engine_.train_state(), .loss = report.loss, .val_loss = report.val_loss},
+                in_background);
+  }
+
+  /// Saves, and says what became of it.
+  int tell_stopped(Request request) {
+    const std::int64_t step = engine_.train_state().step;
+    if (step > 0) save(last_, false);
+    const bool saved = step > 0 && saver_.saved_step() == step;
+    if (first()) {
+      const std::string what = "interrupted at step " + std::to_string(step);
+      if (saved) {
+        log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
+                 ", and the same command goes on from there");
+      } else {
+        log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
+      }
+    }
+    const bool again = saved && request == Request::requeue;
+    return static_cast<int>(again ? ExitCode::requeue : ExitCode::interrupted);
+  }
+
+  void announce() const {
+    const Start& start = input_.beginning.start;
+    if (start.kind == Start::Kind::resume) {
+      log_info("resuming after step " + std::to_string(start.step) + " from " +
+               start.checkpoint.string());
+    }
+    log_info(
+        format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
+        std::to_string(world_.size()) + " rank(s) x " + std::to_string(plan_.threads_per_rank) +
+        " thread(s), " + format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
+        std::string(name_of(plan_.compute)) + ", CPU level " + std::string(name_of(cpu_level())) +
+        ", about " + format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
+        directory_.string());
+  }
+
+  void export_weights() {
+    ParamStore& store = engine_.parameters();
+    // One rank that holds the whole model needs no copy of it.
+    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1;
+    engine_.complete_parameters();
+    const Slab whole = sharded ? engine_.gather_parameters() : Slab();
+    if (!first()) return;
+    const Tensor gradients = store.gradients();  // no longer needed
+    export_model(
+        directory_, plan_.model,
+        [&](const std::string& name) {
+          return sharded ? whole.at(name) : store.master(store.index_of(name));
+        },
+        DType::f32,
+        {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
+    log_info("weights: " + (directory_ / "model.safetensors").string());
+  }
+
+  /// Collective. False when a file could not be written, which must not cost the weights.
+  bool tell_step(const std::optional<Rates>& given, double matmul_flops) {
+    const TraceSource source{.trace = trace_,
+                             .plan = plan_,
+                             .world = world_,
+                             .everyone = everyone_,
+                             .deadline_seconds = config_.parallel.deadline_seconds};
+    const MeasuredStep measured = measure_last_step(source);
+    const MemoryEstimate taken = engine_.memory();
+    const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
+    const TimeEstimate time = estimate_time(plan_, config_, rates);
+    const EndReport report{plan_, world_, everyone_, taken, measured, rates, time};
+    const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
+    if (config_.log.trace.empty()) return told;
+    const bool traced = try_to_write([&] { write_trace(config_.log.trace, source); });
+    if (first() && traced) log_info("trace: " + config_.log.trace);
+    return told && traced;
+  }
+
+  template <class Body>
+  static bool try_to_write(const Body& body) {
+    try {
+      body();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::io) throw;
+      log_error(error.what());
+      return false;
+    }
+  }
+
+  void tell_memory(std::int64_t peak) const {
+    const MemoryEstimate& memory = plan_.most_memory();
+    const std::int64_t planned =
+        input_.ranks_in_process * (memory.total() - memory.runtime) + memory.runtime;
+    log_info("memory: " + format_bytes(peak) + " at most, planned " + format_bytes(planned));
+  }
+
+  const Input input_;
+  const Config& config_;
+  const Plan& plan_;
+  World& world_;
+  Group& everyone_;
+  const std::filesystem::path directory_;
+  const std::string config_text_;
+  Requests requests_;
+  Corpus corpus_;
+  Trace trace_;
+  Engine engine_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+  Saver saver_;
+  StepReport last_;
+};
+
+Training::Training(const Input& input, World& world, Group& everyone)
+    : impl_(std::make_unique<Impl>(input, world, everyone)) {}
+
+Training::~Training() = default;
+
+int Training::run() { return impl_->run(); }
+
+}  // namespace trainctl

@@ -1,0 +1,248 @@
+// Saving and loading: a run that is cut in two equals one that is not, and a checkpoint of any
+// layout loads into any other.
+#include "checkpoint/load.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "catch.h"
+#include "checkpoint/saver.h"
+#include "comm/group.h"
+#include "config/read/read.h"
+#include "sample_run.h"
+#include "temp_folder.h"
+#include "thorough.h"
+
+using namespace trainctl;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+struct Setup {
+  int ranks = 1;
+  Options options;
+};
+
+const Options sharded{"parallel.parallel_optimizer.enable=true",
+                      "parallel.parallel_optimizer.threshold=0",
+                      "parallel.parallel_optimizer.gradient_accumulation_shard=false",
+                      "parallel.parallel_mode=hybrid_parallel"};
+
+Options with(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+std::vector<Setup> layouts() {
+  return {
+      {1, {}},
+      {2, {"parallel.tensor_parallel=2"}},
+      {4, {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true"}},
+      {2, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"}},
+      {4, sharded},
+      {4, with(sharded, {"parallel.bucket_rule=megatron"})},
+      {4, {"parallel.parallel_mode=data_parallel", "parallel.parallel_optimizer.enable=true"}},
+      {8, with(sharded, {"parallel.tensor_parallel=2", "parallel.pipeline_stages=2",
+                         "train.micro_batch_size=1"})},
+      {4, with(sharded, {"parallel.tensor_parallel=2", "parallel.vocab_emb_dp=true"})},
+      {4, {"parallel.pipeline_stages=2", "parallel.tensor_parallel=2"}},
+  };
+}
+
+struct Cut {
+  fs::path run;
+  Setup first, then;
+  int at = 3;
+  bool in_background = false;
+  DType compute = DType::f32;
+};
+
+Config config_of(const Options& options) {
+  return read_config_text(sample_yaml(), "sample.yaml", options).config;
+}
+
+SampleRun sample_run(const Setup& setup, int steps) {
+  SampleRun run;
+  run.set_options = setup.options;
+  run.ranks = setup.ranks;
+  run.steps = steps;
+  return run;
+}
+
+/// A run of `at` steps that ends with a checkpoint.
+std::vector<StepReport> run_and_save(const Cut& cut) {
+  SampleRun run = sample_run(cut.first, cut.at);
+  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    const auto everyone = world.everyone("checkpoint");
+    const Config config = config_of(cut.first.options);
+    Saver saver({.plan = plan,
+                 .config = config,
+                 .config_text = "of the test\n",
+                 .store = engine.parameters(),
+                 .everyone = *everyone,
+                 .run = cut.run});
+    saver.save({.state = engine.train_state(), .loss = 1.5, .val_loss = std::nullopt},
+               cut.in_background);
+    saver.finish();
+    if (saver.saved_step() != cut.at) throw Error(ExitCode::internal, "not saved");
+  };
+  return train_sample(run);
+}
+
+std::vector<StepReport> load_and_run(const Cut& cut, int steps) {
+  const fs::path from = CheckpointFolder(cut.run).of(cut.at);
+  const Manifest manifest = read_manifest(from);
+  SampleRun run = sample_run(cut.then, steps);
+  run.first_step = cut.at;
+  run.prepare = [&](Engine& engine, const Plan& plan, World& world) {
+    const OptimizerConfig optimizer = config_of(cut.then.options).optimizer;
+    check_fits(manifest, from, plan, optimizer);
+    load_checkpoint(manifest, from, plan, optimizer, world.rank(), engine.parameters());
+    engine.resume(manifest.state);
+  };
+  return train_sample(run);
+}
+
+void check_equal(const StepReport& a, const StepReport& b) {
+  CHECK(a.step == b.step);
+  CHECK(a.loss == b.loss);
+  CHECK((a.grad_norm == b.grad_norm || (std::isnan(a.grad_norm) && std::isnan(b.grad_norm))));
+  CHECK(a.lr == b.lr);
+  CHECK(a.tokens == b.tokens);
+  CHECK(a.loss_scale == b.loss_scale);
+}
+
+}  // namespace
+
+TEST_CASE("a run cut in two has the numbers of one that is not", "[load][threads]") {
+  std::vector<Setup> all = layouts();
+  all.push_back({1, {"precision.compute=fp16", "precision.initial_loss_scale=1.0e7"}});
+  all.push_back({2, {"precision.compute=bf16"}});
+  all.push_back({1, {"optimizer.type=sgd"}});
+  all.push_back({1, {"optimizer.type=sgd", "optimizer.momentum=0"}});
+  for (const Setup& layout : all) {
+    CAPTURE(layout.ranks, layout.options);
+    const TempFolder temp;
+    const Cut cut{.run = temp.path(), .first = layout, .then = layout,
+                  .in_background = layout.ranks % 4 == 0};
+    const auto whole = train_sample(sample_run(layout, 2 * cut.at));
+    run_and_save(cut);
+    const auto second = load_and_run(cut, cut.at);
+    REQUIRE(second.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) check_equal(second[i], whole[3 + i]);
+  }
+}
+
+TEST_CASE("a checkpoint of any layout loads into any other", "[load][threads]") {
+  const std::vector<Setup> all = layouts();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const TempFolder temp;
+    Cut cut{.run = temp.path(), .first = all[i], .then = {}};
+    run_and_save(cut);
+    std::vector<StepReport> expected;
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      if (!thorough() && (j + i) % 5 != 0) continue;
+      cut.then = all[j];
+      CAPTURE(all[i].options, all[j].options);
+      const auto second = load_and_run(cut, 2);
+      if (expected.empty()) expected = load_and_run({.run = cut.run, .first = all[i], .then = all[0]}, 2);
+      for (std::size_t step = 0; step < 2; ++step) {
+        CHECK(second[step].loss == Approx(expected[step].loss).epsilon(1e-5));
+        CHECK(second[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
+      }
+    }
+  }
+}
+
+TEST_CASE("data that is damaged or does not fit is refused", "[load][threads]") {
+  using Catch::Matchers::Contains;
+  const TempFolder temp;
+  const Cut cut{.run = temp.path(), .first = {2, {"parallel.tensor_parallel=2"}}, .then = {}, .at = 1};
+  run_and_save(cut);
+  const fs::path from = CheckpointFolder(cut.run).of(1);
+  const auto message = [&](const Cut& load) {
+    try {
+      load_and_run(load, 1);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK(message(cut) == "accepted");
+  SECTION("another width") {
+    Cut wide = cut;
+    wide.then.options = {"model.hidden_size=64"};
+    CHECK_THAT(message(wide), Contains("does not fit the configuration"));
+    CHECK_THAT(message(wide), Contains("parameters of embedding.token.weight is [61, 32] in the "
+                                       "checkpoint and [61, 64] in the model"));
+  }
+  SECTION("another optimizer") {
+    Cut other = cut;
+    other.then.options = {"optimizer.type=sgd"};
+    CHECK_THAT(message(other), Contains("momentum of embedding.token.weight [61, 32] is missing"));
+  }
+  SECTION("a flipped byte") {
+    const fs::path file = from / "rank-00001.safetensors";
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = static_cast<std::streamoff>(fs::file_size(file));
+    stream.seekp(size - 3);
+    stream.put('\x55');
+    stream.close();
+    CHECK_THAT(message(cut), Contains("rank-00001.safetensors: exp_avg_sq of "));
+    CHECK_THAT(message(cut), Contains("is damaged"));
+  }
+  SECTION("a file cut short") {
+    fs::resize_file(from / "rank-00000.safetensors", 1000);
+    CHECK_THAT(message(cut), Contains("rank-00000.safetensors has 1000 bytes; the manifest says"));
+  }
+  SECTION("a missing file") {
+    fs::remove(from / "rank-00000.safetensors");
+    CHECK_THAT(message(cut), Contains("rank-00000.safetensors is missing"));
+  }
+  SECTION("a link") {
+    fs::rename(from / "rank-00000.safetensors", temp.path() / "elsewhere");
+    fs::create_symlink(temp.path() / "elsewhere", from / "rank-00000.safetensors");
+    CHECK_THAT(message(cut), Contains("is not a regular file"));
+  }
+  SECTION("another config.yaml") {
+    std::ofstream(from / "config.yaml") << "other";
+    CHECK_THAT(message(cut), Contains("config.yaml does not have the hash"));
+  }
+}
+
+TEST_CASE("a save that fails leaves nothing, and the next one succeeds", "[load][threads]") {
+  const TempFolder temp;
+  SampleRun run = sample_run({2, {}}, 1);
+  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    const auto everyone = world.everyone("checkpoint");
+    const Config config = config_of({});
+    Saver saver({.plan = plan,
+                 .config = config,
+                 .config_text = "",
+                 .store = engine.parameters(),
+                 .everyone = *everyone,
+                 .run = temp.path()});
+    const CheckpointFolder folder(temp.path());
+    Moment moment{.state = engine.train_state(), .loss = {}, .val_loss = {}};
+    // Something already has the name of rank 1's file.
+    if (world.rank() == 0) fs::create_directories(folder.partial(1) / "rank-00001.safetensors");
+    gather_values(*everyone, 0.0);
+    saver.save(moment, true);
+    saver.finish();
+    if (saver.failures() != 1 || saver.saved_step() != 0) {
+      throw Error(ExitCode::internal, "the failure was not seen");
+    }
+    if (fs::exists(folder.partial(1))) throw Error(ExitCode::internal, "files were left");
+    gather_values(*everyone, 0.0);
+    saver.save(moment, true);
+    while (saver.saved_step() == 0) saver.poll();
+  };
+  train_sample(run);
+  CHECK(CheckpointFolder(temp.path()).complete().size() == 1);
+}
