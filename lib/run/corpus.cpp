@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/build.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace trainctl {
 

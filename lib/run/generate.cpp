@@ -12,7 +12,7 @@
 #include "base/parallel_for.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "engine/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
@@ -161,8 +161,9 @@ class Model {
   std::unique_ptr<Decoder> decoder_;
 };
 
+/// What a model continues: the prompt as the beginning of a document.
 std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens = tokenizer.before_document();
   tokenizer.encode(prompt, tokens);
   if (tokens.empty()) tokens.push_back(std::max(0, tokenizer.end_of_document()));
   return tokens;
@@ -216,6 +217,8 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
   const Philox random(request.seed, 0);
   std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
+  const std::vector<std::int32_t> stops = tokenizer.stop_tokens();
+  TextStream text(tokenizer, tokens.back());
   std::size_t fresh = tokens.size();
   const bool first = world.rank() == 0;
   if (first) out << request.prompt << std::flush;
@@ -223,19 +226,12 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
     const std::int32_t token = model.next(tokens, fresh, [&](std::span<const float> logits) {
       return sample_token(logits.first(known), request, random, static_cast<std::uint64_t>(i));
     });
-    if (token == tokenizer.end_of_document()) break;
-    // A token's text can depend on its neighbours: decode it with the one before and show what is
-    // new.
-    if (first) {
-      const std::string before = tokenizer.decode({tokens.back()});
-      const std::string both = tokenizer.decode({tokens.back(), token});
-      out << (both.starts_with(before) ? both.substr(before.size()) : tokenizer.decode({token}))
-          << std::flush;
-    }
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+    if (first) out << text.add(token) << std::flush;
     tokens.push_back(token);
     fresh = 1;
   }
-  if (first) out << '\n';
+  if (first) out << text.finish() << '\n';
 }
 
 }  // namespace

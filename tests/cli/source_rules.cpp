@@ -40,6 +40,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"plan", {"tables", "rules", "gradients", "schedule", "", "ownership", "cost", "prepare"}},
     {"ops", {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda"}},
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
+    {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "print", "html", "json", "strategy"}},
     {"engine", {"parameters", ""}},
 };
@@ -57,7 +58,9 @@ const HeaderRule header_rules[] = {
     {"CLI/.*", "apps/.*"},
     {"(cuda|cublas|cudnn|nvtx|nvml).*", "lib/device/.*cuda.*|lib/ops/cuda/.*|lib/comm/nccl/.*"},
     {"(oneapi/)?dnnl.*", "lib/ops/cpu/matmul/.*"},
-    {"sentencepiece.*", "lib/data/.*sentencepiece.*\\.cpp"},
+    {"sentencepiece.*", "lib/data/tokenizer/sentencepiece.*\\.cpp"},
+    {"pcre2\\.h", "lib/data/tokenizer/hf/pattern\\.cpp"},
+    {"utf8proc\\.h", "lib/data/tokenizer/hf/normalizer\\.cpp"},
     {"spdlog/.*", "lib/base/.*\\.cpp"},
     {"nlohmann/.*", "(lib|apps)/.*\\.cpp"},
     {"omp\\.h", "lib/base/.*openmp.*\\.cpp"},
