@@ -12,11 +12,11 @@
 #include "base/parallel_for.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "data/tokenizer/tokenizer.h"
 #include "engine/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "ops/kernels.h"
+#include "run/corpus.h"
 #include "run/prepare.h"
 #include "weights/load_weights.h"
 
@@ -25,7 +25,7 @@ namespace trainctl {
 namespace {
 
 struct Run {
-  Config config;
+  ReadResult read;
   Plan plan;
 };
 
@@ -66,7 +66,7 @@ Run read_run(const std::filesystem::path& directory, const World& world) {
               (alone ? " is not a resolved config of a run:\n"
                      : " has no layout for " + std::to_string(world.size()) + " ranks:\n") +
               render_text(read.diagnostics, false));
-  return {std::move(config), std::move(plan)};
+  return {std::move(read), std::move(plan)};
 }
 
 /// Without activations: the decoder has its own.
@@ -208,9 +208,9 @@ namespace {
 
 void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
   const Run run = read_run(request.run_dir, world);
-  const Tokenizer tokenizer = Tokenizer::open(run.config.data.tokenizer);
+  const Tokenizer tokenizer = open_tokenizer(run.read, run.plan.model);
   require(tokenizer.vocab_size() <= run.plan.model.vocab, ExitCode::usage,
-          "data.tokenizer " + run.config.data.tokenizer + " has " +
+          "data.tokenizer " + run.read.config.data.tokenizer + " has " +
               std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
               std::to_string(run.plan.model.vocab));
   Model model(request.run_dir, run.plan, world);

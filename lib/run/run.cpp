@@ -85,9 +85,9 @@ class Run {
         world_(world),
         everyone_(everyone),
         directory_(config_.output.dir),
-        corpus_(
-            (prepare_directory(everyone), open_corpus(config_.data, plan_.model, config_.train.seed,
-                                                      everyone, world.local_rank() == 0))),
+        corpus_((prepare_directory(everyone),
+                 open_corpus(config_.data, open_tokenizer(prepared.read, plan_.model), plan_.model,
+                             config_.train.seed, everyone, world.local_rank() == 0))),
         // Without a file the last step is measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
                config_.log.trace.empty() ? 1 : config_.log.trace_steps),

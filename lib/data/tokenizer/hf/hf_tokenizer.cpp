@@ -51,7 +51,8 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, failure) ? path / "tokenizer.json" : path;
 }
 
-void check_top(const JsonValue& root) {
+/// The document, once what stands beside its parts is known to be harmless.
+const JsonValue& checked(const JsonValue& root) {
   root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});
   const JsonValue version = root["version"];
@@ -61,6 +62,7 @@ void check_top(const JsonValue& root) {
   for (const char* name : {"truncation", "padding"}) {
     if (!root[name].is_null()) root[name].refuse("is not built: null");
   }
+  return root;
 }
 
 /// Other decoders than this one would change the text.
@@ -85,11 +87,10 @@ void check_decoder(const JsonValue& decoder, int depth = 0) {
 
 struct HfTokenizer::Impl {
   Impl(const std::filesystem::path& path, const JsonValue& root)
-      : normalizer(root["normalizer"]),
+      : pairs(checked(root)["model"]),
+        normalizer(root["normalizer"]),
         splitter(root["pre_tokenizer"]),
-        pairs(root["model"]),
         added(root["added_tokens"], pairs, normalizer) {
-    check_top(root);
     check_decoder(root["decoder"]);
     set_bytes();
     frame = read_post_processor(root["post_processor"], std::ssize(bytes));
@@ -158,9 +159,9 @@ struct HfTokenizer::Impl {
     }
   }
 
+  BytePairs pairs;
   Normalizer normalizer;
   Splitter splitter;
-  BytePairs pairs;
   AddedTokens added;
   std::vector<std::string> bytes;  // of each token; empty: no token
   TextFrame frame;
