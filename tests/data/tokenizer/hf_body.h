@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/scratch_folder.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -14,6 +15,7 @@ namespace trainctl::testing {
 
 /// Returns whether the file opened.
 inline bool use_tokenizer(const ScratchFolder& folder, const std::string& content) {
+  set_log_level(LogLevel::error);  // the text is not valid UTF-8
   const auto file = folder.write("tokenizer.json", content);
   try {
     const Tokenizer tokenizer = Tokenizer::open("hf:" + file.string());
