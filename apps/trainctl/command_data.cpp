@@ -21,6 +21,7 @@ namespace {
 constexpr const char* examples =
     "  trainctl data build --input book.txt --output data/book\n"
     "  trainctl data build --input texts/ more.jsonl --json-key text --output data/all\n"
+    "  trainctl data build --input book.txt --tokenizer hf:models/qwen --output data/book\n"
     "  trainctl data inspect data/book --tokenizer byte\n";
 
 int run_build(const Arguments& arguments) {

@@ -166,7 +166,8 @@ TEST_CASE("the number of threads does not change a byte") {
     lines += "{\"text\": \"document " + std::to_string(i * 31) + "\"}\n";
   }
   folder.write("in/c.jsonl", lines);
-  const std::string tokenizer = GENERATE(std::string("byte"), small_model);
+  const std::string hf = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/llama3";
+  const std::string tokenizer = GENERATE_COPY(std::string("byte"), small_model, hf);
   build(folder, {folder / "in"}, tokenizer, 1);
   const std::string bin = bytes_of(folder / "out.bin");
   const std::string idx = bytes_of(folder / "out.idx");

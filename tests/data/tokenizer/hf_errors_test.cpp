@@ -166,8 +166,8 @@ TEST_CASE("a tokenizer.json that cannot be read says where") {
   CHECK(missing_in(open_error("{\"version\": 1e999}"), {"65 ", "not valid JSON"}) == "");
   CHECK(missing_in(open_error("\"\xff\""), {"65 ", "not valid JSON: invalid string"}) == "");
   std::string deep = R"({"model": {"vocab": {"a": 0}, "merges": []}, "normalizer": )";
-  for (int i = 0; i < 100000; ++i) deep += R"({"type": "Sequence", "normalizers": [)";
-  for (int i = 0; i < 100000; ++i) deep += "]}";
+  for (int i = 0; i < 20000; ++i) deep += R"({"type": "Sequence", "normalizers": [)";
+  for (int i = 0; i < 20000; ++i) deep += "]}";
   CHECK(missing_in(open_error(deep + "}"), {"65 ", "sequences nest more than 16 deep"}) == "");
   const auto none = error_of([&] { Tokenizer::open("hf:" + (folder / "none").string()); });
   CHECK(missing_in(none, {"66 ", "none"}) == "");
@@ -205,6 +205,21 @@ TEST_CASE("files beside tokenizer.json that contradict it are refused") {
   CHECK(missing_in(error_beside("special_tokens_map.json", "{"),
                    {"special_tokens_map.json:1:2: not valid JSON"}) == "");
   CHECK(error_beside(config, R"({"eos_token": "th"})") == "");
+  CHECK(missing_in(error_beside(config, R"({"bos_token": "th", "add_bos_token": true})"),
+                   {"add_bos_token: true, but tokenizer.json has it otherwise"}) == "");
+  CHECK(
+      missing_in(error_beside(config, R"({"bos_token": "<|endoftext|>", "add_bos_token": false})"),
+                 {"add_bos_token: false, but tokenizer.json has it otherwise"}) == "");
+  CHECK(missing_in(error_beside(config, R"({"eos_token": "th", "add_eos_token": true})"),
+                   {"add_eos_token: true, but tokenizer.json has it otherwise"}) == "");
+  CHECK(error_beside(config, R"({"bos_token": "<|endoftext|>", "eos_token": "th",
+                                 "add_bos_token": true, "add_eos_token": false,
+                                 "add_prefix_space": false})") == "");
+  Json alone = sample();
+  alone["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  folder.write("tokenizer.json", alone.dump());
+  CHECK(missing_in(error_beside(config, R"({"add_prefix_space": false})"),
+                   {"add_prefix_space: false, but tokenizer.json has it otherwise"}) == "");
 }
 
 TEST_CASE("mutated tokenizer files give an Error or tokens, never worse") {

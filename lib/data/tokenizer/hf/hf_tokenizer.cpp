@@ -51,7 +51,7 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, failure) ? path / "tokenizer.json" : path;
 }
 
-/// The document, once what stands beside its parts is known to be harmless.
+/// The document, after a check of its top keys that are not parts of the tokenizer.
 const JsonValue& checked(const JsonValue& root) {
   root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -83,6 +83,12 @@ void check_decoder(const JsonValue& decoder, int depth = 0) {
   if (count == 0) decoder["decoders"].refuse("expected a ByteLevel decoder, found none");
 }
 
+/// Only where ByteLevel is the whole pre-tokenizer can tokenizer_config.json change it.
+std::optional<bool> prefix_space_of(const JsonValue& pre_tokenizer) {
+  const bool is_whole = pre_tokenizer["type"].text() == "ByteLevel";
+  return is_whole ? std::optional(pre_tokenizer["add_prefix_space"].flag()) : std::nullopt;
+}
+
 }  // namespace
 
 struct HfTokenizer::Impl {
@@ -94,9 +100,12 @@ struct HfTokenizer::Impl {
     check_decoder(root["decoder"]);
     set_bytes();
     frame = read_post_processor(root["post_processor"], std::ssize(bytes));
-    special = read_special_tokens(
-        path.parent_path(), added.all(), [this](const std::string& name) { return id_of(name); },
-        std::ssize(bytes));
+    special = read_special_tokens(path.parent_path(),
+                                  {.added = added.all(),
+                                   .frame = frame,
+                                   .id_of = [this](const std::string& name) { return id_of(name); },
+                                   .vocab_size = std::ssize(bytes),
+                                   .prefix_space = prefix_space_of(root["pre_tokenizer"])});
     files = special.read_from;
     files.push_back(path);
   }

@@ -70,17 +70,16 @@ bool is_there(const std::filesystem::path& file) {
 /// Reads the files of a folder; what an earlier one says holds.
 class Reader {
  public:
-  Reader(const std::filesystem::path& folder, const std::vector<AddedToken>& added,
-         const std::function<std::optional<std::int32_t>(const std::string&)>& id_of,
-         std::int64_t vocab_size)
-      : folder_(folder), id_of_(id_of), vocab_size_(vocab_size) {
-    for (const AddedToken& token : added) added_.emplace(token.id, &token);
+  Reader(const std::filesystem::path& folder, const KnownTokenizer& known)
+      : folder_(folder), known_(known) {
+    for (const AddedToken& token : known.added) added_.emplace(token.id, &token);
   }
 
   SpecialTokens run() {
     read("tokenizer_config.json", [&](const JsonValue& root) {
       check_added(root["added_tokens_decoder"]);
       take_names(root);
+      check_flags(root);
     });
     read("special_tokens_map.json", [&](const JsonValue& root) { take_names(root); });
     read("generation_config.json", [&](const JsonValue& root) { take_ids(root); });
@@ -125,13 +124,30 @@ class Reader {
     });
   }
 
+  /// The classes of the reference library that heed these flags change what tokenizer.json says.
+  void check_flags(const JsonValue& root) const {
+    const auto check = [&](const char* name, bool is_so) {
+      const JsonValue flag = root[name];
+      if (!flag.is_null() && flag.flag() != is_so) {
+        flag.refuse(std::string(is_so ? "false" : "true") +
+                    ", but tokenizer.json has it otherwise");
+      }
+    };
+    const auto has = [](const std::vector<std::int32_t>& side, std::optional<std::int32_t> token) {
+      return token && std::find(side.begin(), side.end(), *token) != side.end();
+    };
+    check("add_bos_token", has(known_.frame.before, tokens_.bos));
+    check("add_eos_token", has(known_.frame.after, tokens_.eos));
+    if (known_.prefix_space) check("add_prefix_space", *known_.prefix_space);
+  }
+
   /// "eos_token": a text, or an object with its "content".
   void take_names(const JsonValue& root) {
     const auto take = [&](const char* name, std::optional<std::int32_t>& token) {
       JsonValue value = root[name];
       if (value.is_object()) value = value["content"];
       if (token || value.is_null()) return;
-      token = id_of_(value.text());
+      token = known_.id_of(value.text());
       if (!token) value.refuse("\"" + value.text() + "\" is not a token of tokenizer.json");
     };
     take("bos_token", tokens_.bos);
@@ -145,9 +161,10 @@ class Reader {
       std::vector<std::int32_t> ids;
       const JsonValue value = root[name];
       if (value.is_list()) {
-        value.each_item([&](const JsonValue& id) { ids.push_back(read_id(id, vocab_size_)); });
+        value.each_item(
+            [&](const JsonValue& id) { ids.push_back(read_id(id, known_.vocab_size)); });
       } else if (!value.is_null()) {
-        ids.push_back(read_id(value, vocab_size_));
+        ids.push_back(read_id(value, known_.vocab_size));
       }
       if (!token && !ids.empty()) token = ids.front();
       for (const std::int32_t id : ids) {
@@ -165,8 +182,7 @@ class Reader {
   }
 
   const std::filesystem::path& folder_;
-  const std::function<std::optional<std::int32_t>(const std::string&)>& id_of_;
-  std::int64_t vocab_size_;
+  const KnownTokenizer& known_;
   std::map<std::int32_t, const AddedToken*> added_;
   SpecialTokens tokens_;
 };
@@ -179,11 +195,9 @@ TextFrame read_post_processor(const JsonValue& post_processor, std::int64_t voca
   return frame;
 }
 
-SpecialTokens read_special_tokens(
-    const std::filesystem::path& folder, const std::vector<AddedToken>& added,
-    const std::function<std::optional<std::int32_t>(const std::string&)>& id_of,
-    std::int64_t vocab_size) {
-  return Reader(folder, added, id_of, vocab_size).run();
+SpecialTokens read_special_tokens(const std::filesystem::path& folder,
+                                  const KnownTokenizer& known) {
+  return Reader(folder, known).run();
 }
 
 }  // namespace trainctl::hf

@@ -32,13 +32,19 @@ struct SpecialTokens {
   std::vector<std::filesystem::path> read_from;  // the files that were there
 };
 
+/// What tokenizer.json says, for comparison with the files beside it.
+struct KnownTokenizer {
+  const std::vector<AddedToken>& added;
+  const TextFrame& frame;
+  std::function<std::optional<std::int32_t>(const std::string& token)> id_of;
+  std::int64_t vocab_size;
+  std::optional<bool> prefix_space;  // of a pre-tokenizer that is ByteLevel alone
+};
+
 /// bos, eos and pad are the first that is found in tokenizer_config.json, special_tokens_map.json,
 /// generation_config.json and config.json of the folder. The end tokens of the last two stop
-/// generation too. Throws Error{bad_data}, also where tokenizer_config.json has other added tokens
-/// than tokenizer.json.
-SpecialTokens read_special_tokens(
-    const std::filesystem::path& folder, const std::vector<AddedToken>& added,
-    const std::function<std::optional<std::int32_t>(const std::string&)>& id_of,
-    std::int64_t vocab_size);
+/// generation too. Throws Error{bad_data}, also where tokenizer_config.json contradicts
+/// tokenizer.json.
+SpecialTokens read_special_tokens(const std::filesystem::path& folder, const KnownTokenizer& known);
 
 }  // namespace trainctl::hf
