@@ -15,7 +15,8 @@ esac
 packages=(
   g++ cmake ninja-build                                # compiler and build
   libyaml-cpp-dev libcli11-dev libspdlog-dev           # configuration, command line, messages
-  nlohmann-json3-dev libsentencepiece-dev              # JSON, tokenizer
+  nlohmann-json3-dev                                   # JSON
+  libsentencepiece-dev libpcre2-dev libutf8proc-dev    # tokenizers
   libprotobuf-dev protobuf-compiler                    # strategy files
   libdnnl-dev                                          # matrix products (oneDNN)
   libxxhash-dev                                        # hashes of checkpoints

@@ -39,6 +39,17 @@ target_link_libraries(trainctl_sentencepiece INTERFACE ${SENTENCEPIECE_LIBRARY})
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 add_library(trainctl_xxhash INTERFACE)
 target_include_directories(trainctl_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
+# Patterns and normal forms of Hugging Face tokenizers. PCRE2 has the properties of characters since 10.40.
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(trainctl_pcre2 INTERFACE)
+target_include_directories(trainctl_pcre2 SYSTEM INTERFACE ${PCRE2_INCLUDE})
+target_link_libraries(trainctl_pcre2 INTERFACE ${PCRE2_LIBRARY})
+find_path(UTF8PROC_INCLUDE utf8proc.h REQUIRED)
+find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+add_library(trainctl_utf8proc INTERFACE)
+target_include_directories(trainctl_utf8proc SYSTEM INTERFACE ${UTF8PROC_INCLUDE})
+target_link_libraries(trainctl_utf8proc INTERFACE ${UTF8PROC_LIBRARY})
 
 # Catch2 2 is one header without a main; Catch2 3 is a library with one. tests/catch.h hides the difference.
 find_package(Catch2 REQUIRED)

@@ -10,7 +10,7 @@
 #include "commands.h"
 #include "data/build.h"
 #include "data/token_file.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "output.h"
 #include "progress_bar.h"
 
@@ -21,6 +21,7 @@ namespace {
 constexpr const char* examples =
     "  trainctl data build --input book.txt --output data/book\n"
     "  trainctl data build --input texts/ more.jsonl --json-key text --output data/all\n"
+    "  trainctl data build --input book.txt --tokenizer hf:models/qwen --output data/book\n"
     "  trainctl data inspect data/book --tokenizer byte\n";
 
 int run_build(const Arguments& arguments) {
@@ -33,7 +34,8 @@ int run_build(const Arguments& arguments) {
   std::int64_t threads = std::max(1U, std::thread::hardware_concurrency());
   line.add_texts("--input", inputs, "Text or JSONL files, or directories of them", "PATH...");
   line.require("--input");
-  line.add_text("--tokenizer", tokenizer_name, "byte (default) or sentencepiece:MODEL", "NAME");
+  line.add_text("--tokenizer", tokenizer_name, "byte (default), sentencepiece:MODEL or hf:DIR",
+                "NAME");
   line.add_text("--output", output, "Where to write PREFIX.bin and PREFIX.idx", "PREFIX");
   line.require("--output");
   line.add_text("--json-key", options.json_key, "The key that holds the text in *.jsonl files",

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -46,7 +47,8 @@ void encode_chunk(const TextChunk& chunk, const std::string& key, const Tokenize
   out.tokens.clear();
   out.ends.clear();
   if (chunk.is_jsonl) return encode_lines(chunk, key, tokenizer, out);
-  tokenizer.encode(chunk.bytes, out.tokens);
+  const TextKind kind = chunk.begins_document ? TextKind::whole : TextKind::continued;
+  tokenizer.encode(chunk.bytes, out.tokens, kind);
   if (chunk.ends_document) out.ends.push_back(out.tokens.size());
 }
 
@@ -167,6 +169,37 @@ class EncodingPipeline {
   std::vector<std::jthread> threads_;  // last: joined before the rest goes
 };
 
+/// Puts around each document what the tokenizer wants there.
+class DocumentWriter {
+ public:
+  DocumentWriter(TokenWriter& writer, const Tokenizer& tokenizer, bool append_end)
+      : writer_(writer),
+        before_(tokenizer.before_document()),
+        after_(tokenizer.after_document()),
+        end_(append_end ? tokenizer.end_of_document() : -1) {
+    if (!after_.empty() && after_.back() == end_) end_ = -1;
+  }
+
+  void append(std::span<const std::int32_t> tokens) {
+    if (tokens.empty()) return;
+    if (!std::exchange(is_open_, true)) writer_.append(before_);
+    writer_.append(tokens);
+  }
+
+  /// A document without tokens is left out.
+  void end() {
+    if (std::exchange(is_open_, false)) writer_.append(after_);
+    writer_.end_document(end_);
+  }
+
+ private:
+  TokenWriter& writer_;
+  std::vector<std::int32_t> before_;
+  std::vector<std::int32_t> after_;
+  std::int32_t end_;  // -1: none
+  bool is_open_ = false;
+};
+
 std::string names_of(const std::vector<std::filesystem::path>& paths) {
   std::string names;
   for (const auto& path : paths) names += (names.empty() ? "" : ", ") + path.string();
@@ -182,16 +215,16 @@ BuildResult build_token_file(const BuildOptions& options, const Tokenizer& token
 
   BuildResult result;
   TokenWriter writer(options.output, tokenizer.vocab_size());
-  const std::int32_t end_token = options.append_end_of_document ? tokenizer.end_of_document() : -1;
+  DocumentWriter documents(writer, tokenizer, options.append_end_of_document);
   EncodingPipeline pipeline(options, tokenizer, std::move(files));
   pipeline.run([&](const TextChunk& chunk, const Encoded& encoded) {
     std::size_t begin = 0;
     for (std::size_t end : encoded.ends) {
-      writer.append(std::span(encoded.tokens).subspan(begin, end - begin));
-      writer.end_document(end_token);
+      documents.append(std::span(encoded.tokens).subspan(begin, end - begin));
+      documents.end();
       begin = end;
     }
-    writer.append(std::span(encoded.tokens).subspan(begin));
+    documents.append(std::span(encoded.tokens).subspan(begin));
     result.input_bytes += std::ssize(chunk.bytes);
     if (options.progress) options.progress(result.input_bytes, std::max(total, result.input_bytes));
   });

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Part of the key: to be raised whenever the same text would give other tokens.
-constexpr std::string_view cache_version = "1";
+constexpr std::string_view cache_version = "2";
 
 /// Path, size and time of the last change.
 std::uint64_t hash_file(const fs::path& path, std::uint64_t state) {
@@ -44,9 +44,7 @@ std::uint64_t hash_file(const fs::path& path, std::uint64_t state) {
 std::string key_of(const fs::path& text, const Tokenizer& tokenizer) {
   std::uint64_t state = fnv1a(cache_version);
   state = fnv1a(tokenizer.specification() + "\n", state);
-  const std::string& specification = tokenizer.specification();
-  const std::size_t colon = specification.find(':');
-  if (colon != std::string::npos) state = hash_file(specification.substr(colon + 1), state);
+  for (const fs::path& file : tokenizer.files()) state = hash_file(file, state);
   for (const InputFile& file : list_inputs({text})) state = hash_file(file.path, state);
   std::array<char, 17> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(state));

@@ -1,6 +1,7 @@
 #include "data/text_reader.h"
 
 #include <algorithm>
+#include <cctype>
 #include <system_error>
 #include <utility>
 
@@ -53,6 +54,17 @@ std::size_t character_end(const std::string& bytes) {
     return character_bytes(byte) > back && back < size ? size - back : size;
   }
   return size;
+}
+
+/// The place of the last newline that follows an ASCII letter or digit, in the second half of
+/// `bytes`; 0 without one.
+std::size_t word_end(const std::string& bytes) {
+  for (std::size_t place = bytes.size(); place-- > bytes.size() / 2 + 1;) {
+    if (bytes[place] != '\n') continue;
+    const auto before = static_cast<unsigned char>(bytes[place - 1]);
+    if (before < 0x80 && std::isalnum(before) != 0) return place;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -114,6 +126,9 @@ bool TextReader::is_binary(const std::string& beginning) const {
 }
 
 std::size_t TextReader::cut(const std::string& bytes) const {
+  if (!is_jsonl_) {
+    if (const std::size_t end = word_end(bytes); end > 0) return end;
+  }
   const std::size_t newline = bytes.rfind('\n');
   if (newline != std::string::npos) return newline + 1;
   return is_jsonl_ ? 0 : character_end(bytes);
@@ -135,7 +150,8 @@ bool TextReader::next(TextChunk& out) {
       has_more = fill(out.bytes, 2 * out.bytes.size());
       size = has_more ? cut(out.bytes) : out.bytes.size();
     }
-    if (std::exchange(is_at_start_, false) && is_binary(out.bytes)) {
+    out.begins_document = std::exchange(is_at_start_, false);
+    if (out.begins_document && is_binary(out.bytes)) {
       file_.reset();
       carry_.clear();
       continue;

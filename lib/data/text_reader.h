@@ -28,13 +28,15 @@ struct TextChunk {
   std::string bytes;
   bool is_jsonl = false;        // whole lines, each a document
   std::int64_t first_line = 1;  // of the chunk within the file
-  bool ends_document = false;   // for text, whose file is one document
+  bool begins_document = true;  // for text, whose file is one document
+  bool ends_document = false;   // the same
 };
 
 class TextReader {
  public:
-  /// A chunk ends at the last newline before `chunk_bytes`; where text has none, between two
-  /// characters; a line of JSON is never cut.
+  /// A chunk ends near `chunk_bytes`: before a newline that follows a letter or digit, where no
+  /// known tokenizer joins the two sides; else after the last newline; where text has none, between
+  /// two characters. Lines of JSON are cut after a newline only.
   explicit TextReader(std::vector<InputFile> files, std::int64_t chunk_bytes = 1 << 18);
 
   /// The next chunk, reusing the memory of `out`; false at the end. A file with a NUL byte in its

@@ -1,12 +1,12 @@
 #include "run/corpus.h"
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "data/build.h"
-#include "data/tokenizer.h"
 
 namespace trainctl {
 
@@ -37,11 +37,36 @@ TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const
   return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
 }
 
+bool has_text(const DataConfig& data) {
+  const auto is_text = [](const DataSource& source) { return is_text_input(source.path); };
+  return std::any_of(data.train.begin(), data.train.end(), is_text) ||
+         (data.validation.path && is_text_input(*data.validation.path));
+}
+
 }  // namespace
 
-Corpus open_corpus(const DataConfig& data, const ModelShape& model, std::uint64_t seed,
-                   Group& world, bool first_on_host) {
-  const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
+Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model) {
+  const DataConfig& data = read.config.data;
+  const std::string place = read.sources.find("data.tokenizer").to_string() + ": data.tokenizer: ";
+  const auto open = [&] {
+    try {
+      return Tokenizer::open(data.tokenizer);
+    } catch (const Error& error) {
+      throw Error(error.code(), place + error.what());
+    }
+  };
+  Tokenizer tokenizer = open();
+  if (has_text(data) && tokenizer.vocab_size() > model.vocab) {
+    throw Error(ExitCode::config, place + data.tokenizer + " has " +
+                                      std::to_string(tokenizer.vocab_size()) +
+                                      " tokens, but model.vocab_size is " +
+                                      std::to_string(model.vocab) + ": raise it");
+  }
+  return tokenizer;
+}
+
+Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
+                   std::uint64_t seed, Group& world, bool first_on_host) {
   const auto open = [&](const std::string& path) {
     TokenFile file = open_source(path, tokenizer, data, world, first_on_host);
     one_first(world, first_on_host, [&] { file.check_vocabulary(model.vocab); });

@@ -7,9 +7,11 @@
 #include <string>
 
 #include "comm/group.h"
+#include "config/read/read.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
@@ -20,9 +22,14 @@ struct Corpus {
   BatchRule rule;  // sequences still to be set from the plan
 };
 
+/// The tokenizer of a run. Errors are those of Tokenizer::open, after the place of data.tokenizer.
+/// Also throws Error{config} if it has more tokens than the model, unless the run has token files
+/// only.
+Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model);
+
 /// `first_on_host`: this rank builds what is not in the cache; the others wait for it. Collective
 /// over `world`. Throws Error{missing_input | bad_data}, naming the file.
-Corpus open_corpus(const DataConfig& data, const ModelShape& model, std::uint64_t seed,
-                   Group& world, bool first_on_host);
+Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
+                   std::uint64_t seed, Group& world, bool first_on_host);
 
 }  // namespace trainctl

@@ -12,11 +12,11 @@
 #include "base/parallel_for.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "data/tokenizer.h"
 #include "engine/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "ops/kernels.h"
+#include "run/corpus.h"
 #include "run/prepare.h"
 #include "weights/load_weights.h"
 
@@ -25,7 +25,7 @@ namespace trainctl {
 namespace {
 
 struct Run {
-  Config config;
+  ReadResult read;
   Plan plan;
 };
 
@@ -66,7 +66,7 @@ Run read_run(const std::filesystem::path& directory, const World& world) {
               (alone ? " is not a resolved config of a run:\n"
                      : " has no layout for " + std::to_string(world.size()) + " ranks:\n") +
               render_text(read.diagnostics, false));
-  return {std::move(config), std::move(plan)};
+  return {std::move(read), std::move(plan)};
 }
 
 /// Without activations: the decoder has its own.
@@ -161,8 +161,9 @@ class Model {
   std::unique_ptr<Decoder> decoder_;
 };
 
+/// What a model continues: the prompt as the beginning of a document.
 std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens = tokenizer.before_document();
   tokenizer.encode(prompt, tokens);
   if (tokens.empty()) tokens.push_back(std::max(0, tokenizer.end_of_document()));
   return tokens;
@@ -207,15 +208,17 @@ namespace {
 
 void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
   const Run run = read_run(request.run_dir, world);
-  const Tokenizer tokenizer = Tokenizer::open(run.config.data.tokenizer);
+  const Tokenizer tokenizer = open_tokenizer(run.read, run.plan.model);
   require(tokenizer.vocab_size() <= run.plan.model.vocab, ExitCode::usage,
-          "data.tokenizer " + run.config.data.tokenizer + " has " +
+          "data.tokenizer " + run.read.config.data.tokenizer + " has " +
               std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
               std::to_string(run.plan.model.vocab));
   Model model(request.run_dir, run.plan, world);
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
   const Philox random(request.seed, 0);
   std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
+  const std::vector<std::int32_t> stops = tokenizer.stop_tokens();
+  TextStream text(tokenizer, tokens.back());
   std::size_t fresh = tokens.size();
   const bool first = world.rank() == 0;
   if (first) out << request.prompt << std::flush;
@@ -223,19 +226,12 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
     const std::int32_t token = model.next(tokens, fresh, [&](std::span<const float> logits) {
       return sample_token(logits.first(known), request, random, static_cast<std::uint64_t>(i));
     });
-    if (token == tokenizer.end_of_document()) break;
-    // A token's text can depend on its neighbours: decode it with the one before and show what is
-    // new.
-    if (first) {
-      const std::string before = tokenizer.decode({tokens.back()});
-      const std::string both = tokenizer.decode({tokens.back(), token});
-      out << (both.starts_with(before) ? both.substr(before.size()) : tokenizer.decode({token}))
-          << std::flush;
-    }
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+    if (first) out << text.add(token) << std::flush;
     tokens.push_back(token);
     fresh = 1;
   }
-  if (first) out << '\n';
+  if (first) out << text.finish() << '\n';
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ class Training::Impl {
         directory_(input.beginning.directory),
         config_text_(dump_config(config_, &input.read.sources)),
         requests_(first(), config_.checkpoint.every_minutes),
-        corpus_(open_corpus(config_.data, plan_.model, config_.train.seed, everyone,
-                            world.local_rank() == 0)),
+        corpus_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
+                            config_.train.seed, everyone, world.local_rank() == 0)),
         // Without a file the last step is measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
                config_.log.trace.empty() ? 1 : config_.log.trace_steps),

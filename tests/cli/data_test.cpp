@@ -83,6 +83,22 @@ TEST_CASE("input that is not there, or not what its name says") {
             .exit_code == missing_input);
 }
 
+TEST_CASE("text that is not UTF-8 gives one warning with a tokenizer of Hugging Face") {
+  const TempDir dir;
+  const std::string text = dir.write("a.txt", "Latin-1: caf\xe9\nna\xefve\n");
+  const std::string tokenizer = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/gpt2";
+  const Outcome built = trainctl(
+      {"data", "build", "--input", text, "--output", dir / "x", "--tokenizer", tokenizer});
+  INFO(built.err);
+  CHECK(built.exit_code == 0);
+  const std::string warning = "warning: text that is not valid UTF-8";
+  const std::size_t first = built.err.find(warning);
+  REQUIRE(first != std::string::npos);
+  CHECK(built.err.find(warning, first + 1) == std::string::npos);
+  const auto about = inspect(dir / "x", {"--tokenizer", tokenizer});
+  CHECK(about["first_text"] == "Latin-1: caf\xef\xbf\xbd\nna\xef\xbf\xbdve\n<|endoftext|>");
+}
+
 TEST_CASE("token files that are damaged") {
   const TempDir dir;
   CHECK(trainctl({"data", "inspect", dir / "absent"}).exit_code == missing_input);

@@ -118,6 +118,35 @@ TEST_CASE("a disk that is full: metrics that cannot be written end the run") {
   CHECK(contains(outcome.err, dir / "run"));
 }
 
+TEST_CASE("a tokenizer that cannot be had is named with its place in the configuration") {
+  const TempDir dir;
+  const std::string folder = TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/gpt2";
+  std::string text = small_config();
+  const auto train_with = [&](const std::string& tokenizer) {
+    std::string changed = text;
+    changed.replace(changed.find("byte"), 4, tokenizer);
+    return trainctl(train_words(dir.write("a.yaml", changed), dir / "run"));
+  };
+  const Outcome absent = train_with("hf:" + (dir / "none"));
+  INFO(absent.err);
+  CHECK(absent.exit_code == missing_input);
+  CHECK(contains(absent.err, "a.yaml:3:54: data.tokenizer: "));
+  CHECK(contains(absent.err, "/none"));
+
+  dir.write("broken.json", "{\"model\": {\"type\": \"Unigram\"}}");
+  const Outcome broken = train_with("hf:" + (dir / "broken.json"));
+  INFO(broken.err);
+  CHECK(broken.exit_code == bad_data);
+  CHECK(contains(broken.err, "a.yaml:3:54: data.tokenizer: "));
+  CHECK(contains(broken.err, "broken.json: model.type: model \"Unigram\" is not built"));
+
+  const Outcome large = train_with("hf:" + folder);
+  INFO(large.err);
+  CHECK(large.exit_code == invalid);
+  CHECK(contains(large.err, "a.yaml:3:54: data.tokenizer: hf:" + folder + " has 561 tokens"));
+  CHECK(contains(large.err, "but model.vocab_size is 256: raise it"));
+}
+
 TEST_CASE("data that is missing, damaged or outside the vocabulary") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());

@@ -252,6 +252,32 @@ TEST_CASE("generate continues a prompt, the same for the same seed") {
   CHECK(contains(absent.err, "none"));
 }
 
+TEST_CASE("training and generating with a tokenizer of Hugging Face") {
+  const TempDir dir;
+  const std::string folder = TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/llama3";
+  const std::string prefix = dir / "text";
+  const std::string text =
+      dir.write("a.txt", std::string(2000, 'x') + " The lazy dog can't jump.\n");
+  REQUIRE(trainctl(
+              {"data", "build", "--input", text, "--output", prefix, "--tokenizer", "hf:" + folder})
+              .exit_code == 0);
+  const Outcome shown = trainctl({"data", "inspect", prefix, "--tokenizer", "hf:" + folder});
+  CHECK(contains(shown.out, "\"<|begin_of_text|>xxxx"));
+
+  std::string config = small_config();
+  config.replace(config.find("byte"), 4, "hf:" + folder);
+  config.replace(config.find("vocab_size: 256"), 15, "vocab_size: 525");
+  REQUIRE(trainctl(train_words(dir.write("a.yaml", config), dir / "run")).exit_code == 0);
+  const Outcome written = trainctl(
+      {"generate", "--run", dir / "run", "--prompt", "Füße 👍🏽", "--max-tokens", "60"});
+  INFO(written.err);
+  CHECK(written.exit_code == 0);
+  CHECK(written.out.starts_with("Füße 👍🏽"));
+  CHECK(written.out.size() > 40);
+  const std::string valid = nlohmann::json(written.out).dump();  // throws where it is not UTF-8
+  CHECK(valid.size() >= written.out.size());
+}
+
 TEST_CASE("generate writes the same text in the layout of the run, over threads and over MPI") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());

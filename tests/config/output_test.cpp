@@ -153,7 +153,7 @@ TEST_CASE("the JSON Schema describes every section") {
   CHECK(optimizer["eps"]["default"] == 1e-8);
   CHECK(optimizer["type"]["enum"] == Json({"adamw", "AdamW", "sgd"}));
   CHECK(schema["properties"]["data"]["properties"]["tokenizer"]["pattern"] ==
-        "^(byte|sentencepiece:.+)$");
+        "^(byte|sentencepiece:.+|hf:.+)$");
   CHECK(schema["properties"]["model"]["anyOf"][0]["required"] == Json({"preset"}));
   CHECK(schema["properties"]["parallel"]["properties"]["parallel_mode"]["enum"] ==
         Json({"stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel",

@@ -166,7 +166,8 @@ TEST_CASE("the number of threads does not change a byte") {
     lines += "{\"text\": \"document " + std::to_string(i * 31) + "\"}\n";
   }
   folder.write("in/c.jsonl", lines);
-  const std::string tokenizer = GENERATE(std::string("byte"), small_model);
+  const std::string hf = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/llama3";
+  const std::string tokenizer = GENERATE_COPY(std::string("byte"), small_model, hf);
   build(folder, {folder / "in"}, tokenizer, 1);
   const std::string bin = bytes_of(folder / "out.bin");
   const std::string idx = bytes_of(folder / "out.idx");
@@ -209,10 +210,50 @@ TEST_CASE("progress counts the input's bytes") {
   CHECK(seen.back() == static_cast<std::int64_t>(text.size()));
 }
 
+TEST_CASE("a text in chunks has the tokens of the whole text for the known tokenizers") {
+  const ScratchFolder folder;
+  const std::string name = GENERATE("gpt2", "llama3", "qwen2");
+  const std::string tokenizer = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/" + name;
+  std::string text;
+  for (int i = 0; i < 30000; ++i) {
+    text += i % 3 == 0 ? "They'll see\n\n\n" : i % 3 == 1 ? "  it, or\r\nnot!\n \n" : "été.\n\n";
+  }
+  folder.write("in/a.txt", text);
+  CHECK(build(folder, {folder / "in"}, tokenizer).documents == 1);
+  const Tokenizer whole = Tokenizer::open(tokenizer);
+  std::vector<std::int32_t> expected = whole.before_document();
+  whole.encode(text, expected);
+  expected.push_back(whole.end_of_document());
+  const TokenFile file = TokenFile::open(folder / "out");
+  REQUIRE(file.tokens() == std::ssize(expected));
+  std::vector<std::int32_t> tokens(expected.size());
+  file.read(0, tokens);
+  CHECK(tokens == expected);
+}
+
+TEST_CASE("each document has the begin and end tokens of its tokenizer") {
+  const ScratchFolder folder;
+  const std::string tokenizer = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/llama3";
+  folder.write("in/a.jsonl", "{\"text\": \"\"}\n{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n");
+  const auto result = build(folder, {folder / "in"}, tokenizer);
+  CHECK(result.documents == 2);
+  const TokenFile file = TokenFile::open(folder / "out");
+  REQUIRE(file.tokens() == 6);
+  std::vector<std::int32_t> tokens(6);
+  file.read(0, tokens);
+  CHECK(Tokenizer::open(tokenizer).decode(tokens) ==
+        "<|begin_of_text|>a<|end_of_text|><|begin_of_text|>b<|end_of_text|>");
+}
+
 TEST_CASE("chunks end at newlines or between characters and lose nothing") {
   const ScratchFolder folder;
   std::string text = long_text(1000);
   SECTION("lines") {}
+  SECTION("lines that end with a full stop") {
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) {
+      text.insert(at, ".");
+    }
+  }
   SECTION("no newline, three-byte characters") {
     text.clear();
     for (int i = 0; i < 10000; ++i) text += "\xe2\x82\xac";
@@ -225,10 +266,13 @@ TEST_CASE("chunks end at newlines or between characters and lose nothing") {
   std::string joined;
   for (const TextChunk& chunk : chunks) {
     joined += chunk.bytes;
+    CHECK(chunk.begins_document == (&chunk == &chunks.front()));
     CHECK(chunk.ends_document == (&chunk == &chunks.back()));
   }
   CHECK(joined == text);
-  if (text[0] == 'l') CHECK(chunks[0].bytes.back() == '\n');
+  const bool has_stops = text.find(".\n") != std::string::npos;
+  if (text[0] == 'l') CHECK((chunks[0].bytes.back() == '\n') == has_stops);
+  if (text[0] == 'l') CHECK((chunks[1].bytes.front() == '\n') != has_stops);
   if (text[0] == 'x') CHECK(chunks[0].bytes.size() % 3 == 1);
 }
 

@@ -75,6 +75,19 @@ TEST_CASE("text is tokenised once and again when it or the tokenizer changes") {
   CHECK_FALSE(std::filesystem::exists(first.string() + ".tmp"));
 }
 
+TEST_CASE("text is tokenised again when a file of a Hugging Face tokenizer changes") {
+  const ScratchFolder folder;
+  const auto text = folder.write("some.txt", "hello there");
+  std::filesystem::copy(TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/gpt2", folder / "gpt2");
+  const std::string name = "hf:" + (folder / "gpt2").string();
+  const auto cache = folder / "cache";
+  const auto first = cached_token_file(text, Tokenizer::open(name), cache);
+  CHECK(cached_token_file(text, Tokenizer::open(name), cache) == first);
+  folder.write("gpt2/config.json", "{}");  // no end token any more
+  const auto second = cached_token_file(text, Tokenizer::open(name), cache);
+  CHECK(TokenFile::open(second).tokens() + 1 == TokenFile::open(first).tokens());
+}
+
 TEST_CASE("a folder's key depends on each of its files") {
   const ScratchFolder folder;
   folder.write("in/a", "one");

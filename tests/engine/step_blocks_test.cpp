@@ -64,8 +64,8 @@ class Watched {
     const Config& config = read.config;
     const std::unique_ptr<Group> group =
         world.group("world", plan.mesh.group(world.rank(), Axis::dp));
-    Corpus corpus =
-        open_corpus(config.data, plan.model, config.train.seed, *group, world.rank() == 0);
+    Corpus corpus = open_corpus(config.data, Tokenizer::open(config.data.tokenizer), plan.model,
+                                config.train.seed, *group, world.rank() == 0);
     corpus.rule.sequences = plan.micro_batch_size;
     Trace trace(plan.stage_of(world.rank()).actions, 2);
     Engine engine({.plan = plan,

@@ -27,7 +27,7 @@ struct ValidationConfig {
 
 struct DataConfig {
   std::vector<DataSource> train;   // YAML: a path, a list of paths, or a list of {path, weight}
-  std::string tokenizer = "byte";  // byte | sentencepiece:MODEL; for text input, and for generate
+  std::string tokenizer = "byte";  // byte | sentencepiece:MODEL | hf:DIR; also for generate
   ValidationConfig validation;
   bool shuffle = true;
   bool reset_attention_mask = false;  // attention stays within a document

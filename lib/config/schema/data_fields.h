@@ -36,8 +36,9 @@ void fields(Visitor& visit, Is<DataConfig> auto& data) {
             .required());
   visit(data.tokenizer,
         field("tokenizer",
-              "Converts text to tokens; sentencepiece takes a model file after the colon")
-            .one_of("byte|sentencepiece:"));
+              "Converts text to tokens; sentencepiece takes a model file after the colon, hf a "
+              "Hugging Face directory with a tokenizer.json")
+            .one_of("byte|sentencepiece:|hf:"));
   visit.section(data.validation, field("validation", "Data for the validation loss"));
   visit(data.shuffle, field("shuffle", "Draw training sequences in a seeded random order"));
   visit(data.reset_attention_mask,

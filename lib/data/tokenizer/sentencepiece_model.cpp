@@ -1,4 +1,4 @@
-#include "data/tokenizer_sentencepiece.h"
+#include "data/tokenizer/sentencepiece_model.h"
 
 #include <sentencepiece_processor.h>
 
@@ -6,6 +6,12 @@
 #include "base/file.h"
 
 namespace trainctl {
+
+namespace {
+
+std::optional<std::int32_t> known(int id) { return id >= 0 ? std::optional(id) : std::nullopt; }
+
+}  // namespace
 
 struct SentencePieceModel::Impl {
   std::filesystem::path path;
@@ -48,9 +54,16 @@ std::string SentencePieceModel::decode(const std::vector<std::int32_t>& tokens) 
 
 std::int64_t SentencePieceModel::vocab_size() const { return impl_->processor.GetPieceSize(); }
 
-std::int32_t SentencePieceModel::end_of_sentence() const {
-  const int id = impl_->processor.eos_id();
-  return id >= 0 ? id : -1;
+std::optional<std::int32_t> SentencePieceModel::begin_token() const {
+  return known(impl_->processor.bos_id());
+}
+
+std::optional<std::int32_t> SentencePieceModel::end_token() const {
+  return known(impl_->processor.eos_id());
+}
+
+std::optional<std::int32_t> SentencePieceModel::padding_token() const {
+  return known(impl_->processor.pad_id());
 }
 
 }  // namespace trainctl

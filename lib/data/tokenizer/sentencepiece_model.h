@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,10 @@ class SentencePieceModel {
   /// Tokens outside the vocabulary become the unknown token.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
   std::int64_t vocab_size() const;
-  /// -1 where the model has none.
-  std::int32_t end_of_sentence() const;
+  /// Nothing where the model has none.
+  std::optional<std::int32_t> begin_token() const;
+  std::optional<std::int32_t> end_token() const;
+  std::optional<std::int32_t> padding_token() const;
 
  private:
   struct Impl;

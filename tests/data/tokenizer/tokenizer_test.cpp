@@ -1,7 +1,7 @@
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 #include "catch.h"
-#include "scratch_folder.h"
+#include "data/scratch_folder.h"
 
 using namespace trainctl;
 using namespace trainctl::testing;
@@ -47,7 +47,9 @@ TEST_CASE("a tokenizer that cannot be had says why") {
   const auto open_error = [](const std::string& what) {
     return error_of([&] { Tokenizer::open(what); });
   };
-  CHECK(missing_in(open_error("bpe"), {"2 unknown tokenizer \"bpe\"", "byte or"}) == "");
+  CHECK(missing_in(open_error("bpe"),
+                   {"2 unknown tokenizer \"bpe\"", "byte, sentencepiece:MODEL or hf:DIR"}) == "");
+  CHECK(missing_in(open_error("hf:"), {"2 ", "names no model: hf:DIR"}) == "");
   CHECK(missing_in(open_error("sentencepiece:"), {"2 ", "names no model"}) == "");
   CHECK(missing_in(open_error("sentencepiece:" + (folder / "x.model").string()),
                    {"66 ", "x.model"}) == "");

@@ -1,0 +1,161 @@
+#include "data/tokenizer/tokenizer.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "data/tokenizer/hf/hf_tokenizer.h"
+#include "data/tokenizer/hf/utf8.h"
+#include "data/tokenizer/sentencepiece_model.h"
+
+namespace trainctl {
+
+namespace {
+
+using hf::HfTokenizer;
+
+struct Bytes {};
+
+constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
+constexpr std::string_view sentencepiece_prefix = "sentencepiece:";
+constexpr std::string_view hf_prefix = "hf:";
+
+void encode_bytes(std::string_view text, std::vector<std::int32_t>& out) {
+  const std::size_t before = out.size();
+  out.resize(before + text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    out[before + i] = static_cast<unsigned char>(text[i]);
+  }
+}
+
+std::string decode_bytes(const std::vector<std::int32_t>& tokens) {
+  std::string text;
+  text.reserve(tokens.size());
+  for (std::int32_t token : tokens) {
+    if (token >= 0 && token < 256) {
+      text += static_cast<char>(token);
+    } else {
+      text += replacement;
+    }
+  }
+  return text;
+}
+
+/// What follows the prefix of a specification.
+std::string path_in(const std::string& specification, std::string_view prefix,
+                    const std::string& form) {
+  require(specification.size() > prefix.size(), ExitCode::usage,
+          "tokenizer \"" + specification + "\" names no model: " + form);
+  return specification.substr(prefix.size());
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  std::string specification;
+  std::variant<Bytes, SentencePieceModel, HfTokenizer> kind;
+
+  const SentencePieceModel* sentencepiece() const { return std::get_if<SentencePieceModel>(&kind); }
+  const HfTokenizer* hf() const { return std::get_if<HfTokenizer>(&kind); }
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Tokenizer Tokenizer::open(const std::string& specification) {
+  auto impl = std::make_unique<Impl>();
+  impl->specification = specification;
+  if (specification.starts_with(sentencepiece_prefix)) {
+    impl->kind.emplace<SentencePieceModel>(
+        path_in(specification, sentencepiece_prefix, "sentencepiece:MODEL"));
+  } else if (specification.starts_with(hf_prefix)) {
+    impl->kind.emplace<HfTokenizer>(path_in(specification, hf_prefix, "hf:DIR"));
+  } else {
+    require(specification == "byte", ExitCode::usage,
+            "unknown tokenizer \"" + specification + "\": byte, sentencepiece:MODEL or hf:DIR");
+  }
+  return Tokenizer(std::move(impl));
+}
+
+void Tokenizer::encode(std::string_view text, std::vector<std::int32_t>& out, TextKind kind) const {
+  if (const auto* model = impl_->sentencepiece()) return model->encode(text, out);
+  if (const auto* model = impl_->hf()) return model->encode(text, kind == TextKind::continued, out);
+  encode_bytes(text, out);
+}
+
+std::string Tokenizer::decode(const std::vector<std::int32_t>& tokens) const {
+  if (const auto* model = impl_->sentencepiece()) return model->decode(tokens);
+  if (const auto* model = impl_->hf()) return model->decode(tokens);
+  return decode_bytes(tokens);
+}
+
+std::int64_t Tokenizer::vocab_size() const {
+  if (const auto* model = impl_->sentencepiece()) return model->vocab_size();
+  if (const auto* model = impl_->hf()) return model->vocab_size();
+  return 256;
+}
+
+std::vector<std::int32_t> Tokenizer::before_document() const {
+  const auto* model = impl_->hf();
+  return model != nullptr ? model->frame().before : std::vector<std::int32_t>{};
+}
+
+std::vector<std::int32_t> Tokenizer::after_document() const {
+  const auto* model = impl_->hf();
+  return model != nullptr ? model->frame().after : std::vector<std::int32_t>{};
+}
+
+std::optional<std::int32_t> Tokenizer::begin_token() const {
+  if (const auto* model = impl_->sentencepiece()) return model->begin_token();
+  if (const auto* model = impl_->hf()) return model->special().bos;
+  return std::nullopt;
+}
+
+std::optional<std::int32_t> Tokenizer::end_token() const {
+  if (const auto* model = impl_->sentencepiece()) return model->end_token();
+  if (const auto* model = impl_->hf()) return model->special().eos;
+  return std::nullopt;
+}
+
+std::optional<std::int32_t> Tokenizer::padding_token() const {
+  if (const auto* model = impl_->sentencepiece()) return model->padding_token();
+  if (const auto* model = impl_->hf()) return model->special().pad;
+  return std::nullopt;
+}
+
+std::vector<std::int32_t> Tokenizer::stop_tokens() const {
+  if (const auto* model = impl_->hf()) return model->special().stops;
+  const auto end = end_token();
+  return end ? std::vector<std::int32_t>{*end} : std::vector<std::int32_t>{};
+}
+
+const std::string& Tokenizer::specification() const { return impl_->specification; }
+
+std::vector<std::filesystem::path> Tokenizer::files() const {
+  if (const auto* model = impl_->hf()) return model->files();
+  if (impl_->sentencepiece() == nullptr) return {};
+  return {impl_->specification.substr(sentencepiece_prefix.size())};
+}
+
+std::string TextStream::add(std::int32_t token) {
+  const std::int32_t before = std::exchange(last_, token);
+  if (const auto* model = tokenizer_.impl_->hf()) {
+    unfinished_ += model->bytes_of(token);
+    const std::size_t held = hf::unfinished_bytes(unfinished_);
+    const std::string shown = unfinished_.substr(0, unfinished_.size() - held);
+    unfinished_.erase(0, shown.size());
+    return hf::replace_invalid(shown);
+  }
+  // The text of a SentencePiece token can depend on the one before: show what the pair adds.
+  const std::string first = tokenizer_.decode({before});
+  const std::string both = tokenizer_.decode({before, token});
+  return both.starts_with(first) ? both.substr(first.size()) : tokenizer_.decode({token});
+}
+
+std::string TextStream::finish() {
+  return std::exchange(unfinished_, "").empty() ? "" : std::string(replacement);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,73 @@
+// Text to tokens and back: bytes, a SentencePiece model or a Hugging Face tokenizer.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainctl {
+
+/// A text, or a part of one that goes on from what was encoded before.
+enum class TextKind { whole, continued };
+
+class Tokenizer {
+ public:
+  /// "byte", "sentencepiece:MODEL" or "hf:DIR", where DIR has a tokenizer.json or is one. Throws
+  /// Error{missing_input | bad_data | usage}, naming what was given.
+  static Tokenizer open(const std::string& specification);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  /// Thread-safe. Appends the tokens of `text` to `out`.
+  void encode(std::string_view text, std::vector<std::int32_t>& out,
+              TextKind kind = TextKind::whole) const;
+  std::string decode(const std::vector<std::int32_t>& tokens) const;
+  /// One more than the largest token.
+  std::int64_t vocab_size() const;
+
+  /// What the tokenizer puts before and after each document; `encode` does not.
+  std::vector<std::int32_t> before_document() const;
+  std::vector<std::int32_t> after_document() const;
+  /// Begin, end and padding tokens, where the tokenizer has them.
+  std::optional<std::int32_t> begin_token() const;
+  std::optional<std::int32_t> end_token() const;
+  std::optional<std::int32_t> padding_token() const;
+  /// End-of-document token, or -1 where the tokenizer has none (byte).
+  std::int32_t end_of_document() const { return end_token().value_or(-1); }
+  /// Tokens that end what a model writes: the end token, and others that the model's files name.
+  std::vector<std::int32_t> stop_tokens() const;
+
+  const std::string& specification() const;
+  /// The files that decide what this tokenizer does.
+  std::vector<std::filesystem::path> files() const;
+
+ private:
+  friend class TextStream;
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Tokens to text as they come: a character appears once all of its bytes are there.
+class TextStream {
+ public:
+  /// The tokens go on from `last`. The tokenizer must outlive the stream.
+  TextStream(const Tokenizer& tokenizer, std::int32_t last) : tokenizer_(tokenizer), last_(last) {}
+
+  /// What can be shown of the text after one more token, and was not.
+  std::string add(std::int32_t token);
+  /// The rest: U+FFFD if a character is not finished.
+  std::string finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::int32_t last_;
+  std::string unfinished_;
+};
+
+}  // namespace trainctl
