@@ -29,6 +29,9 @@
 #include "run/run_dir.h"
 #include "run/signals.h"
 #include "weights/export.h"
+#include "weights/hugging_face_names.h"
+#include "weights/hugging_face_weights.h"
+#include "weights/load_weights.h"
 
 namespace trainctl {
 
@@ -108,6 +111,7 @@ class Run {
 
   int train() {
     engine_.initialise();
+    if (config_.model.from) start_from(*config_.model.from);
     if (first()) announce();
     const std::optional<Rates> given = given_rates(config_.cluster);
     const double flops =
@@ -202,6 +206,20 @@ class Run {
         directory_.string());
   }
 
+  void start_from(const std::string& directory) {
+    load_weights(directory, plan_, world_.rank(), engine_.parameters());
+    engine_.parameters().refresh_compute(engine_.ops());
+    if (first()) log_info("weights from " + directory);
+  }
+
+  /// Those of the model that training started from, else the end that the data has.
+  SpecialTokens special_tokens() const {
+    if (config_.model.from) return read_special_tokens(*config_.model.from);
+    SpecialTokens tokens;
+    if (corpus_.rule.eod_token >= 0) tokens.end.push_back(corpus_.rule.eod_token);
+    return tokens;
+  }
+
   void save() {
     ParamStore& store = engine_.parameters();
     // One rank that holds the whole model needs no copy of it.
@@ -210,14 +228,16 @@ class Run {
     const Slab whole = sharded ? engine_.gather_parameters() : Slab();
     if (!first()) return;
     const Tensor gradients = store.gradients();  // no longer needed
-    export_model(
-        directory_, plan_.model,
-        [&](const std::string& name) {
-          return sharded ? whole.at(name) : store.master(store.index_of(name));
-        },
-        DType::f32,
+    const HeldWeights weights([&](const std::string& name) {
+      return sharded ? whole.at(name) : store.master(store.index_of(name));
+    });
+    if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
+    write_model(
+        directory_, plan_.model, weights, {.stored = DType::f32, .tokens = special_tokens()},
         {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
     log_info("weights: " + (directory_ / "model.safetensors").string());
+    const std::string reason = unknown_to_hugging_face(plan_.model);
+    if (!reason.empty()) log_info("no config.json for transformers: " + reason);
   }
 
   /// Collective. False when a file could not be written, which must not cost the weights.
@@ -278,6 +298,9 @@ int run_rank(const TrainRequest& request, World& world) {
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
   agree_on_cpu_level(*everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
+  // What is wrong with the weights is found before an earlier run's files go.
+  const auto& from = prepared.read.config.model.from;
+  if (from) HuggingFaceWeights(*from, prepared.plan.model);
   write_own_layout_files(prepared.read.config, prepared.plan, world.rank());
   return Run(request, prepared, world, *everyone).train();
 }

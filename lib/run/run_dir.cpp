@@ -9,8 +9,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::array own_files{"config.yaml", "plan.json", "metrics.jsonl", "model.safetensors",
-                               "config.json"};
+constexpr std::array own_files{"config.yaml",       "plan.json",   "metrics.jsonl",
+                               "model.safetensors", "config.json", "generation_config.json"};
 
 }  // namespace
 

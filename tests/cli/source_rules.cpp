@@ -42,6 +42,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"formats", {"", "print", "html", "json", "strategy"}},
     {"engine", {"parameters", ""}},
+    {"run", {"", "models"}},
 };
 
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is

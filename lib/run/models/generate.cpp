@@ -1,4 +1,4 @@
-#include "run/generate.h"
+#include "run/models/generate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "ops/kernels.h"
+#include "run/models/model_directory.h"
 #include "run/prepare.h"
 #include "weights/load_weights.h"
 
@@ -44,12 +45,11 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
 }
 
 /// The run on one rank, or in its own layout on several: what they leave of it are replicas.
-Run read_run(const std::filesystem::path& directory, const World& world) {
-  require(std::filesystem::is_directory(directory), ExitCode::missing_input,
-          "no run directory " + directory.string());
-  ReadResult read = read_config(directory / "config.yaml", {});
+Run read_run(const GenerateRequest& request, const World& world) {
+  const std::filesystem::path& directory = request.run_dir;
+  ReadResult read = read_model_directory(directory, request.set_options);
   Config& config = read.config;
-  const bool alone = world.size() == 1;
+  const bool alone = world.size() == 1 && request.set_options.empty();
   config.parallel = alone ? ParallelConfig{} : placement_of(config.parallel);
   const std::int64_t stages = config.parallel.pipeline_stages;
   const std::int64_t model = config.parallel.tensor_parallel * stages;
@@ -62,8 +62,8 @@ Run read_run(const std::filesystem::path& directory, const World& world) {
       {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
       Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
-          (directory / "config.yaml").string() +
-              (alone ? " is not a resolved config of a run:\n"
+          directory.string() +
+              (alone ? " holds no model that can be used:\n"
                      : " has no layout for " + std::to_string(world.size()) + " ranks:\n") +
               render_text(read.diagnostics, false));
   return {std::move(config), std::move(plan)};
@@ -161,6 +161,18 @@ class Model {
   std::unique_ptr<Decoder> decoder_;
 };
 
+/// As given, else that of the run or of the directory: the one place that chooses it.
+std::string tokenizer_of(const GenerateRequest& request, const Config& config) {
+  if (!request.tokenizer.empty()) return request.tokenizer;
+  if (!config.model.from) return config.data.tokenizer;
+  const std::string own = tokenizer_in(request.run_dir);
+  require(!own.empty(), ExitCode::usage,
+          request.run_dir.string() +
+              " has no tokenizer that is read here; give one with --tokenizer: byte or "
+              "sentencepiece:MODEL");
+  return own;
+}
+
 std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens;
   tokenizer.encode(prompt, tokens);
@@ -206,10 +218,11 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
 namespace {
 
 void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
-  const Run run = read_run(request.run_dir, world);
-  const Tokenizer tokenizer = Tokenizer::open(run.config.data.tokenizer);
+  const Run run = read_run(request, world);
+  const Tokenizer tokenizer = Tokenizer::open(tokenizer_of(request, run.config));
+  const std::vector<std::int64_t> ends = read_special_tokens(request.run_dir).end;
   require(tokenizer.vocab_size() <= run.plan.model.vocab, ExitCode::usage,
-          "data.tokenizer " + run.config.data.tokenizer + " has " +
+          "the tokenizer " + tokenizer.specification() + " has " +
               std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
               std::to_string(run.plan.model.vocab));
   Model model(request.run_dir, run.plan, world);
@@ -224,6 +237,7 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
       return sample_token(logits.first(known), request, random, static_cast<std::uint64_t>(i));
     });
     if (token == tokenizer.end_of_document()) break;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) break;
     // A token's text can depend on its neighbours: decode it with the one before and show what is
     // new.
     if (first) {
