@@ -291,6 +291,18 @@ class Run {
   bool color_ = true;
 };
 
+/// What is wrong with the weights to start from is found before an earlier run's files go.
+void check_start(const Prepared& prepared) {
+  const auto& from = prepared.read.config.model.from;
+  if (!from) return;
+  const HuggingFaceWeights weights(*from, prepared.plan.model);
+  std::error_code failure;
+  require(
+      !std::filesystem::equivalent(*from, prepared.read.config.output.dir, failure),
+      ExitCode::usage,
+      "output.dir is model.from, " + *from + "; the run would replace the model it starts from");
+}
+
 int run_rank(const TrainRequest& request, World& world) {
   set_log_rank(world.rank(), world.size());
   const std::unique_ptr<Group> everyone = world.everyone("world");
@@ -298,9 +310,7 @@ int run_rank(const TrainRequest& request, World& world) {
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
   agree_on_cpu_level(*everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
-  // What is wrong with the weights is found before an earlier run's files go.
-  const auto& from = prepared.read.config.model.from;
-  if (from) HuggingFaceWeights(*from, prepared.plan.model);
+  check_start(prepared);
   write_own_layout_files(prepared.read.config, prepared.plan, world.rank());
   return Run(request, prepared, world, *everyone).train();
 }

@@ -15,14 +15,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::streamsize most_json_bytes = 1 << 20;
 
-constexpr const char* tokenizer_files[] = {"tokenizer.json",
-                                           "tokenizer_config.json",
-                                           "special_tokens_map.json",
-                                           "added_tokens.json",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "tokenizer.model",
-                                           "chat_template.jinja"};
+constexpr const char* files_of_tokenizers[] = {"tokenizer.json",
+                                               "tokenizer_config.json",
+                                               "special_tokens_map.json",
+                                               "added_tokens.json",
+                                               "vocab.json",
+                                               "merges.txt",
+                                               "tokenizer.model",
+                                               "chat_template.jinja"};
 
 Json read_json(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -155,10 +155,12 @@ std::string generation_config(const SpecialTokens& tokens) {
   return config.empty() ? "" : config.dump(2) + "\n";
 }
 
+std::span<const char* const> tokenizer_files() { return files_of_tokenizers; }
+
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
                                         const std::filesystem::path& to) {
   std::vector<std::string> copied;
-  for (const char* name : tokenizer_files) {
+  for (const char* name : files_of_tokenizers) {
     std::error_code failure;
     if (!std::filesystem::is_regular_file(from / name, failure)) continue;
     std::filesystem::copy_file(from / name, to / name,

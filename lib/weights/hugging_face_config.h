@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ std::string hugging_face_config(const ModelShape& model, DType stored, const Spe
 /// The text of generation_config.json; "" when no token is known.
 std::string generation_config(const SpecialTokens& tokens);
 
+/// Names of the files that a tokenizer may consist of.
+std::span<const char* const> tokenizer_files();
 /// Copies the files of a tokenizer, where `from` has them, and returns their names. Throws
 /// Error{io}.
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,

@@ -169,6 +169,10 @@ TEST_CASE("weights that do not fit are refused before the output directory is to
             "data: {train: book.txt, tokenizer: byte}\n"
             "train: {steps: 2, global_batch_size: 4}\nlr_schedule: {max_lr: 1.0e-3}\n"
             "output: {dir: runs/one}\n");
+  const Outcome same = shell(dir, "trainctl train --config a.yaml --output models/small/../small");
+  CHECK(same.exit_code == 2);
+  CHECK(contains(same.err, "output.dir is model.from"));
+  CHECK(fs::file_size(dir / "models/small/model.safetensors") > 5'000);
   fs::resize_file(dir / "models/small/model.safetensors", 5'000);
   CHECK(shell(dir, "trainctl validate --config a.yaml").exit_code == 0);
   CHECK(shell(dir, "trainctl plan --config a.yaml").exit_code == 0);

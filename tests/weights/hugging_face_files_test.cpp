@@ -2,7 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../data/scratch_folder.h"
-#include "stored_model.h"
+#include "catch.h"
+#include "reference_model.h"
 #include "weights/hugging_face_files.h"
 
 using namespace trainctl;

@@ -13,14 +13,11 @@
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "plan/prepare/make_plan.h"
+#include "reference_model.h"
 #include "weights/load_weights.h"
 #include "weights/safetensors.h"
 
 namespace trainctl::testing {
-
-inline std::filesystem::path reference_model(const std::string& name) {
-  return std::filesystem::path(TRAINCTL_SOURCE_DIR) / "tests/reference/hugging_face" / name;
-}
 
 /// A configuration that starts from the directory; `options` are further --set options.
 inline ReadResult read_start(const std::filesystem::path& directory,
