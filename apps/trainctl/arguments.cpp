@@ -180,6 +180,10 @@ void CommandLine::add_format(std::string& format, const std::vector<std::string>
 void CommandLine::add_config(std::string& config, std::vector<std::string>& set_options) {
   add_text("--config", config, "The YAML file that describes the run", "FILE");
   require("--config");
+  add_set(set_options);
+}
+
+void CommandLine::add_set(std::vector<std::string>& set_options) {
   parser_->app
       .add_option("--set", set_options, "Replace one value, for example train.steps=10; repeatable")
       ->allow_extra_args(false)

@@ -41,7 +41,9 @@ class CommandLine {
                   const std::vector<std::string>& known);
   /// `--format`, one of `known`.
   void add_format(std::string& format, const std::vector<std::string>& known);
-  /// `--config FILE` (required) and `--set path=value`, any number of times.
+  /// `--set path=value`, any number of times.
+  void add_set(std::vector<std::string>& set_options);
+  /// `--config FILE` (required) and `--set`.
   void add_config(std::string& config, std::vector<std::string>& set_options);
 
   /// Whether the option `name` must be given. Without this only `--config` must.

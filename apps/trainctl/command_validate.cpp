@@ -56,9 +56,9 @@ std::string summary_of(const std::string& file, const Plan& plan) {
 }
 
 /// What `train` may still refuse.
-std::string unchecked_line() {
+std::string unchecked_line(const Config& config) {
   std::string names;
-  for (const std::string& name : not_prepared()) names += (names.empty() ? "" : ", ") + name;
+  for (const std::string& name : not_prepared(config)) names += (names.empty() ? "" : ", ") + name;
   return "not checked: " + names + "\n";
 }
 
@@ -98,7 +98,7 @@ int run_validate(const Arguments& arguments) {
     if (!path.empty()) return explain(planned, path);
     const int code = static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
     if (format == "json") {
-      print(with_newline(render_json(planned.read.diagnostics, not_prepared())));
+      print(with_newline(render_json(planned.read.diagnostics, not_prepared(planned.read.config))));
       return code;
     }
     if (format == "github") {
@@ -106,7 +106,9 @@ int run_validate(const Arguments& arguments) {
       return code;
     }
     print_message(render_text(planned.read.diagnostics, color_on_stderr()));
-    if (planned.ok()) print(summary_of(request.config, planned.plan) + unchecked_line());
+    if (planned.ok()) {
+      print(summary_of(request.config, planned.plan) + unchecked_line(planned.read.config));
+    }
     return code;
   } catch (const Error& failure) {
     if (format != "json") throw;

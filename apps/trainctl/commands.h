@@ -11,6 +11,7 @@ int run_launch(const Arguments& arguments);
 int run_validate(const Arguments& arguments);
 int run_plan(const Arguments& arguments);
 int run_data(const Arguments& arguments);
+int run_checkpoint(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
 int run_migrate(const Arguments& arguments);

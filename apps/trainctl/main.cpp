@@ -41,6 +41,7 @@ int dispatch(Arguments arguments) {
        {"verify", "Compare layouts with a single rank, number by number", run_verify},
        {"migrate", "Rewrite a YAML file with canonical keys", run_migrate},
        {"data", "Build and inspect token files", run_data},
+       {"checkpoint", "Convert models from and to Hugging Face and llm.c", run_checkpoint},
        {"generate", "Continue a text with a trained model", run_generate},
        {"bench", "Measure training steps, operations or communication", run_bench},
        {"explain", "Explain the code of a diagnostic", run_explain},

@@ -20,6 +20,7 @@ constexpr std::string_view free_keys[] = {"model.hidden_dropout",
                                           "model.init_method_std",
                                           "model.make_vocab_size_divisible_by",
                                           "model.preset",
+                                          "model.from",
                                           "model.seq_length"};
 constexpr std::string_view ignored_keys[] = {"output.", "log.", "checkpoint.", "cluster."};
 

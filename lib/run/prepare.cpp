@@ -109,8 +109,9 @@ void forgive_missing(Purpose purpose, Diagnostics& diagnostics) {
   });
 }
 
-const std::vector<std::string>& not_prepared() {
-  static const std::vector<std::string> names{"data", "disk", "memory"};
+std::vector<std::string> not_prepared(const Config& config) {
+  std::vector<std::string> names{"data", "disk", "memory"};
+  if (config.model.from) names.emplace_back("weights");
   return names;
 }
 

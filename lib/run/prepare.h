@@ -1,7 +1,7 @@
 // The gate that every command passes: computes the plan of a configuration on a site and reports
-// every error that can be known without looking at data, disk or memory. The only file it reads is
-// a strategy file named by the configuration. `validate` and `train` both use Purpose::train, so
-// `train` accepts what `validate` calls valid.
+// every error that can be known without looking at data, weights, disk or memory. The only file it
+// reads is a strategy file named by the configuration. `validate` and `train` both use
+// Purpose::train, so `train` accepts what `validate` calls valid.
 #pragma once
 
 #include <string>
@@ -36,7 +36,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose);
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);
 
-/// What only a run looks at: "data", "disk", "memory".
-const std::vector<std::string>& not_prepared();
+/// What only a run looks at: "data", "disk", "memory", and "weights" where it starts from some.
+std::vector<std::string> not_prepared(const Config& config);
 
 }  // namespace trainctl

@@ -16,6 +16,7 @@
 #include "run/directory/signals.h"
 #include "run/prepare.h"
 #include "run/training.h"
+#include "weights/hugging_face_weights.h"
 
 namespace trainctl {
 
@@ -62,6 +63,17 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   return true;
 }
 
+/// What is wrong with the weights to start from is found before an earlier run's files go.
+void check_start(const Prepared& prepared, const Beginning& beginning) {
+  const auto& from = prepared.read.config.model.from;
+  if (!from || beginning.start.kind != Start::Kind::fresh) return;
+  const HuggingFaceWeights weights(*from, prepared.plan.model);
+  std::error_code failure;
+  require(
+      !std::filesystem::equivalent(*from, beginning.directory, failure), ExitCode::usage,
+      "output.dir is model.from, " + *from + "; the run would replace the model it starts from");
+}
+
 void tell_finished(const Beginning& beginning, const Config& config) {
   log_info("the run in " + beginning.directory.string() + " is finished: it has " +
            std::to_string(beginning.start.step) + " of " + std::to_string(config.train.steps) +
@@ -95,6 +107,7 @@ int run_rank(const TrainRequest& request, World& world) {
     tell_finished(beginning, config);
     return static_cast<int>(ExitCode::ok);
   }
+  check_start(prepared, beginning);
   write_own_layout_files(config, prepared.plan, world.rank());
   if (world.rank() == 0) explain_kill_delay();
   Training training({.read = prepared.read,

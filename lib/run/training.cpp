@@ -22,6 +22,8 @@
 #include "run/rates.h"
 #include "run/requests.h"
 #include "weights/export.h"
+#include "weights/hugging_face_names.h"
+#include "weights/load_weights.h"
 
 namespace trainctl {
 
@@ -108,8 +110,15 @@ class Training::Impl {
       load();
     } else {
       engine_.initialise();
+      if (config_.model.from) start_from(*config_.model.from);
     }
     if (first()) announce();
+  }
+
+  void start_from(const std::string& directory) {
+    load_weights(directory, plan_, world_.rank(), engine_.parameters());
+    engine_.parameters().refresh_compute(engine_.ops());
+    if (first()) log_info("weights from " + directory);
   }
 
   /// The manifest is read once and parsed by all.
@@ -230,6 +239,14 @@ class Training::Impl {
         directory_.string());
   }
 
+  /// Those of the model that training started from, else the end that the data has.
+  SpecialTokens special_tokens() const {
+    if (config_.model.from) return read_special_tokens(*config_.model.from);
+    SpecialTokens tokens;
+    if (corpus_.rule.eod_token >= 0) tokens.end.push_back(corpus_.rule.eod_token);
+    return tokens;
+  }
+
   void export_weights() {
     ParamStore& store = engine_.parameters();
     // One rank that holds the whole model needs no copy of it.
@@ -238,14 +255,16 @@ class Training::Impl {
     const Slab whole = sharded ? engine_.gather_parameters() : Slab();
     if (!first()) return;
     const Tensor gradients = store.gradients();  // no longer needed
-    export_model(
-        directory_, plan_.model,
-        [&](const std::string& name) {
-          return sharded ? whole.at(name) : store.master(store.index_of(name));
-        },
-        DType::f32,
+    const HeldWeights weights([&](const std::string& name) {
+      return sharded ? whole.at(name) : store.master(store.index_of(name));
+    });
+    if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
+    write_model(
+        directory_, plan_.model, weights, {.stored = DType::f32, .tokens = special_tokens()},
         {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
     log_info("weights: " + (directory_ / "model.safetensors").string());
+    const std::string reason = unknown_to_hugging_face(plan_.model);
+    if (!reason.empty()) log_info("no config.json for transformers: " + reason);
   }
 
   /// Collective. False when a file could not be written, which must not cost the weights.

@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/error.h"
 #include "base/whole_file.h"
+#include "weights/hugging_face_names.h"
+#include "weights/read_values.h"
 #include "weights/safetensors.h"
 
 namespace trainctl {
@@ -16,273 +17,121 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// How parameters of ours become one tensor there: stacked along the output dim, and transposed for
-/// GPT-2's Conv1D, whose matrices are [in, out].
-struct NameMapping {
-  std::string theirs;
-  std::vector<std::string> ours;
-  bool transposed = false;
-};
-
-void map_gpt2_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
-                    std::vector<NameMapping>& list) {
-  const std::string attention = ours + ".attention.";
-  for (const char* norm : {"1", "2"}) {
-    list.push_back({theirs + ".ln_" + norm + ".weight", {ours + ".norm" + norm + ".weight"}});
-    list.push_back({theirs + ".ln_" + norm + ".bias", {ours + ".norm" + norm + ".bias"}});
+/// Puts [rows, columns] values of ours at output row `first` of the stacked tensor.
+void place_rows(const HuggingFaceTensor& tensor, const std::vector<float>& values,
+                std::int64_t first, std::int64_t rows, const Tensor& to) {
+  const std::int64_t size = size_of(to.dtype);
+  const std::int64_t columns = std::ssize(values) / rows;
+  auto* stored = static_cast<char*>(to.data);
+  if (!tensor.transposed) {
+    return store_values(to.dtype, values.data(), rows * columns, stored + first * columns * size);
   }
-  list.push_back({theirs + ".attn.c_attn.weight",
-                  {attention + "q.weight", attention + "k.weight", attention + "v.weight"},
-                  true});
-  list.push_back({theirs + ".attn.c_proj.weight", {attention + "out.weight"}, true});
-  list.push_back({theirs + ".mlp.c_fc.weight", {ours + ".mlp.up.weight"}, true});
-  list.push_back({theirs + ".mlp.c_proj.weight", {ours + ".mlp.down.weight"}, true});
-  if (model.qkv_bias) {
-    list.push_back({theirs + ".attn.c_attn.bias",
-                    {attention + "q.bias", attention + "k.bias", attention + "v.bias"}});
-  }
-  if (model.linear_bias) {
-    list.push_back({theirs + ".attn.c_proj.bias", {attention + "out.bias"}});
-    list.push_back({theirs + ".mlp.c_fc.bias", {ours + ".mlp.up.bias"}});
-    list.push_back({theirs + ".mlp.c_proj.bias", {ours + ".mlp.down.bias"}});
-  }
-}
-
-std::vector<NameMapping> map_gpt2(const ModelShape& model) {
-  std::vector<NameMapping> list{{"transformer.wte.weight", {"embedding.token.weight"}},
-                                {"transformer.wpe.weight", {"embedding.position.weight"}},
-                                {"transformer.ln_f.weight", {"final_norm.weight"}},
-                                {"transformer.ln_f.bias", {"final_norm.bias"}}};
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    map_gpt2_layer("layers." + std::to_string(i), "transformer.h." + std::to_string(i), model,
-                   list);
-  }
-  if (!model.tied) list.push_back({"lm_head.weight", {"head.weight"}});
-  return list;
-}
-
-void map_llama_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
-                     std::vector<NameMapping>& list) {
-  list.push_back({theirs + ".input_layernorm.weight", {ours + ".norm1.weight"}});
-  list.push_back({theirs + ".post_attention_layernorm.weight", {ours + ".norm2.weight"}});
-  for (const char* part : {"q", "k", "v"}) {
-    const std::string to = theirs + ".self_attn." + part + "_proj";
-    const std::string from = ours + ".attention." + part;
-    list.push_back({to + ".weight", {from + ".weight"}});
-    if (model.qkv_bias) list.push_back({to + ".bias", {from + ".bias"}});
-  }
-  list.push_back({theirs + ".self_attn.o_proj.weight", {ours + ".attention.out.weight"}});
-  if (model.linear_bias)
-    list.push_back({theirs + ".self_attn.o_proj.bias", {ours + ".attention.out.bias"}});
-  if (model.qk_norm) {
-    list.push_back({theirs + ".self_attn.q_norm.weight", {ours + ".attention.q_norm.weight"}});
-    list.push_back({theirs + ".self_attn.k_norm.weight", {ours + ".attention.k_norm.weight"}});
-  }
-  for (const char* part : {"gate", "up", "down"}) {
-    const std::string to = theirs + ".mlp." + part + "_proj";
-    const std::string from = ours + ".mlp." + part;
-    list.push_back({to + ".weight", {from + ".weight"}});
-    if (model.linear_bias) list.push_back({to + ".bias", {from + ".bias"}});
-  }
-}
-
-std::vector<NameMapping> map_llama(const ModelShape& model) {
-  std::vector<NameMapping> list{{"model.embed_tokens.weight", {"embedding.token.weight"}},
-                                {"model.norm.weight", {"final_norm.weight"}}};
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    map_llama_layer("layers." + std::to_string(i), "model.layers." + std::to_string(i), model,
-                    list);
-  }
-  if (!model.tied) list.push_back({"lm_head.weight", {"head.weight"}});
-  return list;
-}
-
-std::vector<NameMapping> mappings(const ModelShape& model) {
-  return model.family == Family::gpt2 ? map_gpt2(model) : map_llama(model);
-}
-
-/// Rows that are real tokens, for the two tables that are padded.
-std::int64_t real_rows(const std::string& ours, const Tensor& tensor, const ModelShape& model) {
-  const bool padded = ours == "embedding.token.weight" || ours == "head.weight";
-  return padded ? model.vocab : tensor.shape[0];
-}
-
-/// [rows, columns] fp32 -> its place in the stacked result, transposed or not.
-struct Piece {
-  Tensor ours;
-  std::int64_t first = 0;  // output row of the whole
-};
-
-struct Stacked {
-  std::vector<Piece> pieces;
-  std::int64_t rows = 0;
-  std::int64_t columns = 1;
-  int rank = 1;
-  bool transposed = false;
-
-  Shape shape() const {
-    if (rank == 1) return {rows};
-    return transposed ? Shape{columns, rows} : Shape{rows, columns};
-  }
-  /// Index in the stacked tensor of element (row, column) of a piece.
-  std::int64_t index(const Piece& piece, std::int64_t row, std::int64_t column) const {
-    const std::int64_t out = piece.first + row;
-    return transposed ? column * rows + out : out * columns + column;
-  }
-};
-
-Stacked stack(const NameMapping& mapping, const ModelShape& model,
-              const ParameterSource& parameter) {
-  Stacked stacked;
-  stacked.transposed = mapping.transposed;
-  for (const std::string& name : mapping.ours) {
-    Tensor tensor = parameter(name);
-    assert(tensor.dtype == DType::f32);
-    tensor = tensor.slice(0, real_rows(name, tensor, model));
-    stacked.rank = tensor.shape.rank();
-    stacked.columns = tensor.shape.rank() == 1 ? 1 : tensor.shape[1];
-    stacked.pieces.push_back({tensor, stacked.rows});
-    stacked.rows += tensor.shape[0];
-  }
-  return stacked;
-}
-
-template <class Visit>
-void for_each_element(const Stacked& stacked, Visit visit) {
-  for (const Piece& piece : stacked.pieces) {
-    float* values = piece.ours.as<float>();
-    for (std::int64_t row = 0; row < piece.ours.shape[0]; ++row) {
-      for (std::int64_t column = 0; column < stacked.columns; ++column) {
-        visit(values[row * stacked.columns + column], stacked.index(piece, row, column));
-      }
+  const std::int64_t all_rows = tensor.shape[1];
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::int64_t at = column * all_rows + first + row;
+      store_values(to.dtype, &values[static_cast<std::size_t>(row * columns + column)], 1,
+                   stored + at * size);
     }
   }
 }
 
-std::string model_type(const ModelShape& model) {
-  if (model.family == Family::gpt2) return "gpt2";
-  if (model.qk_norm) return "qwen3";
-  if (model.qkv_bias && !model.linear_bias) return "qwen2";
-  return "llama";
-}
-
-Json gpt2_config(const ModelShape& model) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", model.vocab},
-          {"n_positions", model.positions},
-          {"n_embd", model.hidden},
-          {"n_layer", model.layers},
-          {"n_head", model.heads},
-          {"n_inner", model.ffn},
-          {"activation_function", "gelu_new"},
-          {"resid_pdrop", model.hidden_dropout},
-          {"embd_pdrop", model.embedding_dropout},
-          {"attn_pdrop", model.attention_dropout},
-          {"layer_norm_epsilon", model.norm_epsilon},
-          {"initializer_range", model.init_std},
-          {"tie_word_embeddings", model.tied},
-          {"torch_dtype", "float32"}};
-}
-
-Json llama_config(const ModelShape& model) {
-  const std::string type = model_type(model);
-  const std::string architecture = type == "llama"   ? "LlamaForCausalLM"
-                                   : type == "qwen2" ? "Qwen2ForCausalLM"
-                                                     : "Qwen3ForCausalLM";
-  Json config{{"architectures", {architecture}},
-              {"model_type", type},
-              {"vocab_size", model.vocab},
-              {"hidden_size", model.hidden},
-              {"intermediate_size", model.ffn},
-              {"num_hidden_layers", model.layers},
-              {"num_attention_heads", model.heads},
-              {"num_key_value_heads", model.kv_heads},
-              {"head_dim", model.head_dim},
-              {"hidden_act", "silu"},
-              {"max_position_embeddings", model.positions},
-              {"rms_norm_eps", model.norm_epsilon},
-              {"initializer_range", model.init_std},
-              {"attention_bias", model.qkv_bias},
-              {"mlp_bias", model.linear_bias},
-              {"attention_dropout", model.attention_dropout},
-              {"rope_theta", model.rotary_base},
-              {"tie_word_embeddings", model.tied},
-              {"torch_dtype", "float32"}};
-  const RopeScalingConfig& scaling = model.rope_scaling;
-  if (scaling.factor > 1) {
-    config["rope_scaling"] = {
-        {"rope_type", "llama3"},
-        {"factor", scaling.factor},
-        {"low_freq_factor", scaling.low_freq_factor},
-        {"high_freq_factor", scaling.high_freq_factor},
-        {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
+/// Reads all of one tensor, some rows of ours at a time.
+void fill(const HuggingFaceTensor& tensor, const StoredWeights& weights, const Tensor& to) {
+  if (tensor.pieces.empty()) {
+    std::memset(to.data, 0, static_cast<std::size_t>(to.bytes()));
+    return;
   }
-  return config;
-}
-
-/// The name under which a file holds a tensor: the original GPT-2 files have no "transformer."
-/// prefix.
-std::string name_in(const SafetensorsFile& file, const std::string& name) {
-  constexpr std::string_view prefix = "transformer.";
-  if (!file.contains(name) && name.starts_with(prefix)) return name.substr(prefix.size());
-  return name;
-}
-
-/// Element of a mapped tensor, which need not be aligned.
-float element(const Tensor& whole, std::int64_t index) {
-  const auto* at = static_cast<const std::byte*>(whole.data) + index * size_of(whole.dtype);
-  if (whole.dtype == DType::bf16) {
-    bf16 value;
-    std::memcpy(&value, at, sizeof value);
-    return to_float(value);
+  const bool is_matrix = tensor.shape.rank() == 2;
+  const std::int64_t columns = !is_matrix ? 1 : tensor.shape[tensor.transposed ? 0 : 1];
+  const std::int64_t at_a_time = std::max<std::int64_t>(1, elements_at_a_time / columns);
+  std::vector<float> values;
+  std::int64_t first = 0;
+  for (const HuggingFaceTensor::Piece& piece : tensor.pieces) {
+    for (std::int64_t row = 0; row < piece.rows; row += at_a_time) {
+      const std::int64_t rows = std::min(at_a_time, piece.rows - row);
+      values.resize(static_cast<std::size_t>(rows * columns));
+      weights.read(piece.ours, {.row = row, .rows = rows, .columns = columns}, values.data());
+      place_rows(tensor, values, first + row, rows, to);
+    }
+    first += piece.rows;
   }
-  float value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
+}
+
+std::int64_t bytes_of(const HuggingFaceTensor& tensor, DType stored) {
+  return tensor.shape.numel() * size_of(stored);
+}
+
+/// The tensors file by file: in order, each file as full as it may be, at least one tensor.
+std::vector<std::vector<HuggingFaceTensor>> cut(std::vector<HuggingFaceTensor> tensors,
+                                                const ModelFiles& files) {
+  std::vector<std::vector<HuggingFaceTensor>> shards(1);
+  std::int64_t held = 0;
+  for (HuggingFaceTensor& tensor : tensors) {
+    const std::int64_t bytes = bytes_of(tensor, files.stored);
+    const bool full = files.shard_bytes > 0 && held + bytes > files.shard_bytes;
+    if (full && !shards.back().empty()) {
+      shards.emplace_back();
+      held = 0;
+    }
+    held += bytes;
+    shards.back().push_back(std::move(tensor));
+  }
+  return shards;
+}
+
+std::string five_digits(std::size_t number) {
+  const std::string text = std::to_string(number);
+  return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
+}
+
+std::string name_of_shard(std::size_t index, std::size_t count) {
+  if (count == 1) return "model.safetensors";
+  return "model-" + five_digits(index + 1) + "-of-" + five_digits(count) + ".safetensors";
+}
+
+void write_index(const std::filesystem::path& directory,
+                 const std::vector<std::vector<HuggingFaceTensor>>& shards, DType stored) {
+  std::int64_t total = 0;
+  Json map = Json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (const HuggingFaceTensor& tensor : shards[i]) {
+      total += bytes_of(tensor, stored);
+      map[tensor.name] = name_of_shard(i, shards.size());
+    }
+  }
+  const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  write_whole_file(directory / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
 }  // namespace
 
-void export_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ParameterSource& parameter, DType stored, std::span<std::byte> work) {
-  std::vector<TensorToWrite> tensors;
-  for (const NameMapping& mapping : mappings(model)) {
-    Stacked stacked = stack(mapping, model, parameter);
-    const Shape shape = stacked.shape();
-    tensors.push_back({mapping.theirs, shape, stored, [stacked](const Tensor& to) {
-                         for_each_element(stacked, [&](float value, std::int64_t index) {
-                           if (to.dtype == DType::bf16) {
-                             to.as<bf16>()[index] = to_bf16(value);
-                           } else {
-                             to.as<float>()[index] = value;
-                           }
-                         });
-                       }});
+void write_model(const std::filesystem::path& directory, const ModelShape& model,
+                 const StoredWeights& weights, const ModelFiles& files, std::span<std::byte> work) {
+  const auto shards = cut(hugging_face_tensors(model), files);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::vector<TensorToWrite> tensors;
+    for (const HuggingFaceTensor& tensor : shards[i]) {
+      tensors.push_back({tensor.name, tensor.shape, files.stored,
+                         [&](const Tensor& to) { fill(tensor, weights, to); }});
+    }
+    write_safetensors(directory / name_of_shard(i, shards.size()), std::move(tensors), work);
   }
-  write_safetensors(directory / "model.safetensors", std::move(tensors), work);
-  const Json config = model.family == Family::gpt2 ? gpt2_config(model) : llama_config(model);
-  write_whole_file(directory / "config.json", config.dump(2) + "\n");
+  if (shards.size() > 1) write_index(directory, shards, files.stored);
+  if (!unknown_to_hugging_face(model).empty()) return;
+  const std::string generation = generation_config(files.tokens);
+  if (!generation.empty()) write_whole_file(directory / "generation_config.json", generation);
+  write_whole_file(directory / "config.json",
+                   hugging_face_config(model, files.stored, files.tokens));
 }
 
-void import_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ImportTarget& target) {
-  const SafetensorsFile file(directory / "model.safetensors");
-  for (const NameMapping& mapping : mappings(model)) {
-    if (std::none_of(mapping.ours.begin(), mapping.ours.end(), target.wanted)) continue;
-    const Stacked stacked = stack(mapping, model, target.whole);
-    const Tensor whole = file.at(name_in(file, mapping.theirs));
-    require(
-        whole.shape == stacked.shape() && (whole.dtype == DType::f32 || whole.dtype == DType::bf16),
-        ExitCode::bad_data,
-        (directory / "model.safetensors").string() + ": " + mapping.theirs + " is " +
-            whole.shape.to_string() + " " + std::string(name_of(whole.dtype)) +
-            ", the config makes it " + stacked.shape().to_string());
-    for_each_element(stacked,
-                     [&](float& value, std::int64_t index) { value = element(whole, index); });
-    for (const std::string& name : mapping.ours) {
-      if (target.wanted(name)) target.done(name);
-    }
+void HeldWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
+  const Tensor whole = parameter_(name);
+  assert(whole.dtype == DType::f32);
+  const std::int64_t width = whole.shape.rank() == 1 ? 1 : whole.shape[1];
+  const float* values = whole.as<float>() + box.row * width + box.column;
+  for (std::int64_t row = 0; row < box.rows; ++row) {
+    std::copy_n(values + row * width, box.columns, out + row * box.columns);
   }
 }
 

@@ -1,7 +1,8 @@
-// The weights of a run in the form that Hugging Face's transformers loads: model.safetensors and
-// config.json.
+// A model in the form that Hugging Face's transformers loads: safetensors, config.json and
+// generation_config.json.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -10,28 +11,35 @@
 #include "base/dtype.h"
 #include "device/tensor.h"
 #include "plan/tables/model.h"
+#include "weights/hugging_face_config.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 
-/// Host fp32 values of a parameter, by our name (plan/tables/params.h).
-using ParameterSource = std::function<Tensor(const std::string& name)>;
-
-/// Writes both files into `directory`, each whole or not at all. Padding rows of the vocabulary are
-/// left out. `work`: as for write_safetensors. Throws Error{io}.
-void export_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ParameterSource& parameter, DType stored, std::span<std::byte> work = {});
-
-/// Where imported parameters go, by our names.
-struct ImportTarget {
-  ParameterSource whole;
-  std::function<bool(const std::string& name)> wanted = [](const std::string&) { return true; };
-  std::function<void(const std::string& name)> done = [](const std::string&) {};
+/// How a model directory is written.
+struct ModelFiles {
+  DType stored = DType::f32;     // or bf16
+  std::int64_t shard_bytes = 0;  // most bytes of tensors in one file; 0: all in one
+  SpecialTokens tokens{};
 };
-/// Reads model.safetensors back, tensor by tensor: asks `whole` for zeroed space for the parameters
-/// in it (padding rows stay zero), fills it, and calls `done` of those that are wanted. Tensors
-/// without any are left out. Throws Error{missing_input | bad_data}, naming the tensor and both
-/// shapes.
-void import_model(const std::filesystem::path& directory, const ModelShape& model,
-                  const ImportTarget& target);
+
+/// Writes the files into `directory`, each whole or not at all, config.json last. Reads tensor by
+/// tensor and holds one in its stored type; `work` serves as for write_safetensors. A model that
+/// transformers does not have (unknown_to_hugging_face) gets no config.json. Throws Error{io}, and
+/// what the store throws.
+void write_model(const std::filesystem::path& directory, const ModelShape& model,
+                 const StoredWeights& weights, const ModelFiles& files,
+                 std::span<std::byte> work = {});
+
+/// Weights in memory: `parameter` gives a whole host fp32 parameter by our name.
+class HeldWeights : public StoredWeights {
+ public:
+  using Source = std::function<Tensor(const std::string& name)>;
+  explicit HeldWeights(Source parameter) : parameter_(std::move(parameter)) {}
+  void read(const std::string& name, const MatrixBox& box, float* out) const override;
+
+ private:
+  Source parameter_;
+};
 
 }  // namespace trainctl

@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
 #include "device/tensor.h"
+#include "weights/safetensors_header.h"
 
 namespace trainctl {
 
@@ -30,25 +31,26 @@ struct TensorToWrite {
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
                        std::span<std::byte> work = {});
 
-/// A file mapped into memory; its tensors are views of it and must not be written.
+/// A file whose header has been read and checked.
 class SafetensorsFile {
  public:
-  /// Checks the header completely: names unique, sizes equal to shape times dtype, no hole, no
-  /// overlap, nothing after the last tensor. Throws Error{missing_input} or Error{bad_data} with
-  /// the path and what is wrong.
+  /// Throws Error{missing_input}, or as read_safetensors_header.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  bool contains(const std::string& name) const { return tensors_.contains(name); }
-  /// Throws Error{bad_data} when there is no such tensor.
-  Tensor at(const std::string& name) const;
+  const std::filesystem::path& path() const { return file_.path(); }
+  const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
+  bool contains(const std::string& name) const { return entries_.contains(name); }
   std::vector<std::string> names() const;  // sorted
+  /// out.size() bytes of a tensor from its byte `begin`. Throws Error{bad_data}.
+  void read(const SafetensorsEntry& entry, std::int64_t begin, std::span<char> out) const;
+  /// A view of the tensor in the mapped file, which must not be written. Throws Error{bad_data}
+  /// when there is no such tensor, or it has a dtype that no tensor here has.
+  Tensor at(const std::string& name) const;
 
  private:
-  void read_header();
-
-  std::filesystem::path path_;
+  File file_;
+  std::map<std::string, SafetensorsEntry> entries_;
   Mapping mapping_;
-  std::unordered_map<std::string, Tensor> tensors_;
 };
 
 }  // namespace trainctl

@@ -13,7 +13,7 @@
 #include "config/read/read.h"
 #include "data/token_writer.h"
 #include "plan/prepare/make_plan.h"
-#include "run/generate.h"
+#include "run/models/generate.h"
 #include "sample_run.h"
 #include "thorough.h"
 #include "verify/verify.h"
@@ -280,10 +280,9 @@ void write_weights(const Folder& folder, const Options& model) {
                     float* at = values.as<float>();  // far from uniform logits
                     for (std::int64_t k = 0; k < values.numel(); ++k) at[k] *= 8.0F;
                   }
-                  export_model(
-                      folder.path(), plan.model,
-                      [&](const std::string& name) { return store.master(store.index_of(name)); },
-                      DType::f32);
+                  const HeldWeights weights(
+                      [&](const std::string& name) { return store.master(store.index_of(name)); });
+                  write_model(folder.path(), plan.model, weights, {});
                 }});
 }
 

@@ -132,7 +132,8 @@ class SchemaWriter {
     Json schema = {{"type", "object"}, {"additionalProperties", false}};
     schema["properties"] = std::move(properties_);
     if (preset_suffices) {
-      schema["anyOf"] = {{{"required", {"preset"}}}, {{"required", required_}}};
+      schema["anyOf"] = {
+          {{"required", {"preset"}}}, {{"required", {"from"}}}, {{"required", required_}}};
     } else if (!required_.empty()) {
       schema["required"] = required_;
     }

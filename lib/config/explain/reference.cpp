@@ -99,7 +99,7 @@ std::string reference_markdown() {
   return "# Configuration reference\n\n"
          "Generated from the program's field lists by `trainctl schema --format markdown`. A "
          "configuration is one YAML file of at most 1 MiB; each section below is a map. The five "
-         "required sizes of the model may come from a preset.\n\n"
+         "required sizes of the model may come from a preset or from a model directory.\n\n"
          "Presets: " +
          presets + ".\n\n" + writer.text() + upstream_section();
 }

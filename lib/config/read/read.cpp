@@ -7,51 +7,15 @@
 
 #include "base/error.h"
 #include "config/read/compose.h"
+#include "config/read/model_values.h"
 #include "config/read/section_reader.h"
 #include "config/schema/known_paths.h"
-#include "config/schema/presets.h"
 #include "config/yaml/syntax_error.h"
 
 namespace trainctl {
 namespace {
 
 constexpr std::size_t most_diagnostics = 200;
-
-const Preset* find_preset(const std::string& name) {
-  for (const Preset& preset : presets()) {
-    if (preset.name == name) return &preset;
-  }
-  return nullptr;
-}
-
-Problem unknown_preset(const std::string& name) {
-  std::string listed;
-  for (const std::string& known : preset_names()) listed += (listed.empty() ? "" : ", ") + known;
-  const std::string near = nearest(name, preset_names());
-  return {"bad-word", "unknown preset \"" + shown(name) + "\"; available: " + listed,
-          near.empty() ? "" : "did you mean " + near + "?"};
-}
-
-/// Adds those keys of the preset that the model section does not give.
-void apply_preset(Reading& reading, int root) {
-  YamlTree& tree = reading.tree;
-  const YamlEntry* model = tree.find(root, "model");
-  if (model == nullptr || tree.node(model->value).kind != YamlNode::Kind::map) return;
-  const YamlEntry* entry = tree.find(model->value, "preset");
-  if (entry == nullptr) return;
-  const YamlNode given = tree.node(entry->value);
-  const Preset* preset = find_preset(given.scalar);
-  reading.model_complete = preset != nullptr;
-  if (preset == nullptr) {
-    if (given.kind == YamlNode::Kind::scalar && !given.scalar.empty()) {
-      reading.report(unknown_preset(given.scalar), "model.preset", tree.place(given.span));
-    }
-    return;
-  }
-  const int text = tree.add_text(Place::Origin::preset, std::string(preset->name));
-  const int values = parse_yaml(tree, std::string(preset->yaml), text, reading.result.diagnostics);
-  if (values >= 0) tree.fill_in(tree.find(root, "model")->value, values, "model");
-}
 
 /// Makes messages use the user's spelling of keys: for the whole path, and for its last keys where
 /// no other path ends in them. A single word such as "layout" may be meant as a word, so it stays.
@@ -70,7 +34,7 @@ void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
 }
 
 void read_root(Reading& reading, int root, const std::vector<std::string>& set_options,
-               const std::string& text) {
+               const std::string& text, const Surroundings& around) {
   YamlTree& tree = reading.tree;
   const YamlNode given = tree.node(root);
   if (given.kind != YamlNode::Kind::map) {
@@ -87,9 +51,10 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
     reading.spellings.insert_or_assign(path, spelling);
   }
   call_as_written(reading.spellings, reading.result.diagnostics);
-  apply_preset(reading, root);
+  const std::optional<StartingModel> start = fill_model(reading, root, around);
   const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
   read_section(reading, root, "", file, reading.result.config);
+  if (start) check_model_against(reading, *start);
   reading.result.complete = reading.model_complete;
 }
 
@@ -148,7 +113,7 @@ ReadResult read_config_text(std::string_view text, const std::string& name,
   Composed composed = compose(tree, text, name, around, result.diagnostics);
   result.included_by = std::move(composed.included_by);
   reading.spellings = std::move(composed.spellings);
-  if (composed.root >= 0) read_root(reading, composed.root, set_options, composed.text);
+  if (composed.root >= 0) read_root(reading, composed.root, set_options, composed.text, around);
   keep_replaced(tree, result);
   if (composed.missing) {
     result.complete = false;

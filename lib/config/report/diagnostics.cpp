@@ -39,6 +39,7 @@ std::string Place::position() const {
       return file + ":" + std::to_string(line) + ":" + std::to_string(column);
     case Origin::set_option: return "--set " + file;
     case Origin::preset: return "preset " + file;
+    case Origin::model_files: return file;
     case Origin::defaulted: break;
   }
   return "default";

@@ -11,9 +11,10 @@ namespace trainctl {
 
 /// Where a value came from. Lines and columns start at 1; 0 means none.
 struct Place {
-  enum class Origin { file, set_option, preset, defaulted };
+  enum class Origin { file, set_option, preset, model_files, defaulted };
   Origin origin = Origin::defaulted;
-  // for Origin::file; the argument text for set_option; the preset's name for preset
+  // for Origin::file and model_files (the model's config.json); the argument text for set_option;
+  // the preset's name for preset
   std::string file;
   int line = 0;
   int column = 0;

@@ -14,6 +14,7 @@ const char* name_of(Place::Origin origin) {
     case Place::Origin::file: return "file";
     case Place::Origin::set_option: return "set";
     case Place::Origin::preset: return "preset";
+    case Place::Origin::model_files: return "model";
     case Place::Origin::defaulted: break;
   }
   return "default";
@@ -71,10 +72,10 @@ std::string render_json(const Diagnostics& diagnostics,
     errors += diagnostic.severity == Severity::error ? 1 : 0;
   }
   Json document = {{"format_version", 1},
-                         {"valid", errors == 0},
-                         {"error_count", errors},
-                         {"warning_count", diagnostics.list().size() - errors},
-                         {"diagnostics", list}};
+                   {"valid", errors == 0},
+                   {"error_count", errors},
+                   {"warning_count", diagnostics.list().size() - errors},
+                   {"diagnostics", list}};
   if (!not_checked.empty()) document["not_checked"] = not_checked;
   return text_of(document, 2) + "\n";
 }

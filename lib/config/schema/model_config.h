@@ -19,8 +19,10 @@ struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 means none
 
 struct ModelConfig {
   std::optional<std::string> preset;  // supplies every field below that is not given
+  // directory of a model to start from: like preset, and its weights are read
+  std::optional<std::string> from;
   Family family = Family::gpt2;
-  std::int64_t num_layers = 0;  // required unless a preset gives it, like the next four
+  std::int64_t num_layers = 0;  // required unless preset or from gives it, like the next four
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t seq_length = 0;

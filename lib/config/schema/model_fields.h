@@ -68,6 +68,11 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
         field("preset", "A known model; it fills every key that the file does not set")
             .from(1)
             .unset("no preset"));
+  visit(model.from, field("from",
+                          "Directory of a Hugging Face model to start from: its config.json fills "
+                          "every key that the file does not set, and its weights are read")
+                        .from(1)
+                        .unset("new weights"));
   visit(model.family, field("family",
                             "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, "
                             "RMSNorm, SwiGLU"));

@@ -125,6 +125,7 @@ struct Exception {
 
 constexpr Exception exceptions[] = {
     {"model.preset", Exception::Hashed::nothing, "its values are hashed themselves"},
+    {"model.from", Exception::Hashed::given, "hosts may keep the model elsewhere"},
     {"data.train.path", Exception::Hashed::nothing, "hosts may keep their data elsewhere"},
     {"data.validation.path", Exception::Hashed::given, "hosts may keep their data elsewhere"},
     {"data.tokenizer", Exception::Hashed::word, "hosts may keep the model's file elsewhere"},

@@ -13,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "config/read/read.h"
 #include "run/directory/metrics.h"
+#include "weights/hugging_face_config.h"
 
 namespace trainctl {
 
@@ -21,17 +22,23 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array own_files{"config.yaml",       "plan.json",   "metrics.jsonl",
-                               "model.safetensors", "config.json", "measured.json"};
+                               "model.safetensors", "config.json", "generation_config.json",
+                               "measured.json"};
 
 /// The files and directories that a run writes, as far as they are there.
 std::vector<fs::path> files_of_run(const fs::path& directory) {
-  std::vector<fs::path> files;
+  std::vector<std::string> known(own_files.begin(), own_files.end());
+  known.emplace_back("checkpoints");
   std::error_code failure;
+  if (fs::exists(directory / "metrics.jsonl", failure)) {  // a run copies its model's tokenizer
+    for (const char* name : tokenizer_files()) known.emplace_back(name);
+  }
+  std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(directory, failure)) {
     const std::string name = entry.path().filename().string();
     const bool is_log = name.starts_with("rank-") && name.ends_with(".log");
-    const bool known = std::find(own_files.begin(), own_files.end(), name) != own_files.end();
-    if (is_log || known || name == "checkpoints") files.push_back(entry.path());
+    const bool is_own = std::find(known.begin(), known.end(), name) != known.end();
+    if (is_log || is_own) files.push_back(entry.path());
   }
   return files;
 }

@@ -1,4 +1,4 @@
-#include "run/generate.h"
+#include "run/models/generate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@
 #include "nn/decoder.h"
 #include "ops/kernels.h"
 #include "run/corpus.h"
+#include "run/models/model_directory.h"
 #include "run/prepare.h"
 #include "weights/load_weights.h"
 
@@ -44,12 +45,11 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
 }
 
 /// The run on one rank, or in its own layout on several: what they leave of it are replicas.
-Run read_run(const std::filesystem::path& directory, const World& world) {
-  require(std::filesystem::is_directory(directory), ExitCode::missing_input,
-          "no run directory " + directory.string());
-  ReadResult read = read_config(directory / "config.yaml", {});
+Run read_run(const GenerateRequest& request, const World& world) {
+  const std::filesystem::path& directory = request.run_dir;
+  ReadResult read = read_model_directory(directory, request.set_options);
   Config& config = read.config;
-  const bool alone = world.size() == 1;
+  const bool alone = world.size() == 1 && request.set_options.empty();
   config.parallel = alone ? ParallelConfig{} : placement_of(config.parallel);
   const std::int64_t stages = config.parallel.pipeline_stages;
   const std::int64_t model = config.parallel.tensor_parallel * stages;
@@ -62,8 +62,8 @@ Run read_run(const std::filesystem::path& directory, const World& world) {
       {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
       Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
-          (directory / "config.yaml").string() +
-              (alone ? " is not a resolved config of a run:\n"
+          directory.string() +
+              (alone ? " holds no model that can be used:\n"
                      : " has no layout for " + std::to_string(world.size()) + " ranks:\n") +
               render_text(read.diagnostics, false));
   return {std::move(read), std::move(plan)};
@@ -161,6 +161,20 @@ class Model {
   std::unique_ptr<Decoder> decoder_;
 };
 
+/// As given, else what the configuration names, else that of the model's directory.
+Tokenizer tokenizer_of(const GenerateRequest& request, const Run& run) {
+  if (!request.tokenizer.empty()) return Tokenizer::open(request.tokenizer);
+  if (run.read.sources.places().contains("data.tokenizer")) {
+    return open_tokenizer(run.read, run.plan.model);
+  }
+  const std::string own = tokenizer_in(request.run_dir);
+  require(!own.empty(), ExitCode::usage,
+          request.run_dir.string() +
+              " has no tokenizer that is read here; give one with --tokenizer: byte, "
+              "sentencepiece:MODEL or hf:DIR");
+  return Tokenizer::open(own);
+}
+
 /// What a model continues: the prompt as the beginning of a document.
 std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens = tokenizer.before_document();
@@ -207,17 +221,20 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
 namespace {
 
 void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
-  const Run run = read_run(request.run_dir, world);
-  const Tokenizer tokenizer = open_tokenizer(run.read, run.plan.model);
+  const Run run = read_run(request, world);
+  const Tokenizer tokenizer = tokenizer_of(request, run);
   require(tokenizer.vocab_size() <= run.plan.model.vocab, ExitCode::usage,
-          "data.tokenizer " + run.read.config.data.tokenizer + " has " +
+          "the tokenizer " + tokenizer.specification() + " has " +
               std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
               std::to_string(run.plan.model.vocab));
   Model model(request.run_dir, run.plan, world);
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
   const Philox random(request.seed, 0);
   std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
-  const std::vector<std::int32_t> stops = tokenizer.stop_tokens();
+  std::vector<std::int32_t> stops = tokenizer.stop_tokens();
+  for (const std::int64_t end : read_special_tokens(request.run_dir).end) {
+    stops.push_back(static_cast<std::int32_t>(end));
+  }
   TextStream text(tokenizer, tokens.back());
   std::size_t fresh = tokens.size();
   const bool first = world.rank() == 0;

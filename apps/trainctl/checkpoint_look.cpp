@@ -1,0 +1,170 @@
+#include "checkpoint_look.h"
+
+#include <array>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/manifest.h"
+#include "output.h"
+#include "progress_bar.h"
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The directory itself, or the newest checkpoint of a run.
+fs::path checkpoint_at(const std::string& named) {
+  std::error_code failure;
+  if (fs::exists(fs::path(named) / manifest_name, failure)) return named;
+  const auto complete = CheckpointFolder(named).complete();
+  require(!complete.empty(), ExitCode::missing_input,
+          named + " is neither a complete checkpoint nor a run with one");
+  return complete.front().path;
+}
+
+std::string number(const char* form, double value) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), form, value);
+  return text.data();
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size() + 1), ' ');
+  return text;
+}
+
+std::string optional_number(const std::optional<double>& value) {
+  return value ? number("%.4f", *value) : "-";
+}
+
+}  // namespace
+
+int run_checkpoint_ls(const Arguments& arguments) {
+  CommandLine line("Lists the checkpoints of a run.", "trainctl checkpoint ls");
+  std::string run;
+  line.add_text("RUN", run, "A run's output directory", "DIR");
+  line.require("RUN");
+  if (!line.parse(arguments, "  trainctl checkpoint ls runs/gpt\n")) return 0;
+  require(fs::is_directory(run), ExitCode::missing_input, "no directory " + run);
+  const CheckpointFolder folder(run);
+  std::string text = padded("step", 12) + padded("size", 12) + padded("loss", 10) +
+                     padded("val_loss", 10) + padded("state", 12) + "layout\n";
+  for (const CheckpointFolder::Entry& entry : folder.complete()) {
+    text += padded(std::to_string(entry.step), 12);
+    try {
+      const Manifest manifest = read_manifest(entry.path);
+      text += padded(format_bytes(manifest.bytes()), 12) +
+              padded(optional_number(manifest.loss), 10) +
+              padded(optional_number(manifest.val_loss), 10) + padded("complete", 12) +
+              manifest.layout.to_string() + "\n";
+    } catch (const Error& error) {
+      text += padded("-", 12) + padded("-", 10) + padded("-", 10) + padded("damaged", 12) +
+              error.what() + "\n";
+    }
+  }
+  for (const fs::path& path : folder.incomplete()) {
+    text += padded(path.filename().string(), 44) + "incomplete\n";
+  }
+  print(text);
+  return 0;
+}
+
+int run_checkpoint_inspect(const Arguments& arguments) {
+  CommandLine line("Shows what a checkpoint holds.", "trainctl checkpoint inspect");
+  std::string named;
+  line.add_text("CHECKPOINT", named, "A checkpoint, or a run whose newest is taken", "DIR");
+  line.require("CHECKPOINT");
+  if (!line.parse(arguments, "  trainctl checkpoint inspect runs/gpt/checkpoints/step-00000500\n")) {
+    return 0;
+  }
+  const fs::path path = checkpoint_at(named);
+  const Manifest manifest = read_manifest(path);
+  const TrainState& state = manifest.state;
+  std::string text = path.string() + "\n";
+  text += "  step        " + std::to_string(state.step) + " of " + std::to_string(manifest.steps) +
+          ", " + std::to_string(state.updates) + " updates\n";
+  text += "  samples     " + format_grouped(state.samples) + ", " + format_grouped(state.tokens) +
+          " tokens\n";
+  text += "  loss        " + optional_number(manifest.loss) + ", validation " +
+          optional_number(manifest.val_loss) + "\n";
+  text += "  optimizer   " + manifest.optimizer + ", loss scale " +
+          number("%g", state.loss_scale) + "\n";
+  text += "  written by  " + manifest.layout.to_string() + "\n";
+  text += "  files       " + std::to_string(manifest.files.size()) + " with " +
+          format_bytes(manifest.bytes()) + "\n\n";
+  std::size_t width = 10;
+  for (const SavedTensor& tensor : manifest.tensors) width = std::max(width, tensor.name.size());
+  for (const SavedTensor& tensor : manifest.tensors) {
+    text += "  " + padded(tensor.value, 12) + padded(tensor.name, width + 2) +
+            padded(tensor.shape.to_string(), 18) + std::to_string(tensor.pieces.size()) +
+            (tensor.pieces.size() == 1 ? " piece\n" : " pieces\n");
+  }
+  print(text);
+  return 0;
+}
+
+int run_checkpoint_verify(const Arguments& arguments) {
+  CommandLine line("Reads every byte of checkpoints and compares it with the hashes.",
+                   "trainctl checkpoint verify");
+  std::vector<std::string> named;
+  line.add_texts("CHECKPOINT", named, "Checkpoints, or runs whose newest is taken", "DIR");
+  line.require("CHECKPOINT");
+  if (!line.parse(arguments, "  trainctl checkpoint verify runs/gpt\n")) return 0;
+  bool all = true;
+  for (const std::string& one : named) {
+    const fs::path path = checkpoint_at(one);
+    std::vector<std::string> wrong;
+    {
+      ProgressBar bar("checking " + path.string());
+      std::int64_t total = 0;
+      for (const auto& entry : fs::directory_iterator(path)) {
+        if (entry.is_regular_file()) total += static_cast<std::int64_t>(entry.file_size());
+      }
+      wrong = verify_checkpoint(path, [&](std::int64_t done) { bar.update(done, total); });
+    }
+    all = all && wrong.empty();
+    if (wrong.empty()) print(path.string() + ": complete and undamaged\n");
+    for (const std::string& message : wrong) print_message("error: " + message + "\n");
+  }
+  return static_cast<int>(all ? ExitCode::ok : ExitCode::bad_data);
+}
+
+int run_checkpoint_diff(const Arguments& arguments) {
+  CommandLine line("Compares two checkpoints, whatever their layouts.",
+                   "trainctl checkpoint diff");
+  std::string a;
+  std::string b;
+  line.add_text("A", a, "A checkpoint, or a run whose newest is taken", "DIR");
+  line.add_text("B", b, "Another", "DIR");
+  line.require("A");
+  line.require("B");
+  if (!line.parse(arguments, "  trainctl checkpoint diff runs/a runs/b\n")) return 0;
+  const fs::path first = checkpoint_at(a);
+  const fs::path second = checkpoint_at(b);
+  const Manifest left = read_manifest(first);
+  const Manifest right = read_manifest(second);
+  std::string text;
+  const auto compare = [&](const std::string& name, auto x, auto y) {
+    if (x != y) text += padded(name, 12) + std::to_string(x) + " and " + std::to_string(y) + "\n";
+  };
+  compare("step", left.state.step, right.state.step);
+  compare("samples", left.state.samples, right.state.samples);
+  compare("updates", left.state.updates, right.state.updates);
+  compare("loss_scale", left.state.loss_scale, right.state.loss_scale);
+  for (const TensorDifference& one : compare_checkpoints(first, second)) {
+    text += padded(one.value, 12) + padded(one.name, 40);
+    text += one.what.empty() ? std::to_string(one.differing) + " elements differ, by at most " +
+                                   number("%.3g", one.largest)
+                             : one.what;
+    text += "\n";
+  }
+  print(text.empty() ? "equal\n" : text);
+  return static_cast<int>(text.empty() ? ExitCode::ok : ExitCode::diverged);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,97 @@
+#include "run/models/convert.h"
+
+#include <memory>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "plan/tables/params.h"
+#include "run/models/model_directory.h"
+#include "weights/export.h"
+#include "weights/hugging_face_names.h"
+#include "weights/hugging_face_weights.h"
+#include "weights/llmc_model.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t gpt2_end_of_text = 50256;  // llm.c's files are of GPT-2's tokens
+
+struct Source {
+  ModelShape model;
+  std::unique_ptr<StoredWeights> weights;
+  SpecialTokens tokens;
+};
+
+/// The one place that knows where weights can come from.
+Source open_source(const ConvertRequest& request) {
+  Source source;
+  if (request.from_form == ModelForm::llmc) {
+    auto weights = std::make_unique<LlmcWeights>(request.from);
+    source.model = model_shape(weights->model());
+    if (source.model.vocab == gpt2_end_of_text + 1) {
+      source.tokens = {gpt2_end_of_text, {gpt2_end_of_text}, {}};
+    }
+    source.weights = std::move(weights);
+    return source;
+  }
+  source.model = model_of(request.from);
+  source.weights = std::make_unique<HuggingFaceWeights>(request.from, source.model);
+  source.tokens = read_special_tokens(request.from);
+  return source;
+}
+
+std::int64_t parameters_of(const ModelShape& model) {
+  std::int64_t count = 0;
+  for (const HuggingFaceTensor& tensor : hugging_face_tensors(model)) {
+    if (!tensor.pieces.empty()) count += tensor.shape.numel();
+  }
+  return count;
+}
+
+void check_target(const ConvertRequest& request) {
+  std::error_code failure;
+  const bool is_free = request.to_form == ModelForm::hugging_face
+                           ? !std::filesystem::exists(request.to, failure) ||
+                                 (std::filesystem::is_directory(request.to, failure) &&
+                                  std::filesystem::is_empty(request.to, failure))
+                           : !std::filesystem::exists(request.to, failure);
+  require(is_free, ExitCode::usage, request.to.string() + " exists already; nothing was written");
+}
+
+void check_expressible(const ModelShape& model, ModelForm form) {
+  const bool llmc = form == ModelForm::llmc;
+  const std::string reason = llmc ? unknown_to_llmc(model) : unknown_to_hugging_face(model);
+  require(reason.empty(), ExitCode::unavailable,
+          std::string(llmc ? "llm.c" : "transformers") + " cannot hold this model: " + reason);
+}
+
+}  // namespace
+
+std::string convert_model(const ConvertRequest& request) {
+  check_target(request);
+  const Source source = open_source(request);
+  check_expressible(source.model, request.to_form);
+  std::string also;
+  if (request.to_form == ModelForm::llmc) {
+    write_llmc_model(request.to, source.model, *source.weights, request.stored);
+  } else {
+    std::error_code failure;
+    std::filesystem::create_directories(request.to, failure);
+    require(!failure, ExitCode::io,
+            "cannot create " + request.to.string() + ": " + failure.message());
+    if (request.from_form == ModelForm::hugging_face) {
+      for (const std::string& name : copy_tokenizer(request.from, request.to)) {
+        also += ", " + name;
+      }
+    }
+    write_model(
+        request.to, source.model, *source.weights,
+        {.stored = request.stored, .shard_bytes = request.shard_bytes, .tokens = source.tokens});
+  }
+  return request.to.string() + ": " +
+         format_count(static_cast<double>(parameters_of(source.model))) + " parameters in " +
+         std::string(name_of(request.stored)) + also;
+}
+
+}  // namespace trainctl

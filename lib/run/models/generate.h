@@ -1,0 +1,41 @@
+// `trainctl generate`: text from the weights of a finished run or of a Hugging Face model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+
+namespace trainctl {
+
+struct GenerateRequest {
+  std::filesystem::path run_dir;           // of a run, or a Hugging Face model (model_directory.h)
+  std::string tokenizer{};                 // instead of the run's or the directory's own
+  std::vector<std::string> set_options{};  // "path=value" over the configuration, for the layout
+  std::string prompt;                      // may be empty
+  std::int64_t max_tokens = 200;
+  double temperature = 1.0;  // 0: always the likeliest token
+  std::int64_t top_k = 0;    // 0: all
+  std::uint64_t seed = 1;
+  int local_ranks = 0;  // > 0: that many ranks as threads of this process
+};
+
+/// Writes prompt and continuation on rank 0 as they are generated. On several ranks (of this
+/// process, or of the launcher) in the run's own parallel degrees or those of `set_options`,
+/// without sequence parallelism; further ranks are replicas that compute the same. The text is that
+/// of one rank, except where two tokens are equally likely up to rounding. Stops early at the
+/// tokenizer's end of document, or at an end that a Hugging Face directory names. When the context
+/// is full, continues from its last half. Throws Error{missing_input | bad_data | usage | config};
+/// under MPI such a failure is logged and ends the job.
+void generate(const GenerateRequest& request, std::ostream& out);
+
+/// Draws from softmax(logits / temperature) over the top_k likeliest, with random value `index` of
+/// `random`.
+std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
+                          const Philox& random, std::uint64_t index);
+
+}  // namespace trainctl

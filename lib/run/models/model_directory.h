@@ -1,0 +1,27 @@
+// A directory that holds a model: of a finished run (config.yaml), or in Hugging Face's form
+// (config.json). Both have safetensors files with Hugging Face's names.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/read/read.h"
+#include "plan/plan.h"
+#include "weights/hugging_face_config.h"
+
+namespace trainctl {
+
+/// The configuration of a run, or one that says `model: {from: directory}` and little else. Throws
+/// Error{missing_input}.
+ReadResult read_model_directory(const std::filesystem::path& directory,
+                                const std::vector<std::string>& set_options);
+
+/// Its network, checked as for one rank. Throws Error{missing_input | bad_data} with the findings.
+ModelShape model_of(const std::filesystem::path& directory);
+
+/// The tokenizer that the directory itself holds, as data.tokenizer names it; "" if it has none
+/// that is read here.
+std::string tokenizer_in(const std::filesystem::path& directory);
+
+}  // namespace trainctl

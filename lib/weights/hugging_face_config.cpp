@@ -1,0 +1,176 @@
+#include "weights/hugging_face_config.h"
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "weights/hugging_face_names.h"
+
+namespace trainctl {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::streamsize most_json_bytes = 1 << 20;
+
+constexpr const char* files_of_tokenizers[] = {"tokenizer.json",
+                                               "tokenizer_config.json",
+                                               "special_tokens_map.json",
+                                               "added_tokens.json",
+                                               "vocab.json",
+                                               "merges.txt",
+                                               "tokenizer.model",
+                                               "chat_template.jinja"};
+
+Json read_json(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text(most_json_bytes, '\0');
+  stream.read(text.data(), most_json_bytes);
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, stream.gcount())));
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() ? json : Json::object();
+}
+
+std::vector<std::int64_t> ids_of(const Json& json, const char* key) {
+  std::vector<std::int64_t> ids;
+  if (!json.contains(key)) return ids;
+  const Json list = json[key].is_array() ? json[key] : Json::array({json[key]});
+  for (const Json& id : list) {
+    const bool fits = id.is_number_unsigned() && id.get<std::uint64_t>() < (std::uint64_t{1} << 31);
+    if (fits) ids.push_back(id.get<std::int64_t>());
+  }
+  return ids;
+}
+
+Json one_or_list(const std::vector<std::int64_t>& ids) {
+  if (ids.empty()) return nullptr;
+  return ids.size() == 1 ? Json(ids.front()) : Json(ids);
+}
+
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json gpt2_config(const ModelShape& model) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"vocab_size", model.vocab},
+          {"n_positions", model.positions},
+          {"n_embd", model.hidden},
+          {"n_layer", model.layers},
+          {"n_head", model.heads},
+          {"n_inner", model.ffn},
+          {"activation_function", "gelu_new"},
+          {"resid_pdrop", model.hidden_dropout},
+          {"embd_pdrop", model.embedding_dropout},
+          {"attn_pdrop", model.attention_dropout},
+          {"layer_norm_epsilon", model.norm_epsilon}};
+}
+
+/// RoPE as versions before 5 read it, and as later ones do.
+void add_rope(const ModelShape& model, Json& config) {
+  Json parameters{{"rope_type", "default"}};
+  const RopeScalingConfig& scaling = model.rope_scaling;
+  config["rope_theta"] = model.rotary_base;
+  config["rope_scaling"] = nullptr;
+  if (scaling.factor > 1) {
+    parameters = {{"rope_type", "llama3"},
+                  {"factor", scaling.factor},
+                  {"low_freq_factor", scaling.low_freq_factor},
+                  {"high_freq_factor", scaling.high_freq_factor},
+                  {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
+    config["rope_scaling"] = parameters;
+  }
+  parameters["rope_theta"] = model.rotary_base;
+  config["rope_parameters"] = parameters;
+}
+
+Json llama_config(const ModelShape& model) {
+  const std::string type = hugging_face_type(model);
+  const std::string architecture = type == "llama"   ? "LlamaForCausalLM"
+                                   : type == "qwen2" ? "Qwen2ForCausalLM"
+                                                     : "Qwen3ForCausalLM";
+  Json config{{"architectures", {architecture}},
+              {"model_type", type},
+              {"vocab_size", model.vocab},
+              {"hidden_size", model.hidden},
+              {"intermediate_size", model.ffn},
+              {"num_hidden_layers", model.layers},
+              {"num_attention_heads", model.heads},
+              {"num_key_value_heads", model.kv_heads},
+              {"head_dim", model.head_dim},
+              {"hidden_act", "silu"},
+              {"max_position_embeddings", model.positions},
+              {"rms_norm_eps", model.norm_epsilon},
+              {"attention_dropout", model.attention_dropout}};
+  if (type != "qwen2") config["attention_bias"] = false;
+  if (type == "llama") config["mlp_bias"] = false;
+  if (type != "llama") {
+    config["use_sliding_window"] = false;
+    config["sliding_window"] = nullptr;
+  }
+  add_rope(model, config);
+  return config;
+}
+
+}  // namespace
+
+SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
+  const Json first = read_json(directory / "generation_config.json");
+  const Json second = read_json(directory / "config.json");
+  const auto find = [&](const char* key) {
+    const auto ids = ids_of(first, key);
+    return ids.empty() ? ids_of(second, key) : ids;
+  };
+  const auto one = [&](const char* key) -> std::optional<std::int64_t> {
+    const auto ids = find(key);
+    if (ids.empty()) return std::nullopt;
+    return ids.front();
+  };
+  return {one("bos_token_id"), find("eos_token_id"), one("pad_token_id")};
+}
+
+std::string hugging_face_config(const ModelShape& model, DType stored,
+                                const SpecialTokens& tokens) {
+  Json config = model.family == Family::gpt2 ? gpt2_config(model) : llama_config(model);
+  const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
+  config["initializer_range"] = model.init_std;
+  config["tie_word_embeddings"] = model.tied;
+  config["bos_token_id"] = or_null(tokens.begin);
+  config["eos_token_id"] = one_or_list(tokens.end);
+  config["pad_token_id"] = or_null(tokens.padding);
+  config["torch_dtype"] = dtype;
+  config["dtype"] = dtype;
+  return config.dump(2) + "\n";
+}
+
+std::string generation_config(const SpecialTokens& tokens) {
+  Json config = Json::object();
+  if (tokens.begin) config["bos_token_id"] = *tokens.begin;
+  if (!tokens.end.empty()) config["eos_token_id"] = one_or_list(tokens.end);
+  if (tokens.padding) config["pad_token_id"] = *tokens.padding;
+  return config.empty() ? "" : config.dump(2) + "\n";
+}
+
+std::span<const char* const> tokenizer_files() { return files_of_tokenizers; }
+
+std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
+                                        const std::filesystem::path& to) {
+  std::vector<std::string> copied;
+  for (const char* name : files_of_tokenizers) {
+    std::error_code failure;
+    if (!std::filesystem::is_regular_file(from / name, failure)) continue;
+    std::filesystem::copy_file(from / name, to / name,
+                               std::filesystem::copy_options::overwrite_existing, failure);
+    require(
+        !failure, ExitCode::io,
+        "cannot copy " + (from / name).string() + " to " + to.string() + ": " + failure.message());
+    copied.emplace_back(name);
+  }
+  return copied;
+}
+
+}  // namespace trainctl

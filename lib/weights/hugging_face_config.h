@@ -1,0 +1,40 @@
+// config.json and generation_config.json of an exported model, and the tokens that they name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "plan/tables/model.h"
+
+namespace trainctl {
+
+/// Ids of tokens that mean something, as far as they are known.
+struct SpecialTokens {
+  std::optional<std::int64_t> begin;
+  std::vector<std::int64_t> end;  // each ends a text
+  std::optional<std::int64_t> padding;
+};
+
+/// Those of a model directory: generation_config.json's, else config.json's. Ids of another kind
+/// than whole numbers are left out.
+SpecialTokens read_special_tokens(const std::filesystem::path& directory);
+
+/// The text of config.json for transformers, old and new versions. The model must be one that it
+/// has (unknown_to_hugging_face).
+std::string hugging_face_config(const ModelShape& model, DType stored, const SpecialTokens& tokens);
+/// The text of generation_config.json; "" when no token is known.
+std::string generation_config(const SpecialTokens& tokens);
+
+/// Names of the files that a tokenizer may consist of.
+std::span<const char* const> tokenizer_files();
+/// Copies the files of a tokenizer, where `from` has them, and returns their names. Throws
+/// Error{io}.
+std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
+                                        const std::filesystem::path& to);
+
+}  // namespace trainctl

@@ -1,0 +1,166 @@
+#include "weights/hugging_face_files.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::int64_t most_index_bytes = 100'000'000;
+constexpr int most_depth = 8;
+
+/// Whether `file` lies in `folder`, both without symbolic links.
+bool lies_in(const fs::path& file, const fs::path& folder) {
+  auto at = file.begin();
+  for (const fs::path& step : folder) {
+    if (at == file.end() || *at++ != step) return false;
+  }
+  return at != file.end();
+}
+
+/// Refuses a file that is not a regular one inside the directory.
+void check_place(const fs::path& directory, const fs::path& file) {
+  std::error_code failure;
+  const fs::path real = fs::canonical(file, failure);
+  require(!failure, ExitCode::missing_input,
+          "cannot open " + file.string() + ": " + failure.message());
+  fs::path folder = fs::canonical(directory, failure);
+  require(!failure, ExitCode::missing_input,
+          "cannot open " + directory.string() + ": " + failure.message());
+  const bool in_hub = folder.parent_path().filename() == "snapshots";
+  if (in_hub) folder = folder.parent_path().parent_path();
+  require(lies_in(real, folder), ExitCode::bad_data,
+          file.string() + " leads out of its directory, to " + real.string());
+  require(fs::is_regular_file(real, failure), ExitCode::bad_data,
+          file.string() + " is not a regular file");
+}
+
+std::string read_text(const fs::path& path) {
+  const File file = File::open_to_read(path);
+  const std::int64_t size = file.size();
+  require(size <= most_index_bytes, ExitCode::bad_data,
+          path.string() + " has " + std::to_string(size) + " bytes, too many for an index");
+  std::string text(static_cast<std::size_t>(size), '\0');
+  file.read_at(0, text);
+  return text;
+}
+
+/// tensor -> file of the index.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const std::string where = path.string();
+  std::vector<std::set<std::string>> open;
+  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    require(depth <= most_depth, ExitCode::bad_data, where + " is nested too deeply");
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const auto name = value.get<std::string>();
+      require(open.back().insert(name).second, ExitCode::bad_data,
+              where + ": '" + name + "' is given twice");
+    }
+    return true;
+  };
+  const Json index = Json::parse(read_text(path), watch, false);
+  require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object() &&
+              !index["weight_map"].empty(),
+          ExitCode::bad_data, where + ": expected an object with a weight_map of tensors to files");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    require(file.is_string(), ExitCode::bad_data,
+            where + ": tensor '" + tensor + "': expected the name of a file");
+    const auto name = file.get<std::string>();
+    const bool plain = !name.empty() &&
+                       name.find_first_of(std::string("/\\\0", 3)) == std::string::npos &&
+                       name != "." && name != "..";
+    require(plain, ExitCode::bad_data,
+            where + ": tensor '" + tensor + "': \"" + name + "\" is not a file of this directory");
+    files[tensor] = name;
+  }
+  return files;
+}
+
+void check_against_index(const std::vector<SafetensorsFile>& shards,
+                         const std::map<std::string, std::string>& index, const fs::path& path) {
+  std::map<std::string, std::string> found;
+  for (const SafetensorsFile& shard : shards) {
+    const std::string file = shard.path().filename().string();
+    for (const auto& [tensor, entry] : shard.entries()) {
+      const auto listed = index.find(tensor);
+      require(listed != index.end() && listed->second == file, ExitCode::bad_data,
+              shard.path().string() + ": tensor '" + tensor + "' is not in " + path.string() +
+                  (listed == index.end() ? "" : ", which has it in " + listed->second));
+      found[tensor] = file;
+    }
+  }
+  for (const auto& [tensor, file] : index) {
+    require(found.contains(tensor), ExitCode::bad_data,
+            (path.parent_path() / file).string() + " has no tensor '" + tensor + "', which " +
+                path.string() + " lists");
+  }
+}
+
+std::vector<SafetensorsFile> open_shards(const fs::path& directory, const fs::path& index_path) {
+  check_place(directory, index_path);
+  const auto index = read_index(index_path);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : index) names.insert(file);
+  std::vector<SafetensorsFile> shards;
+  for (const std::string& name : names) {
+    check_place(directory, directory / name);
+    shards.emplace_back(directory / name);
+  }
+  check_against_index(shards, index, index_path);
+  return shards;
+}
+
+bool is_pickle(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.starts_with("pytorch_model") && file.extension() == ".bin";
+}
+
+[[noreturn]] void no_weights(const fs::path& directory) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    require(!is_pickle(entry.path()), ExitCode::missing_input,
+            directory.string() + " has its weights only as a pickle, " +
+                entry.path().filename().string() +
+                ", which can run any code and is never read here. Convert it where you trust it: "
+                "python3 -c \"from transformers import AutoModelForCausalLM as M; "
+                "M.from_pretrained('" +
+                directory.string() + "').save_pretrained('" + directory.string() +
+                "-safetensors')\"");
+  }
+  throw Error(
+      ExitCode::missing_input,
+      directory.string() + " has neither model.safetensors nor model.safetensors.index.json");
+}
+
+}  // namespace
+
+std::vector<SafetensorsFile> open_model_files(const fs::path& directory) {
+  std::error_code failure;
+  require(fs::is_directory(directory, failure), ExitCode::missing_input,
+          "no model directory " + directory.string());
+  const auto there = [&](const char* name) {
+    return fs::symlink_status(directory / name, failure).type() != fs::file_type::not_found;
+  };
+  if (there("model.safetensors")) {
+    check_place(directory, directory / "model.safetensors");
+    std::vector<SafetensorsFile> files;
+    files.emplace_back(directory / "model.safetensors");
+    return files;
+  }
+  if (there("model.safetensors.index.json")) {
+    return open_shards(directory, directory / "model.safetensors.index.json");
+  }
+  no_weights(directory);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,38 @@
+// How the parameters of a model are named and laid out in Hugging Face's files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+#include "plan/tables/model.h"
+
+namespace trainctl {
+
+/// One tensor there. Our parameters are stacked in it along the output dim; GPT-2's Conv1D matrices
+/// are [in, out], the transpose of ours.
+struct HuggingFaceTensor {
+  struct Piece {
+    std::string ours;
+    std::int64_t rows = 0;  // without the padding of the vocabulary
+  };
+  std::string name;
+  std::vector<Piece> pieces;  // none: all zeros, a bias that the model does not have
+  Shape shape;                // there
+  bool transposed = false;
+};
+
+/// All tensors of a model. GPT-2's have the prefix "transformer.".
+std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model);
+
+/// "gpt2", "llama", "qwen2" or "qwen3".
+std::string hugging_face_type(const ModelShape& model);
+
+/// Why transformers has no such network, one sentence without a final period; "" if it has.
+std::string unknown_to_hugging_face(const ModelShape& model);
+
+/// A buffer that files of older versions hold beside the parameters, or the head of a tied model.
+bool is_ignored_there(const std::string& name, const ModelShape& model);
+
+}  // namespace trainctl

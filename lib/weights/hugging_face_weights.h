@@ -1,0 +1,35 @@
+// The weights of a Hugging Face model directory by our names.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/tables/model.h"
+#include "weights/safetensors.h"
+#include "weights/stored_weights.h"
+
+namespace trainctl {
+
+class HuggingFaceWeights : public StoredWeights {
+ public:
+  /// Opens the directory's files and compares all of their tensors with the model. Types: fp32,
+  /// bf16, fp16. Throws Error{missing_input | bad_data}, which names every tensor that is missing,
+  /// not the model's, or of another shape or type.
+  HuggingFaceWeights(const std::filesystem::path& directory, const ModelShape& model);
+  void read(const std::string& name, const MatrixBox& box, float* out) const override;
+
+ private:
+  /// Where one of our parameters lies.
+  struct Part {
+    const SafetensorsFile* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+    std::int64_t first = 0;  // its first output row in the stacked tensor
+    bool transposed = false;
+  };
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, Part> parts_;
+};
+
+}  // namespace trainctl

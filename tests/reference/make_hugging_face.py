@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Writes tests/reference/hugging_face: small model directories as transformers saves them, the logits that it
+computes from them, and a few training steps. tests/weights compares with them.
+
+Needs PyTorch, transformers and safetensors; the tests themselves need none of them.
+
+    python3 tests/reference/make_hugging_face.py
+"""
+import json
+import math
+import pathlib
+import shutil
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+
+HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
+TOKENS = 12
+STEPS = 3
+ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, clip=0.5)
+
+GPT2 = dict(vocab_size=75, n_positions=24, n_embd=16, n_layer=2, n_head=2, bos_token_id=74, eos_token_id=74)
+SIZES = dict(vocab_size=75, hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=32, bos_token_id=1)
+SCALED = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=8)
+
+# How each is saved: dtype, the largest shard, and changes to the files as older versions wrote them.
+CASES = {
+    "gpt2": (GPT2Config(**GPT2), dict()),
+    "gpt2_hub": (GPT2Config(**GPT2), dict(hub=True)),
+    "llama": (LlamaConfig(**SIZES, eos_token_id=[2, 3], rope_parameters=dict(SCALED, rope_theta=500.0)),
+              dict(shard="12KB")),
+    "llama_old": (LlamaConfig(**SIZES, eos_token_id=2, head_dim=8, tie_word_embeddings=True,
+                              rope_parameters=dict(SCALED, rope_theta=500.0)), dict(old=True)),
+    "mistral": (MistralConfig(**SIZES, eos_token_id=2, sliding_window=None), dict(dtype=torch.bfloat16)),
+    "qwen2": (Qwen2Config(**SIZES, eos_token_id=2, tie_word_embeddings=True,
+                          rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+              dict(dtype=torch.bfloat16, shard="6KB", old=True)),
+    # A token for each byte, for whole runs on text.
+    "bytes": (LlamaConfig(**dict(SIZES, vocab_size=256, max_position_embeddings=64), tie_word_embeddings=True,
+                          pad_token_id=0, eos_token_id=0), dict()),
+    "qwen3": (Qwen3Config(**SIZES, eos_token_id=2, head_dim=8), dict(dtype=torch.float16)),
+}
+
+
+def fill(model, generator):
+    """Larger than usual values, so that every term of the logits counts."""
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            noise = torch.randn(value.shape, generator=generator)
+            if value.dim() == 1:
+                value.copy_((1 if "bias" not in name else 0) + 0.2 * noise)
+            else:
+                value.copy_(noise * (0.6 if "wte" in name or "embed" in name else 1.2 / math.sqrt(value.shape[-1])))
+
+
+def as_older_versions(directory):
+    """config.json with rope_theta, rope_scaling and torch_dtype."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def as_on_the_hub(directory):
+    """GPT-2 as its first files are: no prefix, and the buffers of the causal mask."""
+    path = directory / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): value for name, value in load_file(path).items()}
+    for layer in range(GPT2["n_layer"]):
+        positions = GPT2["n_positions"]
+        tensors[f"h.{layer}.attn.bias"] = torch.tril(torch.ones(positions, positions)).view(1, 1, positions, positions)
+        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(tokens[None]).logits[0].float()
+
+
+def save(name, config, how, seed):
+    directory = HERE / name
+    shutil.rmtree(directory, ignore_errors=True)
+    generator = torch.Generator().manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config)
+    fill(model, generator)
+    model = model.to(how.get("dtype", torch.float32))
+    model.save_pretrained(directory, max_shard_size=how.get("shard", "1GB"))
+    if how.get("old"):
+        as_older_versions(directory)
+    if how.get("hub"):
+        as_on_the_hub(directory)
+    # From the files, like a reader: a rounded model has rounded RoPE frequencies too.
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    tokens = torch.randint(config.vocab_size, (TOKENS,), generator=generator)
+    logits = logits_of(model, tokens)
+    save_file({"tokens": tokens.int(), "logits": logits}, HERE / f"{name}.logits.safetensors")
+    print(f"{name}: largest logit {logits.abs().max():.3f}")
+    return model
+
+
+def train(name, model, seed):
+    """AdamW with clipping on one batch, and the logits afterwards."""
+    generator = torch.Generator().manual_seed(seed)
+    size = (2, 16)
+    tokens = torch.randint(model.config.vocab_size, size, generator=generator)
+    labels = torch.randint(model.config.vocab_size, size, generator=generator)
+    params = [value for value in model.parameters()]
+    moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in params]
+    losses = []
+    for step in range(1, STEPS + 1):
+        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), labels.flatten())
+        grads = torch.autograd.grad(loss, params)
+        total = math.sqrt(sum(g.double().square().sum().item() for g in grads))
+        scale = min(1.0, ADAMW["clip"] / (total + 1e-6))
+        losses.append(loss.item())
+        with torch.no_grad():
+            for value, grad, (m, v) in zip(params, grads, moments):
+                g = grad * scale
+                m.mul_(ADAMW["beta1"]).add_(g, alpha=1 - ADAMW["beta1"])
+                v.mul_(ADAMW["beta2"]).addcmul_(g, g, value=1 - ADAMW["beta2"])
+                update = (m / (1 - ADAMW["beta1"]**step)) / ((v / (1 - ADAMW["beta2"]**step)).sqrt() + ADAMW["eps"])
+                if value.dim() > 1:
+                    update = update + ADAMW["weight_decay"] * value
+                value.sub_(ADAMW["lr"] * update)
+    save_file({"tokens": tokens.int().contiguous(), "labels": labels.int().contiguous(),
+               "loss": torch.tensor(losses, dtype=torch.float64), "logits": logits_of(model, tokens[0])},
+              HERE / f"{name}.training.safetensors")
+    print(f"{name}: losses {losses}")
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    HERE.mkdir(exist_ok=True)
+    for seed, (name, (config, how)) in enumerate(CASES.items(), 1):
+        model = save(name, config, how, seed)
+        if name in ("gpt2", "llama"):
+            train(name, model, 100 + seed)
+
+
+if __name__ == "__main__":
+    main()

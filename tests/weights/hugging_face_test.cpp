@@ -1,0 +1,211 @@
+// Model directories that transformers wrote, and those that we write, against the logits that
+// transformers computed (tests/reference/make_hugging_face.py).
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "../data/scratch_folder.h"
+#include "engine/engine.h"
+#include "plan/tables/shard.h"
+#include "stored_model.h"
+#include "weights/export.h"
+#include "weights/hugging_face_weights.h"
+
+using namespace trainctl;
+using namespace trainctl::testing;
+
+namespace {
+
+const char* const model_names[] = {"gpt2",    "gpt2_hub", "llama", "llama_old",
+                                   "mistral", "qwen2",    "qwen3", "bytes"};
+constexpr double bound = 1e-4;
+
+SafetensorsFile expected(const std::string& name) {
+  return SafetensorsFile(reference_model(name + ".safetensors"));
+}
+
+/// Logits of the directory for the committed tokens.
+std::vector<float> logits_from(const std::filesystem::path& directory,
+                               const std::vector<std::int32_t>& tokens) {
+  ReadResult read = read_start(directory);
+  const Plan plan = plan_of(read);
+  const LoadedRank rank(HuggingFaceWeights(directory, plan.model), plan, 0);
+  return logits_of(plan, rank.store, tokens);
+}
+
+/// The directory of `name` again in another.
+void write_again(const std::string& name, const std::filesystem::path& to,
+                 const ModelFiles& files) {
+  ReadResult read = read_start(reference_model(name));
+  const Plan plan = plan_of(read);
+  write_model(to, plan.model, HuggingFaceWeights(reference_model(name), plan.model), files);
+}
+
+std::string json_of(const std::filesystem::path& file) { return bytes_of(file); }
+
+}  // namespace
+
+TEST_CASE("directories of transformers give the logits of transformers") {
+  for (const std::string name : model_names) {
+    INFO(name);
+    const SafetensorsFile file = expected(name + ".logits");
+    const auto logits = all_of<float>(file, "logits");
+    const auto found = logits_from(reference_model(name), all_of<std::int32_t>(file, "tokens"));
+    CHECK(largest_difference(found, logits) <= bound);
+    CHECK(*std::max_element(logits.begin(), logits.end()) > 1.0F);  // they depend on the weights
+  }
+}
+
+TEST_CASE("every rank of a layout reads its shard of the whole") {
+  struct Layout {
+    std::int64_t tensor, stages, ranks;
+  };
+  for (const std::string name : {"gpt2", "llama", "qwen3", "mistral"}) {
+    ReadResult alone = read_start(reference_model(name));
+    const Plan one = plan_of(alone);
+    const HuggingFaceWeights weights(reference_model(name), one.model);
+    const LoadedRank whole(weights, one, 0);
+    for (const Layout& layout : {Layout{2, 1, 4}, Layout{2, 2, 4}, Layout{1, 2, 2}}) {
+      INFO(name << ", tp " << layout.tensor << ", pp " << layout.stages);
+      ReadResult read = read_start(reference_model(name),
+                                   {"parallel.tensor_parallel=" + std::to_string(layout.tensor),
+                                    "parallel.pipeline_stages=" + std::to_string(layout.stages),
+                                    "train.global_batch_size=8", "train.micro_batch_size=1"});
+      const Plan plan = plan_of(read, layout.ranks);
+      for (std::int64_t rank = 0; rank < layout.ranks; ++rank) {
+        const LoadedRank part(weights, plan, rank);
+        for (int i = 0; i < static_cast<int>(part.stage.parameters.size()); ++i) {
+          const ParamSpec& row = part.stage.parameters[static_cast<std::size_t>(i)];
+          INFO(row.name << " of rank " << rank);
+          const auto all = whole.values(whole.store.index_of(row.name));
+          const auto own = part.values(i);
+          for (const ShardPiece& piece : shard_pieces(row, plan.mesh, rank)) {
+            REQUIRE(std::equal(own.begin() + piece.local, own.begin() + piece.local + piece.length,
+                               all.begin() + piece.global));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what is exported is read back unchanged, from one file and from shards") {
+  for (const std::string name : model_names) {
+    INFO(name);
+    const SafetensorsFile file = expected(name + ".logits");
+    const auto tokens = all_of<std::int32_t>(file, "tokens");
+    const auto before = logits_from(reference_model(name), tokens);
+    const bool is_rounded = name == "mistral" || name == "qwen2";  // bf16 already
+    for (const std::int64_t shard : {0, 5'000, 1}) {
+      const ScratchFolder folder;
+      write_again(name, folder.path(),
+                  {.stored = is_rounded ? DType::bf16 : DType::f32, .shard_bytes = shard});
+      CHECK(std::filesystem::exists(folder / "model.safetensors") == (shard == 0));
+      CHECK(largest_difference(logits_from(folder.path(), tokens), before) == 0.0);
+    }
+  }
+}
+
+TEST_CASE("an exported directory says what the model is, for old and new versions") {
+  const ScratchFolder folder;
+  write_again("llama", folder.path(),
+              {.stored = DType::bf16, .tokens = read_special_tokens(reference_model("llama"))});
+  const std::string config = json_of(folder / "config.json");
+  for (const char* part :
+       {"\"LlamaForCausalLM\"", "\"model_type\": \"llama\"", "\"rope_theta\": 500.0",
+        "\"rope_scaling\": {", "\"rope_parameters\": {", "\"rope_type\": \"llama3\"",
+        "\"dtype\": \"bfloat16\"", "\"torch_dtype\": \"bfloat16\"", "\"bos_token_id\": 1"}) {
+    INFO(part);
+    CHECK(config.find(part) != std::string::npos);
+  }
+  const std::string generation = json_of(folder / "generation_config.json");
+  CHECK(generation.find("\"eos_token_id\": [") != std::string::npos);
+  CHECK(SafetensorsFile(folder / "model.safetensors").at("model.norm.weight").dtype == DType::bf16);
+}
+
+TEST_CASE("a directory is compared with the model tensor by tensor, all at once") {
+  const ScratchFolder folder;
+  std::filesystem::copy(reference_model("gpt2"), folder.path());
+  ReadResult read = read_start(reference_model("gpt2"));
+  Plan plan = plan_of(read);
+  plan.model.layers = 4;
+  plan.model.ffn = 32;
+  plan.model.vocab = 70;
+  const std::string message = error_of([&] { HuggingFaceWeights(folder.path(), plan.model); });
+  CHECK(missing_in(message, {"65 ", "tensor 'transformer.h.2.ln_1.weight' is missing",
+                             "tensor 'transformer.wte.weight' at byte ", "is [75, 16] F32",
+                             "the model needs [70, 16]", "'transformer.h.1.mlp.c_fc.weight'",
+                             "more"}) == "");
+  plan.model.layers = 1;
+  CHECK(missing_in(error_of([&] { HuggingFaceWeights(folder.path(), plan.model); }),
+                   {"'transformer.h.1.ln_1.bias' is not a tensor of this model"}) == "");
+}
+
+TEST_CASE(
+    "a GPT-2 without biases is exported with zeros and read back, but not with other values") {
+  ReadResult read = read_start(reference_model("gpt2"));
+  Plan plan = plan_of(read);
+  plan.model.linear_bias = plan.model.qkv_bias = false;
+  // Their GPT-2 has biases that are not zero.
+  CHECK(missing_in(error_of([&] { HuggingFaceWeights(reference_model("gpt2"), plan.model); }),
+                   {"c_attn.bias' is not zero", "no such bias"}) == "");
+  const ScratchFolder folder;
+  std::vector<float> made(8 * 1024, 0.5F);
+  const HeldWeights weights([&](const std::string& name) {
+    for (const ParamSpec& row : make_parameters(plan.model, Mesh{})) {
+      if (row.name == name)
+        return host_tensor(made.data(), row.global_shape.numel()).view(row.global_shape);
+    }
+    return Tensor{};
+  });
+  write_model(folder.path(), plan.model, weights, {});
+  const SafetensorsFile file(folder / "model.safetensors");
+  CHECK(file.at("transformer.h.0.attn.c_attn.bias").shape == Shape{48});
+  CHECK(file.at("transformer.h.0.attn.c_attn.bias").as<float>()[47] == 0.0F);
+  std::vector<float> values(16, -1.0F);
+  HuggingFaceWeights(folder.path(), plan.model)
+      .read("layers.1.mlp.up.weight", {.row = 63, .rows = 1, .columns = 16}, values.data());
+  CHECK(values == std::vector<float>(16, 0.5F));
+}
+
+TEST_CASE("training from a directory follows transformers, and its export has its logits") {
+  for (const std::string name : {"gpt2", "llama"}) {
+    INFO(name);
+    const SafetensorsFile file = expected(name + ".training");
+    ReadResult read = read_start(reference_model(name),
+                                 {"model.seq_length=16", "train.micro_batch_size=2",
+                                  "optimizer.beta2=0.95", "optimizer.weight_decay=0.1",
+                                  "optimizer.clip_grad_norm=0.5", "parallel.threads_per_rank=1"});
+    const Plan plan = plan_of(read);
+    const auto world = self_world();
+    Engine engine({.plan = plan,
+                   .train = read.config.train,
+                   .optimizer = read.config.optimizer,
+                   .lr_schedule = read.config.lr_schedule,
+                   .count_loss_weights = true},
+                  *world);
+    engine.initialise();
+    load_weights(reference_model(name), plan, 0, engine.parameters());
+    Batch batch;
+    batch.tokens = all_of<std::int32_t>(file, "tokens");
+    batch.labels = all_of<std::int32_t>(file, "labels");
+    batch.document.resize(32);
+    batch.loss_weight.assign(32, 1.0F);
+    batch.weight_sum = 32;
+    batch.global_token.resize(32);
+    for (std::int32_t i = 0; i < 32; ++i) batch.position.push_back(i % 16);
+    const auto losses = all_of<double>(file, "loss");
+    for (const double loss : losses) {
+      CHECK(engine.train_step({batch}).loss == Approx(loss).epsilon(2e-5));
+    }
+    const ScratchFolder folder;
+    const ParamStore& store = engine.parameters();
+    write_model(folder.path(), plan.model, HeldWeights([&](const std::string& parameter) {
+                  return store.master(store.index_of(parameter));
+                }),
+                {.shard_bytes = 9'000});
+    const auto found =
+        logits_from(folder.path(), {batch.tokens.begin(), batch.tokens.begin() + 16});
+    CHECK(largest_difference(found, all_of<float>(file, "logits")) <= bound);
+  }
+}
