@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/tokenizer/hf/json_value.h"
 
 namespace trainctl::hf {
 
@@ -64,7 +65,7 @@ class Rewriter {
  private:
   [[noreturn]] void refuse(std::size_t bytes) const {
     throw Error(ExitCode::bad_data,
-                "\"" + std::string(rest_.substr(0, bytes)) + "\" is not supported in a pattern");
+                in_quotes(std::string(rest_.substr(0, bytes))) + " is not supported in a pattern");
   }
 
   void copy(std::size_t bytes) {
