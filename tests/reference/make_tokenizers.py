@@ -52,6 +52,7 @@ TEXTS = {
     "only newlines": "\n\n\n\n",
     "tabs and odd spaces": "\ta\t\tb\u00a0c\u2003d\u3000e\u180ef\u200bg\u2028h\u2029i\x85j\x0bk\x0cl\x1cm\ufeffn",
     "digits": "1 12 123 1234 12345 1234567890 3.14 1,000,000 0x1F 1e-9 ½²Ⅷ ١٢٣ १२३ 𝟙𝟚𝟛 ٪",
+    "fractions beside others": "½\u200d👍🏽 a½b½-½ ²³¹¼¾x'½",
     "punctuation": "!?... --- === *** ((())) [] {} <> ,.;: @#$%^&*_+|~`\\/ \"'\"'\n!!\n..\r\n",
     "code": "for (int i = 0; i < n; ++i) {\n\t\tsum += a[i];\n    }\n\n  // done\n",
     "german": "Füße und Bücher, Straße, ÄÖÜ äöü ẞ",
