@@ -21,6 +21,10 @@ LLAMA3_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,
                 r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2_WORDS = LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
 
+O200K_WORDS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+               r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+               r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
 CORPUS = [
     "The quick brown fox jumps over the lazy dog. It's the dog's; they'll see that we've won, and I'm sure you'd agree.",
     "How vexingly quick daft zebras jump! WE'RE HERE, DON'T SHOUT. In 2024 there were 1234567 of them, 3.14159 each.",
@@ -48,6 +52,7 @@ TEXTS = {
     "only newlines": "\n\n\n\n",
     "tabs and odd spaces": "\ta\t\tb\u00a0c\u2003d\u3000e\u180ef\u200bg\u2028h\u2029i\x85j\x0bk\x0cl\x1cm\ufeffn",
     "digits": "1 12 123 1234 12345 1234567890 3.14 1,000,000 0x1F 1e-9 ½²Ⅷ ١٢٣ १२३ 𝟙𝟚𝟛 ٪",
+    "fractions beside others": "½\u200d👍🏽 a½b½-½ ²³¹¼¾x'½",
     "punctuation": "!?... --- === *** ((())) [] {} <> ,.;: @#$%^&*_+|~`\\/ \"'\"'\n!!\n..\r\n",
     "code": "for (int i = 0; i < n; ++i) {\n\t\tsum += a[i];\n    }\n\n  // done\n",
     "german": "Füße und Bücher, Straße, ÄÖÜ äöü ẞ",
@@ -225,6 +230,7 @@ def variants(value):
     yield "Split, empty matches", steps(split({"Regex": r"x*"}, "MergedWithPrevious"))
     yield "Split, escapes", steps(split({"Regex": r"[\S\-]\w\W|\D\d+|\x{e9}|\u00fc+|\x41"}, "Isolated"),
                                   split({"Regex": r"(?<=a).|[^\w\s](?=\S)|\P{L}{2,}|\p{^L}b|\p{Han}+"}, "Isolated"))
+    yield "o200k", steps(split({"Regex": O200K_WORDS}, "Isolated"))
     yield "DeepSeek", steps(
         split({"Regex": "[\r\n]"}, "Isolated"), split({"Regex": r"\s?\p{L}+"}, "Isolated"),
         split({"Regex": r"\s?\p{P}+"}, "Isolated"), split({"Regex": "[一-龥ࠀ-一가-퟿]+"}, "Isolated"),

@@ -102,6 +102,10 @@ TEST_CASE("what a tokenizer.json asks for and is not built is refused by its pat
        "model.unk_token: model.vocab has no token for byte 0, and \"??\""},
       {"/model/vocab", Json::object(), "model.vocab: is empty"},
       {"/model/vocab/a", 3, "the id 3 is also that of"},
+      {"/model/vocab/\x1b[31m", -1, "model.vocab[\"\\u001b[31m\"]: expected a whole number"},
+      {"/model/vocab/\x1b[31m", 3, "model.vocab.th: the id 3 is also that of \"\\u001b[31m\""},
+      {"/model/merges/0", "\x1b t", "model.merges[0]: \"\\u001b\" is not in model.vocab"},
+      {"/model/merges/0", std::string(100, 'x'), std::string(60, 'x') + "\"..."},
       {"/model/vocab/a", -1, "model.vocab.a: expected a whole number from 0 to 4194303, found -1"},
       {"/model/vocab/a", 5000000, "found 5000000"},
       {"/model/vocab/a", 18446744073709551615U, "found 18446744073709551615"},
@@ -140,7 +144,7 @@ TEST_CASE("parts of patterns that mean another thing in PCRE2 are refused") {
     const std::string error =
         error_with(folder, "/pre_tokenizer/pretokenizers/0/pattern/Regex", pattern);
     const std::string message =
-        "pattern.Regex: \"" + std::string(part) + "\" is not supported in a pattern";
+        "pattern.Regex: " + Json(part).dump() + " is not supported in a pattern";
     CHECK(missing_in(error, {message}) == "");
   }
   for (const char* unknown :

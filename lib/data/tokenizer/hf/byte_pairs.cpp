@@ -34,7 +34,7 @@ BytePairs::BytePairs(const JsonValue& model) {
   // Files of 2020 lack the type.
   const JsonValue type = model["type"];
   if (!type.is_null() && type.text() != "BPE") {
-    type.refuse("model \"" + type.text() + "\" is not built: BPE");
+    type.refuse("model " + in_quotes(type.text()) + " is not built: BPE");
   }
   read_options(model);
   read_vocabulary(model["vocab"]);
@@ -57,7 +57,8 @@ void BytePairs::read_vocabulary(const JsonValue& vocabulary) {
     if (token.empty()) vocabulary.refuse("has an empty token");
     if (place >= tokens_.size()) tokens_.resize(std::max(place + 1, tokens_.size()));
     if (!tokens_[place].empty()) {
-      value.refuse("the id " + std::to_string(id) + " is also that of \"" + tokens_[place] + "\"");
+      value.refuse("the id " + std::to_string(id) + " is also that of " +
+                   in_quotes(tokens_[place]));
     }
     tokens_[place] = token;
     ids_.emplace(token, id);
@@ -75,7 +76,7 @@ void BytePairs::read_merges(const JsonValue& merges) {
       if (both.starts_with("#version")) return;
       const std::size_t space = both.find(' ');
       if (space == std::string::npos || both.find(' ', space + 1) != std::string::npos) {
-        merge.refuse("expected two tokens with a space between them, found \"" + both + "\"");
+        merge.refuse("expected two tokens with a space between them, found " + in_quotes(both));
       }
       return add_merge(merge, both.substr(0, space), both.substr(space + 1));
     }
@@ -92,7 +93,7 @@ void BytePairs::add_merge(const JsonValue& merge, const std::string& left,
                           const std::string& right) {
   const auto known = [&](const std::string& token) {
     const auto id = id_of(token);
-    if (!id) merge.refuse("\"" + token + "\" is not in model.vocab");
+    if (!id) merge.refuse(in_quotes(token) + " is not in model.vocab");
     return *id;
   };
   const std::int32_t a = known(left);
@@ -113,7 +114,7 @@ void BytePairs::read_bytes(const JsonValue& model) {
       model["byte_fallback"].refuse(lack + ", and tokens like <0x00> are not built");
     }
     if (!name.is_null() && !unknown_id) {
-      name.refuse(lack + ", and \"" + name.text() + "\" is not in model.vocab either");
+      name.refuse(lack + ", and " + in_quotes(name.text()) + " is not in model.vocab either");
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/tokenizer/hf/json_value.h"
 
 namespace trainctl::hf {
 
@@ -19,8 +20,9 @@ constexpr std::string_view other_than_spaces =
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-"
     "\\x{10ffff}";
 
-// What \w is in Oniguruma, with six numbers that are not letters.
-constexpr std::string_view word_characters =
+// What \w is in Oniguruma: in a class, and alone, where it has six fractions and powers too.
+constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view word_alone =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 constexpr std::string_view categories[] = {
@@ -64,7 +66,7 @@ class Rewriter {
  private:
   [[noreturn]] void refuse(std::size_t bytes) const {
     throw Error(ExitCode::bad_data,
-                "\"" + std::string(rest_.substr(0, bytes)) + "\" is not supported in a pattern");
+                in_quotes(std::string(rest_.substr(0, bytes))) + " is not supported in a pattern");
   }
 
   void copy(std::size_t bytes) {
@@ -127,10 +129,11 @@ class Rewriter {
     switch (letter) {
       case 's': return replace(2, open + std::string(spaces) + close);
       case 'S': return replace(2, open + std::string(other_than_spaces) + close);
-      case 'w': return replace(2, open + std::string(word_characters) + close);
+      case 'w':
+        return replace(2, in_class ? std::string(word_class) : "[" + std::string(word_alone) + "]");
       case 'W':
         if (in_class) refuse(2);
-        return replace(2, "[^" + std::string(word_characters) + "]");
+        return replace(2, "[^" + std::string(word_alone) + "]");
       case 'd': return replace(2, "\\p{Nd}");
       case 'D': return replace(2, "\\P{Nd}");
       case 'n':

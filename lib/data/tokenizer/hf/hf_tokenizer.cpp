@@ -57,7 +57,7 @@ const JsonValue& checked(const JsonValue& root) {
                    "pre_tokenizer", "post_processor", "decoder", "model"});
   const JsonValue version = root["version"];
   if (!version.is_null() && version.text() != "1.0") {
-    version.refuse("\"" + version.text() + "\": only 1.0 is known");
+    version.refuse(in_quotes(version.text()) + ": only 1.0 is known");
   }
   for (const char* name : {"truncation", "padding"}) {
     if (!root[name].is_null()) root[name].refuse("is not built: null");
@@ -73,7 +73,7 @@ void check_decoder(const JsonValue& decoder, int depth = 0) {
   const std::string type = decoder["type"].text();
   if (type == "ByteLevel") return;
   if (type != "Sequence") {
-    decoder["type"].refuse("decoder \"" + type + "\" is not built: ByteLevel");
+    decoder["type"].refuse("decoder " + in_quotes(type) + " is not built: ByteLevel");
   }
   int count = 0;
   decoder["decoders"].each_item([&](const JsonValue& item) {

@@ -1,6 +1,7 @@
 #include "data/tokenizer/hf/json_value.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -33,15 +34,23 @@ std::string place_in(std::string_view text, std::size_t place) {
   return std::to_string(line) + ":" + std::to_string(column + 1);
 }
 
-/// The text in quotes, cut to what a message can hold.
-std::string quoted(const std::string& text) {
-  constexpr std::size_t most = 60;
-  const std::string shown =
-      Json(text.substr(0, most)).dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() > most ? shown + "..." : shown;
+/// The path of a member.
+std::string member_path(const std::string& path, std::string_view key) {
+  const bool is_plain = !key.empty() && std::all_of(key.begin(), key.end(), [](char letter) {
+    return letter == '_' || letter == '-' || std::isalnum(static_cast<unsigned char>(letter)) != 0;
+  });
+  if (!is_plain) return path + "[" + in_quotes(std::string(key)) + "]";
+  return path + (path.empty() ? "" : ".") + std::string(key);
 }
 
 }  // namespace
+
+std::string in_quotes(const std::string& text) {
+  constexpr std::size_t most = 60;
+  const std::string shown =
+      Json(text.substr(0, most)).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() > most ? shown + "..." : shown;
+}
 
 struct JsonFile::Document {
   Json json;
@@ -59,7 +68,7 @@ void JsonValue::refuse(const std::string& why) const {
 
 void JsonValue::expected(const std::string& what) const {
   const std::string found = is_null()     ? (value_ == nullptr ? "nothing" : "null")
-                            : is_text()   ? quoted(json_of(value_).get_ref<const std::string&>())
+                            : is_text()   ? in_quotes(json_of(value_).get_ref<const std::string&>())
                             : is_list()   ? "a list"
                             : is_object() ? "an object"
                                           : json_of(value_).dump();
@@ -70,7 +79,7 @@ JsonValue JsonValue::operator[](std::string_view key) const {
   if (!is_object()) expected("an object");
   const auto found = json_of(value_).find(key);
   const void* value = found == json_of(value_).end() ? nullptr : &*found;
-  return {*file_, value, (path_.empty() ? "" : path_ + ".") + std::string(key)};
+  return {*file_, value, member_path(path_, key)};
 }
 
 bool JsonValue::flag() const {
@@ -108,7 +117,7 @@ void JsonValue::each_member(
     const std::function<void(const std::string&, const JsonValue&)>& visit) const {
   if (!is_object()) expected("an object");
   for (const auto& [key, value] : json_of(value_).get_ref<const Json::object_t&>()) {
-    visit(key, {*file_, &value, (path_.empty() ? "" : path_ + ".") + key});
+    visit(key, {*file_, &value, member_path(path_, key)});
   }
 }
 

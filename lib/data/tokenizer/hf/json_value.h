@@ -12,6 +12,9 @@
 
 namespace trainctl::hf {
 
+/// `text` in quotes, with escapes as JSON has them, cut to what a message can hold.
+std::string in_quotes(const std::string& text);
+
 /// A value of a JsonFile, or one that is absent; absent and null values are the same. Lives no
 /// longer than its file. Each function that finds another kind of value than it needs throws
 /// Error{bad_data}.

@@ -50,8 +50,8 @@ void Normalizer::read(const JsonValue& normalizer, int depth) {
     return;
   }
   if (type != "NFC" && type != "NFD" && type != "NFKC" && type != "NFKD") {
-    normalizer["type"].refuse("normalizer \"" + type +
-                              "\" is not built: NFC, NFD, NFKC, NFKD or Sequence");
+    normalizer["type"].refuse("normalizer " + in_quotes(type) +
+                              " is not built: NFC, NFD, NFKC, NFKD or Sequence");
   }
   normalizer.allow_only({"type"});
   forms_.push_back({.composes = type.ends_with('C'), .is_compatible = type.size() == 4});

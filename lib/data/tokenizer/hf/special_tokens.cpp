@@ -19,7 +19,7 @@ std::int32_t read_id(const JsonValue& value, std::int64_t vocab_size) {
 std::vector<std::int32_t> read_piece(const JsonValue& name, const JsonValue& known,
                                      std::int64_t vocab_size) {
   const JsonValue entry = known[name.text()];
-  if (entry.is_null()) name.refuse("\"" + name.text() + "\" is not in special_tokens");
+  if (entry.is_null()) name.refuse(in_quotes(name.text()) + " is not in special_tokens");
   std::vector<std::int32_t> ids;
   entry["ids"].each_item([&](const JsonValue& id) { ids.push_back(read_id(id, vocab_size)); });
   return ids;
@@ -57,8 +57,8 @@ void read_processor(const JsonValue& value, std::int64_t vocab_size, int depth, 
   } else if (type == "TemplateProcessing") {
     read_template(value, vocab_size, frame);
   } else if (type != "ByteLevel") {  // which only moves the offsets of tokens
-    value["type"].refuse("post-processor \"" + type +
-                         "\" is not built: TemplateProcessing, ByteLevel or Sequence");
+    value["type"].refuse("post-processor " + in_quotes(type) +
+                         " is not built: TemplateProcessing, ByteLevel or Sequence");
   }
 }
 
@@ -108,8 +108,8 @@ class Reader {
       const AddedToken& token = *found->second;
       const std::string content = value["content"].text();
       if (content != token.content) {
-        value["content"].refuse("\"" + content + "\", but \"" + token.content +
-                                "\" in tokenizer.json");
+        value["content"].refuse(in_quotes(content) + ", but " + in_quotes(token.content) +
+                                " in tokenizer.json");
       }
       const std::pair<const char*, bool> flags[] = {{"special", token.special},
                                                     {"single_word", token.single_word},
@@ -148,7 +148,7 @@ class Reader {
       if (value.is_object()) value = value["content"];
       if (token || value.is_null()) return;
       token = known_.id_of(value.text());
-      if (!token) value.refuse("\"" + value.text() + "\" is not a token of tokenizer.json");
+      if (!token) value.refuse(in_quotes(value.text()) + " is not a token of tokenizer.json");
     };
     take("bos_token", tokens_.bos);
     take("eos_token", tokens_.eos);

@@ -76,8 +76,8 @@ void Splitter::read(const JsonValue& value, int depth) {
     steps_.push_back(read_byte_level(value));
     is_complete_ = true;
   } else {
-    value["type"].refuse("pre-tokenizer \"" + type +
-                         "\" is not built: ByteLevel, Split, Digits or Sequence");
+    value["type"].refuse("pre-tokenizer " + in_quotes(type) +
+                         " is not built: ByteLevel, Split, Digits or Sequence");
   }
 }
 
@@ -96,8 +96,8 @@ Splitter::Step Splitter::read_split(const JsonValue& value) {
   const auto found = std::find_if(std::begin(behaviours), std::end(behaviours),
                                   [&](const auto& known) { return known.first == name; });
   if (found == std::end(behaviours)) {
-    value["behavior"].refuse("\"" + name +
-                             "\": expected Isolated, Removed, MergedWithPrevious, MergedWithNext "
+    value["behavior"].refuse(in_quotes(name) +
+                             ": expected Isolated, Removed, MergedWithPrevious, MergedWithNext "
                              "or Contiguous");
   }
   step.behaviour = found->second;
