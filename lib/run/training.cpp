@@ -258,11 +258,11 @@ class Training::Impl {
     const HeldWeights weights([&](const std::string& name) {
       return sharded ? whole.at(name) : store.master(store.index_of(name));
     });
-    if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
     write_model(
         directory_, plan_.model, weights, {.stored = DType::f32, .tokens = special_tokens()},
         {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
     log_info("weights: " + (directory_ / "model.safetensors").string());
+    if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
     const std::string reason = unknown_to_hugging_face(plan_.model);
     if (!reason.empty()) log_info("no config.json for transformers: " + reason);
   }

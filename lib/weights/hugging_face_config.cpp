@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "weights/hugging_face_files.h"
 #include "weights/hugging_face_names.h"
 
 namespace trainctl {
@@ -163,6 +164,7 @@ std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
   for (const char* name : files_of_tokenizers) {
     std::error_code failure;
     if (!std::filesystem::is_regular_file(from / name, failure)) continue;
+    check_inside(from, from / name);
     std::filesystem::copy_file(from / name, to / name,
                                std::filesystem::copy_options::overwrite_existing, failure);
     require(

@@ -33,7 +33,7 @@ std::string generation_config(const SpecialTokens& tokens);
 /// Names of the files that a tokenizer may consist of.
 std::span<const char* const> tokenizer_files();
 /// Copies the files of a tokenizer, where `from` has them, and returns their names. Throws
-/// Error{io}.
+/// Error{io}, or Error{bad_data} for a link out of the directory.
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
                                         const std::filesystem::path& to);
 

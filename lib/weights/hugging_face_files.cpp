@@ -25,23 +25,6 @@ bool lies_in(const fs::path& file, const fs::path& folder) {
   return at != file.end();
 }
 
-/// Refuses a file that is not a regular one inside the directory.
-void check_place(const fs::path& directory, const fs::path& file) {
-  std::error_code failure;
-  const fs::path real = fs::canonical(file, failure);
-  require(!failure, ExitCode::missing_input,
-          "cannot open " + file.string() + ": " + failure.message());
-  fs::path folder = fs::canonical(directory, failure);
-  require(!failure, ExitCode::missing_input,
-          "cannot open " + directory.string() + ": " + failure.message());
-  const bool in_hub = folder.parent_path().filename() == "snapshots";
-  if (in_hub) folder = folder.parent_path().parent_path();
-  require(lies_in(real, folder), ExitCode::bad_data,
-          file.string() + " leads out of its directory, to " + real.string());
-  require(fs::is_regular_file(real, failure), ExitCode::bad_data,
-          file.string() + " is not a regular file");
-}
-
 std::string read_text(const fs::path& path) {
   const File file = File::open_to_read(path);
   const std::int64_t size = file.size();
@@ -107,13 +90,13 @@ void check_against_index(const std::vector<SafetensorsFile>& shards,
 }
 
 std::vector<SafetensorsFile> open_shards(const fs::path& directory, const fs::path& index_path) {
-  check_place(directory, index_path);
+  check_inside(directory, index_path);
   const auto index = read_index(index_path);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index) names.insert(file);
   std::vector<SafetensorsFile> shards;
   for (const std::string& name : names) {
-    check_place(directory, directory / name);
+    check_inside(directory, directory / name);
     shards.emplace_back(directory / name);
   }
   check_against_index(shards, index, index_path);
@@ -144,6 +127,22 @@ bool is_pickle(const fs::path& file) {
 
 }  // namespace
 
+void check_inside(const fs::path& directory, const fs::path& file) {
+  std::error_code failure;
+  const fs::path real = fs::canonical(file, failure);
+  require(!failure, ExitCode::missing_input,
+          "cannot open " + file.string() + ": " + failure.message());
+  fs::path folder = fs::canonical(directory, failure);
+  require(!failure, ExitCode::missing_input,
+          "cannot open " + directory.string() + ": " + failure.message());
+  const bool in_hub = folder.parent_path().filename() == "snapshots";
+  if (in_hub) folder = folder.parent_path().parent_path();
+  require(lies_in(real, folder), ExitCode::bad_data,
+          file.string() + " leads out of its directory, to " + real.string());
+  require(fs::is_regular_file(real, failure), ExitCode::bad_data,
+          file.string() + " is not a regular file");
+}
+
 std::vector<SafetensorsFile> open_model_files(const fs::path& directory) {
   std::error_code failure;
   require(fs::is_directory(directory, failure), ExitCode::missing_input,
@@ -152,7 +151,7 @@ std::vector<SafetensorsFile> open_model_files(const fs::path& directory) {
     return fs::symlink_status(directory / name, failure).type() != fs::file_type::not_found;
   };
   if (there("model.safetensors")) {
-    check_place(directory, directory / "model.safetensors");
+    check_inside(directory, directory / "model.safetensors");
     std::vector<SafetensorsFile> files;
     files.emplace_back(directory / "model.safetensors");
     return files;

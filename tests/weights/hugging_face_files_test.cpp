@@ -4,6 +4,7 @@
 #include "../data/scratch_folder.h"
 #include "catch.h"
 #include "reference_model.h"
+#include "weights/hugging_face_config.h"
 #include "weights/hugging_face_files.h"
 
 using namespace trainctl;
@@ -103,6 +104,22 @@ TEST_CASE("links out of the directory are refused, except inside the hub's cache
   fs::create_symlink("nowhere", folder / "broken/model.safetensors");
   CHECK(missing_in(error_of([&] { open_model_files(folder / "broken"); }), {"66 ", "broken"}) ==
         "");
+}
+
+TEST_CASE("a tokenizer's files go along, but not what lies elsewhere") {
+  const ScratchFolder folder;
+  folder.write("from/tokenizer.json", "{}");
+  folder.write("from/other.json", "{}");
+  fs::create_directories(folder / "to");
+  CHECK(copy_tokenizer(folder / "from", folder / "to") ==
+        std::vector<std::string>{"tokenizer.json"});
+  CHECK(bytes_of(folder / "to/tokenizer.json") == "{}");
+  CHECK_FALSE(fs::exists(folder / "to/other.json"));
+  folder.write("secret", "s");
+  fs::create_symlink(folder / "secret", folder / "from/vocab.json");
+  CHECK(missing_in(error_of([&] { copy_tokenizer(folder / "from", folder / "to"); }),
+                   {"65 ", "vocab.json leads out of its directory"}) == "");
+  CHECK_FALSE(fs::exists(folder / "to/vocab.json"));
 }
 
 TEST_CASE("pickles are never read") {

@@ -79,7 +79,8 @@ StagePlan without_activations(StagePlan stage) {
 /// Everything that turns tokens into the next one, on one rank of a layout.
 class Model {
  public:
-  Model(const std::filesystem::path& directory, const Plan& plan, World& world)
+  /// `tokens`: the most that are seen at a time, if the model has as many positions.
+  Model(const std::filesystem::path& directory, const Plan& plan, std::int64_t tokens, World& world)
       : plan_(plan),
         stage_(without_activations(plan.stage_of(world.rank()))),
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
@@ -94,8 +95,10 @@ class Model {
     ops_ = buffers_.context(stream_);
     load_weights(directory, plan, world.rank(), store_);
     store_.refresh_compute(ops_);
+    ModelShape model = plan.model;  // a cache for a context that stays empty would be large
+    model.positions = std::min(model.positions, tokens);
     decoder_ =
-        make_decoder({.model = plan.model,
+        make_decoder({.model = model,
                       .compute = plan.compute,
                       .rope_table = buffers_.rope_table(),
                       .weights = [this](const std::string& name) { return store_.weight(name); },
@@ -227,10 +230,12 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
           "the tokenizer " + tokenizer.specification() + " has " +
               std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
               std::to_string(run.plan.model.vocab));
-  Model model(request.run_dir, run.plan, world);
+  std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
+  const std::int64_t room = run.plan.model.positions - std::ssize(tokens);
+  Model model(request.run_dir, run.plan, std::ssize(tokens) + std::min(request.max_tokens, room),
+              world);
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
   const Philox random(request.seed, 0);
-  std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
   std::vector<std::int32_t> stops = tokenizer.stop_tokens();
   for (const std::int64_t end : read_special_tokens(request.run_dir).end) {
     stops.push_back(static_cast<std::int32_t>(end));
