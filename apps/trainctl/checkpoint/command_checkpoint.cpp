@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoint_look.h"
+#include "checkpoint/look.h"
 #include "commands.h"
 #include "output.h"
 #include "run/models/convert.h"

@@ -1,4 +1,4 @@
-#include "checkpoint_look.h"
+#include "checkpoint/look.h"
 
 #include <array>
 #include <cstdio>
