@@ -38,8 +38,8 @@ struct EngineInput {
   const LrScheduleConfig& lr_schedule;
   LossScaling loss_scaling{};
   double deadline_seconds = 300;
-  bool separate_documents = false;  // attention stays within a document
-  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+  bool separate_documents = false;     // attention stays within a document
+  bool count_loss_weights = false;     // sum the weights over the ranks; else every token counts 1
   std::function<bool()> wants_stop{};  // asked on each rank after a step; one is enough to stop
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
@@ -91,7 +91,7 @@ class Engine {
  private:
   using Pair = std::array<double, 2>;
 
-  Pass make_pass(int slot) const;
+  Pass make_pass(int view, int chunk) const;
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
@@ -124,7 +124,7 @@ class Engine {
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
-  std::vector<Pass> passes_;  // by slot
+  std::vector<Pass> passes_;  // [view][chunk]
   std::vector<Pair> shared_;  // by rank
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
   std::int64_t completed_ = 0;
