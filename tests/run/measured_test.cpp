@@ -50,6 +50,11 @@ const Options zero{"parallel.parallel_optimizer.enable=true",
                    "parallel.parallel_optimizer.gradient_accumulation_shard=false"};
 const Options dealt = zero + Options{"parallel.parallel_mode=data_parallel"};
 const Options half{"precision.compute=bf16"};
+const Options zb_v{"parallel.pipeline_stages=2", "train.micro_batch_size=1",
+                   "parallel.virtual_pipeline_stages=2", "parallel.pipeline.scheduler=zb-v",
+                   "model.num_layers=4"};
+const Options zb_h1{"parallel.pipeline.scheduler=zb-h1"};
+const Options recompute{"recompute.enable=true"};
 const Options fused{"parallel.bucket_rule=comm_fusion"};
 
 const std::vector<Case> layouts{
@@ -68,6 +73,10 @@ const std::vector<Case> layouts{
     {2, pp2},
     {2, pp2 + untied + gpipe},
     {4, pp2 + half},
+    {2, zb_v},
+    {4, zb_v + tp2 + sp + recompute},
+    {4, pp2 + tp2 + recompute},
+    {2, tp2 + sp + recompute},
     {4, pp2 + tp2 + sp},
     {8, pp2 + tp2 + sp + whole_vocabulary + gpipe},
     {8, pp2 + tp2 + llama + half},
@@ -277,6 +286,21 @@ TEST_CASE("sums that start after the backward give the same numbers, later", "[t
   }
 }
 
+TEST_CASE("activations are allocated as planned, to the byte") {
+  for (const Options& options :
+       {pp2, pp2 + zb_h1, zb_v, zb_v + recompute, zb_v + half, pp2 + tp2 + sp + zb_h1}) {
+    const int ranks = options.size() > 3 && options[2] == tp2[0] ? 4 : 2;
+    SampleRun run{.set_options = options, .ranks = ranks, .steps = 1, .world = {}};
+    std::mutex mutex;
+    run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+      const std::lock_guard lock(mutex);
+      CHECK(engine.memory().activations == plan.stage_of(world.rank()).memory.activations);
+    };
+    INFO(text_of({ranks, options}));
+    train_sample(run);
+  }
+}
+
 TEST_CASE("memory is as planned, by category, within 2 %") {
   const Options more = GENERATE(Options{}, gpipe, half + Options{"model.family=llama"});
   // Two blocks on each stage, so that both gradients of the residual stream are written.
@@ -285,6 +309,7 @@ TEST_CASE("memory is as planned, by category, within 2 %") {
   const std::vector<Case> cases{{1, {"train.micro_batch_size=2"}},
                                 {2, tp2 + sp},
                                 {2, pp2 + four},
+                                {2, pp2 + four + recompute},
                                 {4, pp4},
                                 {2, zero},
                                 {4, zero + tp2 + sp},
