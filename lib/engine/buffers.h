@@ -1,7 +1,8 @@
-// The activations and working memory of one rank, allocated once from the plan's tables.
+// The activations and working memory of one rank, allocated once: exactly what the plan says.
 #pragma once
 
 #include <string>
+#include <unordered_map>
 
 #include "device/slab.h"
 #include "ops/context.h"
@@ -11,10 +12,12 @@ namespace trainctl {
 
 class Buffers {
  public:
+  /// `stage` must outlive the buffers.
   Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage);
-  /// A row of the activation table; rows shared by all micro-batches ignore `slot`.
-  Tensor at(int slot, const std::string& name) const;
-  std::int64_t bytes() const { return kept_.bytes() + transient_.bytes().numel(); }
+  /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h).
+  Tensor at(int view, const std::string& name) const;
+  bool contains(const std::string& name) const { return rows_.contains(name); }
+  std::int64_t bytes() const { return slab_.bytes().numel(); }
   /// What ops run with on `stream`: the kernels of its device, and scratch_bytes_per_thread for
   /// each of the plan's threads.
   OpContext context(Stream& stream) const;
@@ -22,8 +25,10 @@ class Buffers {
   Tensor rope_table() const;
 
  private:
-  ActivationStack kept_;
-  Slab transient_;
+  const StagePlan& stage_;
+  DeviceKind device_;
+  std::unordered_map<std::string, std::size_t> rows_;  // of the activation table, by name
+  Slab slab_;
 };
 
 }  // namespace trainctl

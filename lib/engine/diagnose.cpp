@@ -27,15 +27,18 @@ bool all_finite(const Tensor& x) {
 }
 
 std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
-                             const Buffers& buffers, int slot) {
+                             const Buffers& buffers, int view) {
   const int count = static_cast<int>(store.table().size());
   for (int i = 0; i < count; ++i) {
     const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
     if (!all_finite(store.master(i))) return "parameter " + name;
   }
   for (const ActivationSpec& spec : stage.activations) {
-    if (spec.lifetime != Lifetime::kept) continue;
-    if (!all_finite(buffers.at(slot, spec.name))) return "activation " + spec.name;
+    const bool kept = spec.storage == Storage::input || spec.storage == Storage::forward ||
+                      spec.storage == Storage::statistic;
+    const auto row = static_cast<std::size_t>(&spec - stage.activations.data());
+    if (!kept || !stage.activation_slots.lasts(row)) continue;
+    if (!all_finite(buffers.at(view, spec.name))) return "activation " + spec.name;
   }
   for (int i = 0; i < count; ++i) {
     const std::string& name = store.table()[static_cast<std::size_t>(i)].name;

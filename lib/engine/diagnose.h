@@ -12,8 +12,9 @@ namespace trainctl {
 bool all_finite(const Tensor& x);
 
 /// The first tensor with a value that is not finite: parameters in model order, then the tensors
-/// that the forward pass of `slot` kept, in their order, then gradients. "" if all are finite.
+/// that the last micro-batch's forward kept in `view`, in their order, then gradients. "" if all
+/// are finite.
 std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
-                             const Buffers& buffers, int slot);
+                             const Buffers& buffers, int view);
 
 }  // namespace trainctl

@@ -34,11 +34,6 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   return context;
 }
 
-bool has_row(const StagePlan& stage, const std::string& name) {
-  return std::any_of(stage.activations.begin(), stage.activations.end(),
-                     [&](const ActivationSpec& row) { return row.name == name; });
-}
-
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
@@ -69,8 +64,11 @@ Engine::Engine(const EngineInput& input, World& world)
   stage_ = make_decoder_stage(
       {.model = plan_.model,
        .units = rows_.units,
+       .repeated = rows_.repeated,
+       .places = plan_.map.places(),
+       .stage = static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp)),
        .micro_batch_size = plan_.micro_batch_size,
-       .slots = rows_.slots,
+       .views = rows_.activation_slots.views(),
        .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
               plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{}},
        .split_vocabulary = plan_.split_vocabulary,
@@ -81,9 +79,13 @@ Engine::Engine(const EngineInput& input, World& world)
              if (!plan_.gradient.fused) weight.apart = buffers_.at(0, "d_weight");
              return weight;
            },
-       .activations = [this](int slot,
-                             const std::string& name) { return buffers_.at(slot, name); }});
-  for (int slot = 0; slot < rows_.slots; ++slot) passes_.push_back(make_pass(slot));
+       .activations = [this](int view,
+                             const std::string& name) { return buffers_.at(view, name); }});
+  for (int view = 0; view < rows_.activation_slots.views(); ++view) {
+    for (int chunk = 0; chunk < plan_.map.chunks; ++chunk) {
+      passes_.push_back(make_pass(view, chunk));
+    }
+  }
   shared_.resize(static_cast<std::size_t>(world.size()));
   const Mesh& mesh = plan_.mesh;
   owns_batch_ =
@@ -140,10 +142,11 @@ TrainState Engine::train_state() const {
           .skipped_in_row = skipped_in_row_};
 }
 
-Pass Engine::make_pass(int slot) const {
-  // Later stages have no tokens, all but the last no labels.
-  const auto row = [&](const std::string& name) {
-    return has_row(rows_, "batch." + name) ? buffers_.at(slot, "batch." + name) : Tensor{};
+Pass Engine::make_pass(int view, int chunk) const {
+  // Later chunks have no tokens, all but the last no labels.
+  const auto row = [&](const char* name) {
+    const std::string full = chunk_prefix(chunk) + "batch." + name;
+    return buffers_.contains(full) ? buffers_.at(view, full) : Tensor{};
   };
   const std::int64_t parts = plan_.sequence_parallel ? tp_->size() : 1;
   const auto own = [&](const Tensor& x) {  // this rank's rows of the residual stream
@@ -171,23 +174,31 @@ Pass Engine::make_pass(int slot) const {
 
 std::function<void(const Action&, int, int)> Engine::forward_hook() {
   if (!input_.hooks.after_forward) return {};
-  return [this](const Action& row, int unit, int slot) {
-    const bool sent = unit + 1 == at(rows_.units, row.chunk).end;
+  const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
+  return [this, stage](const Action& row, int unit, int view) {
+    const ChunkPlaces places = plan_.map.places();
+    const UnitRange& units = at(rows_.units, row.chunk);
+    // What comes from a chunk of this stage was shown when it was made.
+    if (unit < units.begin && !places.receives(stage, row.chunk)) return;
     std::string name = "head.norm";
     if (unit + 1 < plan_.units()) {
-      name = sent ? "chunk." + std::to_string(row.chunk) + ".output"
-                  : input_row(unit + 1, plan_.model.layers);
+      const bool sent = unit + 1 == units.end && places.sends(stage, row.chunk);
+      name = sent ? chunk_prefix(row.chunk) + "output" : input_row(unit + 1, plan_.model.layers);
     }
     compute_.synchronize();
-    input_.hooks.after_forward(unit, row.microbatch, buffers_.at(slot, name));
+    input_.hooks.after_forward(unit, row.microbatch, buffers_.at(view, name));
   };
 }
 
 std::function<void(const Action&, int, int)> Engine::backward_hook() {
   if (!input_.hooks.after_backward) return {};
-  return [this](const Action& row, int unit, int slot) {
+  const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
+  return [this, stage](const Action& row, int unit, int view) {
+    const bool sent =
+        unit == at(rows_.units, row.chunk).begin && plan_.map.places().receives(stage, row.chunk);
+    const std::string name = sent ? chunk_prefix(row.chunk) + "d_input" : gradient_row(unit - 1);
     compute_.synchronize();
-    input_.hooks.after_backward(unit, row.microbatch, buffers_.at(slot, gradient_row(unit)));
+    input_.hooks.after_backward(unit, row.microbatch, buffers_.at(view, name));
   };
 }
 
@@ -288,7 +299,7 @@ bool Engine::scale_explains_overflow() const {
 /// After the losses were shared.
 void Engine::throw_bad_step() const {
   const std::string step = "step " + std::to_string(completed_ + 1);
-  const int slot = static_cast<int>((plan_.microbatches - 1) % rows_.slots);
+  const int view = rows_.activation_slots.view_of.back();
   const auto self = static_cast<std::size_t>(world_.rank());
   std::size_t culprit = 0;
   while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
@@ -305,7 +316,7 @@ void Engine::throw_bad_step() const {
                     (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
                                                    : "precision.loss_scale is constant"));
   }
-  const std::string tensor = first_bad_tensor(rows_, store_, buffers_, slot);
+  const std::string tensor = first_bad_tensor(rows_, store_, buffers_, view);
   throw Error(ExitCode::diverged,
               step + ", rank " + std::to_string(world_.rank()) + ": the " +
                   (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
@@ -322,7 +333,7 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
                           .pipeline = pipeline_,
                           .compute = compute_,
                           .state = *state_,
-                          .pass = passes_.front(),
+                          .passes = passes_,
                           .share = parts_.share},
                          data, rule, max_windows);
 }

@@ -98,7 +98,7 @@ class Engine {
  private:
   using Pair = std::array<double, 2>;
 
-  Pass make_pass(int slot) const;
+  Pass make_pass(int view, int chunk) const;
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
@@ -131,7 +131,7 @@ class Engine {
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
   ExecutorParts parts_;
-  std::vector<Pass> passes_;  // by slot
+  std::vector<Pass> passes_;  // [view][chunk]
   std::vector<Pair> shared_;  // by rank
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
   std::int64_t completed_ = 0;

@@ -21,7 +21,7 @@ void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
 
 Evaluation::Evaluation(const Plan& plan, World& world)
     : stage_(static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
-      last_(stage_ + 1 == static_cast<int>(plan.mesh.pp)),
+      last_(stage_ == plan.map.places().last_stage()),
       peers_(world.group("stage", plan.mesh.group(world.rank(), {Axis::tp, Axis::dp}))),
       shared_(2 * static_cast<std::size_t>(peers_->size())) {}
 
@@ -39,7 +39,9 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   for (std::int64_t first = replica * size; first < windows; first += plan.mesh.dp * size) {
     make_window_batch(data, rule, first, batch);
     drop_sequences(batch, windows - first, plan.model.seq_length);
-    feed(batch, parts.share, parts.pass.batch);
+    for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
+      feed(batch, parts.share, at(parts.passes, chunk).batch);
+    }
     parts.state.loss_sum = 0;
     forward(parts);
     mine[0] += parts.state.loss_sum;
@@ -60,19 +62,28 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
 /// F of every chunk in turn, with the messages around it.
 void Evaluation::forward(const Parts& parts) const {
   const StagePlan& rows = at(parts.plan.stages, stage_);
-  Pass pass = parts.pass;
-  pass.training = false;
-  for (int chunk = 0; chunk < parts.plan.map.chunks; ++chunk) {
+  const ChunkPlaces places = parts.plan.map.places();
+  for (int chunk = 0; chunk < places.chunks; ++chunk) {
     const UnitRange& units = at(rows.units, chunk);
-    Action message{.kind = ActionKind::receive_forward, .chunk = chunk};
-    if (stage_ + chunk > 0) {
-      parts.pipeline.exchange({&message, 1});
-      parts.pipeline.await_received(message);
+    Pass pass = at(parts.passes, chunk);
+    pass.training = false;
+    Action row{.kind = ActionKind::receive_forward,
+               .chunk = chunk,
+               .begin = units.begin,
+               .end = units.end};
+    if (places.receives(stage_, chunk)) {
+      parts.pipeline.exchange({&row, 1});
+      parts.pipeline.await_received(row);
     }
-    parts.pipeline.await_output(message);
-    parts.stage.forward(pass, 0, units.begin, units.end);
-    message.kind = ActionKind::send_forward;
-    if (units.end < parts.plan.units()) parts.pipeline.exchange({&message, 1});
+    row.kind = ActionKind::forward;
+    parts.pipeline.await_output(row);
+    if (units.empty()) {
+      parts.pipeline.pass_on(row);
+    } else {
+      parts.stage.forward(pass, 0, units.begin, units.end);
+    }
+    row.kind = ActionKind::send_forward;
+    if (places.sends(stage_, chunk)) parts.pipeline.exchange({&row, 1});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/world.h"
@@ -18,15 +19,15 @@ namespace trainctl {
 
 class Evaluation {
  public:
-  /// `state` is what `pass` points to.
+  /// `state` is what the passes point to.
   struct Parts {
     const Plan& plan;
     Stage& stage;
     Pipeline& pipeline;
     Stream& compute;
     StepState& state;
-    Pass pass;    // of slot 0
-    Share share;  // of a batch, that goes into the tensors of `pass`
+    std::span<const Pass> passes;  // of view 0, by chunk
+    Share share;                   // of a batch, that goes into the tensors of a pass
   };
 
   /// Collective over the ranks of each stage.
@@ -34,15 +35,15 @@ class Evaluation {
 
   /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), divided among
   /// the replicas. Collective. With one stage, or if results are broadcast, every rank returns it;
-  /// otherwise only the last stage, and rank 0, to which it is sent.
+  /// otherwise only the stage with the head, and rank 0, to which it is sent.
   std::optional<double> run(const Parts& parts, const Dataset& data, const BatchRule& rule,
                             std::int64_t max_windows);
 
  private:
   void forward(const Parts& parts) const;
 
-  int stage_ = 0;  // this rank's
-  bool last_ = true;
+  int stage_ = 0;                 // this rank's
+  bool last_ = true;              // it has the head
   std::unique_ptr<Group> peers_;  // the ranks of this rank's stage
   std::vector<double> shared_;    // loss and weight of each of them
 };

@@ -7,30 +7,42 @@ namespace trainctl {
 
 namespace {
 
-void forward(const Action& row, int slot, const ExecutorParts& parts) {
-  const Pass& pass = at(parts.passes, slot);
+int view_of(const Action& row, const ExecutorParts& parts) {
+  return at(parts.plan->activation_slots.view_of, row.microbatch);
+}
+
+const Pass& pass_of(const Action& row, const ExecutorParts& parts) {
+  const auto chunks = std::ssize(parts.plan->units);
+  return at(parts.passes, view_of(row, parts) * chunks + row.chunk);
+}
+
+void forward(const Action& row, const ExecutorParts& parts) {
+  if (row.begin == row.end) return parts.pipeline->pass_on(row);
+  const Pass& pass = pass_of(row, parts);
+  const int view = view_of(row, parts);
   const auto& hook = parts.hooks.after_forward;
-  if (!hook) return parts.stage->forward(pass, slot, row.begin, row.end);
+  if (!hook) return parts.stage->forward(pass, view, row.begin, row.end);
   const bool received = at(parts.plan->units, row.chunk).begin == row.begin;
-  if (received && row.begin > 0) hook(row, row.begin - 1, slot);
+  if (received && row.begin > 0) hook(row, row.begin - 1, view);
   for (int unit = row.begin; unit < row.end; ++unit) {
-    parts.stage->forward(pass, slot, unit, unit + 1);
-    hook(row, unit, slot);
+    parts.stage->forward(pass, view, unit, unit + 1);
+    hook(row, unit, view);
   }
 }
 
-void backward_input(const Action& row, int slot, const ExecutorParts& parts) {
-  const Pass& pass = at(parts.passes, slot);
+void backward_input(const Action& row, const ExecutorParts& parts) {
+  if (row.begin == row.end) return parts.pipeline->pass_on(row);
+  const Pass& pass = pass_of(row, parts);
+  const int view = view_of(row, parts);
   const auto& hook = parts.hooks.after_backward;
-  if (!hook) return parts.stage->backward_input(pass, slot, row.begin, row.end);
+  if (!hook) return parts.stage->backward_input(pass, view, row.begin, row.end);
   for (int unit = row.end - 1; unit >= row.begin; --unit) {
-    parts.stage->backward_input(pass, slot, unit, unit + 1);
-    if (unit > 0) hook(row, unit, slot);
+    parts.stage->backward_input(pass, view, unit, unit + 1);
+    if (unit > 0) hook(row, unit, view);
   }
 }
 
 void execute_one(const Action& action, std::span<const Batch> batches, const ExecutorParts& parts) {
-  const int slot = action.microbatch % parts.plan->slots;
   Stream& compute = *parts.ops->stream;
   switch (action.kind) {
     case ActionKind::gather: return parts.param_sync->start(action.bucket, compute);
@@ -39,17 +51,21 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
     case ActionKind::fetch:
-      return feed(at(batches, action.microbatch), parts.share, at(parts.passes, slot).batch);
+      return feed(at(batches, action.microbatch), parts.share, pass_of(action, parts).batch);
     case ActionKind::forward:
       parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
-      return forward(action, slot, parts);
+      return forward(action, parts);
+    case ActionKind::repeat:
+      return parts.stage->repeat(pass_of(action, parts), view_of(action, parts), action.begin,
+                                 action.end);
     case ActionKind::backward_input:
-      parts.pipeline->await_gradient();
+      parts.pipeline->await_gradient(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
-      return backward_input(action, slot, parts);
+      return backward_input(action, parts);
     case ActionKind::backward_weight:
-      return parts.stage->backward_weight(at(parts.passes, slot), slot, action.begin, action.end);
+      return parts.stage->backward_weight(pass_of(action, parts), view_of(action, parts),
+                                          action.begin, action.end);
     case ActionKind::reduce:
       if (parts.hooks.before_reduce) parts.hooks.before_reduce(action.bucket);
       return parts.grad_sync->reduce(action.bucket, compute);

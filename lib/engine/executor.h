@@ -21,9 +21,9 @@ namespace trainctl {
 struct RowHooks {
   // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
   // gave. Where this is empty, rows are not run unit by unit.
-  std::function<void(const Action& row, int unit, int slot)> after_forward;
+  std::function<void(const Action& row, int unit, int view)> after_forward;
   // What `unit` gives to the one below it is there; not for unit 0. As above.
-  std::function<void(const Action& row, int unit, int slot)> after_backward;
+  std::function<void(const Action& row, int unit, int view)> after_backward;
   std::function<void(int bucket)> before_reduce;
 };
 
@@ -36,7 +36,7 @@ struct ExecutorParts {
   Pipeline* pipeline = nullptr;
   const OpContext* ops = nullptr;  // of the compute stream
   double deadline_seconds = 0;
-  std::span<const Pass> passes;  // by slot
+  std::span<const Pass> passes;  // [view][chunk]
   Share share;                   // of each batch, that goes into the tensors of its pass
   RowHooks hooks;
   std::function<void()> step;    // the optimizer
@@ -47,7 +47,8 @@ struct ExecutorParts {
 /// Tells `activity` what the numbers of rows mean from now on. `rows` must outlive that use.
 void name_rows(Activity& activity, std::span<const Action> rows);
 
-/// One step over `batches`, this rank's micro-batches: micro-batch m lives in slot m % slots.
+/// One step over `batches`, this rank's micro-batches: micro-batch m lies in view
+/// StagePlan::activation_slots.view_of[m].
 void execute(std::span<const Batch> batches, const ExecutorParts& parts);
 
 }  // namespace trainctl

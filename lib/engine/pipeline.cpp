@@ -15,15 +15,15 @@ int tag_of(int receiving_chunk, bool backward) { return 2 * receiving_chunk + (b
 
 constexpr int result_tag = 1 << 20;  // beyond those of any chunk
 
-/// A row for each slot, or one that all share.
+/// A row for each view, or one that all share.
 std::vector<Tensor> tensors_of(const Buffers& buffers, const StagePlan& stage,
                                const std::string& name) {
   const auto row = std::find_if(stage.activations.begin(), stage.activations.end(),
                                 [&](const ActivationSpec& spec) { return spec.name == name; });
   require(row != stage.activations.end(), ExitCode::internal, "the plan has no row " + name);
-  const int count = row->lifetime == Lifetime::transient ? 1 : stage.slots;
+  const int count = row->storage == Storage::shared ? 1 : stage.activation_slots.views();
   std::vector<Tensor> tensors;
-  for (int slot = 0; slot < count; ++slot) tensors.push_back(buffers.at(slot, name));
+  for (int view = 0; view < count; ++view) tensors.push_back(buffers.at(view, name));
   return tensors;
 }
 
@@ -33,25 +33,31 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const
                    double deadline_seconds)
     : ops_(ops),
       rules_(plan.messages),
-      slots_(plan.stage_of(world.rank()).slots),
+      places_(plan.map.places()),
+      view_of_(plan.stage_of(world.rank()).activation_slots.view_of),
       deadline_seconds_(deadline_seconds),
       world_rank_(world.rank()),
       broadcasts_(plan.result_broadcast),
       reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
       group_(world.group("messages pp", plan.mesh.group(world.rank(), Axis::pp))) {
   const StagePlan& stage = plan.stage_of(world.rank());
-  for (std::size_t i = 0; i < stage.units.size(); ++i) {
-    const UnitRange& units = stage.units[i];
-    const std::string name = "chunk." + std::to_string(i) + ".";
+  for (int i = 0; i < places_.chunks; ++i) {
+    const UnitRange& units = at(stage.units, i);
+    const std::string name = chunk_prefix(i);
     Chunk& chunk = chunks_.emplace_back();
-    if (units.begin > 0) {
-      chunk.input =
-          make_line(buffers, stage, input_row(units.begin, plan.model.layers), name + "received");
-      chunk.input_gradient = make_line(buffers, stage, gradient_row(units.begin), "d_stream.sent");
+    chunk.units = units;
+    const auto line = [&](const std::string& value, const char* wire) {
+      return make_line(buffers, stage, value, name + wire);
+    };
+    if (places_.receives(group_->rank(), i)) {
+      chunk.input = line(units.empty() ? name + "input" : input_row(units.begin, plan.model.layers),
+                         "received");
+      chunk.input_gradient = line(name + "d_input", "d_sent");
     }
-    if (units.end < plan.units()) {
-      chunk.output = make_line(buffers, stage, name + "output", name + "sent");
-      chunk.output_gradient = make_line(buffers, stage, name + "d_output", name + "d_received");
+    if (places_.sends(group_->rank(), i)) {
+      chunk.output = line(name + "output", "sent");
+      chunk.output_gradient =
+          line(units.empty() ? name + "d_output" : gradient_row(units.end - 1), "d_received");
     }
   }
 }
@@ -86,20 +92,17 @@ void Pipeline::exchange(std::span<const Action> rows) {
 }
 
 void Pipeline::send(const Action& row) {
-  const int stages = group_->size();
-  const int stage = group_->rank();
   const bool forward = row.kind == ActionKind::send_forward;
   Line& line = forward ? chunk_of(row).output : chunk_of(row).input_gradient;
-  Event& sent = forward ? own(line.under_way, row) : gradient_sent_;
+  Event& sent = own(line.under_way, row);
   const Tensor& wire = own(line.wire, row);
   if (rules_.casts) {
     finish(sent, "send");
     cast(ops_, {.x = own(line.value, row), .y = wire});
   }
-  const int to = forward ? (stage + 1) % stages : (stage + stages - 1) % stages;
-  const int to_chunk =
-      forward ? row.chunk + (stage + 1 == stages ? 1 : 0) : row.chunk - (stage == 0 ? 1 : 0);
-  sent = group_->send(wire, to, tag_of(to_chunk, !forward), *ops_.stream);
+  const int stage = group_->rank();
+  const auto to = forward ? places_.after(stage, row.chunk) : places_.before(stage, row.chunk);
+  sent = group_->send(wire, to->stage, tag_of(to->chunk, !forward), *ops_.stream);
 }
 
 Pipeline::Line& Pipeline::received_by(const Action& row) {
@@ -109,12 +112,12 @@ Pipeline::Line& Pipeline::received_by(const Action& row) {
 }
 
 void Pipeline::receive(const Action& row) {
-  const int stages = group_->size();
+  const int stage = group_->rank();
   const bool forward = row.kind == ActionKind::receive_forward;
-  const int from = (group_->rank() + (forward ? stages - 1 : 1)) % stages;
+  const auto from = forward ? places_.before(stage, row.chunk) : places_.after(stage, row.chunk);
   Line& line = received_by(row);
   own(line.under_way, row) =
-      group_->receive(own(line.wire, row), from, tag_of(row.chunk, !forward), *ops_.stream);
+      group_->receive(own(line.wire, row), from->stage, tag_of(row.chunk, !forward), *ops_.stream);
 }
 
 void Pipeline::await_received(const Action& row) {
@@ -128,7 +131,8 @@ void Pipeline::await_received(const Action& row) {
 
 void Pipeline::await_output(const Action& row) {
   Line& line = chunk_of(row).output;
-  if (!rules_.casts && !line.under_way.empty()) finish(own(line.under_way, row), "send");
+  const bool writes = row.end == chunk_of(row).units.end && !line.under_way.empty();
+  if (writes && !rules_.casts) finish(own(line.under_way, row), "send");
 }
 
 void Pipeline::await_outputs() {
@@ -137,19 +141,29 @@ void Pipeline::await_outputs() {
   }
 }
 
-void Pipeline::await_gradient() {
-  if (!rules_.casts) finish(gradient_sent_, "send");
+void Pipeline::await_gradient(const Action& row) {
+  Line& line = chunk_of(row).input_gradient;
+  const bool writes = row.begin == chunk_of(row).units.begin && !line.under_way.empty();
+  if (writes && !rules_.casts) finish(own(line.under_way, row), "send");
+}
+
+void Pipeline::pass_on(const Action& row) {
+  Chunk& chunk = chunk_of(row);
+  const bool forward = row.kind == ActionKind::forward;
+  const Tensor& to = own((forward ? chunk.output : chunk.input_gradient).value, row);
+  ops_.stream->copy(to, own((forward ? chunk.input : chunk.output_gradient).value, row));
 }
 
 bool Pipeline::share_result(std::span<double> values) {
-  const int last = group_->size() - 1;
+  const int last = places_.last_stage();
   const Tensor data = host_tensor(values.data(), std::ssize(values));
-  if (last == 0) return true;
+  if (group_->size() == 1) return true;
   if (broadcasts_) {
     group_->broadcast(data, last, *ops_.stream);
     ops_.stream->synchronize();
     return true;
   }
+  if (last == 0) return group_->rank() == last;
   if (reports_ && group_->rank() == 0) {
     finish(group_->receive(data, last, result_tag, *ops_.stream), "receive");
     return true;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/at.h"
 #include "comm/world.h"
 #include "engine/buffers.h"
 #include "plan/plan.h"
@@ -27,35 +28,40 @@ class Pipeline {
   void exchange(std::span<const Action> rows);
   /// Waits for what a receive row posted; does nothing if it has been awaited.
   void await_received(const Action& row);
-  /// Waits until the output of the row's chunk and micro-batch may be overwritten.
+  /// Waits until what the F row leaves for another stage may be overwritten.
   void await_output(const Action& row);
   /// Waits until all sent outputs have arrived.
   void await_outputs();
-  /// Waits until the gradients of the residual stream may be overwritten.
-  void await_gradient();
-  /// Sends `values` of the last stage to every stage if the plan broadcasts results, else to rank
-  /// 0. Returns whether this rank has them. Collective over each pipeline group.
+  /// Waits until what the B row leaves for another stage may be overwritten.
+  void await_gradient(const Action& row);
+  /// F or B of a chunk without units: what it receives is what it sends.
+  void pass_on(const Action& row);
+  /// Sends `values` of the stage with the model's last chunk to every stage if the plan broadcasts
+  /// results, else to rank 0. Returns whether this rank has them. Collective over each pipeline
+  /// group.
   bool share_result(std::span<double> values);
   int world_rank() const { return world_rank_; }
 
  private:
-  /// One direction of a chunk's messages. Tensors and events by slot, or one for all slots.
+  /// One direction of a chunk's messages, empty without them. Tensors and events by view, or one
+  /// for all views.
   struct Line {
     std::vector<Tensor> value;  // as the layers use it
     std::vector<Tensor> wire;   // as it is sent: `value`, or buffers of the messages' dtype
     std::vector<Event> under_way;
   };
   struct Chunk {
-    Line input, input_gradient;    // from the previous stage, and to it
-    Line output, output_gradient;  // to the next stage, and from it
+    UnitRange units;
+    Line input, input_gradient;    // from the stage before, and to it
+    Line output, output_gradient;  // to the stage after, and from it
   };
   Line make_line(const Buffers& buffers, const StagePlan& stage, const std::string& value,
                  const std::string& wire) const;
   Chunk& chunk_of(const Action& row) { return chunks_[static_cast<std::size_t>(row.chunk)]; }
-  /// The row's entry of a list by slot.
+  /// The row's entry of a list by view.
   template <class T>
-  T& own(std::vector<T>& by_slot, const Action& row) const {
-    return by_slot[static_cast<std::size_t>(row.microbatch % slots_) % by_slot.size()];
+  T& own(std::vector<T>& by_view, const Action& row) const {
+    return by_view.size() == 1 ? by_view.front() : at(by_view, at(view_of_, row.microbatch));
   }
   Line& received_by(const Action& row);
   void send(const Action& row);
@@ -64,14 +70,14 @@ class Pipeline {
 
   const OpContext& ops_;
   const MessageRules rules_;
-  const int slots_;
+  const ChunkPlaces places_;
+  const std::vector<int>& view_of_;  // by micro-batch
   double deadline_seconds_;
   const int world_rank_;
   const bool broadcasts_;  // results
   const bool reports_;     // rank 0 is in this rank's group
   std::unique_ptr<Group> group_;
   std::vector<Chunk> chunks_;
-  Event gradient_sent_;
 };
 
 }  // namespace trainctl

@@ -69,6 +69,7 @@ std::string_view category(ActionKind kind) {
   switch (kind) {
     case ActionKind::fetch: return "data";
     case ActionKind::forward: return "forward";
+    case ActionKind::repeat: return "repeat";
     case ActionKind::backward_input: return "backward_input";
     case ActionKind::backward_weight: return "backward_weight";
     case ActionKind::send_forward:

@@ -6,12 +6,24 @@
 
 namespace trainctl {
 
+/// As far as the second norm.
 template <class Mlp>
-void Block<Mlp>::forward(const Pass& pass, const Saved& saved) const {
+void Block<Mlp>::forward_attention(const Pass& pass, const Saved& saved) const {
   norm1.forward(pass, saved.norm1);
   attention.forward(pass, saved.attention);
   drop(pass, saved.attention.y, attention_site);
   norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
+}
+
+template <class Mlp>
+void Block<Mlp>::repeat(const Pass& pass, const Saved& saved) const {
+  forward_attention(pass, saved);
+  mlp.forward_inner(pass, saved.mlp);
+}
+
+template <class Mlp>
+void Block<Mlp>::forward(const Pass& pass, const Saved& saved) const {
+  forward_attention(pass, saved);
   mlp.forward(pass, saved.mlp);
   drop(pass, saved.mlp.y, mlp_site);
   add(*pass.ops, {.a = saved.norm2.x, .b = saved.mlp.y, .y = saved.y});

@@ -39,10 +39,13 @@ struct Block {
   std::int64_t mlp_site = 0;
 
   void forward(const Pass& pass, const Saved& saved) const;
+  /// Everything that the backward passes read, from saved.x again; not saved.y.
+  void repeat(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
+  void forward_attention(const Pass& pass, const Saved& saved) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
   /// The gradient of a branch: dy itself, or with dropout its masked copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,

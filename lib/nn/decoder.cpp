@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/at.h"
 #include "comm/self_group.h"
 #include "nn/embedding.h"
 #include "nn/stage.h"
@@ -14,9 +15,11 @@ namespace {
 
 constexpr std::int64_t chunk = 64;  // tokens that one pass handles at most
 
-UnitRange units_of(const DecoderInput& input) {
-  return input.units.value_or(all_units(input.model.layers));
+std::vector<UnitRange> units_of(const DecoderInput& input) {
+  return input.units.empty() ? std::vector{all_units(input.model.layers)} : input.units;
 }
+
+int stage_of(const DecoderInput& input) { return input.pp != nullptr ? input.pp->rank() : 0; }
 
 std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   std::vector<SlabRow> rows;
@@ -24,10 +27,12 @@ std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   const LocalShape local =
       local_shape({.model = model, .mesh = input.mesh, .split_vocabulary = input.split_vocabulary});
   const Shape shape{model.positions, local.kv};
-  const UnitRange blocks = blocks_in(units_of(input), model.layers);
-  for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-    rows.push_back({"k" + std::to_string(unit - 1), shape, input.compute});
-    rows.push_back({"v" + std::to_string(unit - 1), shape, input.compute});
+  for (const UnitRange& range : units_of(input)) {
+    const UnitRange blocks = blocks_in(range, model.layers);
+    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+      rows.push_back({"k" + std::to_string(unit - 1), shape, input.compute});
+      rows.push_back({"v" + std::to_string(unit - 1), shape, input.compute});
+    }
   }
   rows.push_back({"own_logits", {1, local.vocabulary}, input.compute});
   rows.push_back({"logits", {1, model.padded_vocab}, input.compute});
@@ -47,10 +52,13 @@ std::vector<SlabRow> work_rows(const DecoderInput& input) {
   for (const ActivationSpec& spec : make_activations({.model = model,
                                     .mesh = input.mesh,
                                     .compute = input.compute,
-                                    .split_vocabulary = input.split_vocabulary},
-                                                     {units_of(input)})) {
-    const bool of_head = spec.unit == head_unit(model.layers);
-    if (of_head && spec.lifetime == Lifetime::transient) continue;
+                                    .split_vocabulary = input.split_vocabulary,
+                                    .places = input.places,
+                                    .stage = stage_of(input)},
+                                                     units_of(input))) {
+    // Nothing goes backward, and the head has only one token.
+    const bool of_head = spec.storage == Storage::shared && spec.name.starts_with("head.");
+    if (of_head || spec.from == Moment::gradient || spec.from == Moment::backward) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
   return rows;
@@ -62,6 +70,8 @@ class DecoderOf final : public Decoder {
   explicit DecoderOf(const DecoderInput& input)
       : model_(input.model),
         units_(units_of(input)),
+        places_(input.places),
+        stage_(stage_of(input)),
         alone_(self_group("decoder")),
         tp_{input.tp != nullptr ? input.tp : alone_.get()},
         pp_(input.pp != nullptr ? input.pp : alone_.get()),
@@ -69,9 +79,11 @@ class DecoderOf final : public Decoder {
         work_(DeviceKind::cpu, work_rows(input)) {
     const bool split = input.split_vocabulary;
     if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, split);
-    const UnitRange blocks = blocks_in(units_, model_.layers);
-    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-      blocks_.push_back(make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, tp_));
+    for (const UnitRange& range : units_) {
+      const UnitRange blocks = blocks_in(range, model_.layers);
+      for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+        blocks_.push_back(make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, tp_));
+      }
     }
     if (!holds(head_unit(model_.layers))) return;
     final_norm_ = make_norm(input.weights, "final_norm", model_.norm_kind, model_.norm_epsilon);
@@ -97,7 +109,7 @@ class DecoderOf final : public Decoder {
   std::int64_t capacity() const override { return model_.positions; }
 
  private:
-  bool holds(int unit) const { return units_.holds(unit); }
+  bool holds(int unit) const { return trainctl::holds(units_, unit); }
 
   /// The first `tokens` tokens' part of a working row.
   Tensor row(const std::string& name, std::int64_t tokens) const {
@@ -108,7 +120,9 @@ class DecoderOf final : public Decoder {
   BlockSaved block_saved(std::int64_t layer, std::int64_t tokens) const {
     StageInput place;
     place.model = model_;
-    place.units = {units_};
+    place.units = units_;
+    place.places = places_;
+    place.stage = stage_;
     place.tp = tp_;
     place.activations = [&](int, const std::string& name) { return row(name, tokens); };
     BlockSaved saved = place_block(place, 0, layer);
@@ -127,12 +141,14 @@ class DecoderOf final : public Decoder {
     return saved;
   }
 
-  /// The rows that this stage reads; `tokens` are those of all stages.
-  BatchTensors fill_batch(std::span<const std::int32_t> tokens) const {
+  /// The rows that a chunk of this stage reads; `tokens` are those of all stages.
+  BatchTensors fill_batch(int number, std::span<const std::int32_t> tokens) const {
     const auto count = static_cast<std::int64_t>(tokens.size());
-    const Tensor ids = holds(0) ? row("batch.tokens", count) : Tensor{};
-    const Tensor position = row("batch.position", count);
-    if (holds(0)) std::copy(tokens.begin(), tokens.end(), ids.as<std::int32_t>());
+    const bool first = at(units_, number).holds(0);
+    const std::string prefix = chunk_prefix(number) + "batch.";
+    const Tensor ids = first ? row(prefix + "tokens", count) : Tensor{};
+    const Tensor position = row(prefix + "position", count);
+    if (first) std::copy(tokens.begin(), tokens.end(), ids.as<std::int32_t>());
     for (std::int64_t i = 0; i < count; ++i) {
       position.as<std::int32_t>()[i] = static_cast<std::int32_t>(seen_ + i);
     }
@@ -144,32 +160,49 @@ class DecoderOf final : public Decoder {
             .loss_weight = {}};
   }
 
+  /// The chunks in turn, with the messages around them.
   void pass(const OpContext& ops, std::span<const std::int32_t> tokens) {
-    const auto count = static_cast<std::int64_t>(tokens.size());
-    const BatchTensors batch = fill_batch(tokens);
-    const Pass pass{
-        .ops = &ops, .state = nullptr, .batch = batch, .stream = batch, .training = false};
-    if (holds(0)) {
-      const Tensor embedded = output_of(0, count);
-      embedding_.forward(pass, {embedded, embedded});
-    } else {
-      const Tensor input = row(input_row(units_.begin, model_.layers), count);
-      ops.stream->wait(pp_->receive(input, pp_->rank() - 1, 0, *ops.stream));
+    std::size_t block = 0;  // of this stage
+    for (int number = 0; number < places_.chunks; ++number) {
+      pass_chunk(ops, number, tokens, block);
     }
-    std::int64_t layer = blocks_in(units_, model_.layers).begin - 1;
-    for (const Block<Mlp>& block : blocks_) block.forward(pass, block_saved(layer++, count));
-    if (holds(head_unit(model_.layers))) {
-      head(pass, count);
-    } else {
-      const Tensor output = output_of(units_.end - 1, count);
-      ops.stream->wait(pp_->send(output, pp_->rank() + 1, 0, *ops.stream));
-    }
-    seen_ += count;
+    seen_ += static_cast<std::int64_t>(tokens.size());
   }
 
-  Tensor output_of(int unit, std::int64_t tokens) const {
-    return row(unit + 1 == units_.end ? "chunk.0.output" : input_row(unit + 1, model_.layers),
-               tokens);
+  void pass_chunk(const OpContext& ops, int number, std::span<const std::int32_t> tokens,
+                  std::size_t& block) {
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    const UnitRange& units = at(units_, number);
+    const BatchTensors batch = fill_batch(number, tokens);
+    const Pass pass{
+        .ops = &ops, .state = nullptr, .batch = batch, .stream = batch, .training = false};
+    const std::string prefix = chunk_prefix(number);
+    const Tensor input = units.empty()      ? row(prefix + "input", count)
+                         : units.begin == 0 ? Tensor{}
+                                            : row(input_row(units.begin, model_.layers), count);
+    if (places_.receives(stage_, number)) {
+      const ChunkAt from = *places_.before(stage_, number);
+      ops.stream->wait(pp_->receive(input, from.stage, number, *ops.stream));
+    }
+    for (int unit = units.begin; unit < units.end; ++unit) {
+      if (unit == 0) {
+        const Tensor embedded = output_of(number, 0, count);
+        embedding_.forward(pass, {embedded, embedded});
+      } else if (unit == head_unit(model_.layers)) {
+        head(pass, count);
+      } else {
+        at(blocks_, block++).forward(pass, block_saved(unit - 1, count));
+      }
+    }
+    if (!places_.sends(stage_, number)) return;
+    const ChunkAt to = *places_.after(stage_, number);
+    const Tensor output = units.empty() ? input : output_of(number, units.end - 1, count);
+    ops.stream->wait(pp_->send(output, to.stage, to.chunk, *ops.stream));
+  }
+
+  Tensor output_of(int number, int unit, std::int64_t tokens) const {
+    const bool sent = unit + 1 == at(units_, number).end && places_.sends(stage_, number);
+    return row(sent ? chunk_prefix(number) + "output" : input_row(unit + 1, model_.layers), tokens);
   }
 
   void head(const Pass& pass, std::int64_t count) const {
@@ -182,7 +215,9 @@ class DecoderOf final : public Decoder {
   }
 
   ModelShape model_;
-  UnitRange units_;  // of this stage
+  std::vector<UnitRange> units_;  // per chunk of this stage
+  ChunkPlaces places_;
+  int stage_;
   std::unique_ptr<Group> alone_;
   TensorParallel tp_;
   Group* pp_;

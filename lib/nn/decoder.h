@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,9 +34,10 @@ struct DecoderInput {
   Tensor rope_table;
   WeightSource weights;  // values only
   Mesh mesh{};
-  std::optional<UnitRange> units{};  // of this rank's stage; if not given, all units
-  Group* tp = nullptr;               // null: alone
-  Group* pp = nullptr;               // null: alone
+  std::vector<UnitRange> units{};  // per chunk of this rank's stage; empty: all, in one
+  ChunkPlaces places{};
+  Group* tp = nullptr;  // null: alone
+  Group* pp = nullptr;  // null: alone
   bool split_vocabulary = false;
 };
 

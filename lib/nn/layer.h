@@ -1,8 +1,8 @@
 // The interface of every layer. A layer is a plain struct: its weights are members, and everything
-// it keeps between passes is in its Saved, whose tensors are views placed by the activation table,
-// with one Saved per micro-batch in flight. forward reads Saved's inputs and writes its outputs;
-// backward_input computes the gradient of the input and completes the gradients of vectors;
-// backward_weight adds the gradients of matrices and may run at any later time.
+// it keeps between passes is in its Saved, whose tensors are placed by the activation table, with
+// one Saved for each place where a micro-batch may lie. forward reads Saved's inputs and writes its
+// outputs; backward_input computes the gradient of the input and completes the gradients of
+// vectors; backward_weight adds the gradients of matrices and may run at any later time.
 #pragma once
 
 #include <concepts>

@@ -8,10 +8,14 @@ namespace trainctl {
 
 static_assert(Layer<GeluMlp> && Layer<SwigluMlp>);
 
-void GeluMlp::forward(const Pass& pass, const Saved& saved) const {
+void GeluMlp::forward_inner(const Pass& pass, const Saved& saved) const {
   enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
   up.forward(pass, saved.all_x, saved.up);    // -> [T, F]
   gelu_forward(*pass.ops, {.x = saved.up, .y = saved.act});
+}
+
+void GeluMlp::forward(const Pass& pass, const Saved& saved) const {
+  forward_inner(pass, saved);
   down.forward(pass, saved.act, saved.partial);  // -> [T, H], still to be summed
   leave.forward(pass, saved.partial, saved.y);   // -> [S, H]
 }
@@ -32,11 +36,15 @@ void GeluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   up.backward_weight(pass, g.dup, saved.all_x);
 }
 
-void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
+void SwigluMlp::forward_inner(const Pass& pass, const Saved& saved) const {
   enter.forward(pass, saved.x, saved.all_x);
   gate.forward(pass, saved.all_x, saved.gate);
   up.forward(pass, saved.all_x, saved.up);
   swiglu_forward(*pass.ops, {.gate = saved.gate, .up = saved.up, .y = saved.act});
+}
+
+void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
+  forward_inner(pass, saved);
   down.forward(pass, saved.act, saved.partial);
   leave.forward(pass, saved.partial, saved.y);
 }

@@ -34,6 +34,8 @@ struct GeluMlp {
   Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
+  /// As far as `act`.
+  void forward_inner(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
@@ -45,6 +47,8 @@ struct SwigluMlp {
   Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
+  /// As far as `act`.
+  void forward_inner(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };

@@ -1,5 +1,6 @@
 #include "nn/saved.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -37,55 +38,54 @@ AttentionShape attention_shape(const StageInput& input, const Tensor& q, const T
 
 int chunk_of(const StageInput& input, int unit) {
   int chunk = 0;
-  while (unit >= at(input.units, chunk).end) ++chunk;
+  while (!at(input.units, chunk).holds(unit)) ++chunk;
   return chunk;
 }
 
-bool ends_chunk(const StageInput& input, int unit) {
-  return unit + 1 == at(input.units, chunk_of(input, unit)).end;
+/// Where `unit` leaves its output: what is sent to another stage, or the next unit's input.
+Tensor output_of(const StageInput& input, int view, int unit) {
+  const int chunk = chunk_of(input, unit);
+  const bool sent =
+      unit + 1 == at(input.units, chunk).end && input.places.sends(input.stage, chunk);
+  return input.activations(
+      view, sent ? chunk_prefix(chunk) + "output" : input_row(unit + 1, input.model.layers));
 }
 
-/// Where `unit` leaves its output: the next unit's input, or what is sent to the next stage.
-Tensor output_of(const StageInput& input, int slot, int unit) {
-  if (ends_chunk(input, unit)) {
-    const std::string chunk = std::to_string(chunk_of(input, unit));
-    return input.activations(slot, "chunk." + chunk + ".output");
-  }
-  return input.activations(slot, input_row(unit + 1, input.model.layers));
+/// Where `unit` leaves the gradient of its input: the same downwards.
+Tensor input_gradient_of(const StageInput& input, int view, int unit) {
+  const int chunk = chunk_of(input, unit);
+  const bool sent =
+      unit == at(input.units, chunk).begin && input.places.receives(input.stage, chunk);
+  return input.activations(view, sent ? chunk_prefix(chunk) + "d_input" : gradient_row(unit - 1));
 }
 
-/// The gradient that `unit` reads: the next unit's, or on its chunk's last unit the next stage's.
-Tensor place_gradient_of_output(const StageInput& input, int slot, int unit) {
-  const std::string name = ends_chunk(input, unit)
-                               ? "chunk." + std::to_string(chunk_of(input, unit)) + ".d_output"
-                               : gradient_row(unit + 1);
-  return input.activations(slot, name);
-}
-
-BlockGradients place_gradients(const StageInput& input, int slot, int unit) {
+BlockGradients place_block_gradients(const StageInput& input, int view, int unit) {
   const ModelShape& model = input.model;
-  const auto row = [&](const std::string& name) { return input.activations(slot, name); };
+  const auto shared = [&](const char* name) { return input.activations(view, name); };
+  const auto row = [&](const char* name) {
+    return input.activations(view, block_prefix(unit) + name);
+  };
   const bool masked = model.hidden_dropout > 0;
   BlockGradients g;
-  g.dy = place_gradient_of_output(input, slot, unit);
-  g.dx = row(gradient_row(unit));
-  g.d_norm = row("d_norm");
-  g.d_middle = row("d_middle");
+  g.dy = input.activations(view, gradient_row(unit));
+  g.dx = input_gradient_of(input, view, unit);
+  g.d_norm = shared("d_norm");
+  g.d_middle = row("attention.d_middle");
   const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);
-  const Tensor attention_dy = masked ? row("d_branch.attention") : g.d_middle;
+  const Tensor attention_dy = masked ? row("attention.d_branch") : g.d_middle;
   g.attention = {.dy = attention_dy,
-                 .all_dy = all_tokens(input, "stream.d_attention", attention_dy),
-                 .d_context = row("d_context"),
-                 .dq = row("d_q"),
-                 .dk = row("d_k"),
-                 .dv = row("d_v"),
+                 .all_dy = by_token(input) ? row("attention.d_gathered") : attention_dy,
+                 .d_context = shared("d_context"),
+                 .dq = row("attention.d_q"),
+                 .dk = row("attention.d_k"),
+                 .dv = row("attention.d_v"),
                  .partial_dx = partial,
                  .dx = g.d_norm};
-  const Tensor mlp_dy = masked ? row("d_branch.mlp") : g.dy;
+  const Tensor mlp_dy = masked ? row("mlp.d_branch") : g.dy;
   g.mlp = {.dy = mlp_dy,
-           .all_dy = all_tokens(input, "stream.d_mlp", mlp_dy),
-           .dgate = model.gated_mlp ? row("d_gate") : Tensor{},
-           .dup = row("d_ffn"),
+           .all_dy = by_token(input) ? row("mlp.d_gathered") : mlp_dy,
+           .dgate = model.gated_mlp ? row("mlp.d_gate") : Tensor{},
+           .dup = row("mlp.d_up"),
            .partial_dx = partial,
            .dx = g.d_norm};
   return g;
@@ -93,14 +93,15 @@ BlockGradients place_gradients(const StageInput& input, int slot, int unit) {
 
 }  // namespace
 
-BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
+BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
+                       const std::string& before) {
   const ModelShape& model = input.model;
   const int unit = static_cast<int>(layer) + 1;
-  const std::string prefix = block_prefix(unit);
-  const auto row = [&](const char* name) { return input.activations(slot, prefix + name); };
+  const std::string prefix = before + block_prefix(unit);
+  const auto row = [&](const char* name) { return input.activations(view, prefix + name); };
   const bool has_mean = model.norm_kind == NormKind::layer_norm;
   BlockSaved saved;
-  saved.x = row("input");
+  saved.x = input.activations(view, input_row(unit, model.layers));
   saved.norm1 = {saved.x, row("norm1"), has_mean ? row("norm1.mean") : Tensor{}, row("norm1.rstd")};
   Attention::Saved& attention = saved.attention;
   attention.x = saved.norm1.y;
@@ -119,11 +120,11 @@ BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
   attention.values = attention.v;
   attention.context = row("attention.context");
   attention.logsumexp = row("attention.logsumexp");
-  attention.y = input.activations(slot, "branch");
+  attention.y = input.activations(view, "branch");
   attention.partial = all_tokens(input, "stream.partial", attention.y);
   saved.norm2 = {row("middle"), row("norm2"), has_mean ? row("norm2.mean") : Tensor{},
                  row("norm2.rstd")};
-  const Tensor branch = input.activations(slot, "branch");
+  const Tensor branch = input.activations(view, "branch");
   saved.mlp = {.x = saved.norm2.y,
                .all_x = all_tokens(input, "stream.gathered", saved.norm2.y),
                .gate = model.gated_mlp ? row("mlp.gate") : Tensor{},
@@ -131,22 +132,25 @@ BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer) {
                .act = row("mlp.act"),
                .partial = all_tokens(input, "stream.partial", branch),
                .y = branch};
-  saved.y = output_of(input, slot, unit);
+  saved.y = output_of(input, view, unit);
   return saved;
 }
 
-SlotSaved place_slot(const StageInput& input, int slot) {
-  const auto row = [&](const std::string& name) { return input.activations(slot, name); };
+ViewSaved place_view(const StageInput& input, int view) {
+  const auto row = [&](const std::string& name) { return input.activations(view, name); };
   const int head = head_unit(input.model.layers);
   const bool has_mean = input.model.norm_kind == NormKind::layer_norm;
-  SlotSaved saved;
+  ViewSaved saved;
   for (const UnitRange& range : input.units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
-        saved.embedding.y = output_of(input, slot, 0);
+        saved.embedding.y = output_of(input, view, 0);
         saved.embedding.all_y = vocabulary_tokens(input, "stream.partial", saved.embedding.y);
       } else if (unit < head) {
-        saved.blocks.push_back(place_block(input, slot, unit - 1));
+        const bool again = std::binary_search(input.repeated.begin(), input.repeated.end(), unit);
+        saved.blocks.push_back(place_block(input, view, unit - 1));
+        saved.first.push_back(again ? place_block(input, view, unit - 1, "first.")
+                                    : saved.blocks.back());
       } else {
         saved.final_norm = {row("head.input"), row("head.norm"),
                             has_mean ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
@@ -163,16 +167,18 @@ SlotSaved place_slot(const StageInput& input, int slot) {
   return saved;
 }
 
-SlotGradients place_slot_gradients(const StageInput& input, int slot) {
+ViewGradients place_gradients(const StageInput& input, int view) {
   const int head = head_unit(input.model.layers);
-  SlotGradients gradients;
+  ViewGradients gradients;
   for (const UnitRange& range : input.units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
-        gradients.embedded = place_gradient_of_output(input, slot, 0);
+        gradients.embedded = input.activations(view, gradient_row(0));
         gradients.all_embedded = vocabulary_tokens(input, "stream.gathered", gradients.embedded);
       } else if (unit < head) {
-        gradients.blocks.push_back(place_gradients(input, slot, unit));
+        gradients.blocks.push_back(place_block_gradients(input, view, unit));
+      } else {
+        gradients.head_input = input_gradient_of(input, view, unit);
       }
     }
   }

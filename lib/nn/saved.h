@@ -1,6 +1,7 @@
 // Views into the rows of the activation table for every layer, made once before the first step.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "nn/block.h"
@@ -11,25 +12,27 @@
 namespace trainctl {
 
 /// Everything that one micro-batch in flight keeps on this stage.
-struct SlotSaved {
+struct ViewSaved {
   Embedding::Saved embedding;
-  std::vector<BlockSaved> blocks;  // of the stage's layers, in order
+  std::vector<BlockSaved> first;   // of the stage's layers, in order: for the first forward
+  std::vector<BlockSaved> blocks;  // for what comes after it; the same unless F is repeated
   Norm::Saved final_norm;
   VocabHead::Saved head;
 };
 
-SlotSaved place_slot(const StageInput& input, int slot);
+ViewSaved place_view(const StageInput& input, int view);
 
-/// The saved tensors of one block; input.activations finds "layers.N.<name>" and shared rows.
-BlockSaved place_block(const StageInput& input, int slot, std::int64_t layer);
+/// The saved tensors of one block; input.activations finds `before`layers.N.<name> and shared rows.
+BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
+                       const std::string& before = "");
 
-/// What the backward pass of one micro-batch writes: the block at a unit writes d_stream.(unit % 2)
-/// and reads the other one, or what came from the next stage.
-struct SlotGradients {
+/// What the backward pass of one micro-batch writes.
+struct ViewGradients {
   std::vector<BlockGradients> blocks;  // of the stage's layers, in order
   Tensor embedded, all_embedded;       // of the embedding's output: this rank's part, and whole
+  Tensor head_input;                   // of what the head's unit reads
 };
 
-SlotGradients place_slot_gradients(const StageInput& input, int slot);
+ViewGradients place_gradients(const StageInput& input, int view);
 
 }  // namespace trainctl

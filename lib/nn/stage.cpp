@@ -21,22 +21,19 @@ class DecoderStage final : public Stage {
     for (const UnitRange& range : input.units) {
       for (int unit = range.begin; unit < range.end; ++unit) add_unit(input, unit);
     }
-    for (int slot = 0; slot < input.slots; ++slot) {
-      slots_.push_back(place_slot(input, slot));
-      gradients_.push_back(place_slot_gradients(input, slot));
-    }
-    for (int parity = 0; parity < 2; ++parity) {
-      d_stream_[parity] = input.activations(0, "d_stream." + std::to_string(parity));
+    for (int view = 0; view < input.views; ++view) {
+      saved_.push_back(place_view(input, view));
+      gradients_.push_back(place_gradients(input, view));
     }
   }
 
-  void forward(const Pass& pass, int slot, int begin, int end) override {
-    const SlotSaved& saved = at(slots_, slot);
+  void forward(const Pass& pass, int view, int begin, int end) override {
+    const ViewSaved& saved = at(saved_, view);
     for (int unit = begin; unit < end; ++unit) {
       if (unit == 0) {
         embedding_.forward(pass, saved.embedding);
       } else if (unit < head_unit_) {
-        blocks_[index(unit)].forward(pass, saved.blocks[index(unit)]);
+        blocks_[index(unit)].forward(pass, saved.first[index(unit)]);
       } else {
         final_norm_.forward(pass, saved.final_norm);
         head_.forward(pass, saved.head);
@@ -44,12 +41,19 @@ class DecoderStage final : public Stage {
     }
   }
 
-  void backward_input(const Pass& pass, int slot, int begin, int end) override {
-    const SlotSaved& saved = at(slots_, slot);
-    const SlotGradients& gradients = at(gradients_, slot);
+  void repeat(const Pass& pass, int view, int begin, int end) override {
+    const ViewSaved& saved = at(saved_, view);
+    for (int unit = begin; unit < end; ++unit) {
+      blocks_[index(unit)].repeat(pass, saved.blocks[index(unit)]);
+    }
+  }
+
+  void backward_input(const Pass& pass, int view, int begin, int end) override {
+    const ViewSaved& saved = at(saved_, view);
+    const ViewGradients& gradients = at(gradients_, view);
     for (int unit = end - 1; unit >= begin; --unit) {
       if (unit == head_unit_) {
-        final_norm_.backward(pass, saved.final_norm, saved.head.dx, Tensor{}, d_stream_[unit % 2]);
+        final_norm_.backward(pass, saved.final_norm, saved.head.dx, Tensor{}, gradients.head_input);
       } else if (unit > 0) {
         blocks_[index(unit)].backward_input(pass, saved.blocks[index(unit)],
                                             gradients.blocks[index(unit)]);
@@ -59,9 +63,9 @@ class DecoderStage final : public Stage {
     }
   }
 
-  void backward_weight(const Pass& pass, int slot, int begin, int end) override {
-    const SlotSaved& saved = at(slots_, slot);
-    const SlotGradients& gradients = at(gradients_, slot);
+  void backward_weight(const Pass& pass, int view, int begin, int end) override {
+    const ViewSaved& saved = at(saved_, view);
+    const ViewGradients& gradients = at(gradients_, view);
     for (int unit = end - 1; unit >= begin; --unit) {
       if (unit == 0 || unit == head_unit_) continue;  // finished in F (head) and B (embedding)
       blocks_[index(unit)].backward_weight(pass, saved.blocks[index(unit)],
@@ -96,9 +100,8 @@ class DecoderStage final : public Stage {
   std::vector<std::size_t> block_at_;  // by unit
   Norm final_norm_;
   VocabHead head_;
-  std::vector<SlotSaved> slots_;
-  std::vector<SlotGradients> gradients_;  // by slot, as what they come from
-  Tensor d_stream_[2];                    // unit u writes [u % 2] and reads the other
+  std::vector<ViewSaved> saved_;          // by view
+  std::vector<ViewGradients> gradients_;  // by view
 };
 
 }  // namespace

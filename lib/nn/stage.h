@@ -1,6 +1,7 @@
 // A pipeline stage as the executor sees it: units in order (0 the embedding, 1..L the blocks, L + 1
 // final norm and head), each with forward and the two backward passes, for several micro-batches in
-// flight.
+// flight. A view says where the activations of a micro-batch lie
+// (plan/schedule/activation_slots.h).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "nn/reshard.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
+#include "plan/tables/stage_map.h"
 #include "plan/tables/unit_range.h"
 
 namespace trainctl {
@@ -18,19 +20,23 @@ namespace trainctl {
 class Stage {
  public:
   virtual ~Stage() = default;
-  /// Units [begin, end) in ascending order.
-  virtual void forward(const Pass& pass, int slot, int begin, int end) = 0;
-  /// Units [begin, end) in descending order. W of a unit must run before B of the unit two below
-  /// it.
-  virtual void backward_input(const Pass& pass, int slot, int begin, int end) = 0;
-  virtual void backward_weight(const Pass& pass, int slot, int begin, int end) = 0;
+  /// Units [begin, end) in ascending order, for a micro-batch in `view`.
+  virtual void forward(const Pass& pass, int view, int begin, int end) = 0;
+  /// Blocks [begin, end) again, from their inputs; their outputs are not written.
+  virtual void repeat(const Pass& pass, int view, int begin, int end) = 0;
+  /// Units [begin, end) in descending order.
+  virtual void backward_input(const Pass& pass, int view, int begin, int end) = 0;
+  virtual void backward_weight(const Pass& pass, int view, int begin, int end) = 0;
 };
 
 struct StageInput {
   ModelShape model;
   std::vector<UnitRange> units;  // per chunk; the units of one stage
+  std::vector<int> repeated;     // units whose forward is repeated
+  ChunkPlaces places;
+  int stage = 0;
   std::int64_t micro_batch_size = 1;
-  int slots = 1;
+  int views = 1;
   TensorParallel tp;
   bool split_vocabulary = false;
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE

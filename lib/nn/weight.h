@@ -22,7 +22,7 @@ struct Weight {
 /// Looks weights up by the names of plan/tables/params.h. An unknown name is a bug.
 using WeightSource = std::function<Weight(const std::string& name)>;
 
-/// Looks tensors up by the names of plan/tables/activations.h; shared rows ignore `slot`.
-using ActivationSource = std::function<Tensor(int slot, const std::string& name)>;
+/// Looks tensors up by the names of plan/tables/activations.h.
+using ActivationSource = std::function<Tensor(int view, const std::string& name)>;
 
 }  // namespace trainctl

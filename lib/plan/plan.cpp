@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/at.h"
+
 namespace trainctl {
 
 std::int64_t Plan::tokens_per_step() const {
@@ -25,6 +27,16 @@ const MemoryEstimate& Plan::most_memory() const {
   return most->memory;
 }
 
+std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
+  const std::vector<int> stages = plan.mesh.group(rank, Axis::pp);
+  const ChunkPlaces places = plan.map.places();
+  std::vector<int> homes{at(stages, places.first_stage())};
+  if (places.last_stage() != places.first_stage()) {
+    homes.push_back(at(stages, places.last_stage()));
+  }
+  return homes;
+}
+
 ScheduleInput schedule_input(const Plan& plan, int stage) {
   ScheduleInput input;
   input.stages = plan.map.stages;
@@ -33,7 +45,8 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.group_size = plan.group_size;
   input.units = plan.stages[static_cast<std::size_t>(stage)].units;
   input.messages = plan.messages;
-  input.slots = plan.stages[static_cast<std::size_t>(stage)].slots;
+  input.route = plan.map.route;
+  input.repeated = plan.stages[static_cast<std::size_t>(stage)].repeated;
   return input;
 }
 

@@ -12,6 +12,7 @@
 #include "plan/costs.h"
 #include "plan/gradients/gathers.h"
 #include "plan/gradients/optimizer_shard.h"
+#include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/activations.h"
 #include "plan/tables/local_shape.h"
@@ -43,15 +44,17 @@ struct RatePoint {  // of the preview: the update that follows `step` completed 
 /// What the ranks of one pipeline stage hold and do.
 struct StagePlan {
   std::vector<UnitRange> units;  // per chunk
+  std::vector<int> repeated;     // those whose F is repeated before B
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
   FlatLayout flat;
   std::vector<GatherBlock> gathers;
   std::vector<ActivationSpec> activations;
+  ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
   int warmup = 0;                // forwards before the first backward
-  int slots = 1;                 // micro-batches in flight
+  int slots = 1;                 // micro-batches in flight, of one chunk
   MemoryEstimate memory;
   std::vector<CollectiveUse> communication;
 };
@@ -98,7 +101,11 @@ struct Plan {
   }
 };
 
-/// What a stage's generator was given.
+/// The ranks of this rank's pipeline that hold the embedding and the head: two, or one that holds
+/// both.
+std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank);
+
+/// What a stage's generator was given, and the units whose F is repeated.
 ScheduleInput schedule_input(const Plan& plan, int stage);
 
 }  // namespace trainctl

@@ -277,7 +277,7 @@ class Training::Impl {
     const MeasuredStep measured = measure_last_step(source);
     const MemoryEstimate taken = engine_.memory();
     const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
-    const TimeEstimate time = estimate_time(plan_, config_, rates);
+    const TimeEstimate time = estimate_time(plan_, rates);
     const EndReport report{plan_, world_, everyone_, taken, measured, rates, time};
     const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
     if (config_.log.trace.empty()) return told;

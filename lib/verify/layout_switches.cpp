@@ -22,15 +22,39 @@ Words vocabulary_words(const Config&, const LayoutSizes& sizes) {
   return sizes.tp > 1 ? Words{"vocab_tp", "vocab_dp"} : Words{""};
 }
 
+/// With as many chunks as the schedule needs.
 bool apply_scheduler(std::string_view word, Config& config) {
-  if (word != "1f1b" && word != "gpipe") return false;
-  config.parallel.pipeline.scheduler =
-      word == "gpipe" ? PipelineScheduler::gpipe : PipelineScheduler::one_f_one_b;
-  return true;
+  for (const ScheduleTraits& row : schedules) {
+    if (row.word != word) continue;
+    config.parallel.pipeline.scheduler = row.value;
+    std::int64_t& chunks = config.parallel.virtual_pipeline_stages;
+    chunks = std::max<std::int64_t>(chunks, row.least_chunks);
+    return true;
+  }
+  return false;
 }
 
 Words scheduler_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.pp > 1 ? Words{"1f1b", "gpipe"} : Words{""};
+  Words words;
+  for (const ScheduleTraits& row : schedules) words.emplace_back(row.word);
+  return sizes.pp > 1 ? words : Words{""};
+}
+
+bool apply_chunks(std::string_view word, Config& config) {
+  const std::string_view chunks = "vp";
+  const auto count = word.starts_with(chunks) ? number_behind(word, chunks.size()) : std::nullopt;
+  if (!count) return false;
+  config.parallel.virtual_pipeline_stages = *count;
+  config.parallel.pipeline.interleave.reset();
+  config.parallel.pipeline.microbatch_group_size_per_vp_stage.reset();
+  return true;
+}
+
+/// An odd number of chunks too, where there are layers for it.
+Words chunk_words(const Config& config, const LayoutSizes& sizes) {
+  if (sizes.pp == 1) return {""};
+  const bool three = config.model.num_layers >= 3 * sizes.pp;
+  return three ? Words{"", "vp2", "vp3"} : Words{"", "vp2"};
 }
 
 /// How stages exchange messages.
@@ -141,9 +165,18 @@ Words bucket_words(const Config&, const LayoutSizes& sizes) {
   return sizes.dp > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
 }
 
+bool apply_recompute(std::string_view word, Config& config) {
+  if (word != "recompute") return false;
+  config.recompute.enable = true;
+  config.recompute.layers_per_stage.reset();
+  return true;
+}
+
+Words recompute_words(const Config&, const LayoutSizes&) { return {"", "recompute"}; }
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
-    {"scheduler", "1f1b, gpipe", "pipeline stages", apply_scheduler, scheduler_words},
+    {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
     {"messages", "single, overlapped", "pipeline stages", apply_messages, message_words},
     {"outputs", "deallocated", "pipeline stages", apply_outputs, output_words},
     {"message type", "send_fp32, send_bf16, send_fp16", "pipeline stages", apply_message_type,
@@ -151,6 +184,8 @@ constexpr LayoutSwitch switches[] = {
     {"m", "mN", "", apply_microbatches, microbatch_words},
     {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
     {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},
+    {"chunks", "vpN", "pipeline stages", apply_chunks, chunk_words},
+    {"recompute", "recompute", "", apply_recompute, recompute_words},
 };
 
 }  // namespace

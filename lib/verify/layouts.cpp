@@ -131,6 +131,20 @@ std::string dealt_layers(std::int64_t layers, std::int64_t stages) {
   return text + "L";
 }
 
+/// Over the config's stages and chunks, without its own rule.
+void deal_layers(Config& config) {
+  PipelineConfig& pipeline = config.parallel.pipeline;
+  pipeline.layout.reset();
+  pipeline.offset.reset();
+  pipeline.first_stage_layers.reset();
+  pipeline.last_stage_layers.reset();
+  pipeline.account_for_embedding = pipeline.account_for_loss = false;
+  const std::int64_t layers = config.model.num_layers;
+  const std::int64_t places =
+      config.parallel.pipeline_stages * config.parallel.virtual_pipeline_stages;
+  if (layers >= places && layers % places != 0) pipeline.layout = dealt_layers(layers, places);
+}
+
 }  // namespace
 
 std::string name_of(const LayoutSizes& sizes) {
@@ -164,18 +178,6 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   Config changed = config;
   const LayoutSizes& sizes = choice.sizes;
   ParallelConfig& parallel = changed.parallel;
-  if (sizes.pp != config.parallel.pipeline_stages) {
-    PipelineConfig& pipeline = parallel.pipeline;
-    pipeline.layout.reset();
-    pipeline.offset.reset();
-    pipeline.first_stage_layers.reset();
-    pipeline.last_stage_layers.reset();
-    pipeline.account_for_embedding = pipeline.account_for_loss = false;
-    const std::int64_t layers = config.model.num_layers;
-    if (layers >= sizes.pp && layers % sizes.pp != 0) {
-      pipeline.layout = dealt_layers(layers, sizes.pp);
-    }
-  }
   parallel.parallel_mode.reset();
   parallel.device_num.reset();
   parallel.tensor_parallel = sizes.tp;
@@ -185,6 +187,10 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   parallel.threads_per_rank = 1;
   for (std::size_t i = 0; i < choice.words.size(); ++i) {
     if (!choice.words[i].empty()) layout_switches()[i].apply(choice.words[i], changed);
+  }
+  if (sizes.pp != config.parallel.pipeline_stages ||
+      parallel.virtual_pipeline_stages != config.parallel.virtual_pipeline_stages) {
+    deal_layers(changed);
   }
   if (sizes.tp == 1) parallel.vocab_emb_dp.reset();
   return changed;

@@ -43,9 +43,11 @@ class Rounder {
 MessageRounding message_rounding(const Plan& plan) {
   if (!plan.messages.casts || plan.message_dtype == DType::f32) return {};
   MessageRounding rounding{.cuts = {}, .dtype = plan.message_dtype, .factor = plan.gradient.factor};
-  for (const StagePlan& stage : plan.stages) {
-    for (const UnitRange& units : stage.units) {
-      if (units.end < plan.units()) rounding.cuts.insert(units.end - 1);
+  const ChunkPlaces places = plan.map.places();
+  for (int stage = 0; stage < places.stages; ++stage) {
+    for (int chunk = 0; chunk < places.chunks; ++chunk) {
+      const int end = plan.map.at(stage, chunk).end_unit;
+      if (places.sends(stage, chunk)) rounding.cuts.insert(end - 1);
     }
   }
   return rounding;

@@ -112,7 +112,7 @@ TEST_CASE("messages about an upstream spelling point at it and name it") {
   const Diagnostic wrong = only(refused);
   CHECK(wrong.path == "parallel.pipeline.scheduler");
   CHECK(refused.diagnostics.written(wrong.path) == "parallel.pipeline_config.pipeline_scheduler");
-  CHECK(wrong.message == "must be 1f1b, gpipe or zb-h1, found \"2f2b\"");
+  CHECK(wrong.message == "must be 1f1b, gpipe, zb-h1 or zb-v, found \"2f2b\"");
   CHECK(wrong.place.to_string() == "t.yaml:6:41");
   const ReadResult good = parallel("  model_parallel: 4\n");
   CHECK(good.sources.find("parallel.tensor_parallel").to_string() == "t.yaml:6:19");

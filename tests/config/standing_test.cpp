@@ -43,12 +43,22 @@ TEST_CASE("a value that is not built is refused with its place") {
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {virtual_pipeline_stages: 2}", "parallel: {parallel_mode: auto_parallel}",
-        "parallel: {device: cuda}", "parallel: {pipeline: {scheduler: zb-h1}}",
-        "moe: {num_experts: 4}", "recompute: {enable: true}", "offload: {enable: true}",
-        "precision: {enable_autocast: true}"}) {
+        "parallel: {pipeline: {variable_seq_lengths: true}}",
+        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+        "moe: {num_experts: 4}", "recompute: {enable: true, slice_activation: true}",
+        "offload: {enable: true}", "precision: {enable_autocast: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
+  }
+}
+
+TEST_CASE("schedules, chunks and recomputed layers are built") {
+  for (const char* line :
+       {"parallel: {virtual_pipeline_stages: 2}", "parallel: {pipeline: {scheduler: zb-h1}}",
+        "parallel: {pipeline: {scheduler: zb-v}}", "parallel: {pipeline: {interleave: true}}",
+        "recompute: {enable: true, layers_per_stage: [1]}"}) {
+    CAPTURE(line);
+    CHECK(findings(std::string(line) + "\n") == List{});
   }
 }
 
@@ -108,7 +118,7 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
   CHECK(status_of("parallel.context_parallel") == "not built yet");
   CHECK(status_of("moe.capacity_factor") == "not built yet");
-  CHECK(status_of("parallel.pipeline.scheduler") == "partly built");
+  CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");
   CHECK(find_standing("parallel.pipelines") == nullptr);
@@ -117,7 +127,7 @@ TEST_CASE("the status of a key") {
 TEST_CASE("what serves today") {
   CHECK(today("parallel.context_parallel") == "today: context_parallel: 1");
   CHECK(today("parallel.pipeline.layout") ==
-        "today: layout: one part for each stage, none of them empty");
+        "today: layout: with scheduler zb-v, no part is empty");
   CHECK(today("precision.enable_autocast") == "today: precision.compute: bf16");
   CHECK(today("recompute.layers_per_stage").empty());
   CHECK(today("train.steps").empty());

@@ -156,3 +156,28 @@ TEST_CASE("with on_bad_loss skip, bad updates are left out") {
                     .world = {}});
   CHECK(reports.back().skipped);
 }
+
+TEST_CASE("the order of passes and recomputation do not change a bit") {
+  const std::vector<std::string> stages{"parallel.pipeline_stages=2", "train.micro_batch_size=1",
+                                        "model.num_layers=4", "model.hidden_dropout=0.1",
+                                        "model.attention_dropout=0.1"};
+  const auto losses = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> options = stages;
+    options.insert(options.end(), more.begin(), more.end());
+    std::vector<std::pair<double, double>> numbers;
+    for (const StepReport& report :
+         train_sample({.set_options = options, .ranks = 2, .steps = 3, .world = {}})) {
+      numbers.emplace_back(report.loss, report.grad_norm);
+    }
+    return numbers;
+  };
+  const auto usual = losses({});
+  CHECK(losses({"parallel.pipeline.scheduler=zb-h1"}) == usual);
+  CHECK(losses({"recompute.enable=true"}) == usual);
+  CHECK(losses({"recompute.layers_per_stage=[1, 2]", "recompute.enable=true",
+                "parallel.pipeline.scheduler=zb-h1"}) == usual);
+  const auto chunks = losses({"parallel.virtual_pipeline_stages=2"});
+  CHECK(chunks ==
+        losses({"parallel.virtual_pipeline_stages=2", "parallel.pipeline.overlap_p2p_comm=true",
+                "parallel.pipeline.scheduler=zb-h1"}));
+}

@@ -16,6 +16,8 @@ struct Share {  // of a rank
   bool sequence_parallel = false;
   bool split_vocabulary = false;
   std::vector<UnitRange> units{};  // empty: all
+  ChunkPlaces places{};
+  int stage = 0;
 };
 
 Table rows_of(const Config& config, std::int64_t micro, DType compute, const Share& share = {}) {
@@ -23,9 +25,11 @@ Table rows_of(const Config& config, std::int64_t micro, DType compute, const Sha
   const int units = static_cast<int>(model.layers) + 2;
   Table rows;
   const std::vector<UnitRange> all{{0, units}};
-  for (const auto& row : make_activations(
-           {model, share.mesh, micro, compute, share.sequence_parallel, share.split_vocabulary},
-           share.units.empty() ? all : share.units)) {
+  ActivationInput input{
+      model, share.mesh, micro, compute, share.sequence_parallel, share.split_vocabulary};
+  input.places = share.places;
+  input.stage = share.stage;
+  for (const auto& row : make_activations(input, share.units.empty() ? all : share.units)) {
     INFO(row.name);
     REQUIRE(rows.emplace(row.name, row).second);  // names are unique
   }
@@ -38,13 +42,27 @@ Shape shape_of(const Table& rows, const std::string& name) {
   return rows.at(name).shape;
 }
 
+struct Life {
+  Storage storage;
+  Moment from, until;
+};
+constexpr Life batch{Storage::batch, Moment::fetch, Moment::backward};
+constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
+constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
+constexpr Life statistic{Storage::statistic, Moment::forward, Moment::backward};
+constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weight};
+constexpr Life gradient{Storage::gradient, Moment::backward, Moment::weight};
+constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
+
 void check_row(const Table& rows, const std::string& name, const Shape& shape, DType dtype,
-               Lifetime lifetime) {
+               const Life& life) {
   INFO(name);
   REQUIRE(rows.count(name) == 1);
   CHECK(rows.at(name).shape == shape);
   CHECK(rows.at(name).dtype == dtype);
-  CHECK(rows.at(name).lifetime == lifetime);
+  CHECK(rows.at(name).storage == life.storage);
+  CHECK(rows.at(name).from == life.from);
+  CHECK(rows.at(name).until == life.until);
 }
 
 }  // namespace
@@ -55,42 +73,88 @@ TEST_CASE("GPT-2's activations", "[activations]") {
   const auto rows = rows_of(config, 3, DType::bf16);
   const std::int64_t t = 3 * 64;
   const DType c = DType::bf16;
-  for (const char* name : {"tokens", "labels", "position", "document"}) {
-    check_row(rows, std::string("batch.") + name, {t}, DType::i32, Lifetime::batch);
+  const std::string data = "chunk.0.batch.";
+  for (const char* name : {"tokens", "position", "document"}) {
+    check_row(rows, data + name, {t}, DType::i32, batch);
   }
-  check_row(rows, "batch.global_token", {t}, DType::i64, Lifetime::batch);
-  check_row(rows, "batch.loss_weight", {t}, DType::f32, Lifetime::batch);
+  const Life loss{Storage::batch, Moment::fetch, Moment::forward};
+  check_row(rows, data + "labels", {t}, DType::i32, loss);
+  check_row(rows, data + "loss_weight", {t}, DType::f32, loss);
+  check_row(rows, data + "global_token", {t}, DType::i64, batch);
   for (const std::string layer : {"layers.0.", "layers.1."}) {
-    for (const char* name : {"input", "norm1", "middle", "norm2"}) {
-      check_row(rows, layer + name, {t, 128}, c, Lifetime::kept);
+    check_row(rows, layer + "input", {t, 128}, c, unit_input);
+    for (const char* name : {"norm1", "norm2", "attention.context"}) {
+      check_row(rows, layer + name, {t, 128}, c, for_weight);
     }
     for (const char* name : {"norm1.mean", "norm1.rstd", "norm2.mean", "norm2.rstd"}) {
-      check_row(rows, layer + name, {t}, DType::f32, Lifetime::kept);
+      check_row(rows, layer + name, {t}, DType::f32, statistic);
     }
-    for (const char* name : {"q", "k", "v", "context"}) {
-      check_row(rows, layer + "attention." + name, {t, 128}, c, Lifetime::kept);
+    for (const char* name : {"middle", "attention.q", "attention.k", "attention.v"}) {
+      check_row(rows, layer + name, {t, 128}, c, for_backward);
     }
-    check_row(rows, layer + "attention.logsumexp", {t * 4}, DType::f32, Lifetime::kept);
-    check_row(rows, layer + "mlp.up", {t, 512}, c, Lifetime::kept);
-    check_row(rows, layer + "mlp.act", {t, 512}, c, Lifetime::kept);
+    check_row(rows, layer + "attention.logsumexp", {t * 4}, DType::f32, statistic);
+    check_row(rows, layer + "mlp.up", {t, 512}, c, for_backward);
+    check_row(rows, layer + "mlp.act", {t, 512}, c, for_weight);
     CHECK(rows.count(layer + "mlp.gate") == 0);
     CHECK(rows.count(layer + "attention.q_raw") == 0);
+    check_row(rows, layer + "d_output", {t, 128}, c,
+              {Storage::gradient, Moment::gradient, Moment::weight});
+    for (const char* name :
+         {"attention.d_middle", "attention.d_q", "attention.d_k", "attention.d_v"}) {
+      check_row(rows, layer + name, {t, 128}, c, gradient);
+    }
+    check_row(rows, layer + "mlp.d_up", {t, 512}, c, gradient);
+    CHECK(rows.count(layer + "mlp.d_gate") == 0);
+    CHECK(rows.count(layer + "mlp.d_branch") == 0);
   }
-  for (const char* name : {"head.input", "head.norm", "head.d_norm"}) {
-    check_row(rows, name, {t, 128}, c, Lifetime::kept);
+  check_row(rows, "embedding.d_output", {t, 128}, c,
+            {Storage::gradient, Moment::gradient, Moment::backward});
+  check_row(rows, "head.input", {t, 128}, c, unit_input);
+  check_row(rows, "head.norm", {t, 128}, c, {Storage::forward, Moment::forward, Moment::forward});
+  check_row(rows, "head.d_norm", {t, 128}, c, for_backward);
+  check_row(rows, "head.norm.mean", {t}, DType::f32, statistic);
+  check_row(rows, "head.norm.rstd", {t}, DType::f32, statistic);
+  for (const char* name : {"branch", "d_norm", "d_context"}) {
+    check_row(rows, name, {t, 128}, c, shared);
   }
-  check_row(rows, "head.norm.mean", {t}, DType::f32, Lifetime::kept);
-  check_row(rows, "head.norm.rstd", {t}, DType::f32, Lifetime::kept);
-  for (const char* name : {"branch", "d_stream.0", "d_stream.1", "d_middle", "d_norm", "d_q", "d_k",
-                           "d_v", "d_context"}) {
-    check_row(rows, name, {t, 128}, c, Lifetime::transient);
-  }
-  check_row(rows, "d_ffn", {t, 512}, c, Lifetime::transient);
-  CHECK(rows.count("d_gate") == 0);
-  CHECK(rows.count("d_branch.mlp") == 0);
-  check_row(rows, "head.logits", {t / 2, 256}, c, Lifetime::transient);
-  check_row(rows, "head.stats", {3, t / 2}, DType::f32, Lifetime::transient);
-  CHECK(rows.size() == 6 + 2 * 15 + 5 + 12);
+  check_row(rows, "head.logits", {t / 2, 256}, c, shared);
+  check_row(rows, "head.stats", {3, t / 2}, DType::f32, shared);
+  CHECK(rows.size() == 6 + 1 + 2 * 21 + 5 + 5);
+}
+
+TEST_CASE("what W reads lives until W", "[activations]") {
+  Config config = small_config();
+  const auto last_of = [&](bool dropout, bool sequence) {
+    config.model.hidden_dropout = dropout ? 0.1 : 0.0;
+    const Share share{.mesh = Mesh{.tp = 2, .edp = 2}, .sequence_parallel = sequence};
+    std::string names;
+    for (const auto& [name, row] : rows_of(config, 1, DType::f32, share)) {
+      const bool branch = name.starts_with("layers.0.") && row.storage == Storage::gradient &&
+                          row.shape[row.shape.rank() - 1] == 128 && row.until == Moment::weight;
+      if (branch) names += name.substr(9) + " ";
+    }
+    return names;
+  };
+  CHECK(last_of(false, false) == "attention.d_middle d_output ");
+  CHECK(last_of(true, false) == "attention.d_branch mlp.d_branch ");
+  CHECK(last_of(false, true) == "attention.d_gathered mlp.d_gathered ");
+  CHECK(last_of(true, true) == "attention.d_gathered mlp.d_gathered ");
+}
+
+TEST_CASE("a recomputed layer keeps its input", "[activations]") {
+  Config config = small_config();
+  const ModelShape model = model_shape(config.model);
+  ActivationInput input{model, Mesh{}, 1};
+  input.savings.recomputed_layers = 1;
+  Table rows;
+  for (const auto& row : make_activations(input, {{0, 6}})) rows.emplace(row.name, row);
+  check_row(rows, "layers.0.input", {64, 128}, DType::f32, unit_input);
+  check_row(rows, "layers.0.norm1", {64, 128}, DType::f32,
+            {Storage::repeated, Moment::repeat, Moment::weight});
+  check_row(rows, "first.layers.0.norm1", {64, 128}, DType::f32,
+            {Storage::repeated, Moment::forward, Moment::forward});
+  check_row(rows, "layers.1.norm1", {64, 128}, DType::f32, for_weight);
+  CHECK(rows.count("first.layers.1.norm1") == 0);
 }
 
 TEST_CASE("Llama's activations", "[activations]") {
@@ -99,14 +163,14 @@ TEST_CASE("Llama's activations", "[activations]") {
   config.model.qk_layernorm = true;
   const auto rows = rows_of(config, 1, DType::f32);
   const std::int64_t t = 8192;
-  check_row(rows, "layers.0.attention.k", {t, 1024}, DType::f32, Lifetime::kept);
-  check_row(rows, "layers.0.attention.q_raw", {t, 4096}, DType::f32, Lifetime::kept);
-  check_row(rows, "layers.0.attention.k_raw", {t, 1024}, DType::f32, Lifetime::kept);
-  check_row(rows, "layers.0.attention.q_rstd", {t * 32}, DType::f32, Lifetime::kept);
-  check_row(rows, "layers.0.attention.k_rstd", {t * 8}, DType::f32, Lifetime::kept);
-  check_row(rows, "layers.0.mlp.gate", {t, 14336}, DType::f32, Lifetime::kept);
-  check_row(rows, "d_gate", {t, 14336}, DType::f32, Lifetime::transient);
-  check_row(rows, "d_k", {t, 1024}, DType::f32, Lifetime::transient);
+  check_row(rows, "layers.0.attention.k", {t, 1024}, DType::f32, for_backward);
+  check_row(rows, "layers.0.attention.q_raw", {t, 4096}, DType::f32, for_backward);
+  check_row(rows, "layers.0.attention.k_raw", {t, 1024}, DType::f32, for_backward);
+  check_row(rows, "layers.0.attention.q_rstd", {t * 32}, DType::f32, statistic);
+  check_row(rows, "layers.0.attention.k_rstd", {t * 8}, DType::f32, statistic);
+  check_row(rows, "layers.0.mlp.gate", {t, 14336}, DType::f32, for_backward);
+  check_row(rows, "layers.0.mlp.d_gate", {t, 14336}, DType::f32, gradient);
+  check_row(rows, "layers.0.attention.d_k", {t, 1024}, DType::f32, gradient);
   CHECK(rows.count("layers.0.norm1.mean") == 0);
   CHECK(rows.count("head.norm.mean") == 0);
   CHECK(rows.count("layers.0.norm1.rstd") == 1);
@@ -121,12 +185,14 @@ TEST_CASE("the order of the rows on one rank", "[activations]") {
     names.push_back(row.name);
   }
   const std::string n = "layers.0.";
-  const std::vector<std::string> expected{"batch.tokens",
-                                          "batch.labels",
-                                          "batch.position",
-                                          "batch.document",
-                                          "batch.global_token",
-                                          "batch.loss_weight",
+  const std::string b = "chunk.0.batch.";
+  const std::vector<std::string> expected{b + "tokens",
+                                          b + "labels",
+                                          b + "position",
+                                          b + "document",
+                                          b + "global_token",
+                                          b + "loss_weight",
+                                          "embedding.d_output",
                                           n + "input",
                                           n + "norm1",
                                           n + "norm1.mean",
@@ -142,21 +208,20 @@ TEST_CASE("the order of the rows on one rank", "[activations]") {
                                           n + "norm2.rstd",
                                           n + "mlp.up",
                                           n + "mlp.act",
+                                          n + "mlp.d_up",
+                                          n + "d_output",
+                                          n + "attention.d_middle",
+                                          n + "attention.d_q",
+                                          n + "attention.d_k",
+                                          n + "attention.d_v",
                                           "head.input",
                                           "head.norm",
                                           "head.norm.mean",
                                           "head.norm.rstd",
                                           "head.d_norm",
                                           "branch",
-                                          "d_stream.0",
-                                          "d_stream.1",
-                                          "d_middle",
                                           "d_norm",
-                                          "d_q",
-                                          "d_k",
-                                          "d_v",
                                           "d_context",
-                                          "d_ffn",
                                           "head.logits",
                                           "head.stats"};
   CHECK(names == expected);
@@ -173,24 +238,25 @@ TEST_CASE("tensor parallelism cuts what lies between gather and scatter", "[acti
   CHECK(shape_of(rows, "layers.1.attention.k") == Shape{t, 32});
   CHECK(shape_of(rows, "layers.1.attention.logsumexp") == Shape{t});
   CHECK(shape_of(rows, "layers.1.mlp.act") == Shape{t, 128});
-  CHECK(shape_of(rows, "d_ffn") == Shape{t, 128});
-  CHECK(shape_of(rows, "d_stream.0") == Shape{t, 128});
+  CHECK(shape_of(rows, "layers.1.mlp.d_up") == Shape{t, 128});
+  CHECK(shape_of(rows, "layers.1.d_output") == Shape{t, 128});
   CHECK(shape_of(rows, "head.logits") == Shape{t / 2, 64});
   CHECK(rows.count("stream.gathered") == 0);
 
   Share sequence = share;
   sequence.sequence_parallel = true;
   const Table cut = rows_of(config, 3, DType::f32, sequence);
-  CHECK(shape_of(cut, "batch.tokens") == Shape{t});
-  for (const char* name :
-       {"layers.1.input", "layers.1.norm1", "layers.1.middle", "layers.1.norm2", "head.input",
-        "head.norm", "head.d_norm", "branch", "d_stream.1", "d_middle", "d_norm"}) {
+  CHECK(shape_of(cut, "chunk.0.batch.tokens") == Shape{t});
+  for (const char* name : {"layers.1.input", "layers.1.norm1", "layers.1.middle", "layers.1.norm2",
+                           "head.input", "head.norm", "head.d_norm", "branch", "layers.1.d_output",
+                           "layers.1.attention.d_middle", "d_norm"}) {
     CHECK(shape_of(cut, name) == Shape{t / 4, 128});
   }
   CHECK(shape_of(cut, "layers.1.norm1.mean") == Shape{t / 4});
   CHECK(shape_of(cut, "layers.1.attention.q") == Shape{t, 32});
   CHECK(shape_of(cut, "stream.gathered") == Shape{t, 128});
-  CHECK(cut.at("stream.partial").lifetime == Lifetime::transient);
+  CHECK(cut.at("stream.partial").storage == Storage::shared);
+  CHECK(shape_of(cut, "layers.1.mlp.d_gathered") == Shape{t, 128});
   sequence.split_vocabulary = false;  // then each rank scores its own tokens
   CHECK(shape_of(rows_of(config, 3, DType::f32, sequence), "head.logits") == Shape{48, 256});
 }
@@ -200,7 +266,9 @@ TEST_CASE("with sequence parallelism kept rows are an exact share", "[activation
   const auto kept = [&](const Share& share) {
     std::int64_t elements = 0;
     for (const auto& [name, row] : rows_of(config, 4, DType::bf16, share)) {
-      if (row.lifetime == Lifetime::kept) elements += row.shape.numel();
+      const bool counts = row.storage == Storage::input || row.storage == Storage::forward ||
+                          row.storage == Storage::statistic;
+      if (counts) elements += row.shape.numel();
     }
     return elements;
   };
@@ -218,39 +286,59 @@ TEST_CASE("fewer key and value heads than tp, and context parallelism", "[activa
   const Table rows = rows_of(config, 1, DType::bf16, share);
   CHECK(shape_of(rows, "layers.0.attention.k") == Shape{4096, 128});
   CHECK(shape_of(rows, "layers.0.attention.q") == Shape{4096, 256});
-  CHECK(shape_of(rows, "batch.labels") == Shape{4096});
+  CHECK(shape_of(rows, "chunk.0.batch.labels") == Shape{4096});
   for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-    check_row(rows, name, {4096, 128}, DType::bf16, Lifetime::transient);
+    check_row(rows, name, {4096, 128}, DType::bf16, shared);
   }
 }
 
 TEST_CASE("stages hold their own rows and messages", "[activations]") {
   const Config config = small_config();  // four layers: units 0 to 5
-  const Table first = rows_of(config, 1, DType::f32, {.units = {{0, 2}, {3, 4}}});
-  CHECK(first.count("batch.tokens") == 1);
-  CHECK(first.count("batch.labels") == 0);
-  CHECK(first.count("batch.loss_weight") == 0);
+  const ChunkPlaces four{2, 2};
+  const Table first =
+      rows_of(config, 1, DType::f32, {.units = {{0, 2}, {3, 4}}, .places = four, .stage = 0});
+  CHECK(first.count("chunk.0.batch.tokens") == 1);
+  CHECK(first.count("chunk.1.batch.tokens") == 0);
+  CHECK(first.count("chunk.1.batch.position") == 1);
+  CHECK(first.count("chunk.0.batch.labels") == 0);
   CHECK(first.count("layers.0.input") == 1);
   CHECK(first.count("layers.1.input") == 0);
   CHECK(first.count("layers.2.input") == 1);
   CHECK(first.count("head.logits") == 0);
-  for (const char* name : {"chunk.0.output", "chunk.0.d_output", "chunk.1.output"}) {
-    check_row(first, name, {64, 128}, DType::f32, Lifetime::transient);
+  CHECK(first.count("chunk.0.d_input") == 0);
+  for (const char* name : {"chunk.0.output", "chunk.1.d_input", "chunk.1.output"}) {
+    check_row(first, name, {64, 128}, DType::f32, shared);
   }
-  const Table last = rows_of(config, 1, DType::f32, {.units = {{2, 3}, {4, 6}}});
-  CHECK(last.count("batch.tokens") == 0);
-  CHECK(last.count("batch.position") == 1);
-  CHECK(last.count("batch.labels") == 1);
+  const Table last =
+      rows_of(config, 1, DType::f32, {.units = {{2, 3}, {4, 6}}, .places = four, .stage = 1});
+  CHECK(last.count("chunk.0.batch.tokens") == 0);
+  CHECK(last.count("chunk.0.batch.position") == 1);
+  CHECK(last.count("chunk.0.batch.labels") == 0);
+  CHECK(last.count("chunk.1.batch.labels") == 1);
   CHECK(last.count("head.logits") == 1);
-  CHECK(last.count("chunk.0.d_output") == 1);
+  CHECK(last.count("chunk.0.d_input") == 1);
   CHECK(last.count("chunk.1.output") == 0);
   // A chunk without units passes on what it receives.
-  const Table empty = rows_of(config, 1, DType::f32, {.units = {{2, 2}, {4, 6}}});
-  CHECK(empty.count("chunk.0.output") == 1);
-  const Table head = rows_of(config, 1, DType::f32, {.units = {{5, 6}}});
+  const Table empty =
+      rows_of(config, 1, DType::f32, {.units = {{2, 2}, {4, 6}}, .places = four, .stage = 1});
+  for (const char* name : {"input", "output", "d_output", "d_input"}) {
+    CHECK(empty.count(chunk_prefix(0) + name) == 1);
+  }
+  const Table head =
+      rows_of(config, 1, DType::f32, {.units = {{5, 6}}, .places = {2, 1}, .stage = 1});
   CHECK(head.count("head.input") == 1);
-  CHECK(head.count("d_stream.0") == 1);
-  CHECK(head.count("d_q") == 0);
+  CHECK(head.count("chunk.0.d_input") == 1);
+  CHECK(head.count("d_norm") == 0);
+}
+
+TEST_CASE("chunks of one stage hand over without messages", "[activations]") {
+  const ChunkPlaces turn{2, 2, ChunkRoute::down_and_up};
+  const Table last = rows_of(small_config(), 1, DType::f32,
+                             {.units = {{2, 3}, {3, 5}}, .places = turn, .stage = 1});
+  CHECK(last.count("chunk.0.d_input") == 1);
+  CHECK(last.count("chunk.0.output") == 0);
+  CHECK(last.count("chunk.1.d_input") == 0);
+  CHECK(last.count("chunk.1.output") == 1);
 }
 
 TEST_CASE("experts' rows", "[activations]") {
@@ -265,15 +353,15 @@ TEST_CASE("experts' rows", "[activations]") {
   CHECK(moe_capacity(model, 65) == 21);
   const Table rows = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});
   const std::string moe = "layers.0.moe.";  // 2 x 64 tokens over tp 2: 64 here
-  check_row(rows, moe + "probs", {64, 8}, DType::f32, Lifetime::kept);
-  check_row(rows, moe + "slot", {64, 2}, DType::i32, Lifetime::kept);
-  check_row(rows, moe + "dispatched", {2, 4 * 2 * 20, 128}, DType::bf16, Lifetime::kept);
-  check_row(rows, moe + "act", {2, 160, 48}, DType::bf16, Lifetime::kept);
-  check_row(rows, moe + "returned", {8, 20, 128}, DType::bf16, Lifetime::kept);
-  check_row(rows, "moe.d_ffn", {320, 48}, DType::bf16, Lifetime::transient);
+  check_row(rows, moe + "probs", {64, 8}, DType::f32, for_weight);
+  check_row(rows, moe + "slot", {64, 2}, DType::i32, for_weight);
+  check_row(rows, moe + "dispatched", {2, 4 * 2 * 20, 128}, DType::bf16, for_weight);
+  check_row(rows, moe + "act", {2, 160, 48}, DType::bf16, for_weight);
+  check_row(rows, moe + "returned", {8, 20, 128}, DType::bf16, for_weight);
+  check_row(rows, moe + "d_ffn", {320, 48}, DType::bf16, gradient);
   CHECK(rows.count(moe + "gate") == 0);
   CHECK(rows.count("layers.0.mlp.up") == 0);
-  CHECK(rows.count("d_ffn") == 0);
+  CHECK(rows.count("layers.0.mlp.d_up") == 0);
 }
 
 TEST_CASE("chunks of the head", "[activations]") {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/schedule/generators.h"
 #include "plan/schedule/simulate.h"
 
 namespace trainctl {
@@ -16,16 +17,19 @@ struct PipelineSizes {
   int width = 1;       // units of each chunk
 };
 
-inline ScheduleInput stage_input(const PipelineSizes& sizes, int stage) {
+inline ScheduleInput stage_input(const PipelineSizes& sizes, int stage,
+                                 ChunkRoute route = ChunkRoute::round_robin) {
   ScheduleInput input;
   input.stages = sizes.stages;
   input.stage = stage;
   input.microbatches = sizes.microbatches;
   input.group_size = sizes.group_size > 0 ? sizes.group_size : sizes.stages;
   for (int chunk = 0; chunk < sizes.chunks; ++chunk) {
-    const int begin = (chunk * sizes.stages + stage) * sizes.width;
+    const ChunkPlaces places{sizes.stages, sizes.chunks, route};
+    const int begin = places.place(stage, chunk) * sizes.width;
     input.units.push_back({begin, begin + sizes.width});
   }
+  input.route = route;
   return input;
 }
 
@@ -47,7 +51,7 @@ struct Pipeline {
   Pipeline() = default;
   Pipeline(PipelineScheduler scheduler, const PipelineSizes& sizes) {
     for (int stage = 0; stage < sizes.stages; ++stage) {
-      inputs.push_back(stage_input(sizes, stage));
+      inputs.push_back(stage_input(sizes, stage, traits_of(scheduler).route));
       rows.push_back(make_schedule(scheduler, inputs.back()));
     }
   }

@@ -74,7 +74,11 @@ struct Sweep {
   std::string wrong;  // the first
 
   Simulation play(Scheduler scheduler, const PipelineSizes& sizes) {
-    const Pipeline pipeline(scheduler, sizes);
+    Pipeline pipeline(scheduler, sizes);
+    for (ScheduleInput& input : pipeline.inputs) {
+      if (!traits_of(scheduler).batches) input.messages.mode = MessageMode::single;
+      input.messages.keeps_outputs = true;
+    }
     SimulationInput input = pipeline.simulation();
     input.cost = unit_cost;
     const Simulation result = simulate(input);
@@ -108,7 +112,8 @@ TEST_CASE("Megatron's schedule tables", "[pipeline]") {
 
 TEST_CASE("warm-up counts", "[pipeline]") {
   const auto warmup = [](Scheduler scheduler, const PipelineSizes& sizes, int stage) {
-    return warmup_forwards(scheduler, stage_input(sizes, stage));
+    return warmup_forwards(
+        make_schedule(scheduler, stage_input(sizes, stage, traits_of(scheduler).route)));
   };
   const PipelineSizes uneven{.stages = 2, .chunks = 2, .microbatches = 5, .group_size = 3};
   CHECK(warmup(Scheduler::one_f_one_b, uneven, 0) == 5);
@@ -121,6 +126,7 @@ TEST_CASE("warm-up counts", "[pipeline]") {
   CHECK(warmup(Scheduler::one_f_one_b, {.stages = 4, .microbatches = 2}, 0) == 2);
   CHECK(warmup(Scheduler::one_f_one_b, {.stages = 4, .chunks = 4, .microbatches = 4}, 0) == 16);
   CHECK(warmup(Scheduler::one_f_one_b, {.stages = 1, .microbatches = 9}, 0) == 0);
+  CHECK(warmup(Scheduler::zb_v, {.stages = 4, .chunks = 2, .microbatches = 8}, 0) == 7);
 }
 
 TEST_CASE("schedules have their names", "[pipeline]") {
@@ -129,6 +135,8 @@ TEST_CASE("schedules have their names", "[pipeline]") {
   CHECK(schedule_name(Scheduler::one_f_one_b, 2, 1) == "1f1b");
   CHECK(schedule_name(Scheduler::one_f_one_b, 2, 2) == "interleaved_1f1b");
   CHECK(schedule_name(Scheduler::zb_h1, 2, 1) == "zb_h1");
+  CHECK(schedule_name(Scheduler::zb_h1, 2, 3) == "interleaved_zb_h1");
+  CHECK(schedule_name(Scheduler::zb_v, 2, 2) == "zb_v");
 }
 
 TEST_CASE("1F1B of two stages, row by row", "[pipeline]") {
@@ -198,7 +206,7 @@ TEST_CASE("orders equal Megatron's for every rank", "[pipeline]") {
   }
 }
 
-TEST_CASE("1F1B, GPipe and ZB-H1 are proven for every size, with their peaks", "[pipeline]") {
+TEST_CASE("every schedule with its least number of chunks is proven for every size", "[pipeline]") {
   Sweep sweep;
   for (int stages : sizes_to(16, {1, 2, 3, 4, 7, 8, 16})) {
     for (int microbatches : sizes_to(64, {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 64})) {
@@ -206,6 +214,10 @@ TEST_CASE("1F1B, GPipe and ZB-H1 are proven for every size, with their peaks", "
       REQUIRE(sweep.play(Scheduler::gpipe, sizes).peak_microbatches ==
               (stages == 1 ? 1 : microbatches));
       const int most = std::min(stages, microbatches);
+      for (const ScheduleTraits& schedule : schedules) {
+        if (stages == 1) break;
+        sweep.play(schedule.value, {stages, schedule.least_chunks, microbatches});
+      }
       REQUIRE(sweep.play(Scheduler::one_f_one_b, sizes).peak_microbatches == most);
       REQUIRE(sweep.play(Scheduler::zb_h1, sizes).peak_microbatches <= most);
       for (int stage = 0; stage < stages; ++stage) {
@@ -229,7 +241,10 @@ TEST_CASE("chunks are proven for every legal group size", "[pipeline]") {
         for (int group : legal_groups(stages, microbatches)) {
           const bool corner = group <= stages + 1 || group + 1 >= microbatches || group % 8 == 5;
           if (!corner) continue;
-          sweep.play(Scheduler::one_f_one_b, {stages, chunks, microbatches, group});
+          for (const ScheduleTraits& schedule : schedules) {
+            if (!schedule.groups) continue;
+            sweep.play(schedule.value, {stages, chunks, microbatches, group});
+          }
         }
       }
       for (int microbatches : {1, 2, 3, 5, 16, 19}) {
@@ -258,10 +273,17 @@ TEST_CASE("bubbles are the papers'", "[pipeline]") {
       const double zero_bubble = sweep.play(Scheduler::zb_h1, one).seconds;
       INFO("pp " << stages << " M " << microbatches);
       CHECK(zero_bubble == Approx(work + stages - 1));
+      // Of half as much work each: the least that its first forward takes to come back up.
+      const Simulation v = sweep.play(Scheduler::zb_v, {stages, 2, microbatches});
+      CHECK(v.seconds >= 2 * work + stages - 1);
+      CHECK(v.seconds <= 2 * work + 2 * (stages - 1));
       for (int chunks : {2, 4}) {
         const Simulation result =
             sweep.play(Scheduler::one_f_one_b, {stages, chunks, microbatches});
         CHECK(result.seconds == Approx(chunks * work + 3 * (stages - 1)));
+        const Simulation delayed = sweep.play(Scheduler::zb_h1, {stages, chunks, microbatches});
+        CHECK(delayed.seconds <= chunks * work + 2 * (stages - 1));
+        CHECK(delayed.peak_microbatches <= result.peak_microbatches);
       }
     }
   }

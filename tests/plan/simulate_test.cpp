@@ -203,7 +203,7 @@ TEST_CASE("messages without a partner, and data used before it comes, are found"
   auto twice = second;
   twice.insert(twice.begin(), unit_row(Kind::receive_forward, 0));
   CHECK(mentions(pipeline({first, twice}, 2).play(), "has happened before"));
-  CHECK(mentions(pipeline({second, first}, 2).play(), "nothing comes from before"));
+  CHECK(mentions(pipeline({second, first}, 2).play(), "no other stage has the chunk before it"));
 }
 
 TEST_CASE("two stages that wait for each other's first message hang", "[simulate]") {

@@ -232,8 +232,12 @@ TEST_CASE("layouts that break a rule", "[stage_map]") {
             .has_error("not-built", "pipeline.layout", "multi-token prediction"));
   CHECK(made(4, 2, 1, [](PipelineConfig& pipeline) {
           pipeline.layout = "Et|t|t|tL";
-          pipeline.scheduler = PipelineScheduler::zb_h1;
-        }).has_error("zero-bubble-chunks", "pipeline.layout", "4 / 2 = 2"));
+          pipeline.scheduler = PipelineScheduler::zb_v;
+        }).map.stages == 2);
+  CHECK(made(6, 2, 1, [](PipelineConfig& pipeline) {
+          pipeline.layout = "Et|t|t|t|t|tL";
+          pipeline.scheduler = PipelineScheduler::zb_v;
+        }).has_error("scheduler-chunks", "pipeline.layout", "6 / 2 = 3"));
   CHECK(made(4, 2, 1, [](PipelineConfig& pipeline) {
           pipeline.layout = "Et|t|t|tL";
           pipeline.interleave = false;

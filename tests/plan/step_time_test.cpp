@@ -11,7 +11,7 @@ namespace {
 constexpr double never = 1e30;  // a rate so high that what it measures takes no time
 
 TimeEstimate time_of(const Config& config, std::int64_t ranks, const Rates& rates) {
-  return estimate_time(plan_of(config, ranks), config, rates);
+  return estimate_time(plan_of(config, ranks), rates);
 }
 
 CollectiveUse call(const char* operation, std::int64_t ranks) {

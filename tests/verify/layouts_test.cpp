@@ -69,7 +69,8 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<Combination>& ch
 TEST_CASE("names of layouts are read back") {
   for (const char* name :
        {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
-        "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1"}) {
+        "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1",
+        "pp2+zb-h1+m4+vp3", "pp4+zb-v"}) {
     CHECK(parse_layouts(name, 0).front().name() == name);
   }
   CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
@@ -108,7 +109,8 @@ TEST_CASE("every word that is tried is read, and changes the configuration") {
       REQUIRE(row.apply(word, changed));
       CHECK(parse_layouts("tp2+pp2+dp2+" + word, 0).front().name() == "tp2+pp2+dp2+" + word);
       Config again = config;
-      again.parallel.pipeline.scheduler = PipelineScheduler::zb_h1;
+      again.parallel.pipeline.scheduler =
+          word == "zb-h1" ? PipelineScheduler::gpipe : PipelineScheduler::zb_h1;
       Config other = again;
       row.apply(word, other);
       CHECK_FALSE(other == again);
@@ -163,7 +165,10 @@ TEST_CASE("ways of messages between stages are tried where the schedule allows t
   CHECK(pairs.contains({"1:gpipe", "2:overlapped"}));
   CHECK(pairs.contains({"1:1f1b", "2:single"}));
   CHECK(pairs.contains({"2:overlapped", "3:deallocated"}));
-  CHECK(selection.skipped.at("overlap-chunks") == std::vector<std::string>{"1f1b+overlapped"});
+  CHECK(pairs.contains({"1:1f1b", "2:overlapped"}));  // with chunks
+  CHECK(pairs.contains({"1:zb-h1", "8:vp2"}));
+  CHECK(pairs.contains({"1:zb-v", "3:deallocated"}));
+  CHECK(pairs.contains({"2:overlapped", "8:vp2"}));
   Config config = read(gpt);
   config.parallel.pipeline.overlap_p2p_comm = true;
   const Config single = with_layout(config, parse_layouts("pp2+single+deallocated", 0).front());

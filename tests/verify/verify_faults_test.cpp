@@ -1,5 +1,6 @@
 // Mistakes in what a rank is told: its options, its plan, its data, its parameters. Each must be
 // caught, and named where it is.
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -101,6 +102,18 @@ Action& row_of(Plan& plan, ActionKind kind, int unit) {
   throw Error(ExitCode::internal, "no such row");
 }
 
+/// What W reads is given up after B.
+void free_early(Plan& plan) {
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    for (ActivationSpec& row : rows.activations) {
+      if (row.until == Moment::weight) row.until = Moment::backward;
+    }
+    rows.activation_slots =
+        assign_slots(rows.activations, rows.actions, schedule_input(plan, stage));
+  }
+}
+
 std::vector<FaultRow> schedule_faults() {
   const auto set_unit = [](ActionKind kind, int unit, int other) {
     return of_plan([=](Plan& plan) {
@@ -115,6 +128,18 @@ std::vector<FaultRow> schedule_faults() {
       {"the weight gradient of another micro-batch", small_gpt, "pp2+gpipe+m2",
        of_plan([](Plan& plan) { row_of(plan, ActionKind::backward_weight, 4).microbatch = 1; }),
        "gradient", "layers.3."},
+      {"a delayed weight gradient left out", small_gpt, "pp2+zb-h1+m4", of_plan([](Plan& plan) {
+         std::vector<Action>& rows = plan.stages.back().actions;
+         rows.erase(std::find_if(rows.begin(), rows.end(), [](const Action& row) {
+           return row.kind == ActionKind::backward_weight && row.begin == 4;
+         }));
+       }),
+       "gradient", "layers.3.", 1},
+      {"activations that make place before their last use", small_gpt, "pp2+zb-h1+m4",
+       of_plan(free_early), "gradient", "layers.3."},
+      {"a layer recomputed into another's place", small_gpt, "pp2+recompute+m4",
+       of_plan([](Plan& plan) { row_of(plan, ActionKind::repeat, 2).microbatch = 1; }), "gradient",
+       "layers.1."},
       {"a stage takes its micro-batches in another order", small_gpt, "pp2+gpipe+m2",
        of_plan([](Plan& plan) {
          for (Action& row : plan.stages.back().actions) {
@@ -156,6 +181,18 @@ TEST_CASE("mistakes in the plan are caught and named") {
 
 TEST_CASE("mistakes in the schedule are caught and named") {
   for (const FaultRow& row : schedule_faults()) check_fault(row);
+}
+
+TEST_CASE("what goes to another chunk than the one that waits for it is named") {
+  const auto faults = of_plan([](Plan& plan) {
+    for (Action& row : plan.stages.back().actions) {
+      if (row.kind == ActionKind::receive_forward) row.chunk = 1 - row.chunk;
+    }
+  });
+  const LayoutVerdict verdict = compare_sample(small_gpt, "pp2+gpipe+vp2+m2", faults, 2);
+  INFO(told(verdict));
+  CHECK_FALSE(verdict.equal);
+  CHECK(verdict.failure.find("messages pp") != std::string::npos);
 }
 
 TEST_CASE("mistakes in the data are caught and named") {

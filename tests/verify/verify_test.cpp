@@ -42,7 +42,8 @@ TEST_CASE("stages that do not divide the layers, tied ends, odd sizes") {
                     "model.hidden_size=48",       "model.ffn_hidden_size=72",
                     "train.global_batch_size=12", "model.tie_word_embeddings=true"};
   for (const char* layout :
-       {"pp3", "tp3+vocab_dp+pp2+dp2", "tp2sp+pp3+dp2+gpipe", "tp2sp+dp3+zero1", "tp6+vocab_dp"}) {
+       {"pp3", "tp3+vocab_dp+pp2+dp2", "tp2sp+pp3+dp2+gpipe", "tp2sp+dp3+zero1", "tp6+vocab_dp",
+        "pp2+zb-v+m4", "tp2sp+pp2+zb-h1+m4+vp2+recompute", "pp5+zb-h1+m6"}) {
     const LayoutVerdict verdict = compare_sample(odd, layout);
     INFO(layout << ": " << told(verdict));
     CHECK(verdict.equal);

@@ -85,10 +85,17 @@ constexpr CodeNote notes[] = {
      "several chunks per stage. Unlike in MindSpore, gpipe does not need interleave.",
      "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, pipeline: {interleave: false}}",
      "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, pipeline: {interleave: true}}"},
-    {"zero-bubble-chunks", "zb-h1 with several chunks per stage",
-     "ZB-H1 (Qi et al. 2024) supports one chunk of layers per stage.",
-     "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, pipeline: {scheduler: zb-h1}}",
-     "parallel: {pipeline_stages: 4, pipeline: {scheduler: zb-h1}}"},
+    {"scheduler-chunks", "A number of chunks per stage that the schedule does not have",
+     "ZB-V (Qi et al. 2024) has two chunks of layers per stage: data passes the stages down and "
+     "back up.",
+     "parallel: {pipeline_stages: 4, pipeline: {scheduler: zb-v}}",
+     "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, pipeline: {scheduler: zb-v}}"},
+    {"scheduler-batches", "batch_p2p_comm with a schedule that has no batches",
+     "In ZB-V a stage exchanges messages with both neighbours in both directions at any time; in "
+     "batches, stages would wait for each other.",
+     "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, pipeline: {scheduler: zb-v, "
+     "batch_p2p_comm: true}}",
+     "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2, pipeline: {scheduler: zb-v}}"},
     {"overlap-batch", "overlap_p2p_comm together with batch_p2p_comm",
      "overlap_p2p_comm waits for each message on its own, batch_p2p_comm for all at once "
      "(Megatron's interleaved schedule). batch_p2p_comm may be left out.",

@@ -18,7 +18,6 @@ enum class WeightDecayStyle { constant, linear, cosine };
 enum class ComputeType { fp32, bf16, fp16 };
 enum class SplitStyle { tail, blocks };
 enum class OnBadLoss { stop, skip };
-enum class PipelineScheduler { one_f_one_b, gpipe, zb_h1 };
 enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
 enum class FusionMode { automatic, size, index };
 enum class BucketRule { size, megatron, comm_fusion, layers };

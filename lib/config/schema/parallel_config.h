@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/schema/choices.h"
+#include "config/schema/schedules.h"
 
 namespace trainctl {
 

@@ -2,9 +2,14 @@
 // value is the one we write; the others are accepted: those of MindFormers, torch and older files.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "config/schema/choices.h"
+#include "config/schema/schedules.h"
 
 namespace trainctl {
 
@@ -67,11 +72,26 @@ inline constexpr Word compute_words[] = {
     {"torch.float16", ComputeType::fp16, Word::Standing::alias}};
 inline constexpr Word split_words[] = {{"tail", SplitStyle::tail}, {"blocks", SplitStyle::blocks}};
 inline constexpr Word bad_loss_words[] = {{"stop", OnBadLoss::stop}, {"skip", OnBadLoss::skip}};
-inline constexpr Word scheduler_words[] = {
-    {"1f1b", PipelineScheduler::one_f_one_b},
-    {"gpipe", PipelineScheduler::gpipe},
-    {"zb-h1", PipelineScheduler::zb_h1},
-    {"zb_h1", PipelineScheduler::zb_h1, Word::Standing::alias}};
+/// First the words of the table, then the names that differ from them.
+constexpr Word scheduler_word(std::size_t index) {
+  if (index < std::size(schedules)) return {schedules[index].word, schedules[index].value};
+  index -= std::size(schedules);
+  for (const ScheduleTraits& row : schedules) {
+    if (row.name != row.word && index-- == 0) return {row.name, row.value, Word::Standing::alias};
+  }
+  return {"", PipelineScheduler::one_f_one_b};
+}
+constexpr std::size_t scheduler_word_count() {
+  std::size_t count = std::size(schedules);
+  for (const ScheduleTraits& row : schedules) count += row.name != row.word ? 1 : 0;
+  return count;
+}
+template <std::size_t... Index>
+constexpr std::array<Word, sizeof...(Index)> scheduler_word_list(std::index_sequence<Index...>) {
+  return {scheduler_word(Index)...};
+}
+inline constexpr auto scheduler_words =
+    scheduler_word_list(std::make_index_sequence<scheduler_word_count()>());
 inline constexpr Word search_words[] = {
     {"recursive_programming", SearchMode::recursive_programming},
     {"sharding_propagation", SearchMode::sharding_propagation},

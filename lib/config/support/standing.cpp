@@ -33,11 +33,7 @@ constexpr Standing table[] = {
     {"parallel.hierarchical_context_parallel_sizes", not_built, "*", ""},
     {"parallel.expert_parallel", not_built, "1", "1"},
     {"parallel.expert_tensor_parallel", not_built, "1", "1"},
-    {"parallel.virtual_pipeline_stages", not_built, "1", "1"},
-    {"parallel.pipeline.scheduler", not_built, "1f1b|gpipe", "1f1b or gpipe"},
-    {"parallel.pipeline.interleave", not_built, "false", "false"},
-    {"parallel.pipeline.microbatch_group_size_per_vp_stage", not_built, "*", ""},
-    {"parallel.pipeline.layout", some_plans, "", "one part for each stage, none of them empty"},
+    {"parallel.pipeline.layout", some_plans, "", "with scheduler zb-v, no part is empty"},
     {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
     {"parallel.pipeline.use_ring_exchange_p2p", not_built, "false", "false"},
@@ -62,8 +58,10 @@ constexpr Standing table[] = {
     {"moe", not_built, "*", ""},
     {"moe.num_experts", not_built, "1", "1"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
-    {"recompute", not_built, "*", ""},
-    {"recompute.enable", not_built, "false", "false"},
+    {"recompute.parallel_optimizer_comm_recompute", not_built, "false", "false"},
+    {"recompute.mp_comm_recompute", not_built, "true", "true"},
+    {"recompute.slice_activation", not_built, "false", "false"},
+    {"recompute.num_microbatches_with_partial_activation_checkpoints", not_built, "*", ""},
     {"offload", not_built, "*", ""},
     {"offload.enable", not_built, "false", "false"},
     {"hooks.timers", not_built, "false", "false"},
@@ -199,10 +197,12 @@ std::string today(std::string_view path) {
 
 void check_built(const Config& config, const SourceMap& sources, Severity severity,
                  Diagnostics& diagnostics) {
-  for (const auto& [path, value] : values_of(config)) {
+  const Values values = values_of(config);
+  for (const auto& [path, value] : values) {
     const Standing* standing = find_standing(path);
     if (standing == nullptr || standing->status != not_built) continue;
     if (is_plain(*standing, value) || is_said(path, diagnostics)) continue;
+    if (!switched_off(path, values).empty()) continue;
     diagnostics.add({severity, "not-built", path,
                      "not built yet: " + last_key(path) + ": " + shown(value), today(path),
                      sources.find(path)});

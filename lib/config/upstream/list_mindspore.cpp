@@ -80,7 +80,7 @@ constexpr UpstreamKey rows[] = {
      "1f1b",
      same,
      {},
-     "gpipe does not need pipeline_interleave; zb-h1 is a schedule of trainctl."},
+     "gpipe does not need pipeline_interleave; zb-h1 and zb-v are schedules of trainctl."},
     {"comm_fusion",
      "parallel.comm_fusion",
      "null",

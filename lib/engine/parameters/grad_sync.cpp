@@ -27,11 +27,9 @@ std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
 }
 
 std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
-  const std::vector<int> stages = plan.mesh.group(world.rank(), Axis::pp);
-  if (world.rank() != stages.front() && world.rank() != stages.back()) return nullptr;
-  std::vector<int> ends{stages.front()};
-  if (stages.size() > 1) ends.push_back(stages.back());
-  return world.group("gradients embedding", ends);
+  const std::vector<int> homes = embedding_homes(plan, world.rank());
+  const bool here = std::find(homes.begin(), homes.end(), world.rank()) != homes.end();
+  return here ? world.group("gradients embedding", homes) : nullptr;
 }
 
 /// Where gradients lie on their way, for one sum at a time.

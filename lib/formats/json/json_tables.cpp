@@ -113,7 +113,11 @@ void write_buckets(JsonText& json, const Plan& plan) {
 }
 
 void write_activations(JsonText& json, const Plan& plan) {
-  static constexpr std::array<const char*, 3> lifetimes{"batch", "kept", "transient"};
+  static constexpr std::array<const char*, 9> storages{"batch",     "input",    "forward",
+                                                       "statistic", "gradient", "message",
+                                                       "repeated",  "host",     "shared"};
+  static constexpr std::array<const char*, 7> moments{"fetch",  "input",    "forward", "gradient",
+                                                      "repeat", "backward", "weight"};
   json.key("activations").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     for (const ActivationSpec& row : plan.stages[static_cast<std::size_t>(stage)].activations) {
@@ -122,7 +126,9 @@ void write_activations(JsonText& json, const Plan& plan) {
       json.member("name", row.name);
       json.member("shape", dims_of(row.shape));
       json.member("dtype", name_of(row.dtype));
-      json.member("lifetime", lifetimes[static_cast<std::size_t>(row.lifetime)]);
+      json.member("storage", storages[static_cast<std::size_t>(row.storage)]);
+      json.member("from", moments[static_cast<std::size_t>(row.from)]);
+      json.member("until", moments[static_cast<std::size_t>(row.until)]);
       json.close();
     }
   }

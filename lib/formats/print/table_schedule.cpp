@@ -105,8 +105,11 @@ std::string schedule_section(const PrintInput& input, const Timeline& timeline) 
                      grouped_count(plan.microbatches, "micro-batch") + ", bubble " +
                      percent(plan.bubble_fraction) + "\n";
   if (plan.map.chunks > 1) {
-    text += labelled("chunks", std::to_string(plan.map.chunks) + " per stage, taken in groups of " +
-                                   grouped_count(plan.group_size, "micro-batch"));
+    const bool turns = plan.map.route == ChunkRoute::down_and_up;
+    text += labelled("chunks", std::to_string(plan.map.chunks) +
+                                   (turns ? " per stage, down the stages and back up"
+                                          : " per stage, taken in groups of " +
+                                                grouped_count(plan.group_size, "micro-batch")));
   }
   const std::string drawn = drawing(plan, timeline);
   if (!drawn.empty()) {

@@ -12,8 +12,8 @@ namespace {
 
 BlockKind kind_of(const Action& row) {
   if (row.kind == ActionKind::forward) return BlockKind::forward;
-  return row.kind == ActionKind::backward_input ? BlockKind::input_gradient
-                                                : BlockKind::weight_gradient;
+  return row.kind == ActionKind::backward_weight ? BlockKind::weight_gradient
+                                                 : BlockKind::input_gradient;
 }
 
 /// One replica of each stage: all run the same rows.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/at.h"
-#include "plan/cost/activation_memory.h"
 #include "plan/cost/estimate.h"
 #include "plan/tables/groups.h"
 
@@ -72,15 +71,15 @@ namespace {
 struct Passes {
   std::int64_t forward = 0;
   std::int64_t backward = 0;
+  std::int64_t repeated = 0;  // of the forwards: they end before the last product
 };
 
-Passes passes_of(const UseList& list, int number) {
+Passes passes_of(const UseList& list) {
   const std::int64_t blocks = count_blocks(list.stage().units, list.plan().model.layers);
-  const ActivationSavings savings = activation_savings(list.plan(), number, list.config());
   const bool again = list.config().recompute.mp_comm_recompute;
-  const std::int64_t twice = again ? std::min(blocks, savings.recomputed_layers) : 0;
+  const std::int64_t twice = again ? std::ssize(list.stage().repeated) : 0;
   const std::int64_t microbatches = list.plan().microbatches;
-  return {(blocks + twice) * microbatches, blocks * microbatches};
+  return {(blocks + twice) * microbatches, blocks * microbatches, twice * microbatches};
 }
 
 /// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals. A
@@ -88,8 +87,9 @@ Passes passes_of(const UseList& list, int number) {
 void add_region(UseList& list, const Passes& passes, const std::string& what) {
   const UseList::Region region{what, UnitKind::block, list.stream_elements()};
   const Layout stream = list.stream();
+  const bool last = what == "mlp";
   list.reshard(stream, Layout::replicated, region, passes.forward);
-  list.reshard(Layout::partial, stream, region, passes.forward);
+  list.reshard(Layout::partial, stream, region, passes.forward - (last ? passes.repeated : 0));
   list.reshard(dual(stream), dual(Layout::partial), region, passes.backward);
   list.reshard(dual(Layout::replicated), dual(stream), region, passes.backward);
   if (stream == Layout::tokens) list.reshard(stream, Layout::replicated, region, passes.backward);
@@ -176,12 +176,14 @@ void add_messages(UseList& list) {
   if (plan.mesh.pp == 1) return;
   const std::int64_t bytes =
       plan.local.stream_rows * plan.model.hidden * size_of(plan.message_dtype);
-  for (const UnitRange& range : list.stage().units) {
-    if (range.end < plan.units()) {
+  const ChunkPlaces places = plan.map.places();
+  const int stage = static_cast<int>(&list.stage() - plan.stages.data());
+  for (int chunk = 0; chunk < places.chunks; ++chunk) {
+    if (places.sends(stage, chunk)) {
       list.add({"send", "activations", "messages", "pp"}, plan.microbatches, bytes);
       list.add({"receive", "gradients", "messages", "pp"}, plan.microbatches, bytes);
     }
-    if (range.begin > 0) {
+    if (places.receives(stage, chunk)) {
       list.add({"receive", "activations", "messages", "pp"}, plan.microbatches, bytes);
       list.add({"send", "gradients", "messages", "pp"}, plan.microbatches, bytes);
     }
@@ -193,7 +195,7 @@ void add_messages(UseList& list) {
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
                                                   const Config& config) {
   UseList list(plan, at(plan.stages, stage), config);
-  const Passes passes = passes_of(list, stage);
+  const Passes passes = passes_of(list);
   if (plan.mesh.tp > 1) {
     add_region(list, passes, "attention");
     if (plan.model.experts == 1) add_region(list, passes, "mlp");

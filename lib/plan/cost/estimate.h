@@ -14,10 +14,6 @@ namespace trainctl {
 /// Sums the tables of `stage`, one of plan.stages (all but its memory must be filled in).
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config);
 
-/// Bytes that a rank holds for `rows`, each padded to 64 bytes as device/slab.h places them:
-/// batch and kept rows once per slot, transient rows once.
-std::int64_t activation_bytes(const std::vector<ActivationSpec>& rows, int slots);
-
 /// `tokens`: of one step over all ranks. Forward and backward: three times the forward.
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);
 /// Of the units of one stage only, over all of its ranks.

@@ -3,7 +3,6 @@
 
 #include "base/scratch.h"
 #include "base/staging.h"
-#include "plan/cost/activation_memory.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/ownership/saved_parts.h"
@@ -109,8 +108,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.gradients = gradient_elements(stage, stage.shards, plan.accumulates_slices) * fp32;
   memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
   memory.activations =
-      stage_activation_bytes(stage, plan.model.layers, activation_savings(plan, number, config)) +
-      plan.threads_per_rank * scratch_bytes_per_thread;
+      stage.activation_slots.bytes + plan.threads_per_rank * scratch_bytes_per_thread;
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }

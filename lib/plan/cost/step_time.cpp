@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/at.h"
-#include "plan/cost/activation_memory.h"
 #include "plan/cost/estimate.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/simulate.h"
@@ -27,7 +26,9 @@ double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches
 double kept_bytes(const StagePlan& stage, int unit) {
   double bytes = 0;
   for (const ActivationSpec& row : stage.activations) {
-    const bool counts = row.lifetime == Lifetime::kept && row.unit == unit;
+    const bool counts = row.unit == unit && row.from != Moment::gradient &&
+                        row.from != Moment::backward && row.storage != Storage::message &&
+                        row.storage != Storage::batch && row.until != Moment::forward;
     if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
   }
   return bytes;
@@ -53,11 +54,10 @@ int first_block(const StagePlan& stage, const Plan& plan) {
 /// What the units of one stage move and compute with one micro-batch, on one rank.
 class UnitCosts {
  public:
-  UnitCosts(const Plan& plan, int stage, const Config& config, const Rates& rates)
+  UnitCosts(const Plan& plan, int stage, const Rates& rates)
       : plan_(plan),
         rows_(at(plan.stages, stage)),
         rates_(rates),
-        savings_(activation_savings(plan, stage, config)),
         blocks_(count_blocks(rows_.units, plan.model.layers)),
         tokens_(plan.micro_batch_size * plan.model.seq_length) {}
 
@@ -99,10 +99,9 @@ class UnitCosts {
     const double attention = products(flops.attention_causal, ranks) / 3;
     const double kept = memory(kept_bytes(rows_, unit));
     const double each_way = wire(UnitKind::block) / real(blocks_) / 2;
-    const double again = real(std::min(savings_.recomputed_layers, blocks_)) / real(blocks_);
     times.forward.layer = product + attention + 2 * kept + each_way;
-    times.input.layer =
-        product + 2 * attention + 3 * kept + each_way + again * (times.forward.layer - each_way);
+    times.repeat.layer = times.forward.layer - each_way;  // all of its messages are in each_way
+    times.input.layer = product + 2 * attention + 3 * kept + each_way;
     times.weight.layer = product + memory(2 * gradient_bytes(rows_, unit));
   }
 
@@ -124,7 +123,6 @@ class UnitCosts {
   const Plan& plan_;
   const StagePlan& rows_;
   const Rates& rates_;
-  ActivationSavings savings_;
   std::int64_t blocks_;  // of the stage
   std::int64_t tokens_;  // of a micro-batch
 };
@@ -132,10 +130,8 @@ class UnitCosts {
 /// What the rows of one stage take.
 class RowCosts {
  public:
-  RowCosts(const Plan& plan, int stage, const Config& config, const Rates& rates)
-      : plan_(plan),
-        rows_(at(plan.stages, stage)),
-        times_(UnitCosts(plan, stage, config, rates).times()) {
+  RowCosts(const Plan& plan, int stage, const Rates& rates)
+      : plan_(plan), rows_(at(plan.stages, stage)), times_(UnitCosts(plan, stage, rates).times()) {
     for (const CollectiveUse& use : rows_.communication) {
       const double seconds = wire_seconds(use, rates);
       if (use.group == "embedding") {
@@ -228,6 +224,7 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
 
 double UnitTimes::of(const Action& row, std::int64_t layers) const {
   const Pass& pass = row.kind == ActionKind::forward          ? forward
+                     : row.kind == ActionKind::repeat         ? repeat
                      : row.kind == ActionKind::backward_input ? input
                                                               : weight;
   double seconds = 0;
@@ -235,11 +232,11 @@ double UnitTimes::of(const Action& row, std::int64_t layers) const {
   return seconds;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const Config& config, const Rates& rates) {
+TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
   std::vector<RowCosts> costs;
   TimeEstimate time;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    costs.emplace_back(plan, stage, config, rates);
+    costs.emplace_back(plan, stage, rates);
     time.optimizer = std::max(time.optimizer, optimizer_seconds(at(plan.stages, stage), rates));
   }
   SimulationInput input = simulation_input(plan);

@@ -34,7 +34,7 @@ struct UnitTimes {
       return unit == 0 ? embedding : unit > layers ? head : layer;
     }
   };
-  Pass forward, input, weight;
+  Pass forward, repeat, input, weight;
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
@@ -44,6 +44,6 @@ struct UnitTimes {
 /// its products under the causal mask. Collectives inside layers: half in F, half in B. The head
 /// computes its gradients in F and touches its logits four times. The update reads and writes once
 /// everything that a rank keeps for parameters, gradients and optimizer.
-TimeEstimate estimate_time(const Plan& plan, const Config& config, const Rates& rates);
+TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 
 }  // namespace trainctl

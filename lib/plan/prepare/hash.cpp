@@ -74,6 +74,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
   // Threads are among them: they decide the order of sums within a rank.
   digest.add(plan.compute, plan.micro_batch_size, plan.microbatches, plan.threads_per_rank);
   digest.add(plan.mode, plan.sequence_parallel, plan.split_vocabulary, plan.group_size);
+  digest.add(plan.map.route);
   digest.add(std::string_view(plan.schedule));
   digest.add(plan.messages.mode, plan.messages.keeps_outputs, plan.message_dtype,
              plan.result_broadcast);
@@ -103,13 +104,13 @@ void add_stage(Digest& digest, const StagePlan& stage) {
   add_parameters(digest, stage);
   for (const ActivationSpec& row : stage.activations) {
     digest.add(std::string_view(row.name));
-    digest.add(row.shape, row.dtype, row.lifetime);
+    digest.add(row.shape, row.dtype, row.storage, row.from, row.until);
   }
   for (const GatherBlock& block : stage.gathers) {
     digest.add(block.parameters.size(), block.bucket);
     for (const int index : block.parameters) digest.add(index);
   }
-  digest.add(stage.slots);
+  digest.add(stage.activation_slots.bytes);
   for (const Action& row : stage.actions) {
     digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket);
   }

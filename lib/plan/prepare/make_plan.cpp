@@ -72,7 +72,8 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline) {
   if (plan.mesh.pp == 1) return;
   plan.result_broadcast = pipeline.result_broadcast;
   if (pipeline.dtype) plan.message_dtype = dtype_of(*pipeline.dtype);
-  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm);
+  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm &&
+                                                        traits_of(pipeline.scheduler).batches);
   plan.messages = {.mode = pipeline.overlap_p2p_comm ? MessageMode::overlapped
                            : batched                 ? MessageMode::batched
                                                      : MessageMode::single,
@@ -157,12 +158,29 @@ std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   return most;
 }
 
+ActivationSavings activation_savings(const Plan& plan, int stage, const Config& config) {
+  const RecomputeConfig& recompute = config.recompute;
+  ActivationSavings savings;
+  if (config.offload.enable && config.offload.activations) {
+    savings.offloaded_layers = config.offload.num_layers;
+    savings.offload_buffers = config.offload.double_buffering ? 2 : 1;
+  }
+  if (!recompute.enable) return savings;
+  const IntList given = recompute.layers_per_stage.value_or(IntList{});
+  savings.recomputed_layers = stage < std::ssize(given) ? at(given, stage) : plan.model.layers;
+  // With sequence parallelism the inputs are cut over tp already.
+  if (recompute.slice_activation && !plan.sequence_parallel) savings.input_parts = plan.mesh.tp;
+  return savings;
+}
+
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
     const ChunkLayers& held = plan.map.at(stage, chunk);
     rows.units.push_back({held.first_unit, held.end_unit});
   }
+  const ActivationSavings savings = activation_savings(plan, stage, config);
+  rows.repeated = first_blocks(rows.units, plan.model.layers, savings.recomputed_layers);
   rows.parameters = make_parameters(
       {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
   rows.shards = shard_optimizer(
@@ -172,21 +190,24 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   measure_slices(rows.shards, rows.parameters, rows.flat);
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
-  rows.warmup = warmup_forwards(config.parallel.pipeline.scheduler, input);
+  rows.warmup = warmup_forwards(rows.schedule);
   rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
                               config.parallel.comm_fusion);
   rows.actions =
       refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters), units_of(rows.gathers),
              config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
   rows.slots = peak_microbatches(rows.schedule);
-  rows.activations = make_activations(
-      {plan.model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel,
-       plan.split_vocabulary, peak_gradients(rows.schedule) > 1, plan.messages, plan.message_dtype,
-       plan.fp32_sums},
-      rows.units);
-  if (plan.gradient.fused) return;
-  rows.activations.push_back(
-      {"d_weight", Shape{largest_product(rows, plan)}, DType::f32, Lifetime::transient});
+  rows.activations =
+      make_activations({plan.model, plan.mesh, plan.micro_batch_size, plan.compute,
+                        plan.sequence_parallel, plan.split_vocabulary, plan.messages,
+                        plan.message_dtype, plan.fp32_sums, plan.map.places(), stage, savings},
+                       rows.units);
+  if (!plan.gradient.fused) {
+    rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
+                                Storage::shared, Moment::fetch, Moment::weight});
+  }
+  rows.activation_slots = assign_slots(rows.activations, rows.actions, input,
+                                       static_cast<int>(savings.offload_buffers));
 }
 
 }  // namespace
@@ -211,7 +232,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
   if (const auto rates = given_rates(config.cluster)) {
-    plan.time = estimate_time(plan, config, *rates);
+    plan.time = estimate_time(plan, *rates);
   }
   plan.steps = config.train.steps;
   plan.rates = preview_rates(config);

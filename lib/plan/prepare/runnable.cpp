@@ -33,11 +33,8 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
     refuse("parallel.parallel_optimizer.gradient_accumulation_shard",
            "gradients that accumulate in slices");
   }
-  const char* layout = "parallel.pipeline.layout";
-  if (plan.map.chunks > 1) {
-    refuse(layout, "layouts with " + std::to_string(plan.map.chunks) + " chunks for each stage");
-  } else if (any_empty(plan.map)) {
-    refuse(layout, "a stage that holds nothing");
+  if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
+    refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
   }
 }
 

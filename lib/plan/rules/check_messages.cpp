@@ -20,6 +20,14 @@ void check_overlapped(const Facts& facts, Check& check) {
                 "set batch_p2p_comm to false or leave it out, or set overlap_p2p_comm to false");
     return;
   }
+  const ScheduleTraits& traits = traits_of(pipeline.scheduler);
+  if (pipeline.batch_p2p_comm == true && !traits.batches && facts.mesh.pp > 1 && !facts.unsplit) {
+    check.error("scheduler-batches", batch_path,
+                "scheduler " + std::string(traits.word) +
+                    " exchanges its messages one by one, but batch_p2p_comm is true",
+                "set batch_p2p_comm to false or leave it out, or set scheduler to 1f1b");
+    return;
+  }
   if (pipeline.overlap_p2p_comm_warmup_flush && !pipeline.overlap_p2p_comm) {
     check.error("warmup-flush", "parallel.pipeline.overlap_p2p_comm_warmup_flush",
                 "overlap_p2p_comm_warmup_flush needs overlap_p2p_comm, which is false",
@@ -29,8 +37,8 @@ void check_overlapped(const Facts& facts, Check& check) {
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"parallel.virtual_pipeline_stages", "parallel.pipeline"});
   // Megatron's rule for its schedule without chunks; it has no GPipe.
-  const bool gpipe = pipeline.scheduler == PipelineScheduler::gpipe;
-  if (pipeline.overlap_p2p_comm && known && !gpipe && facts.mesh.pp > 1 && facts.chunks == 1) {
+  const bool overlaps = traits_of(pipeline.scheduler).overlaps;
+  if (pipeline.overlap_p2p_comm && known && !overlaps && facts.mesh.pp > 1 && facts.chunks == 1) {
     check.error("overlap-chunks", overlap_path,
                 "overlap_p2p_comm needs several chunks per stage, but virtual_pipeline_stages is 1",
                 "set virtual_pipeline_stages to 2, scheduler to gpipe, or overlap_p2p_comm to "

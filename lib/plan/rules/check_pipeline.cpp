@@ -42,20 +42,25 @@ void check_chunks(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   const char* path = chunks_path(facts);
   const std::int64_t chunks = parallel.virtual_pipeline_stages;
-  if ((chunks <= 1 && facts.chunks <= 1) || facts.unsplit || !facts.mesh_is_clean(check) ||
-      !check.clean({path, "parallel.pipeline.layout"}))
-    return;
+  const ScheduleTraits& traits = traits_of(parallel.pipeline.scheduler);
   const std::int64_t stages = facts.mesh.pp;
+  const bool single = chunks <= 1 && facts.chunks <= 1;
+  if ((single && (traits.least_chunks == 1 || stages <= 1)) || facts.unsplit ||
+      !facts.mesh_is_clean(check) || !check.clean({path, "parallel.pipeline.layout"})) {
+    return;
+  }
   if (stages <= 1) {
     check.error(
         "virtual-stages", path,
         named("virtual_pipeline_stages", chunks) + " needs a pipeline, but pipeline_stages is 1",
         "set pipeline_stages to 2 or more, or virtual_pipeline_stages to 1");
-  } else if (parallel.pipeline.scheduler == PipelineScheduler::zb_h1 && chunks > 1) {
-    check.error("zero-bubble-chunks", path,
-                "scheduler zb-h1 supports one chunk per stage, but virtual_pipeline_stages is " +
-                    text_of(chunks),
-                "set virtual_pipeline_stages to 1, or scheduler to 1f1b");
+  } else if (facts.chunks < traits.least_chunks || facts.chunks > traits.most_chunks) {
+    check.error("scheduler-chunks", path,
+                "scheduler " + std::string(traits.word) + " needs " +
+                    counted(traits.least_chunks, "chunk") +
+                    " per stage, but virtual_pipeline_stages is " + text_of(facts.chunks),
+                "set virtual_pipeline_stages to " + text_of(traits.least_chunks) +
+                    ", or scheduler to 1f1b");
   } else if (parallel.pipeline.interleave == false && chunks > 1) {
     check.error("interleave-chunks", "parallel.pipeline.interleave",
                 "interleave is false, but virtual_pipeline_stages is " + text_of(chunks),
@@ -77,8 +82,7 @@ void check_groups(const Facts& facts, Check& check) {
   const auto& given = facts.parallel().pipeline.microbatch_group_size_per_vp_stage;
   const char* path = "parallel.pipeline.microbatch_group_size_per_vp_stage";
   if (!check.clean({path}) || !sizes_are_clean(facts, check)) return;
-  const bool grouped =
-      facts.interleaved() && facts.parallel().pipeline.scheduler == PipelineScheduler::one_f_one_b;
+  const bool grouped = facts.interleaved() && traits_of(facts.parallel().pipeline.scheduler).groups;
   if (!grouped) {
     check.no_effect(path, given.has_value(), "only the interleaved schedule forms groups");
     return;

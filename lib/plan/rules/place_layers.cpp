@@ -28,6 +28,10 @@ struct Cut {
   Check& check;
 
   std::int64_t places() const { return stages * chunks; }
+  ChunkPlaces route() const {
+    return {static_cast<int>(stages), static_cast<int>(chunks),
+            traits_of(pipeline.scheduler).route};
+  }
   bool counts_ends() const { return pipeline.account_for_embedding || pipeline.account_for_loss; }
   bool gives_ends() const { return pipeline.first_stage_layers || pipeline.last_stage_layers; }
   std::string first_or_last() const {
@@ -134,7 +138,7 @@ Counts cut_by_ends(const Cut& cut) {
   }
   std::vector<std::int64_t> counts;
   for (std::int64_t place = 0; place < cut.places(); ++place) {
-    const std::int64_t stage = place % cut.stages;
+    const std::int64_t stage = cut.route().at(static_cast<int>(place)).stage;
     const bool is_first = stage == 0 && first.has_value();
     const bool is_last = stage == cut.stages - 1 && last.has_value();
     counts.push_back((is_first ? *first : is_last ? *last : middle) / cut.chunks);
@@ -286,11 +290,14 @@ Counts cut_by_layout(Cut& cut) {
                         " or leave it out, or write " + text_of(cut.places()) + " stages");
     return std::nullopt;
   }
-  if (chunks > 1 && cut.pipeline.scheduler == PipelineScheduler::zb_h1) {
-    cut.check.error("zero-bubble-chunks", path,
-                    "scheduler zb-h1 supports one chunk per stage, but layout has " +
-                        text_of(stages) + " / " + text_of(cut.stages) + " = " + text_of(chunks),
-                    "write " + text_of(cut.stages) + " stages, or set scheduler to 1f1b");
+  const ScheduleTraits& traits = traits_of(cut.pipeline.scheduler);
+  if (chunks < traits.least_chunks || chunks > traits.most_chunks) {
+    cut.check.error(
+        "scheduler-chunks", path,
+        "scheduler " + std::string(traits.word) + " needs " +
+            counted(traits.least_chunks, "chunk") + " per stage, but layout has " +
+            text_of(stages) + " / " + text_of(cut.stages) + " = " + text_of(chunks),
+        "write " + text_of(cut.stages * traits.least_chunks) + " stages, or set scheduler to 1f1b");
     return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.interleave == false) {
@@ -331,12 +338,12 @@ StageMap map_of(const Cut& cut, const std::vector<std::int64_t>& counts) {
   StageMap map;
   map.stages = static_cast<int>(cut.stages);
   map.chunks = static_cast<int>(cut.chunks);
+  map.route = cut.route().route;
   map.all.resize(counts.size());
   std::int64_t layer = 0;
   for (std::size_t place = 0; place < counts.size(); ++place) {
-    const std::size_t stage = place % static_cast<std::size_t>(cut.stages);
-    const std::size_t chunk = place / static_cast<std::size_t>(cut.stages);
-    ChunkLayers& held = map.all[stage * static_cast<std::size_t>(cut.chunks) + chunk];
+    const ChunkAt home = map.places().at(static_cast<int>(place));
+    ChunkLayers& held = map.all[static_cast<std::size_t>(home.stage * map.chunks + home.chunk)];
     held.first = layer;
     held.count = counts[place];
     held.embedding = place == 0;

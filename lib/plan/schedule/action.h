@@ -11,6 +11,7 @@ enum class ActionKind : std::uint8_t {
   wait_gather,       // the compute queue waits for the block
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
+  repeat,            // F again, of a unit that kept nothing but its input
   backward_input,    // B
   backward_weight,   // W
   reduce,            // start summing a gradient bucket over its axes, on the communication queue
@@ -25,10 +26,10 @@ enum class ActionKind : std::uint8_t {
   wait_backward,  // the compute queue waits for a posted receive
 };
 
-/// F, B or W.
+/// F, repeated or not, B or W.
 constexpr bool is_pass(ActionKind kind) {
-  return kind == ActionKind::forward || kind == ActionKind::backward_input ||
-         kind == ActionKind::backward_weight;
+  return kind == ActionKind::forward || kind == ActionKind::repeat ||
+         kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
 }
 constexpr bool is_receive(ActionKind kind) {
   return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;

@@ -1,12 +1,16 @@
-#include <cassert>
+#include <algorithm>
 
 #include "plan/schedule/generator_rows.h"
+#include "plan/schedule/generators.h"
 
 namespace trainctl {
 
 std::vector<Action> schedule_1f1b(const ScheduleInput& input) {
-  assert(input.chunks() == 1);
-  const int warmup = warmup_forwards(PipelineScheduler::one_f_one_b, input);
+  if (input.chunks() > 1) {
+    return chunked_rows(input,
+                        {.group_size = input.group_size, .warmup = interleaved_warmup(input)});
+  }
+  const int warmup = std::min(input.microbatches, input.stages - input.stage - 1);
   const int steady = input.microbatches - warmup;
   StageRows rows(input);
   rows.fetch(0, 0);

@@ -45,8 +45,11 @@ class Chunked {
   void forward(int step) {
     if (const MaybeEntry at = forward_at(step)) rows_.forward(at->microbatch, at->chunk);
   }
-  void backward(int step) {
-    if (const MaybeEntry at = backward_at(step)) rows_.backward(at->microbatch, at->chunk);
+  void backward_input(int step) {
+    if (const MaybeEntry at = backward_at(step)) rows_.backward_input(at->microbatch, at->chunk);
+  }
+  void backward_weight(int step) {
+    if (const MaybeEntry at = backward_at(step)) rows_.backward_weight(at->microbatch, at->chunk);
   }
   void fetch(int step) {
     if (const MaybeEntry at = forward_at(step)) rows_.fetch(at->microbatch, at->chunk);
@@ -101,11 +104,19 @@ class Chunked {
 
 }  // namespace
 
-std::vector<Action> chunked_rows(const ScheduleInput& input, int group_size, int warmup) {
-  Chunked rows(input, group_size);
+int interleaved_warmup(const ScheduleInput& input) {
+  assert(input.group_size >= input.stages && input.group_size <= input.microbatches);
+  assert(input.microbatches % input.group_size == 0 ||
+         input.microbatches % input.group_size >= input.stages);
+  return std::min(input.microbatches * input.chunks(),
+                  2 * (input.stages - input.stage - 1) + (input.chunks() - 1) * input.group_size);
+}
+
+std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder& order) {
+  Chunked rows(input, order.group_size);
   const int resting = rows.steps() - input.microbatches * input.chunks();
-  assert(resting == 0 || warmup == input.microbatches * input.chunks());
-  const int before = warmup + resting;  // steps before backwards begin
+  assert(resting == 0 || order.warmup == input.microbatches * input.chunks());
+  const int before = order.warmup + resting;  // steps before backwards begin
   rows.start();
   for (int step = 0; step < before; ++step) {
     rows.forward(step);
@@ -116,20 +127,17 @@ std::vector<Action> chunked_rows(const ScheduleInput& input, int group_size, int
   for (int step = 0; step < rows.steps(); ++step) {
     const int newest = before + step;
     rows.forward(newest);
-    rows.backward(step);
+    rows.backward_input(step);
+    if (order.delay == 0) rows.backward_weight(step);
     rows.fetch(newest + 1);
     rows.exchange_forward(newest);
     rows.exchange_backward(step);
+    if (order.delay > 0) rows.backward_weight(step - order.delay);
+  }
+  for (int step = rows.steps() - order.delay; step < rows.steps(); ++step) {
+    rows.backward_weight(step);
   }
   return rows.finish();
-}
-
-std::vector<Action> schedule_interleaved(const ScheduleInput& input) {
-  assert(input.group_size >= input.stages && input.group_size <= input.microbatches);
-  assert(input.microbatches % input.group_size == 0 ||
-         input.microbatches % input.group_size >= input.stages);
-  return chunked_rows(input, input.group_size,
-                      warmup_forwards(PipelineScheduler::one_f_one_b, input));
 }
 
 }  // namespace trainctl

@@ -1,4 +1,5 @@
 #include "plan/schedule/generator_rows.h"
+#include "plan/schedule/generators.h"
 
 namespace trainctl {
 

@@ -1,12 +1,17 @@
-#include <cassert>
+#include <algorithm>
 
 #include "plan/schedule/generator_rows.h"
+#include "plan/schedule/generators.h"
 
 namespace trainctl {
 
 std::vector<Action> schedule_zb_h1(const ScheduleInput& input) {
-  assert(input.chunks() == 1);
-  const int warmup = warmup_forwards(PipelineScheduler::zb_h1, input);
+  if (input.chunks() > 1) {
+    return chunked_rows(input, {.group_size = input.group_size,
+                                .warmup = interleaved_warmup(input),
+                                .delay = input.stage});
+  }
+  const int warmup = std::min(input.microbatches, input.stages - input.stage - 1);
   StageRows rows(input);
   rows.fetch(0, 0);
   rows.receive_forward(0, 0);

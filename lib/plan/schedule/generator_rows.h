@@ -8,16 +8,11 @@
 
 namespace trainctl {
 
-/// Collects the rows of one stage. It omits data that a chunk does not need and messages beyond the
-/// ends of the pipeline, so that a generator's code is the same for every stage.
+/// Collects the rows of one stage. It omits messages beyond the ends of the pipeline and those
+/// between chunks of one stage, so that a generator's code is the same for every stage.
 class StageRows {
  public:
-  explicit StageRows(const ScheduleInput& input) : input_(input) {}
-
-  bool is_first(int chunk) const { return input_.stage == 0 && chunk == 0; }
-  bool is_last(int chunk) const {
-    return input_.stage == input_.stages - 1 && chunk == input_.chunks() - 1;
-  }
+  explicit StageRows(const ScheduleInput& input) : input_(input), places_(input.places()) {}
 
   /// Every chunk needs the positions of its tokens, the first their ids, the last their labels.
   void fetch(int microbatch, int chunk) { add(ActionKind::fetch, microbatch, chunk); }
@@ -33,16 +28,16 @@ class StageRows {
     backward_weight(microbatch, chunk);
   }
   void receive_forward(int microbatch, int chunk) {
-    if (!is_first(chunk)) add(ActionKind::receive_forward, microbatch, chunk);
+    if (receives(chunk)) add(ActionKind::receive_forward, microbatch, chunk);
   }
   void send_forward(int microbatch, int chunk) {
-    if (!is_last(chunk)) add(ActionKind::send_forward, microbatch, chunk);
+    if (sends(chunk)) add(ActionKind::send_forward, microbatch, chunk);
   }
   void receive_backward(int microbatch, int chunk) {
-    if (!is_last(chunk)) add(ActionKind::receive_backward, microbatch, chunk);
+    if (sends(chunk)) add(ActionKind::receive_backward, microbatch, chunk);
   }
   void send_backward(int microbatch, int chunk) {
-    if (!is_first(chunk)) add(ActionKind::send_backward, microbatch, chunk);
+    if (receives(chunk)) add(ActionKind::send_backward, microbatch, chunk);
   }
 
   /// The rows so far, followed by the step.
@@ -52,6 +47,8 @@ class StageRows {
   }
 
  private:
+  bool receives(int chunk) const { return places_.receives(input_.stage, chunk); }
+  bool sends(int chunk) const { return places_.sends(input_.stage, chunk); }
   void add(ActionKind kind, int microbatch, int chunk) {
     rows_.push_back(Action{.kind = kind, .chunk = chunk, .microbatch = microbatch});
   }
@@ -63,12 +60,19 @@ class StageRows {
   }
 
   const ScheduleInput& input_;
+  ChunkPlaces places_;
   std::vector<Action> rows_;
 };
 
-/// The rows of several chunks per stage in the order of schedule_table(), with `warmup` forwards
-/// before the first backward. The stages run in lock step: after each step, a stage exchanges
-/// messages with both neighbours in one batch.
-std::vector<Action> chunked_rows(const ScheduleInput& input, int group_size, int warmup);
+struct ChunkedOrder {
+  int group_size = 1;
+  int warmup = 0;  // forwards before the first backward
+  int delay = 0;   // backwards by which W comes later than its B
+};
+/// The warm-up of the interleaved schedule: min(M V, 2 (stages - stage - 1) + (V - 1) group_size).
+int interleaved_warmup(const ScheduleInput& input);
+/// The rows of several chunks per stage, round robin, in the order of schedule_table(). The stages
+/// run in lock step: after each step, a stage exchanges messages with both neighbours in one batch.
+std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder& order);
 
 }  // namespace trainctl

@@ -18,10 +18,6 @@ bool is_forward(ActionKind kind) {
   return kind == ActionKind::forward || kind == ActionKind::send_forward ||
          kind == ActionKind::receive_forward || kind == ActionKind::wait_forward;
 }
-/// Buffers of each chunk's outputs.
-std::size_t output_buffers(const RankRows& rank) {
-  return rank.input.messages.keeps_outputs ? static_cast<std::size_t>(rank.input.slots) : 1;
-}
 
 }  // namespace
 
@@ -79,7 +75,8 @@ void Play::add_rank(int rank) {
   const std::span<const Action> rows = mine.rows;
   const bool apart = apart_[static_cast<std::size_t>(group_of(mine))];
   Queues queues;
-  queues.outputs.assign(mine.input.units.size() * output_buffers(mine), none);
+  queues.outputs.assign(mine.input.units.size(), none);
+  queues.gradients.assign(mine.input.units.size(), none);
   const bool batches = mine.input.messages.mode == MessageMode::batched;
   for (std::size_t row = 0; row < rows.size();) {
     const ActionKind kind = rows[row].kind;
@@ -132,19 +129,24 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
 /// The send whose buffer F or B writes into; null where none is under way. What is cast lies in a
 /// buffer that only the send rows write.
 int* Play::overwritten(const RankRows& rank, const Action& action, Queues& queues) {
-  const bool writes =
-      action.kind == ActionKind::forward || action.kind == ActionKind::backward_input;
-  if (!writes || rank.input.messages.casts) return nullptr;
+  const auto chunk = static_cast<std::size_t>(action.chunk);
+  if (rank.input.messages.casts || chunk >= rank.input.units.size()) return nullptr;
+  const UnitRange& units = rank.input.units[chunk];
+  const bool makes_output = action.kind == ActionKind::forward && action.end == units.end;
+  const bool makes_gradient = action.kind == ActionKind::backward_input &&
+                              action.begin == units.begin &&
+                              rank.input.places().receives(rank.input.stage, action.chunk);
+  if (!makes_output && !makes_gradient) return nullptr;
   int* sent = sent_from(rank, action, queues);
   return sent != nullptr && *sent != none ? sent : nullptr;
 }
 
+/// A kept output is overwritten only after its gradient has come, and so after it was received.
 int* Play::sent_from(const RankRows& rank, const Action& action, Queues& queues) {
-  if (!is_forward(action.kind)) return &queues.gradient;
-  const std::size_t buffers = output_buffers(rank);
-  const std::size_t at = static_cast<std::size_t>(action.chunk) * buffers +
-                         static_cast<std::size_t>(action.microbatch) % buffers;
-  return at < queues.outputs.size() ? &queues.outputs[at] : nullptr;
+  const auto at = static_cast<std::size_t>(action.chunk);
+  if (at >= queues.outputs.size()) return nullptr;
+  if (!is_forward(action.kind)) return &queues.gradients[at];
+  return rank.input.messages.keeps_outputs ? nullptr : &queues.outputs[at];
 }
 
 void Play::join(int rank, std::size_t row, Queues& queues) {
@@ -165,8 +167,9 @@ void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
   EmbeddingSum& meeting = embeddings_[{mine.replica, mine.inner}];
   if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
   graph_.raise_cost(meeting.point, cost_of(mine, mine.rows[row]));
-  meeting.first = meeting.first || mine.input.stage == 0;
-  meeting.last = meeting.last || mine.input.stage == mine.input.stages - 1;
+  const ChunkPlaces places = mine.input.places();
+  meeting.first = meeting.first || mine.input.stage == places.first_stage();
+  meeting.last = meeting.last || mine.input.stage == places.last_stage();
   graph_.wait(meeting.point, queues.compute);
   queues.embedding = meeting.point;
   queues.embedding_bucket = mine.rows[row].bucket;
@@ -252,7 +255,7 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
 }
 
 Play::Message* Play::find_message(const RankRows& rank, const Action& action) {
-  int place = action.chunk * rank.input.stages + rank.input.stage;
+  int place = rank.input.places().place(rank.input.stage, action.chunk);
   if (action.kind == ActionKind::send_forward) ++place;
   if (action.kind == ActionKind::send_backward) --place;
   const bool known = place >= -1 && place + 1 < places_ && action.microbatch >= 0 &&

@@ -75,9 +75,9 @@ class Play {
     int wire = none;       // batches of messages
     int embedding = none;  // the sum of the tied embedding, by bucket
     int embedding_bucket = -1;
-    std::vector<int>
-        outputs;  // per output buffer: the send that must end before the buffer is filled again
-    int gradient = none;  // the same for the stage's gradient buffer
+    std::vector<int> outputs;    // per chunk: the send that must end before its only output buffer
+                                 // is filled again
+    std::vector<int> gradients;  // the same for what it gives to the stage before
   };
 
   void measure_tables();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "plan/schedule/simulate.h"
@@ -20,6 +21,7 @@ struct Progress {
   bool forward_ran = false;  // some F and some B: a chunk without units has one row of each
   bool backward_ran = false;
   int forward = 0;       // units below this have run F
+  int repeated = 0;      // units from here up have run F again, if they must
   int backward = 0;      // units from here up have run B
   int weights_left = 0;  // units that have not run W
 };
@@ -30,6 +32,7 @@ class Proof {
         const std::vector<UnitRange>& gathers, std::string who,
         std::vector<std::string>& violations)
       : in_(rank.input),
+        places_(rank.input.places()),
         rows_(rank.rows),
         buckets_(buckets),
         gathers_(gathers),
@@ -45,7 +48,7 @@ class Proof {
     for (const UnitRange& range : in_.units) {
       Progress fresh;
       fresh.forward = range.begin;
-      fresh.backward = range.end;
+      fresh.repeated = fresh.backward = range.end;
       fresh.weights_left = range.end - range.begin;
       progress_.insert(progress_.end(), microbatches, fresh);
       shift_.push_back(units_ - range.begin);
@@ -77,6 +80,7 @@ class Proof {
       case ActionKind::wait_gather: return wait_gather(action);
       case ActionKind::fetch: return fetch(action);
       case ActionKind::forward: return forward(action);
+      case ActionKind::repeat: return repeat(action);
       case ActionKind::backward_input: return backward(action);
       case ActionKind::backward_weight: return weight(action);
       case ActionKind::reduce: return reduce(action);
@@ -100,10 +104,8 @@ class Proof {
     const bool place = action.chunk >= 0 && action.chunk < in_.chunks() && action.microbatch >= 0 &&
                        action.microbatch < in_.microbatches;
     if (!place || action.begin > action.end) return false;
-    const bool computes = action.kind == ActionKind::forward ||
-                          action.kind == ActionKind::backward_input ||
-                          action.kind == ActionKind::backward_weight;
-    return !computes || (action.begin >= units(action).begin && action.end <= units(action).end);
+    return !is_pass(action.kind) ||
+           (action.begin >= units(action).begin && action.end <= units(action).end);
   }
 
   bool has_bucket(const Action& action) const {
@@ -128,9 +130,15 @@ class Proof {
   std::size_t index(int chunk, int unit) const {
     return static_cast<std::size_t>(shift_[static_cast<std::size_t>(chunk)] + unit);
   }
-  bool is_first(const Action& action) const { return in_.stage == 0 && action.chunk == 0; }
-  bool is_last(const Action& action) const {
-    return in_.stage == in_.stages - 1 && action.chunk == in_.chunks() - 1;
+  bool receives(const Action& action) const { return places_.receives(in_.stage, action.chunk); }
+  bool sends(const Action& action) const { return places_.sends(in_.stage, action.chunk); }
+  /// The chunk before or after it in the model, if it is on this rank.
+  const Progress* neighbour(const Action& action, std::optional<ChunkAt> chunk) {
+    const bool here = chunk && chunk->stage == in_.stage;
+    return here ? &at(chunk->chunk, action.microbatch) : nullptr;
+  }
+  const UnitRange& units_of(std::optional<ChunkAt> chunk) const {
+    return in_.units[static_cast<std::size_t>(chunk->chunk)];
   }
   bool forward_done(const Progress& now, const UnitRange& range) const {
     return now.forward_ran && now.forward == range.end;
@@ -167,9 +175,14 @@ class Proof {
   void forward(const Action& action) {
     Progress& now = at(action);
     if (!now.fetched) fail("its data is not fetched");
-    if (!is_first(action) && !now.received_forward) fail("its input is not received");
-    if (!is_first(action) && posts_only() && !now.waited_forward) {
+    if (receives(action) && !now.received_forward) fail("its input is not received");
+    if (receives(action) && posts_only() && !now.waited_forward) {
       fail("its input is not waited for");
+    }
+    const auto from = places_.before(in_.stage, action.chunk);
+    const Progress* below = neighbour(action, from);
+    if (below != nullptr && !forward_done(*below, units_of(from))) {
+      fail("its input is not made: F of chunk " + std::to_string(from->chunk));
     }
     check_arrived(action);
     if (action.begin != now.forward || forward_done(now, units(action))) {
@@ -179,13 +192,35 @@ class Proof {
     now.forward_ran = true;
   }
 
+  void repeat(const Action& action) {
+    Progress& now = at(action);
+    if (!forward_done(now, units(action))) fail("F again before F of all units");
+    if (action.end != now.backward || now.repeated < now.backward) {
+      fail("F again must be that of the next B, below unit " + std::to_string(now.backward));
+    }
+    now.repeated = action.begin;
+  }
+
+  void check_repeated(const Action& action, const Progress& now) {
+    for (const int unit : in_.repeated) {
+      if (unit < action.begin || unit >= action.end || unit >= now.repeated) continue;
+      fail("F of unit " + std::to_string(unit) + " has not been repeated");
+    }
+  }
+
   void backward(const Action& action) {
     Progress& now = at(action);
     if (!forward_done(now, units(action))) fail("B before F of all units");
-    if (!is_last(action) && !now.received_backward) fail("its gradient is not received");
-    if (!is_last(action) && posts_only() && !now.waited_backward) {
+    if (sends(action) && !now.received_backward) fail("its gradient is not received");
+    if (sends(action) && posts_only() && !now.waited_backward) {
       fail("its gradient is not waited for");
     }
+    const auto from = places_.after(in_.stage, action.chunk);
+    const Progress* above = neighbour(action, from);
+    if (above != nullptr && !backward_done(*above, units_of(from))) {
+      fail("its gradient is not made: B of chunk " + std::to_string(from->chunk));
+    }
+    check_repeated(action, now);
     if (action.end != now.backward || backward_done(now, units(action))) {
       fail("B must go on below unit " + std::to_string(now.backward));
     }
@@ -252,20 +287,20 @@ class Proof {
     Progress& now = at(action);
     switch (action.kind) {
       case ActionKind::receive_forward:
-        if (is_first(action)) fail("nothing comes from before the first stage");
+        if (!receives(action)) fail("no other stage has the chunk before it");
         once(now.received_forward);
         break;
       case ActionKind::receive_backward:
-        if (is_last(action)) fail("nothing comes from after the last stage");
+        if (!sends(action)) fail("no other stage has the chunk after it");
         once(now.received_backward);
         break;
       case ActionKind::send_forward:
-        if (is_last(action)) fail("there is nothing after the last stage");
+        if (!sends(action)) fail("no other stage has the chunk after it");
         if (!forward_done(now, units(action))) fail("is sent before F has made it");
         once(now.sent_forward);
         break;
       default:
-        if (is_first(action)) fail("there is nothing before the first stage");
+        if (!receives(action)) fail("no other stage has the chunk before it");
         if (!backward_done(now, units(action))) fail("is sent before B has made it");
         once(now.sent_backward);
         break;
@@ -318,6 +353,7 @@ class Proof {
   }
 
   const ScheduleInput& in_;
+  ChunkPlaces places_;
   std::span<const Action> rows_;
   const std::vector<BucketSum>& buckets_;
   const std::vector<UnitRange>& gathers_;

@@ -13,7 +13,7 @@ class Refinement {
  public:
   Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets,
              const std::vector<UnitRange>& gathers, std::size_t rows, bool overlap)
-      : buckets_(buckets), gathers_(gathers) {
+      : buckets_(buckets), gathers_(gathers), repeated_(input.repeated) {
     int end = 0;
     std::size_t parts = rows;
     for (const UnitRange& range : input.units) {
@@ -31,7 +31,7 @@ class Refinement {
                        [&](int a, int b) { return ready_at(a) > ready_at(b); });
       end = std::max(end, range.end);
       parts += static_cast<std::size_t>(input.microbatches) *
-               static_cast<std::size_t>(2 * (range.end - range.begin));
+               static_cast<std::size_t>(3 * (range.end - range.begin));
     }
     weights_left_.assign(static_cast<std::size_t>(end), input.microbatches);
     rows_.reserve(parts + 3 * buckets_.size() + 3 * gathers_.size() + 1);
@@ -75,6 +75,13 @@ class Refinement {
     Action part = row;
     part.begin = unit;
     part.end = unit + 1;
+    const bool again = row.kind == ActionKind::backward_input &&
+                       std::binary_search(repeated_.begin(), repeated_.end(), unit);
+    if (again) {
+      part.kind = ActionKind::repeat;
+      rows_.push_back(part);
+      part.kind = row.kind;
+    }
     rows_.push_back(part);
     if (row.kind == ActionKind::backward_weight) finish_weight(row.chunk, unit);
   }
@@ -129,6 +136,7 @@ class Refinement {
 
   const std::vector<BucketSum>& buckets_;
   const std::vector<UnitRange>& gathers_;
+  const std::vector<int>& repeated_;
   std::vector<int> weights_left_;  // per unit
   std::vector<Chunk> chunks_;
   std::vector<int> coming_;  // blocks that are gathered and not waited for yet

@@ -1,9 +1,10 @@
 #include "plan/schedule/schedule.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
+
+#include "base/at.h"
+#include "plan/schedule/generators.h"
 
 namespace trainctl {
 
@@ -21,30 +22,24 @@ std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int grou
   return table;
 }
 
-int warmup_forwards(PipelineScheduler scheduler, const ScheduleInput& input) {
-  if (input.stages == 1) return 0;
-  const int after = input.stages - input.stage - 1;
-  const int all = input.microbatches * input.chunks();
-  if (scheduler == PipelineScheduler::gpipe) return all;
-  if (input.chunks() == 1) return std::min(all, after);
-  return std::min(all, 2 * after + (input.chunks() - 1) * input.group_size);
+int warmup_forwards(std::span<const Action> rows) {
+  const auto is_forward = [](const Action& row) { return row.kind == ActionKind::forward; };
+  const auto backward = std::find_if(rows.begin(), rows.end(), [](const Action& row) {
+    return row.kind == ActionKind::backward_input;
+  });
+  const auto before = std::count_if(rows.begin(), backward, is_forward);
+  return static_cast<int>(std::any_of(backward, rows.end(), is_forward) ? before - 1 : before);
 }
 
 std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chunks) {
   if (stages <= 1) return "none";
-  if (scheduler == PipelineScheduler::gpipe) return "gpipe";
-  if (scheduler == PipelineScheduler::zb_h1) return "zb_h1";
-  return chunks > 1 ? "interleaved_1f1b" : "1f1b";
+  const ScheduleTraits& traits = traits_of(scheduler);
+  return chunks > 1 ? traits.chunked_name : traits.name;
 }
 
 std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input) {
   if (input.stages <= 1) return schedule_no_pipelining(input);
-  switch (scheduler) {
-    case PipelineScheduler::gpipe: return schedule_gpipe(input);
-    case PipelineScheduler::zb_h1: return schedule_zb_h1(input);
-    case PipelineScheduler::one_f_one_b: break;
-  }
-  return input.chunks() > 1 ? schedule_interleaved(input) : schedule_1f1b(input);
+  return at(generators, scheduler)(input);
 }
 
 int peak_microbatches(std::span<const Action> rows) {
@@ -82,20 +77,6 @@ int peak_microbatches(std::span<const Action> rows) {
   return peak;
 }
 
-int peak_gradients(std::span<const Action> rows) {
-  std::map<int, std::set<int>> waiting;  // micro-batches by chunk
-  std::size_t peak = 1;
-  for (const Action& row : rows) {
-    if (row.kind == ActionKind::receive_backward) {
-      std::set<int>& chunk = waiting[row.chunk];
-      chunk.insert(row.microbatch);
-      peak = std::max(peak, chunk.size());
-    }
-    if (row.kind == ActionKind::backward_input) waiting[row.chunk].erase(row.microbatch);
-  }
-  return static_cast<int>(peak);
-}
-
 std::string short_name(const Action& action) {
   const std::string place = std::to_string(action.microbatch) + "." + std::to_string(action.chunk);
   switch (action.kind) {
@@ -103,6 +84,7 @@ std::string short_name(const Action& action) {
     case ActionKind::wait_gather: return "wait_gather " + std::to_string(action.bucket);
     case ActionKind::fetch: return "fetch " + place;
     case ActionKind::forward: return "F" + place;
+    case ActionKind::repeat: return "R" + place;
     case ActionKind::backward_input: return "B" + place;
     case ActionKind::backward_weight: return "W" + place;
     case ActionKind::reduce: return "reduce " + std::to_string(action.bucket);

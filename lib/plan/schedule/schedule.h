@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "config/schema/choices.h"
+#include "config/schema/schedules.h"
 #include "plan/schedule/action.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/params.h"
+#include "plan/tables/stage_map.h"
 
 namespace trainctl {
 
@@ -23,27 +25,11 @@ struct ScheduleInput {  // of one stage
   int group_size = 1;            // microbatch_group_size_per_vp_stage
   std::vector<UnitRange> units;  // per chunk
   MessageRules messages{};
-  int slots = 1;  // micro-batches in flight; only kept outputs depend on it
+  ChunkRoute route = ChunkRoute::round_robin;
+  std::vector<int> repeated{};  // units whose F is repeated before B, ascending
   int chunks() const { return static_cast<int>(units.size()); }
+  ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
-
-/// The schedules. Each generator emits fetch, F, B, W and message rows for whole chunks, then step.
-/// Neighbouring message rows are one batch. Any positive number of micro-batches is allowed, unless
-/// stated otherwise.
-///
-/// One stage: F, B, W for each micro-batch in turn (gradient accumulation).
-std::vector<Action> schedule_no_pipelining(const ScheduleInput& input);
-/// All forwards, then all backwards (Huang et al. 2019); with chunks, ordered by (chunk,
-/// micro-batch).
-std::vector<Action> schedule_gpipe(const ScheduleInput& input);
-/// One forward, one backward (Narayanan et al. 2021, 2.2): warm-up of min(stages - stage - 1, M).
-std::vector<Action> schedule_1f1b(const ScheduleInput& input);
-/// The same over several chunks per stage (ibid., 2.2): warm-up of min(M V, 2 (stages - stage - 1)
-/// + (V - 1) group_size). group_size from `stages` to M; M % group_size is 0 or at least `stages`.
-std::vector<Action> schedule_interleaved(const ScheduleInput& input);
-/// ZB-H1 (Qi et al. 2024, 3.1): W separate from B, filling the bubbles; kept activations as in
-/// 1F1B.
-std::vector<Action> schedule_zb_h1(const ScheduleInput& input);
 
 /// The k-th forward of every stage of the interleaved schedule; the k-th backward has chunk
 /// V - 1 - chunk (megatron.core get_schedule_table).
@@ -52,10 +38,11 @@ struct ScheduleEntry {
   int chunk = 0;
 };
 std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size);
-/// The number of forwards before the first backward of stage `input.stage` under `scheduler`.
-int warmup_forwards(PipelineScheduler scheduler, const ScheduleInput& input);
+/// Of the stage's rows: the number of forwards before the first backward, without the one that
+/// alternates with it where more follow.
+int warmup_forwards(std::span<const Action> rows);
 
-/// "none" with one stage, "gpipe", "1f1b", "interleaved_1f1b" or "zb_h1".
+/// "none" with one stage, or a name of config/schema/schedules.h.
 std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chunks);
 /// The rows of the schedule with that name.
 std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
@@ -81,6 +68,7 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 /// other ranks update. Starts every gather first, in order, and waits for each before the first F
 /// of its units, which splits that F (before_forward: before everything else). Splits B and W per
 /// unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit below).
+/// Repeats F of a unit in input.repeated before its B.
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
 /// (without `overlap`: after the whole backward). Before the step, sums the tied embedding over its
 /// two stages and waits for all sums.
@@ -93,7 +81,5 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
 /// The largest number of micro-batches of one chunk that occupy a slot at once: from the first row
 /// that fills it (data fetched, input received, F) to the last B or W.
 int peak_microbatches(std::span<const Action> rows);
-/// The largest number of received gradients of one chunk that wait for their B at once; at least 1.
-int peak_gradients(std::span<const Action> rows);
 
 }  // namespace trainctl

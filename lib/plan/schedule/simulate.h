@@ -13,9 +13,9 @@
 
 namespace trainctl {
 
-/// One rank. Ranks with the same stage reduce together. Messages go between ranks of neighbouring
-/// stages with equal `replica` and `inner` (from the last stage to the first one's next chunk, and
-/// back); so does the tied embedding's sum between the first and the last stage. Ranks of one stage
+/// One rank. Ranks with the same stage reduce together. Messages go between the ranks of
+/// neighbouring chunks (ScheduleInput::places) with equal `replica` and `inner`; so does the tied
+/// embedding's sum between the first chunk's and the last one's stage. Ranks of one stage
 /// and replica meet in every F, B and W, because these contain collectives.
 struct RankRows {
   ScheduleInput input;
@@ -57,15 +57,16 @@ struct Simulation {
 };
 
 /// Rules proven per rank: F before B before W, each exactly once for every (chunk, micro-batch,
-/// unit), F from the lowest unit up and B from the highest down; data fetched before its use; what
-/// comes from another stage received before its use, what goes there sent after it is computed;
+/// unit), F from the lowest unit up and B from the highest down, F repeated before B where it must
+/// be; data fetched before its use; what comes from another stage received before its use, what
+/// goes there sent after it is computed, what comes from another chunk of the rank made before;
 /// each bucket reduced once, after its gradients are final, then a tied embedding summed over its
 /// stages, and all sums awaited; parameters that other ranks update gathered once and awaited
 /// before F of their units; one step, last. Over all ranks: every message and collective meets its
 /// partners, and there is no cycle of waits (the shortest cycle is named). Neighbouring message
-/// rows form one batch that is posted together; the batches of a rank run in order. Each chunk
-/// (outputs) or rank (gradients) has one send buffer, so F waits until its chunk's last output is
-/// sent, and B until the last gradient is.
+/// rows form one batch that is posted together; the batches of a rank run in order. Unless outputs
+/// are kept, a chunk has one buffer for them, so F waits until its chunk's last output is sent; it
+/// has one for gradients, so B of its first unit waits until the last gradient is.
 Simulation simulate(const SimulationInput& input);
 
 /// The per-rank part of the proof; appends to `violations`.

@@ -6,6 +6,18 @@ namespace trainctl {
 
 namespace {
 
+struct Life {
+  Storage storage = Storage::forward;
+  Moment from = Moment::forward;
+  Moment until = Moment::weight;
+};
+
+constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
+constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
+constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
+constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weight};
+constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
+
 /// Collects rows; the sizes have the names of the list in the header. Rows get the unit and the
 /// chunk that are set at the time.
 struct Rows {
@@ -13,24 +25,32 @@ struct Rows {
   DType compute = DType::f32;
   int unit = -1;
   int chunk = -1;
+  bool repeats = false;          // the unit's F is repeated
+  bool on_host = false;          // the unit is offloaded
+  std::int64_t input_parts = 1;  // of a unit whose F is repeated
 
-  ActivationSpec& add(const std::string& name, const Shape& shape, DType dtype, Lifetime lifetime) {
-    return list.emplace_back(ActivationSpec{name, shape, dtype, lifetime, unit, chunk});
+  void add(const std::string& name, const Shape& shape, DType dtype, Life life) {
+    const bool made = life.storage == Storage::forward || life.storage == Storage::statistic;
+    if (on_host && (made || life.storage == Storage::input)) life.storage = Storage::host;
+    if (repeats && made) {
+      push("first." + name, shape, dtype, {Storage::repeated, Moment::forward, Moment::forward});
+      life = {Storage::repeated, Moment::repeat, Moment::weight};
+    }
+    push(name, shape, dtype, life);
+    if (repeats && life.storage == Storage::input) list.back().parts = input_parts;
   }
-  void batch(const std::string& name, std::int64_t tokens, DType dtype) {
-    add("batch." + name, Shape{tokens}, dtype, Lifetime::batch);
-  }
-  void input(const std::string& name, std::int64_t rows, std::int64_t features) {
-    add(name, Shape{rows, features}, compute, Lifetime::kept).unit_input = true;
-  }
-  void kept(const std::string& name, std::int64_t rows, std::int64_t features) {
-    add(name, Shape{rows, features}, compute, Lifetime::kept);
+  void row(const std::string& name, std::int64_t rows, std::int64_t features, Life life) {
+    add(name, Shape{rows, features}, compute, life);
   }
   void statistic(const std::string& name, std::int64_t rows) {
-    add(name, Shape{rows}, DType::f32, Lifetime::kept);
+    add(name, Shape{rows}, DType::f32, {Storage::statistic, Moment::forward, Moment::backward});
   }
-  void transient(const std::string& name, std::int64_t rows, std::int64_t features) {
-    add(name, Shape{rows, features}, compute, Lifetime::transient);
+
+ private:
+  void push(const std::string& name, const Shape& shape, DType dtype, Life life) {
+    const bool own = life.storage != Storage::shared;
+    list.push_back({name, shape, dtype, life.storage, life.from, life.until, own ? unit : -1,
+                    own ? chunk : -1});
   }
 };
 
@@ -41,11 +61,15 @@ struct Share {
   const LocalShape local;
 };
 
-void add_norm(Rows& rows, const Share& share, const std::string& name) {
+void add_statistics(Rows& rows, const Share& share, const std::string& name) {
   const std::int64_t tokens = share.local.stream_rows;
-  rows.kept(name, tokens, share.model.hidden);
   if (share.model.norm_kind == NormKind::layer_norm) rows.statistic(name + ".mean", tokens);
   rows.statistic(name + ".rstd", tokens);
+}
+
+void add_norm(Rows& rows, const Share& share, const std::string& name) {
+  rows.row(name, share.local.stream_rows, share.model.hidden, for_weight);
+  add_statistics(rows, share, name);
 }
 
 void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
@@ -53,180 +77,211 @@ void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
   const LocalShape& local = share.local;
   const std::string moe = prefix + "moe.";
   const Shape inner{local.experts, local.expert_rows, local.expert_ffn};
-  const auto kept = [&](const std::string& name, const Shape& shape, DType dtype) {
-    rows.add(moe + name, shape, dtype, Lifetime::kept);
+  const auto add = [&](const std::string& name, const Shape& shape, DType dtype) {
+    rows.add(moe + name, shape, dtype, for_weight);
   };
-  kept("probs", {local.stream_rows, model.experts}, DType::f32);
-  kept("slot", {local.stream_rows, model.topk}, DType::i32);
-  kept("dispatched", {local.experts, local.expert_rows, model.hidden}, rows.compute);
-  if (model.gated_mlp) kept("gate", inner, rows.compute);
-  kept("up", inner, rows.compute);
-  kept("act", inner, rows.compute);
-  kept("returned", {model.experts, local.capacity, model.hidden}, rows.compute);
+  add("probs", {local.stream_rows, model.experts}, DType::f32);
+  add("slot", {local.stream_rows, model.topk}, DType::i32);
+  add("dispatched", {local.experts, local.expert_rows, model.hidden}, rows.compute);
+  if (model.gated_mlp) add("gate", inner, rows.compute);
+  add("up", inner, rows.compute);
+  add("act", inner, rows.compute);
+  add("returned", {model.experts, local.capacity, model.hidden}, rows.compute);
+  const std::int64_t held = local.experts * local.expert_rows;
+  rows.row(moe + "d_dispatched", held, model.hidden, output_gradient);
+  rows.row(moe + "d_ffn", held, local.expert_ffn, output_gradient);
+  if (model.gated_mlp) rows.row(moe + "d_gate", held, local.expert_ffn, output_gradient);
+}
+
+/// The gradient of a branch's output on its way to the branch's last product, whose W reads the
+/// last of them: masked with dropout, gathered with sequence parallelism. The first is the gradient
+/// of the residual stream, which lives as `first` and its own `until` say.
+void add_branch_gradients(Rows& rows, const Share& share, const std::string& first, Moment from,
+                          const std::string& branch) {
+  const bool masked = share.model.hidden_dropout > 0;
+  const bool gathered = share.input.sequence_parallel;
+  const auto add = [&](const std::string& name, std::int64_t tokens, Moment start, bool last) {
+    rows.row(name, tokens, share.model.hidden,
+             {Storage::gradient, start, last ? Moment::weight : Moment::backward});
+  };
+  const std::int64_t stream = share.local.stream_rows;
+  add(first, stream, from, !masked && !gathered);
+  if (masked) add(branch + "d_branch", stream, Moment::backward, !gathered);
+  if (gathered) add(branch + "d_gathered", share.local.tokens, Moment::backward, true);
+}
+
+void add_attention(Rows& rows, const Share& share, const std::string& attention) {
+  const LocalShape& local = share.local;
+  if (share.model.qk_norm) {
+    rows.row(attention + "q_raw", local.tokens, local.q, for_backward);
+    rows.row(attention + "k_raw", local.tokens, local.kv, for_backward);
+    rows.statistic(attention + "q_rstd", local.tokens * local.heads);
+    rows.statistic(attention + "k_rstd", local.tokens * local.kv_heads);
+  }
+  rows.row(attention + "q", local.tokens, local.q, for_backward);
+  rows.row(attention + "k", local.tokens, local.kv, for_backward);
+  rows.row(attention + "v", local.tokens, local.kv, for_backward);
+  rows.row(attention + "context", local.tokens, local.q, for_weight);
+  rows.statistic(attention + "logsumexp", local.tokens * local.heads);
+}
+
+void add_attention_gradients(Rows& rows, const Share& share, const std::string& attention) {
+  const LocalShape& local = share.local;
+  add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention);
+  rows.row(attention + "d_q", local.tokens, local.q, output_gradient);
+  rows.row(attention + "d_k", local.tokens, local.kv, output_gradient);
+  rows.row(attention + "d_v", local.tokens, local.kv, output_gradient);
+}
+
+void add_mlp(Rows& rows, const Share& share, const std::string& mlp) {
+  const LocalShape& local = share.local;
+  const bool gated = share.model.gated_mlp;
+  if (gated) rows.row(mlp + "gate", local.tokens, local.ffn, for_backward);
+  rows.row(mlp + "up", local.tokens, local.ffn, for_backward);
+  rows.row(mlp + "act", local.tokens, local.ffn, for_weight);
+  rows.row(mlp + "d_up", local.tokens, local.ffn, output_gradient);
+  if (gated) rows.row(mlp + "d_gate", local.tokens, local.ffn, output_gradient);
 }
 
 void add_block(Rows& rows, const Share& share, const std::string& prefix) {
   const ModelShape& model = share.model;
-  const LocalShape& local = share.local;
-  const std::string attention = prefix + "attention.";
-  rows.input(prefix + "input", local.stream_rows, model.hidden);
+  const std::int64_t stream = share.local.stream_rows;
+  rows.row(prefix + "input", stream, model.hidden, unit_input);
   add_norm(rows, share, prefix + "norm1");
-  if (model.qk_norm) {
-    rows.kept(attention + "q_raw", local.tokens, local.q);
-    rows.kept(attention + "k_raw", local.tokens, local.kv);
-    rows.statistic(attention + "q_rstd", local.tokens * local.heads);
-    rows.statistic(attention + "k_rstd", local.tokens * local.kv_heads);
-  }
-  rows.kept(attention + "q", local.tokens, local.q);
-  rows.kept(attention + "k", local.tokens, local.kv);
-  rows.kept(attention + "v", local.tokens, local.kv);
-  rows.kept(attention + "context", local.tokens, local.q);
-  rows.statistic(attention + "logsumexp", local.tokens * local.heads);
-  rows.kept(prefix + "middle", local.stream_rows, model.hidden);
+  add_attention(rows, share, prefix + "attention.");
+  rows.row(prefix + "middle", stream, model.hidden, for_backward);
   add_norm(rows, share, prefix + "norm2");
-  if (model.experts > 1) return add_experts(rows, share, prefix);
-  if (model.gated_mlp) rows.kept(prefix + "mlp.gate", local.tokens, local.ffn);
-  rows.kept(prefix + "mlp.up", local.tokens, local.ffn);
-  rows.kept(prefix + "mlp.act", local.tokens, local.ffn);
+  if (model.experts > 1) {
+    add_experts(rows, share, prefix);
+  } else {
+    add_mlp(rows, share, prefix + "mlp.");
+  }
+  add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.");
+  add_attention_gradients(rows, share, prefix + "attention.");
+}
+
+void add_embedding(Rows& rows, const Share& share) {
+  rows.row(gradient_row(0), share.local.stream_rows, share.model.hidden,
+           {Storage::gradient, Moment::gradient, Moment::backward});
 }
 
 void add_head(Rows& rows, const Share& share) {
-  rows.input("head.input", share.local.stream_rows, share.model.hidden);
-  add_norm(rows, share, "head.norm");
-  rows.kept("head.d_norm", share.local.stream_rows, share.model.hidden);
+  const std::int64_t stream = share.local.stream_rows;
+  const std::int64_t hidden = share.model.hidden;
+  rows.row("head.input", stream, hidden, unit_input);
+  rows.row("head.norm", stream, hidden, {Storage::forward, Moment::forward, Moment::forward});
+  add_statistics(rows, share, "head.norm");
+  rows.row("head.d_norm", stream, hidden, for_backward);
 }
 
-void add_mlp_transients(Rows& rows, const Share& share) {
+void add_block_scratch(Rows& rows, const Share& share) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
-  if (model.experts == 1) {
-    rows.transient("d_ffn", local.tokens, local.ffn);
-    if (model.gated_mlp) rows.transient("d_gate", local.tokens, local.ffn);
-    return;
+  rows.row("branch", local.stream_rows, model.hidden, shared);
+  rows.row("d_norm", local.stream_rows, model.hidden, shared);
+  rows.row("d_context", local.tokens, local.q, shared);
+  if (model.experts > 1) {
+    rows.row("moe.send", model.experts * local.capacity, model.hidden, shared);
   }
-  const std::int64_t held = local.experts * local.expert_rows;
-  rows.transient("moe.send", model.experts * local.capacity, model.hidden);
-  rows.transient("moe.d_dispatched", held, model.hidden);
-  rows.transient("moe.d_ffn", held, local.expert_ffn);
-  if (model.gated_mlp) rows.transient("moe.d_gate", held, local.expert_ffn);
-}
-
-void add_block_transients(Rows& rows, const Share& share) {
-  const std::int64_t hidden = share.model.hidden;
-  const LocalShape& local = share.local;
-  rows.transient("d_middle", local.stream_rows, hidden);
-  rows.transient("d_norm", local.stream_rows, hidden);
-  if (share.model.hidden_dropout > 0) {
-    rows.transient("d_branch.attention", local.stream_rows, hidden);
-    rows.transient("d_branch.mlp", local.stream_rows, hidden);
-  }
-  rows.transient("d_q", local.tokens, local.q);
-  rows.transient("d_k", local.tokens, local.kv);
-  rows.transient("d_v", local.tokens, local.kv);
-  rows.transient("d_context", local.tokens, local.q);
-  add_mlp_transients(rows, share);
   if (share.input.mesh.cp == 1) return;
   for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-    rows.transient(name, local.tokens, local.kv);
+    rows.row(name, local.tokens, local.kv, shared);
   }
 }
 
-/// Each chunk but the model's last sends its output on and receives its gradient; each but the
-/// first the other way round.
-void add_messages(Rows& rows, const Share& share, const std::vector<UnitRange>& units) {
+/// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
+/// of its last on the upper.
+void add_messages(Rows& rows, const Share& share, const UnitRange& units) {
   const ActivationInput& input = share.input;
   const MessageRules& rules = input.messages;
-  const bool overlapped = rules.mode == MessageMode::overlapped;
-  const int end = all_units(share.model.layers).end;
-  const auto add = [&](const std::string& name, DType dtype, bool kept) {
-    rows.add(name, Shape{share.local.stream_rows, share.model.hidden}, dtype,
-             kept ? Lifetime::kept : Lifetime::transient);
+  const std::string prefix = chunk_prefix(rows.chunk);
+  const auto add = [&](const char* name, DType dtype, Life life) {
+    rows.add(prefix + name, Shape{share.local.stream_rows, share.model.hidden}, dtype, life);
   };
-  bool sends_gradients = false;
-  for (std::size_t chunk = 0; chunk < units.size(); ++chunk) {
-    const std::string prefix = "chunk." + std::to_string(chunk) + ".";
-    rows.chunk = static_cast<int>(chunk);
-    if (units[chunk].end != end) {
-      // A posted gradient waits on the wire's side of the cast, one that has come on the layers'.
-      const bool waits_on_wire = rules.casts && overlapped;
-      add(prefix + "output", rows.compute, rules.keeps_outputs && !rules.casts);
-      add(prefix + "d_output", rows.compute, input.early_gradients && !waits_on_wire);
-      if (rules.casts) {
-        add(prefix + "sent", input.message_dtype, rules.keeps_outputs);
-        add(prefix + "d_received", input.message_dtype, input.early_gradients && waits_on_wire);
-      }
-    }
-    if (units[chunk].begin == 0) continue;
-    sends_gradients = true;
-    if (rules.casts) add(prefix + "received", input.message_dtype, overlapped);
+  const auto message = [](Moment from, Moment until) {
+    return Life{Storage::message, from, until};
+  };
+  const bool receives = input.places.receives(input.stage, rows.chunk);
+  rows.unit = units.empty() ? -1 : units.begin;
+  if (receives && units.empty()) {
+    add("input", rows.compute, message(Moment::input, Moment::forward));
   }
-  rows.chunk = -1;
-  if (sends_gradients && rules.casts) add("d_stream.sent", input.message_dtype, false);
+  if (receives) add("d_input", rows.compute, shared);
+  if (receives && rules.casts) {
+    add("received", input.message_dtype, message(Moment::input, Moment::forward));
+    add("d_sent", input.message_dtype, shared);
+  }
+  if (!input.places.sends(input.stage, rows.chunk)) return;
+  rows.unit = units.empty() ? -1 : units.end - 1;
+  const Life sent = rules.keeps_outputs ? message(Moment::forward, Moment::backward) : shared;
+  add("output", rows.compute, rules.casts ? shared : sent);
+  if (units.empty()) {
+    add("d_output", rows.compute, message(Moment::gradient, Moment::backward));
+  }
+  if (!rules.casts) return;
+  add("sent", input.message_dtype, sent);
+  add("d_received", input.message_dtype, message(Moment::gradient, Moment::backward));
 }
 
-void add_head_transients(Rows& rows, const Share& share) {
+void add_head_scratch(Rows& rows, const Share& share) {
   const ActivationInput& input = share.input;
   const LocalShape& local = share.local;
   const std::int64_t chunk = head_chunk(local.vocabulary, local.head_rows, input.compute);
-  rows.transient("head.logits", chunk, local.vocabulary);
+  rows.row("head.logits", chunk, local.vocabulary, shared);
   const auto stats = [&](const std::string& name, std::int64_t ranks) {
-    rows.add(name, Shape{3 * ranks, chunk}, DType::f32, Lifetime::transient);
+    rows.add(name, Shape{3 * ranks, chunk}, DType::f32, shared);
   };
   stats("head.stats", 1);
   if (input.split_vocabulary) stats("head.all_stats", input.mesh.tp);
 }
 
-void add_batch(Rows& rows, const Share& share, const std::vector<UnitRange>& units) {
+/// The data of one chunk's micro-batch: what its units read.
+void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
   const std::int64_t tokens = share.local.tokens;
-  const bool head = holds(units, head_unit(share.model.layers));
-  if (holds(units, 0)) rows.batch("tokens", tokens, DType::i32);
-  if (head) rows.batch("labels", tokens, DType::i32);
-  rows.batch("position", tokens, DType::i32);
-  rows.batch("document", tokens, DType::i32);
-  rows.batch("global_token", tokens, DType::i64);
-  if (head) rows.batch("loss_weight", tokens, DType::f32);
+  const int head = head_unit(share.model.layers);
+  const std::string prefix = chunk_prefix(rows.chunk) + "batch.";
+  const auto add = [&](const char* name, DType dtype, int unit, Moment until) {
+    rows.unit = units.empty() ? -1 : unit;
+    rows.add(prefix + name, Shape{tokens}, dtype, {Storage::batch, Moment::fetch, until});
+  };
+  if (units.holds(0)) add("tokens", DType::i32, 0, Moment::backward);
+  if (units.holds(head)) add("labels", DType::i32, head, Moment::forward);
+  add("position", DType::i32, units.begin, Moment::backward);
+  add("document", DType::i32, units.begin, Moment::backward);
+  add("global_token", DType::i64, units.begin, Moment::backward);
+  if (units.holds(head)) add("loss_weight", DType::f32, head, Moment::forward);
 }
 
-void add_units(Rows& rows, const Share& share, const std::vector<UnitRange>& units) {
+bool among(const std::vector<int>& units, int unit) {
+  return std::binary_search(units.begin(), units.end(), unit);
+}
+
+void add_units(Rows& rows, const Share& share, const UnitRange& range,
+               const std::vector<int>& repeated, const std::vector<int>& offloaded) {
   const std::int64_t layers = share.model.layers;
-  rows.chunk = 0;
-  for (const UnitRange& range : units) {
-    for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
-      switch (kind_of_unit(rows.unit, layers)) {
-        case UnitKind::embedding: break;
-        case UnitKind::block: add_block(rows, share, block_prefix(rows.unit)); break;
-        case UnitKind::head: add_head(rows, share); break;
-      }
+  for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
+    rows.on_host = among(offloaded, rows.unit);
+    rows.repeats = !rows.on_host && among(repeated, rows.unit);
+    switch (kind_of_unit(rows.unit, layers)) {
+      case UnitKind::embedding: add_embedding(rows, share); break;
+      case UnitKind::block: add_block(rows, share, block_prefix(rows.unit)); break;
+      case UnitKind::head: add_head(rows, share); break;
     }
-    ++rows.chunk;
+    rows.on_host = rows.repeats = false;
   }
-  rows.unit = rows.chunk = -1;
 }
 
-void add_transients(Rows& rows, const Share& share, const std::vector<UnitRange>& units) {
-  const std::int64_t layers = share.model.layers;
+void add_scratch(Rows& rows, const Share& share, const std::vector<UnitRange>& units) {
   const std::int64_t hidden = share.model.hidden;
   const LocalShape& local = share.local;
-  const bool blocks = count_blocks(units, layers) > 0;
-  if (blocks) rows.transient("branch", local.stream_rows, hidden);
-  rows.transient("d_stream.0", local.stream_rows, hidden);
-  rows.transient("d_stream.1", local.stream_rows, hidden);
-  if (blocks) add_block_transients(rows, share);
-  if (share.input.sequence_parallel) {
-    rows.transient("stream.gathered", local.tokens, hidden);
-    rows.transient("stream.partial", local.tokens, hidden);
-    if (blocks) {
-      rows.transient("stream.d_attention", local.tokens, hidden);
-      rows.transient("stream.d_mlp", local.tokens, hidden);
-    }
+  const ActivationInput& input = share.input;
+  if (count_blocks(units, share.model.layers) > 0) add_block_scratch(rows, share);
+  if (input.sequence_parallel) {
+    rows.row("stream.gathered", local.tokens, hidden, shared);
+    rows.row("stream.partial", local.tokens, hidden, shared);
   }
-  if (share.input.fp32_sums) {
-    rows.add("stream.sum", Shape{local.tokens, hidden}, DType::f32, Lifetime::transient);
-  }
-  add_messages(rows, share, units);
-  if (!holds(units, head_unit(layers))) return;
-  rows.unit = head_unit(layers);
-  add_head_transients(rows, share);
+  if (input.fp32_sums) rows.add("stream.sum", Shape{local.tokens, hidden}, DType::f32, shared);
+  if (holds(units, head_unit(share.model.layers))) add_head_scratch(rows, share);
 }
 
 }  // namespace
@@ -236,18 +291,42 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
   const Share share{input, input.model,
                     local_shape({input.model, input.mesh, input.micro_batch_size,
                                  input.sequence_parallel, input.split_vocabulary})};
+  const std::int64_t layers = input.model.layers;
+  const std::vector<int> repeated = first_blocks(units, layers, input.savings.recomputed_layers);
+  const std::vector<int> offloaded = first_blocks(units, layers, input.savings.offloaded_layers);
   Rows rows;
   rows.compute = input.compute;
-  add_batch(rows, share, units);
-  add_units(rows, share, units);
-  add_transients(rows, share, units);
+  rows.input_parts = input.savings.input_parts;
+  for (const UnitRange& range : units) {
+    ++rows.chunk;
+    add_batch(rows, share, range);
+    add_units(rows, share, range, repeated, offloaded);
+    add_messages(rows, share, range);
+  }
+  add_scratch(rows, share, units);
   return std::move(rows.list);
 }
 
-std::string gradient_row(int unit) { return "d_stream." + std::to_string(unit % 2); }
+std::string gradient_row(int unit) {
+  return (unit == 0 ? "embedding." : block_prefix(unit)) + "d_output";
+}
 
 std::string input_row(int unit, std::int64_t layers) {
   return unit == head_unit(layers) ? "head.input" : block_prefix(unit) + "input";
+}
+
+std::string chunk_prefix(int chunk) { return "chunk." + std::to_string(chunk) + "."; }
+
+std::vector<int> first_blocks(const std::vector<UnitRange>& units, std::int64_t layers_of_model,
+                              std::int64_t layers) {
+  std::vector<int> first;
+  for (const UnitRange& range : units) {
+    const UnitRange blocks = blocks_in(range, layers_of_model);
+    for (int unit = blocks.begin; unit < blocks.end && std::ssize(first) < layers; ++unit) {
+      first.push_back(unit);
+    }
+  }
+  return first;
 }
 
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute) {

@@ -12,71 +12,105 @@
 #include "plan/tables/mesh.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/model.h"
+#include "plan/tables/stage_map.h"
 #include "plan/tables/unit_range.h"
 
 namespace trainctl {
 
-enum class Lifetime : std::uint8_t {
-  batch,      // filled before F, kept until the last backward of the micro-batch: one per slot
-  kept,       // written in F, kept until backward: one per slot
-  transient,  // used within one unit's F or B: one for the whole rank
+/// The moments of a micro-batch on one unit, in the order in which they come. A row lives from the
+/// start of one to the end of another.
+enum class Moment : std::uint8_t {
+  fetch,     // the data of the unit's chunk is copied
+  input,     // what the unit reads arrives: F of the unit below, or a receive
+  forward,   // F
+  gradient,  // the gradient of its output arrives: B of the unit above, or a receive
+  repeat,    // F again, where its rows were not kept
+  backward,  // B
+  weight,    // W
+};
+
+/// What a row is for.
+enum class Storage : std::uint8_t {
+  batch,      // the data of the micro-batch
+  input,      // what a unit reads: recomputation starts from it
+  forward,    // written in F for B and W
+  statistic,  // the same, a number or two for each token
+  gradient,   // gradients that B and W read
+  message,    // to and from other stages
+  repeated,   // of a unit whose F is repeated
+  host,       // a layer that is kept on the host, while it is here
+  shared,     // used within one row of the schedule: one for the whole rank
 };
 
 struct ActivationSpec {
-  std::string name;  // "layers.3.attention.q", "d_ffn"
+  std::string name;  // "layers.3.attention.q", "branch"
   Shape shape;       // of this rank's shard, one micro-batch
   DType dtype = DType::f32;
-  Lifetime lifetime = Lifetime::kept;
-  int unit = -1;            // that it belongs to; -1: shared by several
-  int chunk = -1;           // of the stage, of kept rows and messages
-  bool unit_input = false;  // what the unit reads: recomputation starts from it
+  Storage storage = Storage::forward;
+  Moment from = Moment::forward;
+  Moment until = Moment::weight;
+  int unit = -1;           // whose moments these are; -1: shared, or of a chunk without units
+  int chunk = -1;          // of the stage; -1: shared by all
+  std::int64_t parts = 1;  // that many ranks share it: each keeps one part
 };
 
 /// Names (T = tokens of a micro-batch, H hidden, Q/K heads x head_dim, F ffn; compute dtype unless
 /// said):
-///  batch: batch.tokens batch.labels batch.position batch.document [T] i32, batch.global_token [T]
-///  i64,
-///         batch.loss_weight [T] fp32
-///  kept, per layer N = 0..: layers.N.input [T,H] (the block's input: the previous block's output),
-///         layers.N.norm1 [T,H], layers.N.norm1.mean/.rstd [T] fp32, layers.N.attention.q [T,Q] .k
-///         .v [T,K] (after bias, q/k norm and RoPE), layers.N.attention.q_raw .k_raw (before q/k
-///         norm, only with qk_norm), layers.N.attention.q_rstd [T*heads] .k_rstd [T*kv_heads] fp32
-///         (qk_norm), layers.N.attention.context [T,Q], layers.N.attention.logsumexp [T*heads]
-///         fp32, layers.N.middle [T,H] (after the attention residual), layers.N.norm2 [T,H],
-///         layers.N.norm2.mean/.rstd, layers.N.mlp.gate (gated) .up .act [T,F]
-///         (.mean rows: LayerNorm only)
-///         head.input [T,H] (the last block's output), head.norm [T,H], head.norm.mean/.rstd,
-///         head.d_norm [T,H] (gradient from the fused head)
-///  transient: branch [T,H] (attention or MLP output before the residual), d_stream.0 d_stream.1
-///  [T,H]
-///         (gradient of the residual stream: unit u writes u % 2 and reads the other), d_middle,
-///         d_norm [T,H], d_branch.attention d_branch.mlp [T,H] (only with hidden_dropout), d_q
-///         [T,Q], d_k, d_v [T,K], d_context [T,Q], d_ffn [T,F], d_gate [T,F] (gated), head.logits
-///         [chunk, padded_vocab], head.stats [3,chunk] fp32 (row maximum, row
+///  batch, per chunk C, from fetch to B: chunk.C.batch.tokens .labels .position .document [T] i32,
+///         .global_token [T] i64, .loss_weight [T] fp32 (tokens with the embedding; labels and
+///         weights with the head, until F)
+///  input, until B: layers.N.input [T,H] (the block's input: the previous block's output),
+///         head.input [T,H] (the last block's output)
+///  forward, until B: layers.N.norm1.mean .rstd [T] fp32, .attention.q [T,Q] .k .v [T,K] (after
+///         bias, q/k norm and RoPE), .attention.q_raw .k_raw (before q/k norm, only with qk_norm),
+///         .attention.q_rstd [T*heads] .k_rstd [T*kv_heads] fp32 (qk_norm), .attention.logsumexp
+///         [T*heads] fp32, .middle [T,H] (after the attention residual), .norm2.mean .rstd,
+///         .mlp.gate (gated) .up [T,F]; head.norm.mean .rstd, head.d_norm [T,H] (gradient from the
+///         fused head) (.mean rows: LayerNorm only)
+///  forward, until W, inputs of linear layers: layers.N.norm1 [T,H] .attention.context [T,Q] .norm2
+///         [T,H] .mlp.act [T,F]; until F: head.norm [T,H]
+///  gradient, until W, of outputs of linear layers: layers.N.d_output [T,H] (of the block's output;
+///         embedding.d_output of the embedding's, until B), .attention.d_q [T,Q] .d_k .d_v [T,K]
+///         .d_middle [T,H] .mlp.d_up [T,F] .d_gate (gated); with hidden_dropout .attention.d_branch
+///         .mlp.d_branch [T,H] (masked; then .d_output lives until B)
+///  shared: branch [T,H] (attention or MLP output before the residual), d_norm [T,H], d_context
+///         [T,Q], head.logits [chunk, padded_vocab], head.stats [3,chunk] fp32 (row maximum, row
 ///         sum, target)
 /// A rank holds its share: T is divided by cp; with tensor parallelism Q, K, F, the heads and the
 /// vocabulary by tp (K by no more than there are key and value heads); with sequence parallelism
 /// the rows of the residual stream ([T,H], norms and their statistics, head.d_norm) have T / tp.
-/// What is kept is always the tensor before a gather.
-///  with sequence parallelism, transient: stream.gathered [T,H] (a column layer's input, a row
-///         layer's input again), stream.partial [T,H] (before a reduce-scatter), stream.d_attention
-///         stream.d_mlp [T,H] (gathered gradients of the two branches); with a split vocabulary
-///         head.all_stats [3 tp,chunk] fp32
-///  without gradient_accumulation_fusion, transient: d_weight [elements of the largest] fp32
-///  with fp32_sums, transient: stream.sum [T,H] fp32 (what tensor-parallel ranks add up)
-///  with context parallelism, transient: cp.k cp.v cp.d_k cp.d_v [T,K] (of the neighbour in the
-///         ring)
-///  stages: a chunk's input lies in its first unit's row; chunk.C.output (to the next stage) [T,H],
-///         kept or transient (MessageRules::keeps_outputs), and chunk.C.d_output (from it) [T,H],
-///         transient. Where messages are cast these two are transient and the wire has, in its
-///         dtype, chunk.C.sent (kept or transient as the output was), chunk.C.received,
-///         chunk.C.d_received and d_stream.sent. Receives that are only posted (chunk.C.received,
-///         and gradients that come early) are kept. Labels and weights are on the head's stage
-///         only, tokens on the embedding's.
+/// What is kept for F's sake is always the tensor before a gather.
+///  with sequence parallelism, shared: stream.gathered [T,H] (a column layer's input, a row
+///         layer's input again), stream.partial [T,H] (before a reduce-scatter); gradient, until W:
+///         layers.N.attention.d_gathered .mlp.d_gathered [T,H] (gathered gradients of the two
+///         branches; what they are gathered from then lives until B); with a split vocabulary
+///         shared head.all_stats [3 tp,chunk] fp32
+///  without gradient_accumulation_fusion, shared: d_weight [elements of the largest] fp32
+///  with fp32_sums, shared: stream.sum [T,H] fp32 (what tensor-parallel ranks add up)
+///  with context parallelism, shared: cp.k cp.v cp.d_k cp.d_v [T,K] (of the neighbour in the ring)
+///  messages: what a chunk receives lies in its first unit's input and its last unit's d_output;
+///         chunk.C.output (to another stage) [T,H], a message until B or shared
+///         (MessageRules::keeps_outputs), and chunk.C.d_input (gradient for another stage), shared.
+///         Where messages are cast, all of these are shared, and the wire has, in its dtype,
+///         chunk.C.sent (kept or shared as the output was), chunk.C.d_sent, chunk.C.received until
+///         F and chunk.C.d_received until B. A chunk without units has chunk.C.input and
+///         chunk.C.d_output of its own.
+///  a recomputed unit: all but its input has storage repeated: layers.N.* from the repeated F, and
+///         first.layers.N.* within the first
 ///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
-///         kept layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched [L,R,H], .gate
-///         (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the rows of mlp;
-///         transient moe.send [E,C,H], moe.d_dispatched [L,R,H], moe.d_ffn, moe.d_gate (gated)
+///         forward, until W: layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched
+///         [L,R,H], .gate (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the
+///         rows of mlp; gradient, until W: .moe.d_dispatched [L,R,H], .d_ffn, .d_gate (gated);
+///         shared moe.send [E,C,H]
+
+/// What a stage does not keep for a whole micro-batch, as numbers of its first layers.
+struct ActivationSavings {
+  std::int64_t recomputed_layers = 0;
+  std::int64_t offloaded_layers = 0;
+  std::int64_t input_parts = 1;      // number of ranks that share a recomputed layer's input
+  std::int64_t offload_buffers = 1;  // number of offloaded layers on the device at a time
+};
+
 struct ActivationInput {
   const ModelShape& model;
   const Mesh& mesh;
@@ -84,12 +118,12 @@ struct ActivationInput {
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
-  // Gradients from the next stage wait for their B while more come in (peak_gradients() > 1): then
-  // the row they wait in is kept.
-  bool early_gradients = false;
   MessageRules messages{};
   DType message_dtype = DType::f32;
   bool fp32_sums = false;
+  ChunkPlaces places{};
+  int stage = 0;
+  ActivationSavings savings{};
 };
 /// The rows of one stage, that of `units` (all its chunks).
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
@@ -97,9 +131,13 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
 
 /// The row that `unit` reads: "layers.N.input" or "head.input".
 std::string input_row(int unit, std::int64_t layers);
-
-/// The row with the gradient of that one: "d_stream.0" or "d_stream.1".
+/// The row with the gradient of what `unit` gives to the next: "layers.N.d_output".
 std::string gradient_row(int unit);
+/// Before the name of a chunk's rows: "chunk.0.".
+std::string chunk_prefix(int chunk);
+/// The units of a stage, in order, whose layers are among its first `layers`.
+std::vector<int> first_blocks(const std::vector<UnitRange>& units, std::int64_t layers_of_model,
+                              std::int64_t layers);
 
 /// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
 /// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.

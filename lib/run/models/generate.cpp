@@ -41,6 +41,7 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
   own.vocab_emb_dp = trained.vocab_emb_dp;
   own.pipeline = trained.pipeline;
   own.pipeline.dtype.reset();
+  own.pipeline.microbatch_group_size_per_vp_stage.reset();
   return own;
 }
 
@@ -55,7 +56,9 @@ Run read_run(const GenerateRequest& request, const World& world) {
   const std::int64_t model = config.parallel.tensor_parallel * stages;
   config.train.micro_batch_size = 1;
   config.train.micro_batch_num.reset();
-  config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * stages;
+  // Enough micro-batches for every schedule: they only have to make a legal plan.
+  const std::int64_t batches = stages > 1 ? 2 * stages : 1;
+  config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * batches;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Plan plan = prepare(
       read,
@@ -72,9 +75,11 @@ Run read_run(const GenerateRequest& request, const World& world) {
 /// Without activations: the decoder has its own.
 StagePlan without_activations(StagePlan stage) {
   stage.activations.clear();
-  stage.slots = 1;
+  stage.activation_slots = {};
   return stage;
 }
+
+constexpr int result_tag = 1 << 20;  // beyond the decoder's, which are chunks
 
 /// Everything that turns tokens into the next one, on one rank of a layout.
 class Model {
@@ -103,7 +108,8 @@ class Model {
                       .rope_table = buffers_.rope_table(),
                       .weights = [this](const std::string& name) { return store_.weight(name); },
                       .mesh = plan.mesh,
-                      .units = stage_.units.front(),
+                      .units = stage_.units,
+                      .places = plan.map.places(),
                       .tp = tp_.get(),
                       .pp = pp_.get(),
                       .split_vocabulary = plan.split_vocabulary});
@@ -130,7 +136,7 @@ class Model {
   /// The last stage sends its logits to all stages.
   template <class Choose>
   std::int32_t choose_everywhere(Choose choose) {
-    pp_->broadcast(result(), pp_->size() - 1, stream_);
+    pp_->broadcast(result(), plan_.map.places().last_stage(), stream_);
     stream_.synchronize();
     return choose(std::span<const float>(result_));
   }
@@ -138,11 +144,12 @@ class Model {
   /// Rank 0 alone gets the logits; the others its token, which they need to go on.
   template <class Choose>
   std::int32_t choose_on_first(Choose choose) {
-    const int last = pp_->size() - 1;
+    const int last = plan_.map.places().last_stage();
     std::int32_t token = 0;
-    if (reports_ && pp_->rank() == last) stream_.wait(pp_->send(result(), 0, 1, stream_));
+    if (reports_ && last > 0 && pp_->rank() == last)
+      stream_.wait(pp_->send(result(), 0, result_tag, stream_));
     if (reports_ && pp_->rank() == 0) {
-      stream_.wait(pp_->receive(result(), last, 1, stream_));
+      if (last > 0) stream_.wait(pp_->receive(result(), last, result_tag, stream_));
       token = choose(std::span<const float>(result_));
     }
     everyone_->broadcast(host_tensor(&token, 1), 0, stream_);

@@ -1,0 +1,323 @@
+#include "plan/schedule/activation_slots.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "base/at.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t row_alignment = 64;  // bytes, as device/slab.h
+constexpr std::size_t moments = static_cast<std::size_t>(Moment::weight) + 1;
+
+/// First and last time at which something happens.
+struct Span {
+  int first = -1;
+  int last = -1;
+  void note(int time) {
+    if (first < 0) first = time;
+    last = time;
+  }
+};
+
+/// When each moment of each unit and micro-batch comes. A row takes a time for each of its units;
+/// messages that are posted together are also awaited together and take one. A chunk without units
+/// counts as one.
+class Times {
+ public:
+  Times(std::span<const Action> actions, const ScheduleInput& input) : input_(input) {
+    for (const UnitRange& range : input.units) {
+      first_.push_back(places_);
+      places_ += std::max(1, range.end - range.begin);
+    }
+    spans_.resize(static_cast<std::size_t>(places_ * input.microbatches));
+    int time = 0;
+    for (std::size_t row = 0; row < actions.size(); ++row) {
+      const Action& action = actions[row];
+      const bool batched = input.messages.mode == MessageMode::batched && row > 0;
+      if (!batched || !is_message(action.kind) || !is_message(actions[row - 1].kind)) ++time;
+      note(action, time);
+      time += std::max(1, action.end - action.begin) - 1;
+    }
+    for (int chunk = 0; chunk < input.chunks(); ++chunk) {
+      for (int m = 0; m < input.microbatches; ++m) complete(chunk, m);
+    }
+  }
+
+  const Span& of(int chunk, int unit, int microbatch, Moment moment) const {
+    const int place = unit < 0 ? 0 : unit - at(input_.units, chunk).begin;
+    return spans_[index(chunk, place, microbatch)][static_cast<std::size_t>(moment)];
+  }
+
+ private:
+  using Spans = std::array<Span, moments>;
+
+  std::size_t index(int chunk, int place, int microbatch) const {
+    return static_cast<std::size_t>((at(first_, chunk) + place) * input_.microbatches + microbatch);
+  }
+  int width(int chunk) const {
+    const UnitRange& range = at(input_.units, chunk);
+    return std::max(1, range.end - range.begin);
+  }
+  Span& span(int chunk, int place, int microbatch, Moment moment) {
+    return spans_[index(chunk, place, microbatch)][static_cast<std::size_t>(moment)];
+  }
+
+  void note(const Action& row, int time) {
+    const auto note_units = [&](Moment moment) {
+      const int base = at(input_.units, row.chunk).begin;
+      if (row.begin == row.end) span(row.chunk, 0, row.microbatch, moment).note(time);
+      for (int unit = row.begin; unit < row.end; ++unit) {
+        const bool up = moment == Moment::forward;
+        const int step = up ? unit - row.begin : row.end - 1 - unit;
+        span(row.chunk, unit - base, row.microbatch, moment).note(time + step);
+      }
+    };
+    switch (row.kind) {
+      case ActionKind::fetch:
+        for (int place = 0; place < width(row.chunk); ++place) {
+          span(row.chunk, place, row.microbatch, Moment::fetch).note(time);
+        }
+        break;
+      case ActionKind::receive_forward:
+        span(row.chunk, 0, row.microbatch, Moment::input).note(time);
+        break;
+      case ActionKind::receive_backward:
+        span(row.chunk, width(row.chunk) - 1, row.microbatch, Moment::gradient).note(time);
+        break;
+      case ActionKind::forward: return note_units(Moment::forward);
+      case ActionKind::repeat: return note_units(Moment::repeat);
+      case ActionKind::backward_input: return note_units(Moment::backward);
+      case ActionKind::backward_weight: return note_units(Moment::weight);
+      default: break;
+    }
+  }
+
+  /// What arrives from a neighbour on this rank.
+  void complete(int chunk, int m) {
+    const ChunkPlaces places = input_.places();
+    for (int place = 0; place < width(chunk); ++place) {
+      Span& input = span(chunk, place, m, Moment::input);
+      if (place > 0) input = span(chunk, place - 1, m, Moment::forward);
+      if (input.first < 0) {
+        const auto from = places.before(input_.stage, chunk);
+        input = from ? span(from->chunk, width(from->chunk) - 1, m, Moment::forward)
+                     : span(chunk, place, m, Moment::forward);
+      }
+      Span& gradient = span(chunk, place, m, Moment::gradient);
+      if (place + 1 < width(chunk)) gradient = span(chunk, place + 1, m, Moment::backward);
+      if (gradient.first < 0) {
+        const auto from = places.after(input_.stage, chunk);
+        gradient = from ? span(from->chunk, 0, m, Moment::backward)
+                        : span(chunk, place, m, Moment::backward);
+      }
+      Span& weight = span(chunk, place, m, Moment::weight);
+      if (weight.first < 0) weight = span(chunk, place, m, Moment::backward);
+    }
+  }
+
+  const ScheduleInput& input_;
+  std::vector<int> first_;  // place of each chunk's first unit among those of the stage
+  int places_ = 0;
+  std::vector<Spans> spans_;
+};
+
+/// A group's use of a slot for one micro-batch.
+struct Stay {
+  int from = 0;
+  int until = 0;
+  int group = 0;
+  int microbatch = 0;
+};
+
+class Assignment {
+ public:
+  Assignment(std::span<const ActivationSpec> table, std::span<const Action> actions,
+             const ScheduleInput& input, int host_slots)
+      : table_(table), input_(input), times_(actions, input), host_slots_(host_slots) {}
+
+  ActivationSlots run() {
+    for (std::size_t row = 0; row < table_.size(); ++row) place_row(row);
+    for (std::size_t group = 0; group < groups_.size(); ++group) join_pool(group);
+    for (std::size_t pool = 0; pool < pools_.size(); ++pool) fill(pool);
+    find_views();
+    return std::move(result_);
+  }
+
+ private:
+  struct Group {
+    const ActivationSpec* life = nullptr;  // of its first row
+    std::int64_t bytes = 0;
+    std::vector<int> slot;    // by micro-batch
+    std::vector<int> before;  // the slots it has had
+  };
+  struct Pool {
+    bool fixed = false;  // its slots do not follow from the schedule
+    std::vector<int> groups;
+  };
+  /// The slots of one pool while they are given away.
+  struct Taken {
+    std::vector<Stay> holders;  // by slot: the last
+    std::vector<int> free;      // the one that was given back last is last
+    int take(const std::vector<int>& before);
+  };
+
+  void place_row(std::size_t row) {
+    const ActivationSpec& spec = table_[row];
+    const auto key = std::tuple(spec.storage, spec.chunk, spec.unit, spec.from, spec.until);
+    const auto [found, fresh] = group_at_.try_emplace(key, static_cast<int>(groups_.size()));
+    if (fresh) groups_.push_back({&spec, 0, {}, {}});
+    Group& group = at(groups_, found->second);
+    result_.rows.push_back({found->second, group.bytes});
+    group.bytes += padded_bytes(spec);
+  }
+
+  void join_pool(std::size_t index) {
+    const Group& group = groups_[index];
+    const Storage storage = group.life->storage;
+    const bool fixed = storage == Storage::shared || storage == Storage::host;
+    const auto key = std::pair(fixed, group.bytes);
+    const auto [found, fresh] = pool_at_.try_emplace(key, static_cast<int>(pools_.size()));
+    if (fresh) {
+      pools_.push_back({fixed, {}});
+      result_.pools.push_back({0, group.bytes, 0});
+    }
+    at(pools_, found->second).groups.push_back(static_cast<int>(index));
+    result_.groups.push_back({found->second, {}});
+  }
+
+  void fill(std::size_t index) {
+    const Pool& pool = pools_[index];
+    ActivationSlots::Pool& size = result_.pools[index];
+    if (pool.fixed) {
+      size.slots = 1;
+      for (const int index_of : pool.groups) {
+        Group& group = at(groups_, index_of);
+        if (group.life->storage == Storage::host) size.slots = host_slots_;
+        group.slot.assign(static_cast<std::size_t>(input_.microbatches), 0);
+      }
+    } else {
+      size.slots = colour(pool);
+    }
+    size.begin = result_.bytes;
+    result_.bytes += size.bytes * size.slots;
+  }
+
+  /// Slots by interval colouring: a new one is made only if none is free, so that a pool has as
+  /// many as there are stays at once.
+  int colour(const Pool& pool) {
+    std::vector<Stay> stays;
+    for (const int index : pool.groups) {
+      Group& group = at(groups_, index);
+      group.slot.assign(static_cast<std::size_t>(input_.microbatches), 0);
+      const ActivationSpec& life = *group.life;
+      for (int m = 0; m < input_.microbatches; ++m) {
+        stays.push_back({times_.of(life.chunk, life.unit, m, life.from).first,
+                         times_.of(life.chunk, life.unit, m, life.until).last, index, m});
+      }
+    }
+    std::stable_sort(stays.begin(), stays.end(),
+                     [](const Stay& a, const Stay& b) { return a.from < b.from; });
+    using Ending = std::pair<int, int>;  // last row, slot
+    std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
+    Taken taken;
+    for (const Stay& stay : stays) {
+      while (!endings.empty() && endings.top().first < stay.from) {
+        taken.free.push_back(endings.top().second);
+        endings.pop();
+      }
+      Group& group = at(groups_, stay.group);
+      const int slot = taken.take(group.before);
+      at(taken.holders, slot) = stay;
+      at(group.slot, stay.microbatch) = slot;
+      if (std::find(group.before.begin(), group.before.end(), slot) == group.before.end()) {
+        group.before.push_back(slot);
+      }
+      endings.emplace(std::max(stay.from, stay.until), slot);
+    }
+    for (const Stay& holder : taken.holders) {
+      if (holder.microbatch + 1 == input_.microbatches) {
+        at(result_.groups, holder.group).lasts = true;
+      }
+    }
+    return static_cast<int>(taken.holders.size());
+  }
+
+  void find_views() {
+    std::map<std::vector<int>, int> seen;
+    for (int m = 0; m < input_.microbatches; ++m) {
+      std::vector<int> slots;
+      for (const Group& group : groups_) slots.push_back(at(group.slot, m));
+      const auto [found, fresh] = seen.try_emplace(slots, static_cast<int>(seen.size()));
+      result_.view_of.push_back(found->second);
+      for (std::size_t i = 0; fresh && i < slots.size(); ++i) {
+        result_.groups[i].slot.push_back(slots[i]);
+      }
+    }
+  }
+
+  std::span<const ActivationSpec> table_;
+  const ScheduleInput& input_;
+  Times times_;
+  int host_slots_;
+  std::vector<Group> groups_;
+  std::vector<Pool> pools_;
+  std::map<std::tuple<Storage, int, int, Moment, Moment>, int> group_at_;
+  std::map<std::pair<bool, std::int64_t>, int> pool_at_;
+  ActivationSlots result_;
+};
+
+/// One that the group has had before, so that micro-batches repeat each other's views; else the one
+/// that was given back last, which leaves what older rows hold; else a new one.
+int Assignment::Taken::take(const std::vector<int>& before) {
+  for (const int slot : before) {
+    const auto found = std::find(free.begin(), free.end(), slot);
+    if (found == free.end()) continue;
+    free.erase(found);
+    return slot;
+  }
+  if (free.empty()) {
+    holders.emplace_back();
+    return static_cast<int>(holders.size()) - 1;
+  }
+  const int slot = free.back();
+  free.pop_back();
+  return slot;
+}
+
+}  // namespace
+
+int ActivationSlots::views() const {
+  return view_of.empty() ? 0 : *std::max_element(view_of.begin(), view_of.end()) + 1;
+}
+
+std::int64_t ActivationSlots::place(std::size_t row, int view) const {
+  const Row& placed = rows[row];
+  const Group& group = at(groups, placed.group);
+  const Pool& pool = at(pools, group.pool);
+  return pool.begin + at(group.slot, view) * pool.bytes + placed.begin;
+}
+
+bool ActivationSlots::lasts(std::size_t row) const { return at(groups, rows[row].group).lasts; }
+
+ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                             const ScheduleInput& input, int host_slots) {
+  return Assignment(table, actions, input, host_slots).run();
+}
+
+std::int64_t padded_bytes(const ActivationSpec& row) {
+  const std::int64_t bytes = row.shape.numel() * size_of(row.dtype);
+  const auto round_up = [](std::int64_t value) {
+    return (value + row_alignment - 1) / row_alignment * row_alignment;
+  };
+  return round_up(round_up(bytes) / row.parts);
+}
+
+}  // namespace trainctl

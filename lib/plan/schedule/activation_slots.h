@@ -1,0 +1,55 @@
+// Where the activations of each micro-batch lie on a rank: decided from the rows of the schedule,
+// so that every address is known before the first step and nothing is kept longer than it is read.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+#include "plan/tables/activations.h"
+
+namespace trainctl {
+
+/// The memory of one rank's activations. Rows of a unit with equal storage that live equally long
+/// form a group and lie side by side, each padded to 64 bytes as in device/slab.h. Groups of equal
+/// size take their slots from one pool, which has as many as are ever in use at once. (The
+/// gradients for a layer's W need as much as what its B has read, so the two take turns.)
+struct ActivationSlots {
+  struct Pool {
+    std::int64_t begin = 0;  // bytes from the start of the rank's memory
+    std::int64_t bytes = 0;  // of one slot
+    int slots = 1;
+  };
+  struct Group {
+    int pool = 0;
+    std::vector<int> slot;  // by view
+    bool lasts = false;     // after the last micro-batch, nothing else takes its slot
+  };
+  struct Row {
+    int group = 0;
+    std::int64_t begin = 0;  // bytes from the start of the group's slot
+  };
+
+  std::vector<Pool> pools;
+  std::vector<Group> groups;
+  std::vector<Row> rows;     // of the activation table
+  std::vector<int> view_of;  // by micro-batch; two with equal slots throughout have one view
+  std::int64_t bytes = 0;    // of all pools
+
+  int views() const;
+  /// Bytes from the start of the rank's memory to a row of the table, in a view.
+  std::int64_t place(std::size_t row, int view) const;
+  /// Whether a row of the last micro-batch is still there at the end of the step.
+  bool lasts(std::size_t row) const;
+};
+
+/// `actions`: the refined rows of the stage, in the order in which its compute queue runs them.
+/// `host_slots`: how many layers of those kept on the host are here at a time.
+ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                             const ScheduleInput& input, int host_slots = 1);
+
+/// Bytes that a rank keeps of a row, padded to 64.
+std::int64_t padded_bytes(const ActivationSpec& row);
+
+}  // namespace trainctl
