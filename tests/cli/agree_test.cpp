@@ -22,7 +22,7 @@ struct Setting {
 };
 
 // Most values are legal by themselves and some only with others; cuda, context and expert
-// parallelism, chunks, zb-h1 and the automatic modes are not built.
+// parallelism and the automatic modes are not built.
 const std::vector<Setting> settings = {
     {"model.family", {"llama"}},
     {"model.num_layers", {"1", "3", "4"}},
@@ -65,7 +65,7 @@ const std::vector<Setting> settings = {
     {"parallel.device_num", {"1", "2", "4"}},
     {"parallel.device", {"cuda"}},
     {"parallel.rank_order", {"pp-dp-ep-cp-tp", "dp-tp-cp-ep-pp", "tp-tp"}},
-    {"parallel.pipeline.scheduler", {"gpipe", "zb-h1"}},
+    {"parallel.pipeline.scheduler", {"gpipe", "zb-h1", "zb-v"}},
     {"parallel.pipeline.layout", {"Et|tL", "E|ttL", "Ett||L", "E|t|t|L", "Ett|L"}},
     {"parallel.pipeline.first_stage_layers", {"1", "2"}},
     {"parallel.pipeline.account_for_loss", {"true"}},
@@ -258,14 +258,14 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
   const std::vector<Case> rows = {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
-      {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // not built
+      {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
       {2,
        {"parallel.parallel_optimizer.enable=true", "parallel.parallel_mode=hybrid_parallel",
         "parallel.parallel_optimizer.threshold=0",
         "train.micro_batch_size=2"}},  // not built with several micro-batches
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",
-        "train.check_replicas_every=0", "parallel.pipeline.scheduler=zb-h1"}},
+        "train.check_replicas_every=0", "parallel.pipeline.variable_seq_lengths=true"}},
   };
   for (const Case& one : rows) {
     INFO(one.text());

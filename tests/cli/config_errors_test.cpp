@@ -128,7 +128,8 @@ TEST_CASE("what a value can get wrong") {
 TEST_CASE("what train cannot do yet validate refuses as train does, and plan shows") {
   const TempDir dir;
   for (const char* options : {"parallel: {parallel_mode: auto_parallel}\n",
-                              "parallel: {pipeline_stages: 2, pipeline: {layout: E|t|t|L}}\n",
+                              "parallel: {pipeline_stages: 2, pipeline: {scheduler: zb-v, "
+                              "layout: Et||t|L}}\n",
                               "parallel: {parallel_mode: hybrid_parallel, parallel_optimizer: "
                               "{enable: true, threshold: 0}}\n"}) {
     const std::string micro =

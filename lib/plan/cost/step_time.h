@@ -34,7 +34,9 @@ struct UnitTimes {
       return unit == 0 ? embedding : unit > layers ? head : layer;
     }
   };
-  Pass forward, repeat, input, weight;
+  Pass forward;
+  Pass repeat{};
+  Pass input, weight;
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
