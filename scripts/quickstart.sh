@@ -23,9 +23,9 @@ trainctl=build/release/bin/trainctl
 echo "quickstart 3/4: train over 2 MPI ranks"
 options=()
 [ -z "$text" ] || options=(--set "data.train=$text")
-# Allow root, as in a container. Ranks may share cores and are not bound to one.
+# Allow root, as in a container. Ranks may share cores and are not bound to one. A rerun replaces the run.
 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
-  "$trainctl" train --config configs/quickstart.yaml "${options[@]}"
+  "$trainctl" train --config configs/quickstart.yaml --overwrite "${options[@]}"
 
 echo "quickstart 4/4: a sample"
 prompt="This license "

@@ -35,10 +35,11 @@ int run_train(const Arguments& arguments) {
   line.add_text("--output", output, "The same as --set output.dir=DIR", "DIR");
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
                         1, 1024);
-  line.add_text("--resume", request.resume,
-                "auto: from the newest checkpoint in output.dir; none: never; or a checkpoint, or a "
-                "run whose newest is taken",
-                "auto|none|DIR");
+  line.add_text(
+      "--resume", request.resume,
+      "auto: from the newest checkpoint in output.dir; none: never; or a checkpoint, or a "
+      "run whose newest is taken",
+      "auto|none|DIR");
   line.add_whole_number("--stop-after", request.stop_after,
                         "End this session after N more steps, with a checkpoint", 1);
   line.add_flag("--overwrite", overwrite, "The same as --set output.overwrite=true");

@@ -18,14 +18,12 @@ void check_disjoint(const SavedTensor& tensor, const std::string& where) {
   if (tensor.shape.rank() == 0) return;
   std::vector<const SavedPiece*> sorted;
   for (const SavedPiece& piece : tensor.pieces) sorted.push_back(&piece);
-  std::sort(sorted.begin(), sorted.end(), [](const SavedPiece* a, const SavedPiece* b) {
-    return a->box.begin < b->box.begin;
-  });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const SavedPiece* a, const SavedPiece* b) { return a->box.begin < b->box.begin; });
   std::vector<const SavedPiece*> open;
   for (const SavedPiece* piece : sorted) {
-    std::erase_if(open, [&](const SavedPiece* other) {
-      return other->box.end(0) <= piece->box.begin[0];
-    });
+    std::erase_if(
+        open, [&](const SavedPiece* other) { return other->box.end(0) <= piece->box.begin[0]; });
     for (const SavedPiece* other : open) {
       require(intersection(piece->box, other->box).numel() == 0, ExitCode::bad_data,
               where + ": two pieces of " + title(tensor) + " overlap: " + other->box.to_string() +

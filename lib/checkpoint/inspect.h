@@ -20,7 +20,7 @@ std::vector<std::string> verify_checkpoint(const std::filesystem::path& director
 struct TensorDifference {
   std::string name;
   std::string value;
-  std::string what;  // "only in A", "[4, 2] and [4, 3]", or ""
+  std::string what;            // "only in A", "[4, 2] and [4, 3]", or ""
   std::int64_t differing = 0;  // elements
   double largest = 0;          // absolute difference
 };

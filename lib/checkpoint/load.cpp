@@ -76,9 +76,9 @@ void check_fits(const Manifest& manifest, const std::filesystem::path& directory
       wrong.push_back(tensor.name + " " + tensor.shape.to_string() + " is not in the model");
     }
   }
-  require(wrong.empty(), ExitCode::config,
-          "the checkpoint " + directory.string() + " does not fit the configuration:" +
-              listed(wrong));
+  require(
+      wrong.empty(), ExitCode::config,
+      "the checkpoint " + directory.string() + " does not fit the configuration:" + listed(wrong));
 }
 
 void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
@@ -96,8 +96,7 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
       const Tensor memory = values_at(store, value, i, held.begin, held.length());
       std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
-      for (const BoxPart& part :
-           cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
+      for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
         float* target = memory.as<float>() + (part.first - held.begin);
         for (const SavedPiece& piece : saved->pieces) {
           const Box shared = intersection(part.box, piece.box);

@@ -71,10 +71,14 @@ Json to_json(const TrainState& state) {
 }
 
 Json to_json(const SavedLayout& layout) {
-  return {{"ranks", layout.ranks},       {"tp", layout.tp},
-          {"cp", layout.cp},             {"dp", layout.dp},
-          {"pp", layout.pp},             {"chunks", layout.chunks},
-          {"schedule", layout.schedule}, {"compute", layout.compute},
+  return {{"ranks", layout.ranks},
+          {"tp", layout.tp},
+          {"cp", layout.cp},
+          {"dp", layout.dp},
+          {"pp", layout.pp},
+          {"chunks", layout.chunks},
+          {"schedule", layout.schedule},
+          {"compute", layout.compute},
           {"parallel_optimizer", layout.parallel_optimizer}};
 }
 
@@ -130,9 +134,9 @@ class Node {
   }
   std::uint64_t hash() const {
     const std::string digits = text();
-    require(digits.size() == 16 &&
-                digits.find_first_not_of("0123456789abcdef") == std::string::npos,
-            ExitCode::bad_data, where_ + " must be 16 hexadecimal digits");
+    require(
+        digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos,
+        ExitCode::bad_data, where_ + " must be 16 hexadecimal digits");
     return std::stoull(digits, nullptr, 16);
   }
   Shape shape() const {
@@ -179,8 +183,7 @@ SavedPiece read_piece(const Node& node, const Shape& whole, std::int64_t files) 
   }
   const std::int64_t bytes = piece.box.numel() * 4;
   for (const Node& hash : node["xxh3"].list()) piece.hashes.push_back(hash.hash());
-  require(std::ssize(piece.hashes) == (bytes + hashed_bytes - 1) / hashed_bytes,
-          ExitCode::bad_data,
+  require(std::ssize(piece.hashes) == (bytes + hashed_bytes - 1) / hashed_bytes, ExitCode::bad_data,
           node.where() + ": " + std::to_string(piece.hashes.size()) + " hashes for " +
               std::to_string(bytes) + " bytes");
   return piece;
@@ -244,7 +247,8 @@ std::string SavedLayout::to_string() const {
   std::string text = std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
   std::string axes;
   const auto add = [&](const char* name, std::int64_t size) {
-    if (size > 1) axes += std::string(axes.empty() ? ": " : ", ") + name + " " + std::to_string(size);
+    if (size > 1)
+      axes += std::string(axes.empty() ? ": " : ", ") + name + " " + std::to_string(size);
   };
   add("tp", tp);
   add("cp", cp);
@@ -295,8 +299,9 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   require(version == format_version, ExitCode::bad_data,
           where + ": format_version " + std::to_string(version) + "; this program reads version " +
               std::to_string(format_version));
-  require(hash_bytes(content.dump()) == root["xxh3"].hash(), ExitCode::bad_data,
-          where + ": the content does not have the hash at its end; the file was changed or damaged");
+  require(
+      hash_bytes(content.dump()) == root["xxh3"].hash(), ExitCode::bad_data,
+      where + ": the content does not have the hash at its end; the file was changed or damaged");
   Manifest manifest;
   manifest.state = read_state(node["state"]);
   manifest.loss = node["loss"].optional_real();

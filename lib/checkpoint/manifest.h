@@ -1,5 +1,6 @@
 // The manifest of a checkpoint: manifest.json, which says what every file beside it holds. It is
-// written last, so a directory without it is no checkpoint. docs/checkpoints.md has the format.
+// written last: without it, a directory does not count as a checkpoint. docs/checkpoints.md has the
+// format.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +78,8 @@ std::string manifest_text(const Manifest& manifest);
 /// tensor lie within their files and hold each element once. Throws Error{bad_data}; `where` is the
 /// name of the file in messages.
 Manifest parse_manifest(const std::string& text, const std::string& where);
-/// Reads directory/manifest.json and checks that the files exist with the stated sizes, are no
-/// links, and that config.yaml has its hash. Throws Error{missing_input | bad_data}.
+/// Reads directory/manifest.json and checks that the files exist with the stated sizes and are
+/// regular files, and that config.yaml has its hash. Throws Error{missing_input | bad_data}.
 Manifest read_manifest(const std::filesystem::path& directory);
 /// The text of directory/manifest.json. Throws Error{missing_input}.
 std::string read_manifest_text(const std::filesystem::path& directory);

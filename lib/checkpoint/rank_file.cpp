@@ -61,8 +61,7 @@ std::string piece_name(const std::string& value, const std::string& name, const 
 }
 
 RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           const std::vector<Region>& regions,
-                           std::atomic<std::int64_t>& written) {
+                           const std::vector<Region>& regions, std::atomic<std::int64_t>& written) {
   RankPieces pieces;
   pieces.file.name = rank_file_name(rank);
   File file = File::create(directory / pieces.file.name);
@@ -73,8 +72,8 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
   std::int64_t offset = static_cast<std::int64_t>(sizeof length + header.size());
   for (const Region& region : regions) {
     std::vector<std::uint64_t> hashes = write_region(file, region.memory, written);
-    pieces.tensors.push_back({region.name, region.value, region.shape,
-                              {{0, offset, region.box, std::move(hashes)}}});
+    pieces.tensors.push_back(
+        {region.name, region.value, region.shape, {{0, offset, region.box, std::move(hashes)}}});
     offset += region.memory.bytes();
   }
   pieces.file.bytes = offset;

@@ -29,10 +29,9 @@ std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
   for (int value = 0; value < static_cast<int>(values.size()); ++value) {
     for (const SavedPart& one : parts) {
       const ParamSpec& parameter = at(store.table(), one.parameter);
-      regions.push_back({parameter.name, at(values, value), saved_shape(parameter, plan.model),
-                         one.part.box,
-                         values_at(store, value, one.parameter, one.part.first,
-                                   one.part.box.numel())});
+      regions.push_back(
+          {parameter.name, at(values, value), saved_shape(parameter, plan.model), one.part.box,
+           values_at(store, value, one.parameter, one.part.first, one.part.box.numel())});
     }
   }
   return regions;

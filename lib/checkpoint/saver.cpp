@@ -44,7 +44,7 @@ SavedLayout layout_of(const Plan& plan, const Config& config) {
 }  // namespace
 
 struct Saver::Flight {
-  Moment moment;
+  SaveMoment moment;
   std::filesystem::path directory;
   std::vector<Region> regions;
   std::atomic<std::int64_t> written{0};
@@ -80,7 +80,7 @@ std::int64_t Saver::staging_bytes(const Plan& plan, const OptimizerConfig& optim
   return saved_elements(parts) * std::ssize(saved_values(optimizer)) * 4;
 }
 
-void Saver::save(const Moment& moment, bool in_background) {
+void Saver::save(const SaveMoment& moment, bool in_background) {
   finish();
   const std::int64_t rank = input_.everyone.rank();
   flight_ = std::make_unique<Flight>();

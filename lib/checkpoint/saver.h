@@ -20,7 +20,7 @@ namespace trainctl {
 class Group;
 
 /// What is saved beside the tensors.
-struct Moment {
+struct SaveMoment {
   TrainState state;
   std::optional<double> loss;
   std::optional<double> val_loss;
@@ -31,10 +31,10 @@ class Saver {
   struct Input {
     const Plan& plan;
     const Config& config;
-    std::string config_text;    // the resolved config.yaml
+    std::string config_text;  // the resolved config.yaml
     const ParamStore& store;
-    Group& everyone;            // all ranks; no other thread may use it
-    std::filesystem::path run;  // the directory of the run, the same on every rank
+    Group& everyone;                // all ranks; no other thread may use it
+    std::filesystem::path run;      // the directory of the run, the same on every rank
     double deadline_seconds = 300;  // longest time in which a rank may write nothing
   };
   /// On rank 0, told when a checkpoint is complete.
@@ -48,7 +48,7 @@ class Saver {
   /// Begins to save the state after a step. Waits for the save before it. `in_background`: the
   /// values are copied and the call returns; otherwise they are written from where they are, and
   /// the save is complete, or has failed, when this returns. Collective.
-  void save(const Moment& moment, bool in_background);
+  void save(const SaveMoment& moment, bool in_background);
   /// Between two steps: publishes the save in flight if all ranks have written it. Collective.
   void poll();
   /// Waits for the save in flight. Collective. Throws Error{io} if a rank makes no progress.

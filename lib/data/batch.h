@@ -49,8 +49,8 @@ class BatchLoader {
     std::int64_t data_parallel = 1;
     std::int64_t data_rank = 0;
     std::int64_t first_sample = 0;  // of the first step
-    std::int64_t steps = 0;  // how many are wanted
-    std::int64_t ahead = 2;  // steps prepared ahead
+    std::int64_t steps = 0;         // how many are wanted
+    std::int64_t ahead = 2;         // steps prepared ahead
   };
   BatchLoader(const Dataset& data, BatchRule rule, Order order);
   ~BatchLoader();

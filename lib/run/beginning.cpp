@@ -83,7 +83,8 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
   }
   require(blind.empty(), ExitCode::io,
           "output.dir " + directory.string() + " is not the same directory on all hosts: rank(s) " +
-              blind + " do not see the file that rank 0 wrote there; checkpoints need one that all "
+              blind +
+              " do not see the file that rank 0 wrote there; checkpoints need one that all "
               "hosts share");
 }
 

@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// The same on every rank, but for the lock, which rank 0 has.
+/// The same on every rank, except the lock, which rank 0 has.
 struct Beginning {
   std::filesystem::path directory;
   Start start;

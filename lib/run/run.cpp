@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/folder.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "formats/strategy/requested_files.h"
@@ -64,13 +65,15 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
 }
 
 /// What is wrong with the weights to start from is found before an earlier run's files go.
-void check_start(const Prepared& prepared, const Beginning& beginning) {
+void check_start(const Prepared& prepared) {
   const auto& from = prepared.read.config.model.from;
-  if (!from || beginning.start.kind != Start::Kind::fresh) return;
+  const std::string& output = prepared.read.config.output.dir;
+  // A run that goes on does not need them.
+  if (!from || !CheckpointFolder(output).complete().empty()) return;
   const HuggingFaceWeights weights(*from, prepared.plan.model);
   std::error_code failure;
   require(
-      !std::filesystem::equivalent(*from, beginning.directory, failure), ExitCode::usage,
+      !std::filesystem::equivalent(*from, output, failure), ExitCode::usage,
       "output.dir is model.from, " + *from + "; the run would replace the model it starts from");
 }
 
@@ -81,16 +84,18 @@ void tell_finished(const Beginning& beginning, const Config& config) {
            "replaces it");
 }
 
-/// Open MPI's mpirun kills the ranks so soon after SIGTERM or Ctrl-C that no checkpoint is written.
+/// Open MPI's mpirun kills the ranks so soon after SIGTERM or Ctrl-C that there may be no time to
+/// save.
 void explain_kill_delay() {
   if (launched_as().launcher != "Open MPI") return;
   for (const char* prefix : {"OMPI_MCA_", "PRTE_MCA_"}) {
     const std::string name = std::string(prefix) + "odls_base_sigkill_timeout";
     if (std::getenv(name.c_str()) != nullptr) return;
   }
-  log_info("mpirun kills the ranks about 1 s after Ctrl-C or SIGTERM, which may be too soon to save "
-           "a checkpoint; 'trainctl launch' or '--mca odls_base_sigkill_timeout 300' gives them "
-           "time, and SIGUSR1 to mpirun saves and ends in any case");
+  log_info(
+      "mpirun kills the ranks about 1 s after Ctrl-C or SIGTERM, which may be too soon to save "
+      "a checkpoint; 'trainctl launch' or '--mca odls_base_sigkill_timeout 300' gives them "
+      "time, and SIGUSR1 to mpirun saves and ends in any case");
 }
 
 int run_rank(const TrainRequest& request, World& world) {
@@ -101,13 +106,13 @@ int run_rank(const TrainRequest& request, World& world) {
   agree_on_cpu_level(*everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
   const Config& config = prepared.read.config;
+  check_start(prepared);
   const Beginning beginning = agree_on_beginning(config, request.resume, world, *everyone);
   if (beginning.refused != ExitCode::ok) return static_cast<int>(beginning.refused);
   if (beginning.start.kind == Start::Kind::finished) {
     tell_finished(beginning, config);
     return static_cast<int>(ExitCode::ok);
   }
-  check_start(prepared, beginning);
   write_own_layout_files(config, prepared.plan, world.rank());
   if (world.rank() == 0) explain_kill_delay();
   Training training({.read = prepared.read,

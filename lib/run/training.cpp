@@ -103,8 +103,8 @@ class Training::Impl {
   bool first() const { return world_.rank() == 0; }
 
   void begin() {
-    const std::string plan_text = print_json(
-        {.plan = plan_, .config = &config_, .diagnostics = &input_.read.diagnostics});
+    const std::string plan_text =
+        print_json({.plan = plan_, .config = &config_, .diagnostics = &input_.read.diagnostics});
     enter_directory(input_.beginning, config_text_, plan_text, everyone_);
     if (input_.beginning.start.kind == Start::Kind::resume) {
       load();

@@ -19,9 +19,9 @@ MatrixBox own_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
   const bool padded = row.kind == ParamKind::token_embedding || row.kind == ParamKind::head;
   const std::int64_t last = padded ? plan.model.vocab : row.global_shape[0];
   MatrixBox box{.row = first / width,
-          .rows = row.shape[0],
-          .column = first % width,
-          .columns = row.shape.rank() == 2 ? row.shape[1] : 1};
+                .rows = row.shape[0],
+                .column = first % width,
+                .columns = row.shape.rank() == 2 ? row.shape[1] : 1};
   box.rows = std::clamp<std::int64_t>(last - box.row, 0, box.rows);
   return box;
 }

@@ -129,7 +129,9 @@ TEST_CASE("a run cut in two has the numbers of one that is not", "[load][threads
   for (const Setup& layout : all) {
     CAPTURE(layout.ranks, layout.options);
     const TempFolder temp;
-    const Cut cut{.run = temp.path(), .first = layout, .then = layout,
+    const Cut cut{.run = temp.path(),
+                  .first = layout,
+                  .then = layout,
                   .in_background = layout.ranks % 4 == 0};
     const auto whole = train_sample(sample_run(layout, 2 * cut.at));
     run_and_save(cut);
@@ -151,7 +153,8 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[load][threads]") 
       cut.then = all[j];
       CAPTURE(all[i].options, all[j].options);
       const auto second = load_and_run(cut, 2);
-      if (expected.empty()) expected = load_and_run({.run = cut.run, .first = all[i], .then = all[0]}, 2);
+      if (expected.empty())
+        expected = load_and_run({.run = cut.run, .first = all[i], .then = all[0]}, 2);
       for (std::size_t step = 0; step < 2; ++step) {
         CHECK(second[step].loss == Approx(expected[step].loss).epsilon(1e-5));
         CHECK(second[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
@@ -163,7 +166,8 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[load][threads]") 
 TEST_CASE("data that is damaged or does not fit is refused", "[load][threads]") {
   using Catch::Matchers::Contains;
   const TempFolder temp;
-  const Cut cut{.run = temp.path(), .first = {2, {"parallel.tensor_parallel=2"}}, .then = {}, .at = 1};
+  const Cut cut{
+      .run = temp.path(), .first = {2, {"parallel.tensor_parallel=2"}}, .then = {}, .at = 1};
   run_and_save(cut);
   const fs::path from = CheckpointFolder(cut.run).of(1);
   const auto message = [&](const Cut& load) {
@@ -229,7 +233,7 @@ TEST_CASE("a save that fails leaves nothing, and the next one succeeds", "[load]
                  .everyone = *everyone,
                  .run = temp.path()});
     const CheckpointFolder folder(temp.path());
-    Moment moment{.state = engine.train_state(), .loss = {}, .val_loss = {}};
+    SaveMoment moment{.state = engine.train_state(), .loss = {}, .val_loss = {}};
     // Something already has the name of rank 1's file.
     if (world.rank() == 0) fs::create_directories(folder.partial(1) / "rank-00001.safetensors");
     gather_values(*everyone, 0.0);

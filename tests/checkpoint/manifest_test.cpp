@@ -20,8 +20,14 @@ SavedPiece piece(int file, std::int64_t offset, std::int64_t row, std::int64_t r
 
 Manifest sample() {
   Manifest manifest;
-  manifest.state = {.step = 500, .samples = 4000, .tokens = 64000, .updates = 499,
-                    .loss_scale = 65536, .good_steps = 7, .hysteresis = 2, .skipped_in_row = 1};
+  manifest.state = {.step = 500,
+                    .samples = 4000,
+                    .tokens = 64000,
+                    .updates = 499,
+                    .loss_scale = 65536,
+                    .good_steps = 7,
+                    .hysteresis = 2,
+                    .skipped_in_row = 1};
   manifest.loss = 0.1;
   manifest.steps = 1000;
   manifest.optimizer = "adamw";
@@ -72,21 +78,39 @@ TEST_CASE("a manifest that was changed is refused with the place", "[manifest]")
       {"[]", "'manifest' is missing"},
       {manifest_text(sample()).substr(0, 900), "not JSON, or cut off"},
       {changed([](Json& m) { m["format"] = "other"; }), "not the manifest of a checkpoint"},
-      {changed([](Json& m) { m["format_version"] = 2; }), "format_version 2; this program reads version 1"},
+      {changed([](Json& m) { m["format_version"] = 2; }),
+       "format_version 2; this program reads version 1"},
       {changed([](Json& m) { m["state"].erase("tokens"); }), "state: 'tokens' is missing"},
       {changed([](Json& m) { m["state"]["step"] = -1; }), "state: step must be a whole number"},
-      {changed([](Json& m) { m["files"][0]["name"] = "../rank"; }), "files[0]: '../rank' must be a file name"},
+      {changed([](Json& m) { m["files"][0]["name"] = "../rank"; }),
+       "files[0]: '../rank' must be a file name"},
       {changed([](Json& m) { m["files"][0]["name"] = "/etc/passwd"; }), "must be a file name"},
       {changed([](Json& m) { m["files"][0]["name"] = ".."; }), "must be a file name"},
       {changed([](Json& m) { m["tensors"][0]["dtype"] = "BF16"; }), "a has dtype BF16"},
-      {changed([](Json& m) { m["tensors"][0]["shape"] = {1LL << 39, 1LL << 39}; }), "is too large"},
-      {changed([](Json& m) { m["tensors"][0]["shape"] = {6, 3}; }), "is not within the tensor of shape [6, 3]"},
-      {changed([](Json& m) { m["tensors"][0]["shape"] = {7, 4}; }), "have 24 of its 28 elements"},
-      {changed([](Json& m) { m["tensors"][0]["pieces"][1]["begin"] = {1, 0}; }), "overlap: [0:2, 0:4] and [1:5, 0:4]"},
-      {changed([](Json& m) { m["tensors"][0]["pieces"][1]["file"] = 2; }), "pieces[1]: file must be a whole number from 0 to 1"},
-      {changed([](Json& m) { m["tensors"][0]["pieces"][0]["offset"] = 990; }), "32 bytes at offset 990, but rank-00000.safetensors has 1000 bytes"},
-      {changed([](Json& m) { m["tensors"][0]["pieces"][0]["xxh3"] = Json::array(); }), "0 hashes for 32 bytes"},
-      {changed([](Json& m) { m["tensors"][1]["value"] = "parameters"; }), "parameters of a is listed twice"},
+      {changed([](Json& m) {
+         m["tensors"][0]["shape"] = {1LL << 39, 1LL << 39};
+       }),
+       "is too large"},
+      {changed([](Json& m) {
+         m["tensors"][0]["shape"] = {6, 3};
+       }),
+       "is not within the tensor of shape [6, 3]"},
+      {changed([](Json& m) {
+         m["tensors"][0]["shape"] = {7, 4};
+       }),
+       "have 24 of its 28 elements"},
+      {changed([](Json& m) {
+         m["tensors"][0]["pieces"][1]["begin"] = {1, 0};
+       }),
+       "overlap: [0:2, 0:4] and [1:5, 0:4]"},
+      {changed([](Json& m) { m["tensors"][0]["pieces"][1]["file"] = 2; }),
+       "pieces[1]: file must be a whole number from 0 to 1"},
+      {changed([](Json& m) { m["tensors"][0]["pieces"][0]["offset"] = 990; }),
+       "32 bytes at offset 990, but rank-00000.safetensors has 1000 bytes"},
+      {changed([](Json& m) { m["tensors"][0]["pieces"][0]["xxh3"] = Json::array(); }),
+       "0 hashes for 32 bytes"},
+      {changed([](Json& m) { m["tensors"][1]["value"] = "parameters"; }),
+       "parameters of a is listed twice"},
       {changed([](Json& m) { m["plan_hash"] = "12"; }), "must be 16 hexadecimal digits"},
   };
   for (const Case& one : cases) {

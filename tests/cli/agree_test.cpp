@@ -173,7 +173,7 @@ class Site {
             "cluster: {matmul_flops: 1.0e+9, memory_bandwidth: 1.0e+9, latency: 1.0e-6,\n"
             "          bandwidth: 1.0e+9}\n"
             "output: {dir: " +
-            dir_ / "run" + "}\n");
+            dir_ / "run" + ", overwrite: true}\n");
   }
 
   Answer validate(const Case& one) const {

@@ -87,8 +87,8 @@ TEST_CASE("text that is not UTF-8 gives one warning with a tokenizer of Hugging 
   const TempDir dir;
   const std::string text = dir.write("a.txt", "Latin-1: caf\xe9\nna\xefve\n");
   const std::string tokenizer = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/gpt2";
-  const Outcome built = trainctl(
-      {"data", "build", "--input", text, "--output", dir / "x", "--tokenizer", tokenizer});
+  const Outcome built =
+      trainctl({"data", "build", "--input", text, "--output", dir / "x", "--tokenizer", tokenizer});
   INFO(built.err);
   CHECK(built.exit_code == 0);
   const std::string warning = "warning: text that is not valid UTF-8";

@@ -191,5 +191,5 @@ TEST_CASE("weights that do not fit are refused before the output directory is to
   const Outcome no_tokens =
       shell(dir, "trainctl generate --from models/small --prompt x --max-tokens 1");
   CHECK(no_tokens.exit_code == 2);
-  CHECK(contains(no_tokens.err, "--tokenizer: byte or sentencepiece:MODEL"));
+  CHECK(contains(no_tokens.err, "--tokenizer: byte, sentencepiece:MODEL or hf:DIR"));
 }

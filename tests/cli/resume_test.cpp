@@ -80,7 +80,8 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
     const Outcome outcome = trainctl(command(config, dir / "parts", some));
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
-    CHECK(contains(outcome.err, "stopped after 4 steps, at step " + std::to_string(4 + 4 * session)));
+    CHECK(
+        contains(outcome.err, "stopped after 4 steps, at step " + std::to_string(4 + 4 * session)));
     CHECK_FALSE(fs::exists(dir / "parts/model.safetensors"));
   }
   const Outcome last = trainctl(command(config, dir / "parts", some));
@@ -91,6 +92,24 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
   CHECK(repeatable_metrics(dir / "parts") == repeatable_metrics(dir / "whole"));
   CHECK(bytes_of(dir / "parts/model.safetensors") == bytes_of(dir / "whole/model.safetensors"));
   CHECK(checkpoints_of(dir / "parts") == Words{"step-00000008", "step-00000009"});
+
+  // A checkpoint has the model as well as the weights that were written at the end.
+  const std::string newest = dir / "parts/checkpoints/step-00000009";
+  const Outcome exported =
+      trainctl({"checkpoint", "export", "--from", newest, "--to", "hf", dir / "exported"});
+  INFO(exported.err);
+  REQUIRE(exported.exit_code == 0);
+  CHECK(bytes_of(dir / "exported/model.safetensors") == bytes_of(dir / "whole/model.safetensors"));
+  const Words prompt{"--prompt", "The", "--max-tokens", "20", "--seed", "3"};
+  Words from_run{"generate", "--run", dir / "whole"};
+  Words from_checkpoint{"generate", "--run", newest};
+  from_run.insert(from_run.end(), prompt.begin(), prompt.end());
+  from_checkpoint.insert(from_checkpoint.end(), prompt.begin(), prompt.end());
+  CHECK(trainctl(from_run).out == trainctl(from_checkpoint).out);
+  CHECK(trainctl({"checkpoint", "diff", dir / "parts", dir / "whole"}).out == "equal\n");
+  const Outcome list = trainctl({"checkpoint", "ls", dir / "parts"});
+  CHECK(contains(list.out, "2 ranks: dp 2, fp32"));
+  CHECK(contains(trainctl({"checkpoint", "inspect", newest}).out, "step        9 of 9"));
 
   const Outcome again = trainctl(command(config, dir / "parts", options));
   INFO(again.err);
@@ -202,7 +221,8 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
     CHECK(bytes_of(run + "/model.safetensors") == weights);
     check_no_gap(run, 4);
   };
-  refused(invalid, set({"model.hidden_size=64"}), "model.hidden_size: 32 in the checkpoint, 64 now");
+  refused(invalid, set({"model.hidden_size=64"}),
+          "model.hidden_size: 32 in the checkpoint, 64 now");
   refused(usage, {"--resume", "none"}, "--resume none begins a new run");
   refused(66, {"--resume", dir / "absent"}, "no complete checkpoint is there");
 
@@ -220,7 +240,8 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
   CHECK(replaced.exit_code == 0);
   check_no_gap(run, 2);
   // A failed start must not cost the earlier run its files.
-  CHECK(trainctl(command(config, run, set({"data.train=/absent"}, {"--overwrite"}))).exit_code == 66);
+  CHECK(trainctl(command(config, run, set({"data.train=/absent"}, {"--overwrite"}))).exit_code ==
+        66);
   check_no_gap(run, 2);
 
   std::ofstream(run + "/lock") << "elsewhere 12 345\n";
@@ -260,7 +281,8 @@ TEST_CASE("a checkpoint that cannot be written costs neither the run nor the one
               .exit_code == 0);
   const std::string limited = "ulimit -f 60; exec " + std::string(TRAINCTL_PROGRAM) +
                               " train --config " + config + " --output " + run +
-                              " --set checkpoint.every=1 --set data.train=" + text + " --set output.save_weights=false";
+                              " --set checkpoint.every=1 --set data.train=" + text +
+                              " --set output.save_weights=false";
   const Outcome outcome = run_program("/bin/bash", {"-c", limited});
   INFO(outcome.err);
   CHECK(outcome.exit_code == io);
@@ -275,7 +297,8 @@ TEST_CASE("a damaged checkpoint is skipped, with the reason", "[resume]") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string run = dir / "run";
-  REQUIRE(trainctl(command(config, run, set({"checkpoint.every=1"}, {"--stop-after", "3"}))).exit_code == 0);
+  REQUIRE(trainctl(command(config, run, set({"checkpoint.every=1"}, {"--stop-after", "3"})))
+              .exit_code == 0);
   REQUIRE(checkpoints_of(run) == Words{"step-00000002", "step-00000003"});
   fs::resize_file(run + "/checkpoints/step-00000003/rank-00000.safetensors", 100);
   const Outcome outcome = trainctl(command(config, run, {}));

@@ -68,16 +68,16 @@ TEST_CASE("the nearest word is within a third of the letters") {
 }
 
 TEST_CASE("text shows the line, the place and the suggestion") {
-  const ReadResult result = read(good_text + "log: {evry: 5}\ncheckpoint: 1\n");
+  const ReadResult result = read(good_text + "log: {evry: 5}\nmoe: {use_gmm: true}\n");
   CHECK(render_text(result.diagnostics, false) ==
         "t.yaml:5:7: error[unknown-key]: log.evry: unknown key \"evry\" in log\n"
         "   5 | log: {evry: 5}\n"
         "     |       ^~~~\n"
         "     help: did you mean every?\n"
-        "t.yaml:6:1: error[not-built]: checkpoint: not built yet: checkpoint\n"
-        "   6 | checkpoint: 1\n"
-        "     | ^~~~~~~~~~\n"
-        "     help: write output.save_weights\n"
+        "t.yaml:6:7: error[not-built]: moe.use_gmm: not built yet: use_gmm\n"
+        "   6 | moe: {use_gmm: true}\n"
+        "     |       ^~~~~~~\n"
+        "     help: remove it; the value false is accepted\n"
         "2 errors\n"
         "`trainctl explain unknown-key` explains this error\n");
   CHECK(contains(render_text(result.diagnostics, true), "\x1b[1;31merror"));

@@ -78,12 +78,12 @@ TEST_CASE("all errors of a file are reported in one run, in its order, missing k
       "model: {num_layers: x, hidden_size: 64, num_attention_heads: 4, seq_length: 32}\n"
       "data: {train: a.txt, tokenizer: word}\n"
       "train: {steps: 0, steps: 1, global_batch_size: 4}\n"
-      "checkpoint: {every: 5}\n"
+      "moe: {use_gmm: true}\n"
       "lr_schedule: {max_lr: 1.0e-3, styl: cosine}\n");
   CHECK(found(result) ==
         std::vector<std::string>{"wrong-type model.num_layers 1:21", "bad-word data.tokenizer 2:33",
                                  "out-of-range train.steps 3:16", "duplicate-key train.steps 3:19",
-                                 "not-built checkpoint 4:1", "unknown-key lr_schedule.styl 5:31",
+                                 "not-built moe.use_gmm 4:7", "unknown-key lr_schedule.styl 5:31",
                                  "missing-key model.vocab_size 1:1"});
 }
 

@@ -18,7 +18,7 @@ struct SampleRun {
   std::vector<std::string> set_options;  // over the sample config
   int ranks = 1;
   int steps = 5;
-  int first_step = 0;             // whose samples come first
+  int first_step = 0;            // whose samples come first
   double deadline_seconds = 30;  // of the engine
   WorldOptions world;
   Hooks hooks{};                                                  // of every rank

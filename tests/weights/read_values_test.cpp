@@ -55,10 +55,11 @@ TEST_CASE("a box of a matrix and of its transpose") {
   std::iota(values.begin(), values.end(), 0.0F);
   Counted stored{packed(values)};
   const StoredMatrix matrix = stored.matrix(DType::f32, 5);
-  for (const MatrixBox& box : {MatrixBox{.rows = 7, .columns = 5}, MatrixBox{.row = 2, .rows = 3, .columns = 5},
-                         MatrixBox{.row = 1, .rows = 4, .column = 2, .columns = 2},
-                         MatrixBox{.row = 6, .rows = 1, .column = 4, .columns = 1},
-                         MatrixBox{.row = 3, .rows = 0, .columns = 5}}) {
+  for (const MatrixBox& box :
+       {MatrixBox{.rows = 7, .columns = 5}, MatrixBox{.row = 2, .rows = 3, .columns = 5},
+        MatrixBox{.row = 1, .rows = 4, .column = 2, .columns = 2},
+        MatrixBox{.row = 6, .rows = 1, .column = 4, .columns = 1},
+        MatrixBox{.row = 3, .rows = 0, .columns = 5}}) {
     const auto plain = read(matrix, box, false);
     const auto turned = read(matrix, box, true);
     for (std::int64_t i = 0; i < box.rows; ++i) {

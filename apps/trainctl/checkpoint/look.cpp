@@ -79,7 +79,8 @@ int run_checkpoint_inspect(const Arguments& arguments) {
   std::string named;
   line.add_text("CHECKPOINT", named, "A checkpoint, or a run whose newest is taken", "DIR");
   line.require("CHECKPOINT");
-  if (!line.parse(arguments, "  trainctl checkpoint inspect runs/gpt/checkpoints/step-00000500\n")) {
+  if (!line.parse(arguments,
+                  "  trainctl checkpoint inspect runs/gpt/checkpoints/step-00000500\n")) {
     return 0;
   }
   const fs::path path = checkpoint_at(named);
@@ -92,8 +93,8 @@ int run_checkpoint_inspect(const Arguments& arguments) {
           " tokens\n";
   text += "  loss        " + optional_number(manifest.loss) + ", validation " +
           optional_number(manifest.val_loss) + "\n";
-  text += "  optimizer   " + manifest.optimizer + ", loss scale " +
-          number("%g", state.loss_scale) + "\n";
+  text += "  optimizer   " + manifest.optimizer + ", loss scale " + number("%g", state.loss_scale) +
+          "\n";
   text += "  written by  " + manifest.layout.to_string() + "\n";
   text += "  files       " + std::to_string(manifest.files.size()) + " with " +
           format_bytes(manifest.bytes()) + "\n\n";
@@ -135,8 +136,7 @@ int run_checkpoint_verify(const Arguments& arguments) {
 }
 
 int run_checkpoint_diff(const Arguments& arguments) {
-  CommandLine line("Compares two checkpoints, whatever their layouts.",
-                   "trainctl checkpoint diff");
+  CommandLine line("Compares two checkpoints, whatever their layouts.", "trainctl checkpoint diff");
   std::string a;
   std::string b;
   line.add_text("A", a, "A checkpoint, or a run whose newest is taken", "DIR");

@@ -49,9 +49,7 @@ template <class Visitor>
 void fields(Visitor& visit, Is<CheckpointConfig> auto& checkpoint) {
   visit(checkpoint.every, field("every", "Steps between checkpoints; 0: not by steps").from(0));
   visit(checkpoint.every_minutes,
-        field("every_minutes", "Minutes between checkpoints; 0: not by the clock")
-            .from(0)
-            .to(1e6));
+        field("every_minutes", "Minutes between checkpoints; 0: not by the clock").from(0).to(1e6));
   visit(checkpoint.at_end, field("at_end", "Save a checkpoint after the last step"));
   visit(checkpoint.keep, field("keep", "Newest checkpoints that are kept; 0: all").from(0));
   visit(checkpoint.keep_every,

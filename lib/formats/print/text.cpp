@@ -131,14 +131,10 @@ std::string init_text(const ParamSpec& row) {
 }
 
 std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryEstimate& memory) {
-  return {{"parameters", memory.parameters},
-          {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer},
-          {"activations", memory.activations},
-          {"communication", memory.communication},
-          {"data", memory.data},
-          {"checkpoint", memory.checkpoint},
-          {"runtime", memory.runtime}};
+  return {{"parameters", memory.parameters},       {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},         {"activations", memory.activations},
+          {"communication", memory.communication}, {"data", memory.data},
+          {"checkpoint", memory.checkpoint},       {"runtime", memory.runtime}};
 }
 
 std::vector<int> bucket_of_each(const StagePlan& stage) {

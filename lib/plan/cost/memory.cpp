@@ -122,8 +122,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
   const CheckpointConfig& saves = config.checkpoint;
   if (saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0)) {
-    memory.checkpoint = most_saved_elements(plan, number) * fp32 *
-                        (1 + optimizer_values(config.optimizer));
+    memory.checkpoint =
+        most_saved_elements(plan, number) * fp32 * (1 + optimizer_values(config.optimizer));
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime = program_allowance + (wire ? wire_allowance : 0);

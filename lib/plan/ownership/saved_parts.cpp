@@ -62,8 +62,7 @@ std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table
     // Of tensor-parallel ranks with the same share, those that a route does not count are copies.
     if (own.route < 0 && !counts_over_tensor_ranks(parameter, plan.mesh, rank)) continue;
     if (own.owned.length() == 0 || parameter.second_home) continue;
-    const Copies copies =
-        copies_of(own, table, at(stage.shards, i), parameter, plan.mesh, rank);
+    const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, plan.mesh, rank);
     const Slice part = part_of(own.owned, copies, parameter, i);
     const Box real = whole_box(saved_shape(parameter, plan.model));
     for (BoxPart& box : cut_into_boxes(shard_box(parameter, plan.mesh, rank), part)) {

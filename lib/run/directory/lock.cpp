@@ -67,10 +67,12 @@ DirectoryLock::DirectoryLock(const fs::path& directory) : path_(directory / "loc
   const bool free = ::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
   const std::optional<Owner> owner = read_owner(path_);
   const bool here = owner && owner->host == host_name();
-  const bool alive = here && start_of(owner->process) == owner->started && owner->process != getpid();
+  const bool alive =
+      here && start_of(owner->process) == owner->started && owner->process != getpid();
   require(free && !alive, ExitCode::usage,
           "the output folder " + directory.string() + " is in use by process " +
-              (owner ? std::to_string(owner->process) : "?") + " on this host; wait for it, or set "
+              (owner ? std::to_string(owner->process) : "?") +
+              " on this host; wait for it, or set "
               "another output.dir");
   require(!owner || here, ExitCode::usage,
           "the output folder " + directory.string() + " is locked by process " +

@@ -59,8 +59,7 @@ std::optional<Config> written_config(const fs::path& path) {
 
 class Decision {
  public:
-  explicit Decision(const StartRequest& request)
-      : request_(request), folder_(request.directory) {}
+  explicit Decision(const StartRequest& request) : request_(request), folder_(request.directory) {}
 
   Start make() {
     const bool earlier = last_step(request_.directory / "metrics.jsonl").has_value();
@@ -116,8 +115,8 @@ class Decision {
     const Manifest manifest = read_manifest(path);
     const bool own = fs::equivalent(fs::absolute(path).lexically_normal().parent_path(),
                                     folder_.path(), failure);
-    const bool newer = !folder_.complete().empty() &&
-                       folder_.complete().front().step > manifest.state.step;
+    const bool newer =
+        !folder_.complete().empty() && folder_.complete().front().step > manifest.state.step;
     if (request_.config.output.overwrite && !own) {
       start_.earlier = Start::Earlier::removed;
     } else if (own && newer) {
@@ -166,8 +165,8 @@ class Decision {
 
   [[noreturn]] void refuse(const std::string& reason) const {
     throw Error(ExitCode::usage,
-                "the output folder " + request_.directory.string() +
-                    " holds an earlier run, and " + reason +
+                "the output folder " + request_.directory.string() + " holds an earlier run, and " +
+                    reason +
                     "; set another output.dir ({n} and {date} make a new one each time), or "
                     "output.overwrite: true (--overwrite) to replace it");
   }

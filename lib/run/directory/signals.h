@@ -9,7 +9,8 @@ namespace trainctl {
 void catch_stop_signals();
 /// 0, or the number of the first signal received.
 int stop_signal();
-/// Whether a scheduler asks: the run shall be started again. False for SIGINT, which a person sends.
+/// Whether a scheduler asks, which will start the run again. False for SIGINT, which a person
+/// sends.
 bool asks_to_requeue(int signal);
 
 }  // namespace trainctl

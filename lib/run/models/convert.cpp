@@ -8,7 +8,6 @@
 #include "run/models/model_directory.h"
 #include "weights/export.h"
 #include "weights/hugging_face_names.h"
-#include "weights/hugging_face_weights.h"
 #include "weights/llmc_model.h"
 
 namespace trainctl {
@@ -36,7 +35,7 @@ Source open_source(const ConvertRequest& request) {
     return source;
   }
   source.model = model_of(request.from);
-  source.weights = std::make_unique<HuggingFaceWeights>(request.from, source.model);
+  source.weights = open_weights(request.from, source.model);
   source.tokens = read_special_tokens(request.from);
   return source;
 }

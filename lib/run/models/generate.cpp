@@ -98,7 +98,7 @@ class Model {
         result_(static_cast<std::size_t>(plan.model.vocab)) {
     set_thread_count(plan.threads_per_rank);
     ops_ = buffers_.context(stream_);
-    load_weights(directory, plan, world.rank(), store_);
+    load_weights(*open_weights(directory, plan.model), plan, world.rank(), store_);
     store_.refresh_compute(ops_);
     ModelShape model = plan.model;  // a cache for a context that stays empty would be large
     model.positions = std::min(model.positions, tokens);

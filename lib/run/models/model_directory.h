@@ -1,14 +1,16 @@
-// A directory that holds a model: of a finished run (config.yaml), or in Hugging Face's form
-// (config.json). Both have safetensors files with Hugging Face's names.
+// A directory that holds a model: a run or a checkpoint, which have a config.yaml, or Hugging
+// Face's form, which has a config.json.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/read/read.h"
 #include "plan/plan.h"
 #include "weights/hugging_face_config.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 
@@ -19,6 +21,11 @@ ReadResult read_model_directory(const std::filesystem::path& directory,
 
 /// Its network, checked as for one rank. Throws Error{missing_input | bad_data} with the findings.
 ModelShape model_of(const std::filesystem::path& directory);
+
+/// Its weights: of a checkpoint, else of the safetensors files, else of the run's newest
+/// checkpoint. Throws Error{missing_input | bad_data}.
+std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
+                                            const ModelShape& model);
 
 /// The tokenizer that the directory itself holds, as data.tokenizer names it; "" if it has none
 /// that is read here.

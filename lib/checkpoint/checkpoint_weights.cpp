@@ -1,0 +1,48 @@
+#include "checkpoint/checkpoint_weights.h"
+
+#include "base/error.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/piece_reader.h"
+#include "plan/ownership/saved_parts.h"
+
+namespace trainctl {
+
+struct CheckpointWeights::Impl {
+  explicit Impl(const std::filesystem::path& path)
+      : directory(path), manifest(read_manifest(path)), reader(manifest, path) {}
+  std::filesystem::path directory;
+  Manifest manifest;
+  PieceReader reader;
+};
+
+CheckpointWeights::CheckpointWeights(const std::filesystem::path& directory,
+                                     const ModelShape& model)
+    : impl_(std::make_unique<Impl>(directory)) {
+  for (const ParamSpec& parameter : make_parameters(model, Mesh{})) {
+    const SavedTensor* saved = impl_->manifest.find(parameter.name, "parameters");
+    const Shape shape = saved_shape(parameter, model);
+    require(saved != nullptr && saved->shape == shape, ExitCode::bad_data,
+            directory.string() + ": the parameter " + parameter.name + " " + shape.to_string() +
+                (saved == nullptr ? " is missing" : " is " + saved->shape.to_string()));
+  }
+}
+
+CheckpointWeights::~CheckpointWeights() = default;
+
+void CheckpointWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
+  const SavedTensor* saved = impl_->manifest.find(name, "parameters");
+  require(saved != nullptr, ExitCode::bad_data,
+          impl_->directory.string() + " has no parameter " + name);
+  Box wanted;
+  if (saved->shape.rank() == 1) {
+    wanted = {{box.row}, {box.rows}};
+  } else {
+    wanted = {{box.row, box.column}, {box.rows, box.columns}};
+  }
+  for (const SavedPiece& piece : saved->pieces) {
+    const Box shared = intersection(wanted, piece.box);
+    if (shared.numel() > 0) impl_->reader.copy(*saved, piece, shared, wanted, out);
+  }
+}
+
+}  // namespace trainctl

@@ -1,0 +1,27 @@
+// The parameters of a checkpoint as stored weights: for export, and for `generate` in any layout.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "plan/tables/model.h"
+#include "weights/stored_weights.h"
+
+namespace trainctl {
+
+class CheckpointWeights : public StoredWeights {
+ public:
+  /// Checks the manifest and that each parameter of `model` is there. Throws Error{missing_input |
+  /// bad_data}.
+  CheckpointWeights(const std::filesystem::path& directory, const ModelShape& model);
+  ~CheckpointWeights() override;
+  /// Not thread-safe: reads go through one buffer.
+  void read(const std::string& name, const MatrixBox& box, float* out) const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainctl
