@@ -71,29 +71,30 @@ class Cases {
 
  private:
   Tensor row(const std::string& name) const { return buffers_.at(0, name); }
+  Tensor batch(const std::string& name) const { return row(chunk_prefix(0) + "batch." + name); }
   Tensor layer(const std::string& name) const { return row("layers.0." + name); }
   Weight weight(const std::string& name) const { return store_.weight(name); }
 
   void fill_tensors() {
     const std::vector<Batch> batches = random_batches(plan_);
-    const Batch& batch = batches.front();
-    std::copy(batch.tokens.begin(), batch.tokens.end(), row("batch.tokens").as<std::int32_t>());
-    std::copy(batch.labels.begin(), batch.labels.end(), row("batch.labels").as<std::int32_t>());
-    std::copy(batch.position.begin(), batch.position.end(),
-              row("batch.position").as<std::int32_t>());
-    std::fill_n(row("batch.loss_weight").as<float>(), batch.tokens.size(), 1.0F);
+    const Batch& made = batches.front();
+    std::copy(made.tokens.begin(), made.tokens.end(), batch("tokens").as<std::int32_t>());
+    std::copy(made.labels.begin(), made.labels.end(), batch("labels").as<std::int32_t>());
+    std::copy(made.position.begin(), made.position.end(), batch("position").as<std::int32_t>());
+    std::fill_n(batch("loss_weight").as<float>(), made.tokens.size(), 1.0F);
     const Weight table = weight("embedding.token.weight");
     embedding_forward(ops_,
-                      {.indices = row("batch.tokens"), .table = table.value, .y = layer("input")});
+                      {.indices = batch("tokens"), .table = table.value, .y = layer("input")});
     for (const char* name : {"norm1", "attention.q", "attention.context", "middle", "norm2"}) {
       copy_repeated(layer("input"), layer(name));
     }
     for (const char* name : {"attention.k", "attention.v", "mlp.up", "mlp.act"}) {
       copy_repeated(layer("input"), layer(name));
     }
-    for (const char* name : {"d_stream.0", "d_stream.1", "d_norm", "d_ffn", "d_context"}) {
-      copy_repeated(layer("input"), row(name));
+    for (const char* name : {"d_output", "attention.d_middle", "mlp.d_up"}) {
+      copy_repeated(layer("input"), layer(name));
     }
+    for (const char* name : {"d_norm", "d_context"}) copy_repeated(layer("input"), row(name));
     if (model_.gated_mlp) copy_repeated(layer("input"), layer("mlp.gate"));
     copy_repeated(layer("input"), row("head.norm"));
   }
@@ -114,7 +115,7 @@ class Cases {
     const Tensor x = layer("input");
     const Tensor y = layer("norm1");
     const Tensor rstd = layer("norm1.rstd");
-    const Tensor dx = row("d_stream.0");
+    const Tensor dx = layer("d_output");
     const Tensor dy = row("d_norm");
     const Weight w = weight("layers.0.norm1.weight");
     if (model_.norm_kind == NormKind::rms_norm) {
@@ -161,10 +162,10 @@ class Cases {
   void add_activations() {
     const Tensor up = layer("mlp.up");
     const Tensor act = layer("mlp.act");
-    const Tensor d = row("d_ffn");
+    const Tensor d = layer("mlp.d_up");
     if (model_.gated_mlp) {
       const Tensor gate = layer("mlp.gate");
-      const Tensor dgate = row("d_gate");
+      const Tensor dgate = layer("mlp.d_gate");
       add_case("swiglu_forward", bytes_of({gate, up, act}), 0,
                [=, this] { swiglu_forward(ops_, {.gate = gate, .up = up, .y = act}); });
       add_case("swiglu_backward", bytes_of({gate, up, act, d, dgate}), 0, [=, this] {
@@ -180,7 +181,7 @@ class Cases {
       const Tensor q = layer("attention.q");
       add_case("rope", 2 * bytes_of({q}), 0, [=, this] {
         rope(ops_, {.x = q,
-                    .position = row("batch.position"),
+                    .position = batch("position"),
                     .table = buffers_.rope_table(),
                     .head_dim = model_.head_dim});
       });
@@ -252,14 +253,14 @@ class Cases {
                                 .out = out,
                                 .logsumexp = lse,
                                 .d_out = row("d_context"),
-                                .dq = row("d_q"),
-                                .dk = row("d_k"),
-                                .dv = row("d_v")});
+                                .dq = layer("attention.d_q"),
+                                .dk = layer("attention.d_k"),
+                                .dv = layer("attention.d_v")});
     });
   }
 
   void add_head() {
-    const Tensor tokens = row("batch.tokens");
+    const Tensor tokens = batch("tokens");
     const Weight table = weight("embedding.token.weight");
     const Tensor x = layer("input");
     add_case("embedding_forward", 2 * bytes_of({x}), 0, [=, this] {
@@ -270,7 +271,7 @@ class Cases {
     });
     const Tensor logits = row("head.logits");
     const std::int64_t rows = logits.rows();
-    const Tensor labels = row("batch.labels").slice(0, rows);
+    const Tensor labels = batch("labels").slice(0, rows);
     const auto stat = [&](std::int64_t index) {
       return row("head.stats").slice(index, index + 1).view({rows});
     };
@@ -292,7 +293,7 @@ class Cases {
                                     .row_max = row_max,
                                     .row_sum = row_sum,
                                     .target = target,
-                                    .weight = row("batch.loss_weight").slice(0, rows),
+                                    .weight = batch("loss_weight").slice(0, rows),
                                     .state = &state_});
     });
   }

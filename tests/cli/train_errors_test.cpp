@@ -109,10 +109,11 @@ TEST_CASE("an output folder that cannot be made") {
 TEST_CASE("a disk that is full: metrics that cannot be written end the run") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
-  const Outcome outcome =
-      run_program("/bin/bash", {"-c", "trap '' XFSZ; ulimit -f 4; exec " +
-                                          std::string(TRAINCTL_PROGRAM) + " train --config " +
-                                          config + " --steps 2000 --output " + (dir / "run")});
+  const std::string text = dir.write("a.txt", std::string(4000, 'a'));
+  const Outcome outcome = run_program(
+      "/bin/bash",
+      {"-c", "ulimit -f 16; exec " + std::string(TRAINCTL_PROGRAM) + " train --config " + config +
+                 " --steps 2000 --set data.train=" + text + " --output " + (dir / "run")});
   INFO(outcome.err);
   CHECK(outcome.exit_code == io);
   CHECK(contains(outcome.err, dir / "run"));
