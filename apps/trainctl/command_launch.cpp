@@ -1,5 +1,5 @@
 // trainctl launch: detects the installed mpirun, builds the command line that it needs on this
-// machine, shows it and replaces itself by it.
+// machine, shows it and runs it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,9 +90,6 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
     if (launcher == Launcher::open_mpi_4) append(line, {"--oversubscribe"});
   }
   // By default, each of two ranks is bound to one core, even if it runs more threads.
-  // Time for a checkpoint after Ctrl-C or SIGTERM; by default the ranks are killed after a second.
-  append(line, {launcher == Launcher::open_mpi_5 ? "--prtemca" : "--mca",
-                "odls_base_sigkill_timeout", "300"});
   append(line, {"--bind-to", "none", "-x", "OMP_WAIT_POLICY=" + wait_policy()});
   if (!request.hostfile.empty()) {
     for (const std::string& name : exported_variables()) append(line, {"-x", name});
@@ -158,8 +155,7 @@ int run_launch(const Arguments& arguments) {
     return 0;
   }
   log_info(shell_line(line));
-  const std::string reason = execute(line.front(), Arguments(line.begin() + 1, line.end()));
-  throw Error(ExitCode::unavailable, "cannot start mpirun: " + reason);
+  return run_mpirun(line.front(), Arguments(line.begin() + 1, line.end()));
 }
 
 }  // namespace trainctl

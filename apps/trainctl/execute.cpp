@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace trainctl {
@@ -38,6 +40,18 @@ std::string read_all(int file) {
   return text;
 }
 
+volatile std::sig_atomic_t mpirun_process = 0;
+volatile std::sig_atomic_t first_signal = 0;
+
+void pass_on(int number) {
+  if (first_signal == 0) {
+    first_signal = number;
+    kill(mpirun_process, SIGUSR1);
+  } else if (number == SIGINT) {
+    kill(mpirun_process, SIGINT);
+  }
+}
+
 }  // namespace
 
 std::string execute(const std::string& program, const Arguments& words) {
@@ -47,6 +61,44 @@ std::string execute(const std::string& program, const Arguments& words) {
   const int reason = errno;
   std::signal(SIGPIPE, SIG_IGN);
   return std::strerror(reason);
+}
+
+int run_mpirun(const std::string& program, const Arguments& words) {
+  std::vector<char*> arguments = argument_vector(program, words);
+  int reason[2];
+  require(pipe2(reason, O_CLOEXEC) == 0, ExitCode::unavailable, "cannot start " + program);
+  const pid_t self = getpid();
+  const pid_t child = fork();
+  require(child >= 0, ExitCode::unavailable, "cannot start " + program);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != self) _exit(1);
+    setpgid(0, 0);
+    setenv("TRAINCTL_LAUNCH", "1", 1);  // see explain_kill_delay in run/run.cpp
+    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    std::signal(SIGPIPE, SIG_DFL);
+    execvp(program.c_str(), arguments.data());
+    [[maybe_unused]] const ssize_t told = write(reason[1], &errno, sizeof errno);
+    _exit(1);
+  }
+  close(reason[1]);
+  mpirun_process = child;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, pass_on);
+  int failed = 0;
+  ssize_t count = 0;
+  do {
+    count = read(reason[0], &failed, sizeof failed);
+  } while (count < 0 && errno == EINTR);
+  close(reason[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  require(count != sizeof failed, ExitCode::unavailable,
+          "cannot start mpirun: " + std::string(std::strerror(failed)));
+  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+  const int code = WEXITSTATUS(status);
+  const bool saved = code == static_cast<int>(ExitCode::requeue);
+  return saved && first_signal == SIGINT ? static_cast<int>(ExitCode::interrupted) : code;
 }
 
 std::string output_of(const std::string& program, const Arguments& words) {

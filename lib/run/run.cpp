@@ -88,14 +88,10 @@ void tell_finished(const Beginning& beginning, const Config& config) {
 /// save.
 void explain_kill_delay() {
   if (launched_as().launcher != "Open MPI") return;
-  for (const char* prefix : {"OMPI_MCA_", "PRTE_MCA_"}) {
-    const std::string name = std::string(prefix) + "odls_base_sigkill_timeout";
-    if (std::getenv(name.c_str()) != nullptr) return;
-  }
+  if (std::getenv("TRAINCTL_LAUNCH") != nullptr) return;
   log_info(
       "mpirun kills the ranks about 1 s after Ctrl-C or SIGTERM, which may be too soon to save "
-      "a checkpoint; 'trainctl launch' or '--mca odls_base_sigkill_timeout 300' gives them "
-      "time, and SIGUSR1 to mpirun saves and ends in any case");
+      "a checkpoint; 'trainctl launch' gives them time, and so does SIGUSR1 to mpirun");
 }
 
 int run_rank(const TrainRequest& request, World& world) {

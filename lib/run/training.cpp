@@ -274,7 +274,8 @@ class Training::Impl {
                              .world = world_,
                              .everyone = everyone_,
                              .deadline_seconds = config_.parallel.deadline_seconds};
-    const MeasuredStep measured = measure_last_step(source);
+    MeasuredStep measured = measure_last_step(source);
+    measured.step = engine_.train_state().step;  // the trace counts those of this session
     const MemoryEstimate taken = engine_.memory();
     const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
     const TimeEstimate time = estimate_time(plan_, rates);

@@ -76,7 +76,7 @@ TEST_CASE("no mpirun, or one that nobody knows") {
   CHECK(contains(strange.err, "Acme launcher 1.0"));
 }
 
-TEST_CASE("launch becomes mpirun and keeps its exit code") {
+TEST_CASE("launch runs mpirun and keeps its exit code") {
   const TempDir dir;
   const std::string program =
       dir.write("mpirun", "#!/bin/sh\n[ \"$1\" = --version ] && echo '" + open_mpi_4 +

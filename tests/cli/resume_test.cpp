@@ -178,13 +178,13 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
     Words more;
   };
   const Words threads{"--local-ranks", "2"};
-  Words mpi = mpirun_words(2);
-  mpi.insert(mpi.begin(), {"--mca", "odls_base_sigkill_timeout", "60"});
-  const std::vector<Case> cases = {{SIGTERM, requeue, {}, {}},
-                                   {SIGUSR1, requeue, {}, threads},
-                                   {SIGHUP, requeue, {}, {}},
-                                   {SIGINT, interrupted, {}, threads},
-                                   {SIGUSR1, requeue, mpi, {}}};
+  const Words mpi = mpirun_words(2);
+  const Words launch{"launch", "-n", "2", "--"};
+  const std::vector<Case> cases = {
+      {SIGTERM, requeue, {}, {}},       {SIGUSR1, requeue, {}, threads},
+      {SIGHUP, requeue, {}, {}},        {SIGINT, interrupted, {}, threads},
+      {SIGUSR1, requeue, mpi, {}},      {SIGTERM, requeue, launch, {}},
+      {SIGINT, interrupted, launch, {}}};
   for (const Case& one : cases) {
     const TempDir dir;
     const std::string config = dir.write("a.yaml", small_config());
@@ -193,7 +193,7 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
     more.insert(more.end(), {"--steps", "100000000"});
     for (const std::string& word : command(config, dir / "run", more)) words.push_back(word);
     CAPTURE(one.signal, words);
-    Process run(one.launcher.empty() ? TRAINCTL_PROGRAM : "mpirun", words);
+    Process run(one.launcher == mpi ? "mpirun" : TRAINCTL_PROGRAM, words);
     REQUIRE(wait_for_steps(dir / "run", 3));
     kill(run.pid(), one.signal);
     const Outcome outcome = run.wait();
