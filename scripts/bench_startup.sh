@@ -18,7 +18,7 @@ launch=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_P
 cat /usr/share/common-licenses/GPL-3 >"$work/text.txt"
 
 config=(--config configs/gpt.yaml --set "data.train=$work/text.txt"
-  --set "data.cache_dir=$work/cache" --set output.overwrite=true --set output.save_weights=false
+  --set "data.cache_dir=$work/cache" --set output.overwrite=true --set output.save_weights=false --set checkpoint.at_end=false
   --set data.validation.fraction=0 --set data.validation.split=tail --set train.validate_every=0
   --set lr_schedule.warmup_steps=0)
 step=("$trainctl" train "${config[@]}" --steps 1 --output "$work/run")

@@ -45,7 +45,7 @@ Tensor Buffers::at(int view, const std::string& name) const {
   const auto found = rows_.find(name);
   assert(found != rows_.end());
   const ActivationSpec& spec = stage_.activations[found->second];
-  std::byte* start = slab_.at(activations).as<std::byte>();
+  auto* start = static_cast<std::byte*>(slab_.at(activations).data);
   return {start + stage_.activation_slots.place(found->second, view), spec.shape, spec.dtype,
           device_};
 }
