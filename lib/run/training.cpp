@@ -47,7 +47,7 @@ class Training::Impl {
                  .train = config_.train,
                  .optimizer = config_.optimizer,
                  .lr_schedule = config_.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(config_.precision),
+                 .loss_scaling = resolve_loss_scaling(config_),
                  .deadline_seconds = config_.parallel.deadline_seconds,
                  .separate_documents = config_.data.reset_attention_mask,
                  .count_loss_weights = config_.data.eod_mask_loss,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "config/schema/words.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -95,7 +96,8 @@ bool apply_message_type(std::string_view word, Config& config) {
 
 /// One that is narrower or wider than what the config says.
 Words message_type_words(const Config& config, const LayoutSizes& sizes) {
-  const ComputeType said = config.parallel.pipeline.dtype.value_or(config.precision.compute);
+  const ComputeType said =
+      config.parallel.pipeline.dtype.value_or(resolve_compute(config.precision));
   const ComputeType other = said == ComputeType::fp32 ? ComputeType::bf16 : ComputeType::fp32;
   return sizes.pp > 1 ? Words{"", send_word(other)} : Words{""};
 }

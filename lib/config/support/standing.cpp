@@ -16,16 +16,13 @@ constexpr auto some_plans = Standing::Status::some_plans;
 constexpr auto no_effect = Standing::Status::no_effect;
 
 constexpr Standing table[] = {
-    {"model.perform_initialization", not_built, "true", "true"},
     {"model.use_cpu_initialization", no_effect, "false",
      "initial weights are the same on every device"},
     {"model.use_te_rng_tracker", no_effect, "false",
      "random numbers depend only on global indices"},
-    {"model.cross_entropy_loss_fusion", no_effect, "true", "the loss is always fused"},
-    {"model.cross_entropy_fusion_impl", not_built, "native", "native"},
+    {"model.cross_entropy_fusion_impl", no_effect, "native",
+     "the one fused loss is trainctl's own"},
     {"train.deterministic_mode", no_effect, "true", "every run on the CPU is deterministic"},
-    {"precision.enable_autocast", not_built, "false", "precision.compute: bf16"},
-    {"precision.autocast_dtype", not_built, "*", ""},
     {"parallel.parallel_mode", not_built, "stand_alone|data_parallel|hybrid_parallel",
      "stand_alone, data_parallel or hybrid_parallel"},
     {"parallel.context_parallel", not_built, "1", "1"},
@@ -36,7 +33,6 @@ constexpr Standing table[] = {
     {"parallel.pipeline.layout", some_plans, "", "with scheduler zb-v, no part is empty"},
     {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
-    {"parallel.pipeline.use_ring_exchange_p2p", not_built, "false", "false"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},
     {"parallel.pipeline.defer_embedding_wgrad_compute", not_built, "false", "false"},
@@ -66,7 +62,6 @@ constexpr Standing table[] = {
     {"offload.enable", not_built, "false", "false"},
     {"hooks.timers", not_built, "false", "false"},
     {"hooks.finalize_model_grads", not_built, "true", "true"},
-    {"hooks.grad_scale", not_built, "*", ""},
     {"hooks.no_sync", not_built, "last_microbatch", "last_microbatch"},
     {"log.barrier_with_timers", not_built, "*", ""},
 };
@@ -88,6 +83,12 @@ constexpr Feature features[] = {
     {"parallel.pipeline.wgrad_deferral_limit", "parallel.pipeline.defer_embedding_wgrad_compute",
      "false"},
     {"precision.autocast_dtype", "precision.enable_autocast", "false"},
+    {"precision.loss_scale", "hooks.grad_scale", "none"},
+    {"precision.dynamic_loss_scale", "hooks.grad_scale", "none"},
+    {"precision.initial_loss_scale", "hooks.grad_scale", "none"},
+    {"precision.min_loss_scale", "hooks.grad_scale", "none"},
+    {"parallel.cp_comm_type", "parallel.context_parallel", "1"},
+    {"parallel.hierarchical_context_parallel_sizes", "parallel.context_parallel", "1"},
     {"log.barrier_with_timers", "hooks.timers", "false"},
 };
 

@@ -74,9 +74,11 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline) {
   if (pipeline.dtype) plan.message_dtype = dtype_of(*pipeline.dtype);
   const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm &&
                                                         traits_of(pipeline.scheduler).batches);
-  plan.messages = {.mode = pipeline.overlap_p2p_comm ? MessageMode::overlapped
-                           : batched                 ? MessageMode::batched
-                                                     : MessageMode::single,
+  // A ring exchange is a batch, whatever the keys for single messages say (Megatron-Core).
+  const bool ring = pipeline.use_ring_exchange_p2p;
+  plan.messages = {.mode = ring || batched             ? MessageMode::batched
+                           : pipeline.overlap_p2p_comm ? MessageMode::overlapped
+                                                       : MessageMode::single,
                    .keeps_outputs = !pipeline.deallocate_outputs,
                    .casts = plan.message_dtype != plan.compute};
 }
@@ -104,7 +106,7 @@ Plan sizes_of(const Facts& facts) {
   plan.ranks_are_threads = facts.site.ranks_are_threads;
   plan.mesh = facts.mesh;
   plan.model = facts.model;
-  plan.compute = dtype_of(config.precision.compute);
+  plan.compute = dtype_of(resolve_compute(config.precision));
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);

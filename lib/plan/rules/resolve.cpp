@@ -87,6 +87,11 @@ ParallelConfig for_one_rank(ParallelConfig parallel) {
   return parallel;
 }
 
+ComputeType resolve_compute(const PrecisionConfig& precision) {
+  if (!precision.enable_autocast) return precision.compute;
+  return precision.autocast_dtype.value_or(precision.compute);
+}
+
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
   BatchSizes sizes;
