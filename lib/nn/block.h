@@ -12,7 +12,7 @@ namespace trainctl {
 struct BlockSaved {
   BlockForm form;     // which of these are made again before B
   Tensor x;           // [T, H] the block's input
-  Tensor x_slice;     // [T H / ranks] this rank's share of it, kept from F to R; or empty
+  Tensor x_slice;     // [T H / ranks] this rank's share of x, from F to R; or empty
   Norm::Saved norm1;  // of x
   Attention::Saved attention;
   Norm::Saved norm2;  // of the middle: x + attention branch

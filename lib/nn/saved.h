@@ -14,9 +14,8 @@ namespace trainctl {
 /// Everything that one micro-batch in flight keeps on this stage.
 struct ViewSaved {
   Embedding::Saved embedding;
-  std::vector<BlockSaved> first;  // of the stage's layers, in order: for the first forward
-  std::vector<BlockSaved>
-      blocks;  // for what comes after it; the same rows but for what is repeated
+  std::vector<BlockSaved> first;   // of the stage's layers, in order: for the first forward
+  std::vector<BlockSaved> blocks;  // for what comes after it: other rows where parts are repeated
   Norm::Saved final_norm;
   VocabHead::Saved head;
 };

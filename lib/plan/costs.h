@@ -36,7 +36,7 @@ struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.
   double step() const { return forward_backward + optimizer; }
 };
 
-/// What it costs to keep every layer of one stage in the same form (plan/prepare/forms.h).
+/// What it costs to keep every layer of one stage in the same form (plan/cost/forms.h).
 struct RecomputeCost {
   std::string form;               // "none", "norms+activations", "full"
   bool in_use = false;            // by a layer of the stage

@@ -15,8 +15,8 @@ StageForms given_forms(const Plan& plan, int stage, const Config& config);
 /// Parts of a block that are made again, with what the options of section recompute make of them.
 BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts);
 
-/// Refines the schedule of `rows`, stage number `stage` of the plan or a copy of it, for its forms,
-/// makes the rows of its activations, and places them.
+/// Refines the schedule of `rows`, which is stage number `stage` of the plan or a copy, for its
+/// forms, makes the rows of its activations, and places them.
 void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows);
 
 /// What one layer in a form needs of a rank.
