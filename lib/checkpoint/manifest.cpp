@@ -9,16 +9,15 @@
 #include "base/error.h"
 #include "checkpoint/coverage.h"
 #include "checkpoint/hash_bytes.h"
+#include "checkpoint/manifest_node.h"
 
 namespace trainctl {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = ManifestJson;
 
 constexpr int format_version = 1;
-constexpr std::int64_t most_extent = std::int64_t{1} << 40;
-constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 
 std::string hex(std::uint64_t value) {
   char text[17];
@@ -91,87 +90,12 @@ Json list_of(const std::vector<T>& values) {
 
 Json optional_of(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-/// A value of the manifest and its place in it, for messages.
-class Node {
- public:
-  Node(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}
-
-  Node operator[](const char* key) const {
-    require(value_.is_object() && value_.contains(key), ExitCode::bad_data,
-            where_ + ": '" + key + "' is missing");
-    return {value_.at(key), where_ + ": " + key};
-  }
-  std::vector<Node> list() const {
-    require(value_.is_array(), ExitCode::bad_data, where_ + " must be a list");
-    std::vector<Node> nodes;
-    for (std::size_t i = 0; i < value_.size(); ++i) {
-      nodes.emplace_back(value_[i], where_ + "[" + std::to_string(i) + "]");
-    }
-    return nodes;
-  }
-  std::int64_t count(std::int64_t most = std::int64_t{1} << 62) const {
-    require(value_.is_number_unsigned() &&
-                value_.get<std::uint64_t>() <= static_cast<std::uint64_t>(most),
-            ExitCode::bad_data,
-            where_ + " must be a whole number from 0 to " + std::to_string(most) + ", not " +
-                value_.dump());
-    return value_.get<std::int64_t>();
-  }
-  double real() const {
-    require(value_.is_number(), ExitCode::bad_data, where_ + " must be a number");
-    return value_.get<double>();
-  }
-  std::optional<double> optional_real() const {
-    return value_.is_null() ? std::nullopt : std::optional(real());
-  }
-  bool flag() const {
-    require(value_.is_boolean(), ExitCode::bad_data, where_ + " must be true or false");
-    return value_.get<bool>();
-  }
-  std::string text() const {
-    require(value_.is_string(), ExitCode::bad_data, where_ + " must be a string");
-    return value_.get<std::string>();
-  }
-  std::uint64_t hash() const {
-    const std::string digits = text();
-    require(
-        digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos,
-        ExitCode::bad_data, where_ + " must be 16 hexadecimal digits");
-    return std::stoull(digits, nullptr, 16);
-  }
-  Shape shape() const {
-    const std::vector<Node> dims = list();
-    require(std::ssize(dims) <= Shape::max_rank, ExitCode::bad_data,
-            where_ + " has more than " + std::to_string(Shape::max_rank) + " dimensions");
-    std::int64_t product = 1;
-    Shape shape;
-    switch (dims.size()) {
-      case 1: shape = {1}; break;
-      case 2: shape = {1, 1}; break;
-      case 3: shape = {1, 1, 1}; break;
-      case 4: shape = {1, 1, 1, 1}; break;
-      default: break;
-    }
-    for (int dim = 0; dim < shape.rank(); ++dim) {
-      shape[dim] = at(dims, dim).count(most_extent);
-      require(!__builtin_mul_overflow(product, shape[dim], &product) && product <= most_elements,
-              ExitCode::bad_data, where_ + " is too large");
-    }
-    return shape;
-  }
-  const std::string& where() const { return where_; }
-
- private:
-  const Json& value_;
-  std::string where_;
-};
-
-SavedPiece read_piece(const Node& node, const Shape& whole, std::int64_t files) {
+SavedPiece read_piece(const ManifestNode& node, const Shape& whole, std::int64_t files) {
   SavedPiece piece;
   piece.file = static_cast<int>(node["file"].count(files - 1));
   piece.offset = node["offset"].count();
   piece.box.extent = node["extent"].shape();
-  const std::vector<Node> begin = node["begin"].list();
+  const std::vector<ManifestNode> begin = node["begin"].list();
   require(std::ssize(begin) == whole.rank() && piece.box.extent.rank() == whole.rank(),
           ExitCode::bad_data,
           node.where() + ": the tensor has " + std::to_string(whole.rank()) + " dimensions");
@@ -182,14 +106,14 @@ SavedPiece read_piece(const Node& node, const Shape& whole, std::int64_t files) 
                 " is not within the tensor of shape " + whole.to_string());
   }
   const std::int64_t bytes = piece.box.numel() * 4;
-  for (const Node& hash : node["xxh3"].list()) piece.hashes.push_back(hash.hash());
+  for (const ManifestNode& hash : node["xxh3"].list()) piece.hashes.push_back(hash.hash());
   require(std::ssize(piece.hashes) == (bytes + hashed_bytes - 1) / hashed_bytes, ExitCode::bad_data,
           node.where() + ": " + std::to_string(piece.hashes.size()) + " hashes for " +
               std::to_string(bytes) + " bytes");
   return piece;
 }
 
-SavedTensor read_tensor(const Node& node, std::int64_t files) {
+SavedTensor read_tensor(const ManifestNode& node, std::int64_t files) {
   SavedTensor tensor;
   tensor.name = node["name"].text();
   tensor.value = node["value"].text();
@@ -197,13 +121,13 @@ SavedTensor read_tensor(const Node& node, std::int64_t files) {
   require(dtype == "F32", ExitCode::bad_data,
           node.where() + ": " + tensor.name + " has dtype " + dtype + "; only F32 can be read");
   tensor.shape = node["shape"].shape();
-  for (const Node& piece : node["pieces"].list()) {
+  for (const ManifestNode& piece : node["pieces"].list()) {
     tensor.pieces.push_back(read_piece(piece, tensor.shape, files));
   }
   return tensor;
 }
 
-SavedFile read_file(const Node& node) {
+SavedFile read_file(const ManifestNode& node) {
   SavedFile file{node["name"].text(), node["bytes"].count()};
   const std::filesystem::path name(file.name);
   require(!file.name.empty() && name.filename() == name && file.name != "." && file.name != "..",
@@ -212,7 +136,7 @@ SavedFile read_file(const Node& node) {
   return file;
 }
 
-TrainState read_state(const Node& node) {
+TrainState read_state(const ManifestNode& node) {
   return {.step = node["step"].count(),
           .samples = node["samples"].count(),
           .tokens = node["tokens"].count(),
@@ -223,7 +147,7 @@ TrainState read_state(const Node& node) {
           .skipped_in_row = node["skipped_in_row"].count()};
 }
 
-SavedLayout read_layout(const Node& node) {
+SavedLayout read_layout(const ManifestNode& node) {
   return {.ranks = node["ranks"].count(),
           .tp = node["tp"].count(),
           .cp = node["cp"].count(),
@@ -233,12 +157,6 @@ SavedLayout read_layout(const Node& node) {
           .schedule = node["schedule"].text(),
           .compute = node["compute"].text(),
           .parallel_optimizer = node["parallel_optimizer"].flag()};
-}
-
-Json parse_json(const std::string& text, const std::string& where) {
-  Json document = Json::parse(text, nullptr, false);
-  require(!document.is_discarded(), ExitCode::bad_data, where + " is not JSON, or cut off");
-  return document;
 }
 
 }  // namespace
@@ -289,9 +207,9 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& where) {
-  const Json document = parse_json(text, where);
-  const Node root(document, where);
-  const Node node = root["manifest"];
+  const Json document = parse_manifest_json(text, where);
+  const ManifestNode root(document, where);
+  const ManifestNode node = root["manifest"];
   const Json& content = document["manifest"];
   require(content.is_object() && content.value("format", Json()) == "trainctl checkpoint",
           ExitCode::bad_data, where + " is not the manifest of a checkpoint");
@@ -311,8 +229,8 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   manifest.plan_hash = node["plan_hash"].hash();
   manifest.layout = read_layout(node["layout"]);
   manifest.config_hash = node["config_xxh3"].hash();
-  for (const Node& file : node["files"].list()) manifest.files.push_back(read_file(file));
-  for (const Node& tensor : node["tensors"].list()) {
+  for (const ManifestNode& file : node["files"].list()) manifest.files.push_back(read_file(file));
+  for (const ManifestNode& tensor : node["tensors"].list()) {
     manifest.tensors.push_back(read_tensor(tensor, std::ssize(manifest.files)));
   }
   check_coverage(manifest, where);
@@ -324,15 +242,15 @@ std::string pieces_text(const RankPieces& pieces) {
 }
 
 void add_pieces(Manifest& manifest, const std::string& text) {
-  const Json document = parse_json(text, "the pieces of a rank");
-  const Node node(document, "the pieces of a rank");
+  const Json document = parse_manifest_json(text, "the pieces of a rank");
+  const ManifestNode node(document, "the pieces of a rank");
   const int number = static_cast<int>(manifest.files.size());
   manifest.files.push_back(read_file(node["file"]));
   std::map<std::pair<std::string, std::string>, std::size_t> known;
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
     known[{manifest.tensors[i].name, manifest.tensors[i].value}] = i;
   }
-  for (const Node& entry : node["tensors"].list()) {
+  for (const ManifestNode& entry : node["tensors"].list()) {
     SavedTensor tensor = read_tensor(entry, 1);
     for (SavedPiece& piece : tensor.pieces) piece.file = number;
     const auto [found, fresh] =

@@ -71,9 +71,10 @@ class Engine {
   /// or the policy is to skip, and otherwise throws Error{diverged}, as for a loss that is not
   /// finite. The error names step, rank and tensor.
   StepReport train_step(const std::vector<Batch>& batches);
-  /// See Evaluation::run. Collective.
+  /// See Evaluation::run. It ends early once `ends` is true on a rank; that may be empty, on all
+  /// ranks alike. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
-                                 std::int64_t max_windows);
+                                 std::int64_t max_windows, const std::function<bool()>& ends = {});
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
