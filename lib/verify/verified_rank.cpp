@@ -133,7 +133,7 @@ void VerifiedRank::load_state(const RecordedState& state) {
 
 void VerifiedRank::one_step() {
   if (!has_state_) load_state(record_.states[static_cast<std::size_t>(step_ - 1)]);
-  // From where the engine stands in the data, as a checkpoint leaves it.
+  // The position in the data is the engine's own: it may come from a checkpoint.
   const std::int64_t data_step = engine_.train_state().samples / config_.train.global_batch_size;
   auto batches = made_up_batches(config_, plan_, plan_.mesh.coordinate(rank_, Axis::dp), data_step);
   if (faults_.batches) faults_.batches(rank_, step_, batches);

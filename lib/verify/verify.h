@@ -101,7 +101,7 @@ class Verification {
                                            const Faults& faults = {}) const;
 
   /// A layout that takes all steps, and the same one that goes on from a checkpoint of the first
-  /// half, which is saved in the folder `run`: every number must be the same, bit by bit. The
+  /// half, which is saved in the folder `run`: every number must have the same bits. The
   /// faults are those of the second.
   LayoutVerdict continue_in_place(const VerifiedLayout& layout, const std::filesystem::path& run,
                                   const Faults& faults = {}) const;

@@ -66,7 +66,7 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[threads]") {
   }
 }
 
-TEST_CASE("a layout goes on from its checkpoint bit by bit", "[threads]") {
+TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads]") {
   const std::vector<Options> kinds = {
       small_gpt,
       small_llama,
