@@ -92,6 +92,8 @@ int run_mpirun(const std::string& program, const Arguments& words) {
     setenv("TRAINCTL_LAUNCH", "1", 1);  // see explain_kill_delay in run/run.cpp
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     std::signal(SIGPIPE, SIG_DFL);
+    // Until mpirun catches it, and when it no longer does: it must not end mpirun.
+    std::signal(SIGUSR1, SIG_IGN);
     execvp(program.c_str(), arguments.data());
     [[maybe_unused]] const ssize_t told = write(reason[1], &errno, sizeof errno);
     _exit(1);
