@@ -181,8 +181,7 @@ bool apply_recompute(std::string_view word, Config& config) {
 
 Words recompute_words(const Config&, const LayoutSizes& sizes) {
   Words words{"", "recompute", "selective"};
-  if (sizes.tp > 1) words.emplace_back("kept_sums");
-  if (sizes.tp > 1 && !sizes.sequence_parallel) words.emplace_back("sliced");
+  if (sizes.tp > 1) words.emplace_back(sizes.sequence_parallel ? "kept_sums" : "sliced");
   if (sizes.pp > 1) words.emplace_back("partial");
   return words;
 }

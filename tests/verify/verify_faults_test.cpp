@@ -150,15 +150,15 @@ std::vector<FaultRow> schedule_faults() {
       {"a repeat left out", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
          std::vector<Action>& rows = plan.stages.back().actions;
          rows.erase(std::find_if(rows.begin(), rows.end(), [](const Action& row) {
-           return row.kind == ActionKind::repeat && row.begin == 4;
+           return row.kind == ActionKind::repeat && row.begin == 3;
          }));
        }),
-       "gradient", "layers.3."},
+       "gradient", "layers.2."},
       {"a part that is not made again", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
-         plan.stages.back().forms.usual.at(4).again &=
+         plan.stages.back().forms.usual.at(3).again &=
              static_cast<std::uint8_t>(~bit_of(BlockPart::activation));
        }),
-       "gradient", "layers.3.mlp.down.weight"},
+       "gradient", "layers.2.mlp.down.weight"},
       {"a share of an input given up before it is gathered", small_gpt, "tp2+sliced",
        of_plan([](Plan& plan) {
          end_rows(plan, Moment::forward,
