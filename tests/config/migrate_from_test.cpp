@@ -271,7 +271,7 @@ TEST_CASE("Megatron's arguments of a Llama model, in one variable as older scrip
   CHECK(says(said(Project::megatron, script), "not-carried sequence-parallel"));
 }
 
-TEST_CASE("what contradicts itself or is no model here is an error") {
+TEST_CASE("what contradicts itself, or is a model that cannot be built, is an error") {
   const auto refused = [](const std::string& arguments) {
     const Migrated result = migrate_from(Project::megatron, arguments, "f");
     CHECK_FALSE(result.ok);
