@@ -75,8 +75,8 @@ std::string bash(const CommandShape& root) {
   std::string cases;
   for (const CommandShape& command : root.commands) {
     if (command.commands.empty()) continue;
-    cases +=
-        "    " + command.name + ") words=\"" + joined(names_of(command.commands), " ") + "\" ;;\n";
+    cases += "    " + command.name + ") files= words=\"" + joined(names_of(command.commands), " ") +
+             "\" ;;\n";
   }
   for (const Leaf& leaf : leaves_of(root)) {
     cases += "    \"" + joined(leaf.words, " ") + "\")\n" + bash_options(*leaf.shape);
@@ -84,7 +84,7 @@ std::string bash(const CommandShape& root) {
   return "# bash completion of trainctl\n"
          "_trainctl() {\n"
          "  local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\" "
-         "words=\"\"\n"
+         "words=\"\" files=1\n"
          "  local at=\"${COMP_WORDS[1]}\"\n"
          "  case \"$at\" in\n    " +
          joined(
@@ -102,7 +102,7 @@ std::string bash(const CommandShape& root) {
          joined(names_of(root.commands), " ") + " help\" ;;\n" + cases +
          "  esac\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-         "  case \"$cur\" in -*) ;; *) [ \"$COMP_CWORD\" -gt 1 ] && "
+         "  case \"$cur\" in -*) ;; *) [ \"$COMP_CWORD\" -gt 1 ] && [ -n \"$files\" ] && "
          "COMPREPLY+=($(compgen -f -- \"$cur\")) ;; esac\n"
          "}\n"
          "complete -o filenames -F _trainctl trainctl\n";

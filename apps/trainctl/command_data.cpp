@@ -175,7 +175,7 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
   return about;
 }
 
-/// What is no token file: text, JSON lines, a folder of texts, or other bytes.
+/// Text, JSON lines, a folder of texts, or other bytes: all but token files.
 nlohmann::ordered_json describe_text(const std::string& path) {
   constexpr std::size_t sample = 200;
   const std::vector<InputFile> files = list_inputs({path});

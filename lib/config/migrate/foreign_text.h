@@ -15,7 +15,7 @@ struct ForeignValue {
   std::string key;  // "--num-layers", "-b", "n_layer", "training.steps"
   std::vector<std::string> words;
   bool is_list = false;
-  bool is_code = false;  // an expression that is no literal
+  bool is_code = false;  // an expression, not a literal
   Span span;             // of the key
 };
 

@@ -35,7 +35,9 @@ std::string our_number(const std::string& text) {
   const bool has_form = text.find_first_of("eE.") != std::string::npos;
   if (!has_form || parse_number(text, value)) return text;
   const bool whole = std::abs(value) < 1e15 && value == std::floor(value);
-  return whole ? plain_number(value) : text;
+  return whole                                           ? plain_number(value)
+         : text.find_first_of("eE") == std::string::npos ? text
+                                                         : write_value(value);
 }
 
 }  // namespace
@@ -166,7 +168,7 @@ void Migration::not_carried(std::string_view key, const std::string& why) {
   const ForeignValue* value = given(key);
   const Place nowhere{Place::Origin::file, file_, 0, 0, 0};
   diagnostics_.add({Severity::warning, "not-carried", std::string(key),
-                    std::string(value == nullptr ? key : written(*value)) + ": " + why, "",
+                    (value == nullptr ? "" : written(*value) + ": ") + why, "",
                     value == nullptr ? nowhere : tree_.place(value->span)});
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr Project projects[] = {Project::hugging_face, Project::nanogpt, Project::megatron,
                                 Project::torchtitan, Project::llmc};
 
-/// Hyphens and capitals do not matter; leading hyphens do: llm.c's -b is no key b.
+/// Hyphens and capitals do not matter; leading ones do: llm.c's -b differs from a key b.
 std::string folded(std::string_view key) {
   std::string text(key.starts_with("--") ? key.substr(2) : key);
   const bool is_flag = text.starts_with('-');
