@@ -79,3 +79,21 @@ TEST_CASE("generate: several samples, top-p, and prompts from files and standard
   CHECK(trainctl({"generate", "--run", dir / "run", "--prompt-file", dir / "none"}).exit_code ==
         66);
 }
+
+TEST_CASE(
+    "a vocabulary far larger than the tokenizer's is a warning, data that is missing an error") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const auto run = [&](const std::string& option) {
+    return trainctl(train_words(config, dir / "run", {"--steps", "1", "--set", option}));
+  };
+  const Outcome large = run("model.vocab_size=1000");
+  CHECK(large.exit_code == 0);
+  CHECK(
+      contains(large.err, "model.vocab_size is 1000, but the tokenizer byte has only 256 tokens"));
+  CHECK_FALSE(contains(run("model.vocab_size=300").err, "has only"));
+  const Outcome missing = run("data.train=none/book.txt");
+  CHECK(missing.exit_code == 66);
+  CHECK(contains(missing.err, "no text file or folder /"));
+  CHECK(contains(missing.err, "none/book.txt"));
+}
