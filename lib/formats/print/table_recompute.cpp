@@ -10,7 +10,7 @@ namespace {
 /// "2.1 GFLOP, 12 ms"; times where rates are given.
 std::string work_text(const RecomputeCost& cost, double times) {
   if (cost.form == "none") return "-";
-  std::string text = operations_text(cost.flops * times);
+  std::string text = cost.flops > 0 ? operations_text(cost.flops * times) : "no products";
   if (cost.seconds) text += ", " + format_seconds(*cost.seconds * times);
   return text;
 }
