@@ -165,8 +165,8 @@ std::vector<FaultRow> schedule_faults() {
                   [](const ActivationSpec& row) { return row.name.ends_with(".input_slice"); });
        }),
        "gradient", "layers."},
-      {"a gathered input given up before W", small_gpt, "tp2sp+kept_sums", of_plan([](Plan& plan) {
-         end_rows(plan, Moment::backward, [](const ActivationSpec& row) {
+      {"a gathered input given up after F", small_gpt, "tp2sp+kept_sums", of_plan([](Plan& plan) {
+         end_rows(plan, Moment::forward, [](const ActivationSpec& row) {
            return row.name.ends_with(".gathered") && row.unit > 0;
          });
        }),
@@ -178,7 +178,7 @@ std::vector<FaultRow> schedule_faults() {
            if (row.kind == ActionKind::repeat) row.microbatch = 0;
          }
        }),
-       "gradient", "layers.1."},
+       "gradient", "layers.0."},
       {"a stage takes its micro-batches in another order", small_gpt, "pp2+gpipe+m2",
        of_plan([](Plan& plan) {
          for (Action& row : plan.stages.back().actions) {
