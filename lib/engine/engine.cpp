@@ -64,7 +64,7 @@ Engine::Engine(const EngineInput& input, World& world)
   stage_ = make_decoder_stage(
       {.model = plan_.model,
        .units = rows_.units,
-       .repeated = rows_.repeated,
+       .form = [this](int view, int unit) { return form_in_view(rows_, view, unit); },
        .places = plan_.map.places(),
        .stage = static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp)),
        .micro_batch_size = plan_.micro_batch_size,
@@ -326,15 +326,22 @@ void Engine::throw_bad_step() const {
 }
 
 std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rule,
-                                       std::int64_t max_windows) {
+                                       std::int64_t max_windows,
+                                       const std::function<bool()>& ends) {
   complete_parameters();
+  const auto any_ends = [&] {
+    double most = 0;
+    for (const Pair& other : share({0, ends() ? 1.0 : 0.0})) most = std::max(most, other[1]);
+    return most > 0;
+  };
   return evaluation_.run({.plan = plan_,
                           .stage = *stage_,
                           .pipeline = pipeline_,
                           .compute = compute_,
                           .state = *state_,
                           .passes = passes_,
-                          .share = parts_.share},
+                          .share = parts_.share,
+                          .ends = ends ? std::function<bool()>(any_ends) : nullptr},
                          data, rule, max_windows);
 }
 
