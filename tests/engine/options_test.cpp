@@ -20,7 +20,11 @@ Options joined(Options one, const Options& other) {
 }
 
 std::vector<StepReport> reports_of(const Options& options, int ranks = 1) {
-  return train_sample({.set_options = options, .ranks = ranks, .steps = 3});
+  SampleRun run;
+  run.set_options = options;
+  run.ranks = ranks;
+  run.steps = 3;
+  return train_sample(run);
 }
 
 void check_same(const std::vector<StepReport>& one, const std::vector<StepReport>& other) {
@@ -55,19 +59,21 @@ struct Sums {
 
 Sums initial_sums(const Options& options) {
   Sums sums;
-  train_sample({.set_options = options,
-                .steps = 0,
-                .inspect = [&](Engine& engine, const Plan& plan, World&) {
-                  ParamStore& store = engine.parameters();
-                  for (const ParamSpec& row : plan.stages.front().parameters) {
-                    const Tensor values = store.master(store.index_of(row.name));
-                    double sum = 0;
-                    for (std::int64_t i = 0; i < values.numel(); ++i) {
-                      sum += std::abs(static_cast<double>(values.as<float>()[i]));
-                    }
-                    (row.role == DTypeRole::matrix ? sums.matrices : sums.norms) += sum;
-                  }
-                }});
+  SampleRun run;
+  run.set_options = options;
+  run.steps = 0;
+  run.inspect = [&](Engine& engine, const Plan& plan, World&) {
+    ParamStore& store = engine.parameters();
+    for (const ParamSpec& row : plan.stages.front().parameters) {
+      const Tensor values = store.master(store.index_of(row.name));
+      double sum = 0;
+      for (std::int64_t i = 0; i < values.numel(); ++i) {
+        sum += std::abs(static_cast<double>(values.as<float>()[i]));
+      }
+      (row.role == DTypeRole::matrix ? sums.matrices : sums.norms) += sum;
+    }
+  };
+  train_sample(run);
   return sums;
 }
 
