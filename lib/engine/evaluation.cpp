@@ -59,6 +59,14 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   return knows ? std::optional(mean[0]) : std::nullopt;
 }
 
+void Evaluation::forward(const Parts& parts, const Pass& pass, const UnitRange& units) {
+  if (!parts.before_unit) return parts.stage.forward(pass, 0, units.begin, units.end);
+  for (int unit = units.begin; unit < units.end; ++unit) {
+    parts.before_unit(unit);
+    parts.stage.forward(pass, 0, unit, unit + 1);
+  }
+}
+
 /// F of every chunk in turn, with the messages around it.
 void Evaluation::forward(const Parts& parts) const {
   const StagePlan& rows = at(parts.plan.stages, stage_);
@@ -80,7 +88,7 @@ void Evaluation::forward(const Parts& parts) const {
     if (units.empty()) {
       parts.pipeline.pass_on(row);
     } else {
-      parts.stage.forward(pass, 0, units.begin, units.end);
+      forward(parts, pass, units);
     }
     row.kind = ActionKind::send_forward;
     if (places.sends(stage_, chunk)) parts.pipeline.exchange({&row, 1});

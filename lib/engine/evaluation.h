@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,8 +27,9 @@ class Evaluation {
     Pipeline& pipeline;
     Stream& compute;
     StepState& state;
-    std::span<const Pass> passes;  // of view 0, by chunk
-    Share share;                   // of a batch, that goes into the tensors of a pass
+    std::span<const Pass> passes;               // of view 0, by chunk
+    Share share;                                // of a batch, that goes into the tensors of a pass
+    std::function<void(int unit)> before_unit;  // empty: nothing to do
   };
 
   /// Collective over the ranks of each stage.
@@ -41,6 +43,7 @@ class Evaluation {
 
  private:
   void forward(const Parts& parts) const;
+  static void forward(const Parts& parts, const Pass& pass, const UnitRange& units);
 
   int stage_ = 0;                 // this rank's
   bool last_ = true;              // it has the head

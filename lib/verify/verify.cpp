@@ -41,7 +41,6 @@ class VerifiedRank {
         truth_(given.truth),
         faults_(given.faults),
         rank_(world.rank()),
-        ownership_(make_ownership(truth_, world.rank())),
         findings_(truth_.mesh, world.rank()),
         engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)), world) {}
 
@@ -118,14 +117,15 @@ class VerifiedRank {
     const int kinds = record_.optimizer_states + 1;
     for (int kind = 0; kind < kinds; ++kind) {
       load(record_.states[index].kinds[static_cast<std::size_t>(kind)],
-           [&](int i) { return kind == 0 ? own_master(i) : held_part(store(), i, kind); });
+           [&](int i) { return held_part(store(), i, kind); });
     }
-    store().refresh_compute(engine_.ops());
+    forget_weights();
+    engine_.masters_changed();
     auto batches =
         made_up_batches(config_, plan_, plan_.mesh.coordinate(rank_, Axis::dp), step_ - 1);
     if (faults_.batches) faults_.batches(rank_, step_, batches);
     const StepReport report = engine_.train_step(batches);
-    engine_.complete_parameters();
+    engine_.complete_weights();
     if (faults_.parameters) faults_.parameters(rank_, step_, store());
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
     compare_verdict();
@@ -134,6 +134,26 @@ class VerifiedRank {
       compare_tensors({phase, step_, 0, fp32_bound},
                       record_.states[index + 1].kinds[static_cast<std::size_t>(kind)],
                       [&](int i) { return held_part(store(), i, kind); });
+    }
+    compare_weights(record_.states[index + 1].kinds.front());
+  }
+
+  /// What layers read in the next step, where it stays on the rank: gathered, and perhaps rounded.
+  void compare_weights(const WholeTensors& whole) {
+    std::vector<float> values;
+    const double rounded = truth_.compute == DType::f32 ? fp32_bound : half_bound;
+    for (int i = 0; const ParamSpec& spec : table()) {
+      if (store().stays(i)) {
+        values = values_of(store().resident(i));
+        const bool half = store().resident(i).dtype != DType::f32;
+        findings_.compare({.phase = Phase::parameter,
+                           .step = step_,
+                           .bound = half ? rounded : fp32_bound,
+                           .row = i},
+                          spec, whole.at(spec.name),
+                          whole_part(host_tensor(values.data(), std::ssize(values))));
+      }
+      ++i;
     }
   }
 
@@ -155,22 +175,25 @@ class VerifiedRank {
     compare_count(found.hysteresis, expected.hysteresis);
   }
 
-  /// The part of a master that this rank updates. No number elsewhere: the step must get it.
-  HeldPart own_master(int index) {
-    const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].owned;
-    const Tensor master = store().master(index);
-    const Tensor all = master.view({master.numel()});
-    if (part.end - part.begin < all.numel()) {
-      std::fill_n(all.as<float>(), all.numel(), std::numeric_limits<float>::quiet_NaN());
+  /// No number where this rank does not own a weight: the step must get it.
+  void forget_weights() {
+    std::vector<float> values;
+    for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+      const Tensor weight = store().resident(i);
+      const Slice own = store().stays(i) ? store().owned(i) : Slice{};
+      values = values_of(weight);
+      for (std::int64_t at = 0; at < std::ssize(values); ++at) {
+        if (at >= own.begin && at < own.end) continue;
+        values[static_cast<std::size_t>(at)] = std::numeric_limits<float>::quiet_NaN();
+      }
+      set_values(weight, values);
     }
-    return {all.slice(part.begin, part.end), part};
   }
 
   /// The part of a gradient that is complete on this rank.
   HeldPart summed_part(int index) {
-    const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].summed;
-    const Tensor all = store().gradient(index);
-    return {all.view({all.numel()}).slice(part.begin, part.end), part};
+    const Ownership& own = store().ownership().parameters[static_cast<std::size_t>(index)];
+    return {store().gradient(index), own.summed};
   }
 
   /// To those of the mean loss; they are replaced by the single rank's afterwards.
@@ -196,7 +219,6 @@ class VerifiedRank {
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
-  OwnershipTable ownership_;
   std::int64_t step_ = 1;
   Findings findings_;
   Engine engine_;

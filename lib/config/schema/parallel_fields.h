@@ -41,6 +41,17 @@ void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
               "Ranks that share one copy of a parameter's state; -1: all replicas")
             .from(-1)
             .to(most_ranks_in_config));
+  visit(optimizer.optimizer_level,
+        field("optimizer_level",
+              "What is divided among the ranks: level1: the optimizer's state; level2: gradients "
+              "too; level3: weights too")
+            .unset("level2 if gradient_accumulation_shard, else level1"));
+  visit(optimizer.prefetch,
+        field("prefetch",
+              "Where weights are divided: how many blocks are gathered ahead of the one that is "
+              "read")
+            .from(0)
+            .to(10'000));
 }
 
 template <class Visitor>

@@ -43,7 +43,6 @@ constexpr Standing table[] = {
     {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault in another library"},
-    {"parallel.parallel_optimizer.gradient_accumulation_shard", some_plans, "", "false"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},
     {"parallel.tp_comm_overlap.enable", not_built, "false", "false"},
     {"parallel.tp_comm_overlap.split_ag", no_effect, "true", "deprecated: use ag"},
@@ -58,7 +57,6 @@ constexpr Standing table[] = {
     {"moe", not_built, "*", ""},
     {"moe.num_experts", not_built, "1", "1"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
-    {"recompute.parallel_optimizer_comm_recompute", not_built, "false", "false"},
     {"recompute.mp_comm_recompute", not_built, "true", "true"},
     {"recompute.slice_activation", not_built, "false", "false"},
     {"recompute.num_microbatches_with_partial_activation_checkpoints", not_built, "*", ""},
@@ -67,7 +65,6 @@ constexpr Standing table[] = {
     {"hooks.timers", not_built, "false", "false"},
     {"hooks.finalize_model_grads", not_built, "true", "true"},
     {"hooks.grad_scale", not_built, "*", ""},
-    {"hooks.no_sync", not_built, "last_microbatch", "last_microbatch"},
     {"log.barrier_with_timers", not_built, "*", ""},
 };
 
