@@ -131,8 +131,8 @@ TEST_CASE("parameters that are not there are found", "[moves]") {
                    put_behind(r, "wait_gather 1", "gather 1");
                  }),
                  "F0.0[1,2): reads parameters before wait_gather 1"));
-  CHECK(mentions(broken_moves([](Rows& r) { put_behind(r, "gather 2", "fetch 0.0"); }),
-                 "gather 2: its slot holds block"));
+  CHECK(mentions(broken_moves([](Rows& r) { put_behind(r, "gather 3", "fetch 0.0"); }),
+                 "gather 3: its slot holds block 0"));
   CHECK(mentions(broken_moves([](Rows& r) { drop(r, "free 0"); }), "its slot holds block 0"));
   CHECK(mentions(broken_moves([](Rows& r) { drop(r, "gather 2.1"); }), "is not being gathered"));
   Moving late(1);
@@ -142,8 +142,8 @@ TEST_CASE("parameters that are not there are found", "[moves]") {
 
 TEST_CASE("gradients that are lost are found", "[moves]") {
   using Rows = std::vector<Action>;
-  CHECK(mentions(broken_moves([](Rows& r) { drop(r, "reduce 1.1"); }),
-                 "the last gradients of bucket 1 are never reduced"));
+  CHECK(mentions(broken_moves([](Rows& r) { drop(r, "reduce 3.1"); }),
+                 "the last gradients of bucket 3 are never reduced"));
   CHECK(mentions(broken_moves([](Rows& r) { drop(r, "wait_reduce 0"); }),
                  "adds to gradients where the sum of bucket 0 is under way"));
   CHECK(mentions(broken_moves([](Rows& r) { drop(r, "reduce 0"); }),

@@ -45,7 +45,7 @@ void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
         field("optimizer_level",
               "What is divided among the ranks: level1: the optimizer's state; level2: gradients "
               "too; level3: weights too")
-            .unset("level2 if gradient_accumulation_shard, else level1"));
+            .unset("level2 if gradient_accumulation_shard, but level1 with bucket_rule megatron"));
   visit(optimizer.prefetch,
         field("prefetch",
               "Where weights are divided: how many blocks are gathered ahead of the one that is "

@@ -58,10 +58,11 @@ std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
 std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
                                      const OwnershipTable& table, const GatherBlock& block) {
   std::vector<RowExchange> exchanges;
-  for (const DTypeRole role : {DTypeRole::matrix, DTypeRole::vector}) {
+  for (const bool computed : {true, false}) {
     std::vector<int> parameters;
     for (const int index : block.parameters) {
-      if (at(stage.parameters, index).role == role) parameters.push_back(index);
+      const DType type = read_type(at(stage.parameters, index), plan.compute);
+      if ((type == plan.compute) == computed) parameters.push_back(index);
     }
     for (RowExchange& one : row_exchanges(table, parameters, fuses_rows(plan.gradient.buckets))) {
       exchanges.push_back(std::move(one));
