@@ -339,8 +339,14 @@ std::function<void(int)> Engine::fetching() {
 }
 
 std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rule,
-                                       std::int64_t max_windows) {
+                                       std::int64_t max_windows,
+                                       const std::function<bool()>& ends) {
   complete_weights();
+  const auto any_ends = [&] {
+    double most = 0;
+    for (const Pair& other : share({0, ends() ? 1.0 : 0.0})) most = std::max(most, other[1]);
+    return most > 0;
+  };
   return evaluation_.run({.plan = plan_,
                           .stage = *stage_,
                           .pipeline = pipeline_,
@@ -348,7 +354,8 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
                           .state = *state_,
                           .passes = passes_,
                           .share = parts_.share,
-                          .before_unit = fetching()},
+                          .before_unit = fetching(),
+                          .ends = ends ? std::function<bool()>(any_ends) : nullptr},
                          data, rule, max_windows);
 }
 

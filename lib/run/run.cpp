@@ -109,6 +109,9 @@ int run_rank(const TrainRequest& request, World& world) {
     tell_finished(beginning, config);
     return static_cast<int>(ExitCode::ok);
   }
+  if (beginning.start.kind == Start::Kind::resume) {  // what there is to save is saved
+    end_at_once(static_cast<int>(ExitCode::requeue));
+  }
   write_own_layout_files(config, prepared.plan, world.rank());
   if (world.rank() == 0) explain_kill_delay();
   Training training({.read = prepared.read,
@@ -125,6 +128,7 @@ int run_rank(const TrainRequest& request, World& world) {
 
 int run_training(const TrainRequest& request) {
   catch_stop_signals();
+  end_at_once(static_cast<int>(ExitCode::interrupted));
   const ReadResult read = read_config(request.config, request.set_options);
   WorldOptions options{.check_collectives = false, .report_hangs = true};
   if (!read.diagnostics.has_errors()) {

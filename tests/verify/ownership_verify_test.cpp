@@ -31,10 +31,11 @@ Plan plan_of(const Config& config, std::int64_t ranks) {
 
 void shard(Config& config, std::int64_t ranks) {
   config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
-  config.parallel.parallel_optimizer = {.enable = true,
-                                        .gradient_accumulation_shard = false,
-                                        .threshold = 0,
-                                        .weight_shard_size = ranks};
+  ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
+  optimizer.enable = true;
+  optimizer.gradient_accumulation_shard = false;
+  optimizer.threshold = 0;
+  optimizer.weight_shard_size = ranks;
 }
 
 void level(Config& config, OptimizerLevel level) {
@@ -89,7 +90,7 @@ LayoutVerdict compare(const Verification& single, const Config& model, const std
   const LayoutChoice choice = parse_layouts(layout, 0).front();
   Config config = with_layout(model, choice);
   way(config);
-  return single.compare(config, plan_of(config, choice.ranks()), 20, faults);
+  return single.compare({config, plan_of(config, choice.ranks()), 20}, faults);
 }
 
 std::string told(const LayoutVerdict& verdict) {
