@@ -12,7 +12,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* examples =
-    "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
+    "  trainctl train configs/quickstart.yaml --local-ranks 2\n"
     "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
     "  trainctl train --config configs/gpt.yaml --stop-after 1000\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
@@ -43,6 +43,7 @@ int run_train(const Arguments& arguments) {
   line.add_whole_number("--stop-after", request.stop_after,
                         "End this session after N more steps, with a checkpoint", 1);
   line.add_flag("--overwrite", overwrite, "The same as --set output.overwrite=true");
+  line.add_verbosity();
   if (!line.parse(arguments, examples)) return 0;
 
   Arguments again = {"train"};
@@ -53,6 +54,7 @@ int run_train(const Arguments& arguments) {
   request.local_ranks = static_cast<int>(local_ranks);
   if (steps > 0) request.set_options.push_back("train.steps=" + std::to_string(steps));
   if (!output.empty()) request.set_options.push_back("output.dir=" + output);
+  if (!line.log_level().empty()) request.set_options.push_back("log.level=" + line.log_level());
   if (overwrite) request.set_options.push_back("output.overwrite=true");
   return run_training(request);
 }
