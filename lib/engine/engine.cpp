@@ -124,6 +124,15 @@ void Engine::initialise() {
   store_.refresh_weights(ops_);
 }
 
+void Engine::masters_changed() {
+  store_.refresh_weights(ops_);
+  param_sync_.expire();
+}
+
+Slab Engine::gather_parameters() {
+  return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
+}
+
 void Engine::resume(const TrainState& state) {
   completed_ = state.step;
   samples_ = state.samples;

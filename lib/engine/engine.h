@@ -61,10 +61,7 @@ class Engine {
   /// the first replica are used; the call is then collective.
   void initialise();
   /// Call after masters in parameters() were changed from outside.
-  void masters_changed() {
-    store_.refresh_weights(ops_);
-    param_sync_.expire();
-  }
+  void masters_changed();
   /// Continues a run whose masters and optimizer values are in parameters(), as far as this rank
   /// owns them.
   void resume(const TrainState& state);
@@ -88,9 +85,7 @@ class Engine {
   /// With a parallel optimizer, weights are complete only after complete_weights().
   ParamStore& parameters() { return store_; }
   /// See gather_parameters in whole_params.h. Collective.
-  Slab gather_parameters() {
-    return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
-  }
+  Slab gather_parameters();
   const OpContext& ops() const { return ops_; }
   /// The values after the last step.
   const StepState& step_state() const { return *state_; }

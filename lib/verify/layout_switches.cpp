@@ -216,11 +216,11 @@ constexpr LayoutSwitch switches[] = {
     {"m", "mN", "", apply_microbatches, microbatch_words},
     {"zero1", "zero1, zero2, zero3", "replicas", apply_parallel_optimizer,
      parallel_optimizer_words},
-    {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
-    {"sums", "each_sum", "replicas", apply_sums, sum_words},
     {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},
     {"chunks", "vpN", "pipeline stages", apply_chunks, chunk_words},
     {"recompute", "recompute", "", apply_recompute, recompute_words},
+    {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
+    {"sums", "each_sum", "replicas", apply_sums, sum_words},
 };
 
 }  // namespace

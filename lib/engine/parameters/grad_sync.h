@@ -1,11 +1,9 @@
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
-// during the backward pass: first the packed parameters whose gradient is partial over
-// tensor-parallel ranks (plan/tables/params.h, gradient_sum), then the bucket over its replicas. If
-// optimizer state is sharded, buckets are reduce-scattered, whole or by the routes of their
-// parameters (plan/ownership/); a rank then has only the sums of its slices, and undefined values
-// elsewhere. A bucket that is summed repeatedly is made in a slot: each sum is added to those
-// before it, and leaves the slot at 0. Without gradient_fp32_sync, gradients travel in the compute
-// type.
+// during the backward pass: partial ones over tensor-parallel ranks first (plan/tables/params.h,
+// gradient_sum), then the bucket over its replicas, or by reduce-scatters where the optimizer's
+// state is divided (plan/ownership/): a rank then has the sums of its slices. A bucket that is
+// summed repeatedly is made in a slot: each sum is added to those before it and leaves the slot at
+// 0. Without gradient_fp32_sync, gradients travel in the compute type.
 #pragma once
 
 #include <memory>

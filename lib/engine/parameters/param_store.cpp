@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "ops/cast.h"
 #include "ops/normal_fill.h"
+#include "plan/gradients/resident.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {

@@ -52,7 +52,7 @@ class ParamStore {
   Slice owned(int parameter) const {
     return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
   }
-  /// The fp32 master of the owned part: in the parameter's shape if that is all of it, else flat.
+  /// The fp32 master of the owned part: flat, but in the parameter's shape if it is whole.
   Tensor master(int parameter) const;
   /// The owned part of the weight in 16 bits, flat; empty if the weight is the master or does not
   /// stay.
@@ -60,8 +60,8 @@ class ParamStore {
   /// The optimizer's values number `state` of the owned part, flat; empty if there is none.
   Tensor state(int parameter, int state) const;
 
-  /// The part of a gradient that is complete after its bucket's sums (Ownership::summed): in the
-  /// parameter's shape if that is all of it, else flat.
+  /// The part of a gradient that is complete after its bucket's sums (Ownership::summed): flat, but
+  /// in the parameter's shape if it is whole.
   Tensor gradient(int parameter) const;
   /// Of the owned part, flat.
   Tensor owned_gradient(int parameter) const;

@@ -3,6 +3,7 @@
 #include "base/at.h"
 #include "plan/cost/communication.h"
 #include "plan/gradients/buckets.h"
+#include "plan/gradients/resident.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/rules/resolve.h"
 #include "plan/tables/groups.h"

@@ -8,6 +8,11 @@
 
 namespace trainctl {
 
+/// The type in which a layer reads the parameter.
+inline DType read_type(const ParamSpec& parameter, DType compute) {
+  return parameter.role == DTypeRole::matrix ? compute : DType::f32;
+}
+
 /// Places of some parameters in one stretch of memory, each in the type that its layer reads.
 struct ResidentLayout {
   std::vector<std::int64_t> begin;  // bytes, in the order given

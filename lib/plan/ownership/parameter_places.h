@@ -1,12 +1,5 @@
 // Where a rank keeps the values of its parameters: the fp32 masters that it updates, the weights
 // that its layers read, and the gradients. The memory estimate and the allocation both read this.
-//
-// masters    what the rank owns, in the places of the optimizer's values; none where the weights
-//            are whole and in fp32, for these are then masters as well
-// weights    of every parameter, in the type that its layer reads: whole, or, of blocks that are
-//            freed after use, in the slots of a ring
-// gradients  whole, where they are summed once; else in the slots of a ring while they are made,
-//            and the part whose sum the rank gets
 #pragma once
 
 #include <cstdint>
@@ -26,6 +19,12 @@ struct ParameterPlace {
   std::int64_t sum = 0;       // elements: of the part that is complete after its bucket's sums
 };
 
+/// masters: what the rank owns, in the places of the optimizer's values; none where the weights are
+/// whole and in fp32, for these are then masters as well.
+/// weights: of every parameter, in the type that its layer reads: whole, or in the slots of a ring
+/// if its block is freed after use.
+/// gradients: whole, where they are summed once; otherwise in the slots of a ring while they are
+/// made, and the part whose sum the rank gets.
 struct ParameterPlaces {
   std::vector<ParameterPlace> parameters;
   std::vector<std::int64_t> blocks;   // by block of parameters: where its weights begin, in bytes

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "plan/gradients/buckets.h"
+#include "plan/gradients/resident.h"
 
 namespace trainctl {
 

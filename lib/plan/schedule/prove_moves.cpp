@@ -113,7 +113,7 @@ void MoveProof::reduce(const Action& row) {
   check_visit(row, at(reduced_, row.bucket)++);
   const int slot = at(buckets_, row.bucket).slot;
   if (slot == none) return;
-  if (at(made_in_, slot) != row.bucket) fail_("there are no gradients to sum");
+  if (at(made_in_, slot) != row.bucket) fail_("sums a slot that holds no gradients of the bucket");
   at(made_in_, slot) = none;
   at(sum_in_, slot) = row.bucket;
 }

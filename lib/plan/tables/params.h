@@ -69,11 +69,6 @@ struct ParamSpec {
   static constexpr std::array<std::int8_t, axis_count> whole{-1, -1, -1, -1, -1, -1, -1};
 };
 
-/// The type in which a layer reads the parameter.
-inline DType read_type(const ParamSpec& parameter, DType compute) {
-  return parameter.role == DTypeRole::matrix ? compute : DType::f32;
-}
-
 /// Parameter names, all families (a tied head has no row of its own):
 ///   embedding.token.weight [padded_vocab, hidden]   embedding.position.weight [positions, hidden]
 ///   (learned positions)   layers.N.norm1.weight/.bias
