@@ -5,7 +5,6 @@
 #include "config/schema/gradient_fields.h"
 #include "config/schema/model_fields.h"
 #include "config/schema/parallel_config.h"
-#include "config/schema/parallel_optimizer_fields.h"
 #include "config/schema/pipeline_fields.h"
 
 namespace trainctl {
