@@ -6,10 +6,11 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/forms.h"
 #include "plan/cost/step_time.h"
-#include "plan/gradients/resident.h"
 #include "plan/gradients/slices.h"
 #include "plan/prepare/hash.h"
+#include "plan/prepare/pick_forms.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
@@ -145,115 +146,12 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
-/// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
-std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
-  const bool has_head = holds(stage.units, head_unit(plan.model.layers));
-  std::int64_t most = 0;
-  for (const ParamSpec& row : stage.parameters) {
-    const bool tied_head = plan.model.tied && has_head && row.kind == ParamKind::token_embedding;
-    const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
-    if (product) most = std::max(most, row.shape.numel());
-  }
-  return most;
-}
-
-ActivationSavings activation_savings(const Plan& plan, int stage, const Config& config) {
-  const RecomputeConfig& recompute = config.recompute;
-  ActivationSavings savings;
-  if (config.offload.enable && config.offload.activations) {
-    savings.offloaded_layers = config.offload.num_layers;
-    savings.offload_buffers = config.offload.double_buffering ? 2 : 1;
-  }
-  if (!recompute.enable) return savings;
-  const IntList given = recompute.layers_per_stage.value_or(IntList{});
-  savings.recomputed_layers = stage < std::ssize(given) ? at(given, stage) : plan.model.layers;
-  // With sequence parallelism the inputs are cut over tp already.
-  if (recompute.slice_activation && !plan.sequence_parallel) savings.input_parts = plan.mesh.tp;
-  return savings;
-}
-
-/// Of each bucket: which rows add to it, and whether its sum is repeated in a step.
-void set_sums(const Plan& plan, StagePlan& rows, const Config& config) {
-  const int head = head_unit(plan.model.layers);
-  const bool has_head = holds(rows.units, head);
-  rows.sums = bucket_sums(rows.flat, rows.parameters);
-  for (std::size_t i = 0; i < rows.sums.size(); ++i) {
-    BucketSum& sum = rows.sums[i];
-    bool scattered = false;
-    for (const int index : rows.flat.buckets[i].parameters) {
-      const ParamSpec& row = at(rows.parameters, index);
-      const ShardKind kind = at(rows.shards, index).kind;
-      scattered = scattered || kind == ShardKind::rows || kind == ShardKind::bucket;
-      const bool tied = plan.model.tied && row.kind == ParamKind::token_embedding;
-      if (has_head && (tied || row.unit == head)) sum.head = head;
-    }
-    const bool divided = scattered && plan.optimizer_level != OptimizerLevel::level1;
-    const bool each = config.hooks.no_sync == NoSync::never && plan.microbatches > 1;
-    sum.repeated = sum.reduced && (divided || each);
-  }
-}
-
-/// By parameter: whether its weight is gathered for each use.
-std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows, const Config& config) {
-  const RecomputeConfig& recompute = config.recompute;
-  const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
-  std::vector<bool> freed;
-  for (const ParamSpec& row : rows.parameters) {
-    const bool repeated = std::count(rows.repeated.begin(), rows.repeated.end(), row.unit) > 0;
-    freed.push_back(plan.optimizer_level == OptimizerLevel::level3 || (again && repeated));
-  }
-  return freed;
-}
-
-/// The blocks as the rows see them, and their sizes in bytes.
-std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
-  const int head = head_unit(plan.model.layers);
-  std::vector<std::int64_t> sizes;
-  for (const GatherBlock& block : rows.gathers) {
-    ReadBlock& read = rows.reads.emplace_back(ReadBlock{block.units, -1, block.freed});
-    for (const int index : block.parameters) {
-      const bool table = at(rows.parameters, index).kind == ParamKind::token_embedding;
-      if (table && plan.model.tied && holds(rows.units, head)) read.also = head;
-    }
-    const Bucket* bucket = block.bucket < 0 ? nullptr : &at(rows.flat.buckets, block.bucket);
-    sizes.push_back(
-        lay_residents(block.parameters, rows.parameters, rows.flat, bucket, plan.compute).bytes);
-  }
-  return sizes;
-}
-
-/// The refined rows, with the slots of what they move.
-void set_actions(const Plan& plan, StagePlan& rows, const ScheduleInput& input,
-                 const Config& config) {
-  rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
-                              config.parallel.comm_fusion, freed_weights(plan, rows, config));
-  set_sums(plan, rows, config);
-  const std::vector<std::int64_t> block_sizes = set_reads(plan, rows);
-  rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
-                        config.hooks.grad_sync == GradSyncStart::overlap);
-  const auto ahead = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
-  rows.actions = gather_freed(rows.actions, rows.reads, ahead);
-  rows.weight_ring = weight_ring(rows.actions, rows.reads, block_sizes);
-  std::vector<std::int64_t> bucket_sizes;
-  for (const Bucket& bucket : rows.flat.buckets) bucket_sizes.push_back(bucket.length);
-  rows.gradient_ring = gradient_ring(rows.actions, rows.sums, bucket_sizes);
-  for (std::size_t i = 0; i < rows.reads.size(); ++i) {
-    rows.reads[i].slot = rows.weight_ring.slot[i];
-  }
-  for (std::size_t i = 0; i < rows.sums.size(); ++i) {
-    rows.sums[i].slot = rows.gradient_ring.slot[i];
-  }
-  rows.actions = await_slots(rows.actions, rows.sums);
-}
-
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
     const ChunkLayers& held = plan.map.at(stage, chunk);
     rows.units.push_back({held.first_unit, held.end_unit});
   }
-  const ActivationSavings savings = activation_savings(plan, stage, config);
-  rows.repeated = first_blocks(rows.units, plan.model.layers, savings.recomputed_layers);
   rows.parameters = make_parameters(
       {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
   rows.shards = shard_optimizer(
@@ -264,19 +162,9 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(rows.schedule);
-  set_actions(plan, rows, input, config);
   rows.slots = peak_microbatches(rows.schedule);
-  rows.activations =
-      make_activations({plan.model, plan.mesh, plan.micro_batch_size, plan.compute,
-                        plan.sequence_parallel, plan.split_vocabulary, plan.messages,
-                        plan.message_dtype, plan.fp32_sums, plan.map.places(), stage, savings},
-                       rows.units);
-  if (!plan.gradient.fused) {
-    rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
-                                Storage::shared, Moment::fetch, Moment::weight});
-  }
-  rows.activation_slots = assign_slots(rows.activations, rows.actions, input,
-                                       static_cast<int>(savings.offload_buffers));
+  rows.forms = given_forms(plan, stage, config);
+  lay_out(plan, stage, config, rows);
 }
 
 }  // namespace
@@ -293,6 +181,8 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
+  if (picks_forms(config)) pick_forms(plan, config, sources, diagnostics);
+  if (diagnostics.has_errors()) return {};
   prove(plan);
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);

@@ -15,7 +15,7 @@ class Refinement {
              const std::vector<ReadBlock>& gathers, std::size_t rows, bool overlap)
       : buckets_(buckets),
         gathers_(gathers),
-        repeated_(input.repeated),
+        forms_(input.forms),
         microbatches_(static_cast<std::size_t>(input.microbatches)),
         visits_(buckets.size(), 0) {
     int end = 0;
@@ -88,7 +88,7 @@ class Refinement {
     part.begin = unit;
     part.end = unit + 1;
     const bool again = row.kind == ActionKind::backward_input &&
-                       std::binary_search(repeated_.begin(), repeated_.end(), unit);
+                       forms_.of(unit, row.chunk, row.microbatch).repeats();
     if (again) {
       part.kind = ActionKind::repeat;
       rows_.push_back(part);
@@ -176,7 +176,7 @@ class Refinement {
 
   const std::vector<BucketSum>& buckets_;
   const std::vector<ReadBlock>& gathers_;
-  const std::vector<int>& repeated_;
+  const StageForms& forms_;
   std::size_t microbatches_;
   std::vector<int> weights_left_;  // per unit
   std::vector<char> weight_done_;  // per unit and micro-batch
