@@ -119,7 +119,7 @@ class Training::Impl {
 
   void start_from(const std::string& directory) {
     load_weights(directory, plan_, world_.rank(), engine_.parameters());
-    engine_.parameters().refresh_compute(engine_.ops());
+    engine_.masters_changed();
     if (first()) log_info("weights from " + directory);
   }
 
@@ -267,9 +267,8 @@ class Training::Impl {
 
   void export_weights() {
     ParamStore& store = engine_.parameters();
-    // One rank that holds the whole model needs no copy of it.
-    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1;
-    engine_.complete_parameters();
+    // One rank that holds all masters needs no copy of them.
+    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1 || store.ownership().divided;
     const Slab whole = sharded ? engine_.gather_parameters() : Slab();
     if (!first()) return;
     const Tensor gradients = store.gradients();  // no longer needed

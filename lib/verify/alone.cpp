@@ -97,7 +97,7 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
       const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
       load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
     }
-    store.refresh_compute(engine.ops());
+    engine.masters_changed();
     engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
   }
 }

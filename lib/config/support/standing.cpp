@@ -39,7 +39,6 @@ constexpr Standing table[] = {
     {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault in another library"},
-    {"parallel.parallel_optimizer.gradient_accumulation_shard", some_plans, "", "false"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},
     {"parallel.tp_comm_overlap.enable", not_built, "false", "false"},
     {"parallel.tp_comm_overlap.split_ag", no_effect, "true", "deprecated: use ag"},
@@ -54,12 +53,10 @@ constexpr Standing table[] = {
     {"moe", not_built, "*", ""},
     {"moe.num_experts", not_built, "1", "1"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
-    {"recompute.parallel_optimizer_comm_recompute", not_built, "false", "false"},
     {"offload", not_built, "*", ""},
     {"offload.enable", not_built, "false", "false"},
     {"hooks.timers", not_built, "false", "false"},
     {"hooks.finalize_model_grads", not_built, "true", "true"},
-    {"hooks.no_sync", not_built, "last_microbatch", "last_microbatch"},
     {"log.barrier_with_timers", not_built, "*", ""},
 };
 

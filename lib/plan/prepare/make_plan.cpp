@@ -118,9 +118,7 @@ Plan sizes_of(const Facts& facts) {
   plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
                             plan.split_vocabulary});
   plan.threads_per_rank = threads_of(parallel, facts.site);
-  plan.accumulates_slices = parallel.parallel_optimizer.enable &&
-                            parallel.parallel_optimizer.gradient_accumulation_shard &&
-                            (plan.mesh.pp > 1 || plan.microbatches > 1);
+  plan.optimizer_level = resolve_optimizer_level(parallel);
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule =
       schedule_name(parallel.pipeline.scheduler, stages, static_cast<int>(facts.chunks));
@@ -166,8 +164,6 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(rows.schedule);
-  rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
-                              config.parallel.comm_fusion);
   rows.slots = peak_microbatches(rows.schedule);
   rows.forms = given_forms(plan, stage, config);
   lay_out(plan, stage, config, rows);

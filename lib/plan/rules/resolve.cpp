@@ -117,6 +117,15 @@ BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
   return parallel.gradient_aggregation_group ? BucketRule::layers : BucketRule::size;
 }
 
+OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel) {
+  const ParallelOptimizerConfig& optimizer = parallel.parallel_optimizer;
+  const bool shard = optimizer.gradient_accumulation_shard &&
+                     resolve_bucket_rule(parallel) != BucketRule::megatron;
+  if (!optimizer.enable) return OptimizerLevel::level1;
+  return optimizer.optimizer_level.value_or(shard ? OptimizerLevel::level2
+                                                  : OptimizerLevel::level1);
+}
+
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
   const std::int64_t stages = parallel.pipeline_stages;
   if (!mode_splits_model(mode) || stages <= 1) return 1;

@@ -36,6 +36,10 @@ struct BatchSizes {
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
+/// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with
+/// gradient_accumulation_shard, but level1 where it divides buckets, as upstream. level1 where it
+/// is off.
+OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel);
 /// Model chunks per stage: virtual_pipeline_stages, or the number that pipeline.layout implies.
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode);
 
