@@ -43,6 +43,7 @@ int dispatch(Arguments arguments) {
        {"data", "Build and inspect token files", run_data},
        {"checkpoint", "Convert models from and to Hugging Face and llm.c", run_checkpoint},
        {"generate", "Continue a text with a trained model", run_generate},
+       {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},
        {"bench", "Measure training steps, operations or communication", run_bench},
        {"explain", "Explain the code of a diagnostic", run_explain},
        {"schema", "Print every key of the YAML file, for editors or for people", run_schema}});
