@@ -5,8 +5,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/report/diagnostics.h"
 #include "output.h"
 
@@ -59,6 +62,25 @@ void check_extras(const CLI::App& app) {
   refuse_word(app.get_name(), "option", word, option_names(app));
 }
 
+/// --config also has a short and a plain form.
+std::string required_name(const CLI::Option& option) {
+  const bool is_config = option.check_lname("config");
+  return is_config ? "--config" : option.get_name(true, true);
+}
+
+CommandShape* shape = nullptr;  // where shape_of() wants the options
+
+void describe(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    CommandShape::Option one;
+    for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
+    one.text = option->get_description();
+    one.value = option->get_type_size() == 0 ? "" : option->get_type_name();
+    shape->options.push_back(std::move(one));
+  }
+}
+
 void show_help(const CLI::App& app, const std::string& examples) {
   print("Examples:\n" + examples + "\n" + app.help());
 }
@@ -82,6 +104,15 @@ void refuse(const std::string& program, const std::string& message) {
   throw Error(ExitCode::usage, program + ": " + message + " (see '" + program + " --help')");
 }
 
+void refuse_existing(const std::string& program, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) return;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind == std::filesystem::file_type::character || kind == std::filesystem::file_type::fifo)
+    return;
+  refuse(program, path + " is there already; --force replaces it");
+}
+
 void refuse_word(const std::string& program, const std::string& kind, const std::string& word,
                  const std::vector<std::string>& known) {
   const std::string close = nearest(word, known);
@@ -91,6 +122,11 @@ void refuse_word(const std::string& program, const std::string& kind, const std:
 
 int run_subcommand(const std::string& program, const Arguments& arguments,
                    const std::string& examples, const std::vector<Subcommand>& known) {
+  if (shape != nullptr) {
+    CommandShape* const group = shape;
+    for (const Subcommand& command : known) group->commands.push_back(shape_of(command));
+    return 0;
+  }
   if (arguments.empty()) refuse(program, "a command is required");
   const std::string& first = arguments.front();
   if (first == "--help" || first == "-h" || (first == "help" && arguments.size() == 1)) {
@@ -110,6 +146,14 @@ int run_subcommand(const std::string& program, const Arguments& arguments,
   const bool is_option = word.starts_with("-");
   if (is_option) names = {"--help", "--version", "--no-color"};
   refuse_word(program, is_option ? "option" : "command", word, names);
+}
+
+CommandShape shape_of(const Subcommand& command) {
+  CommandShape found{command.name, command.summary, {}, {}};
+  CommandShape* const outer = std::exchange(shape, &found);
+  command.run({});
+  shape = outer;
+  return found;
 }
 
 struct CommandLine::Parser {
@@ -178,10 +222,17 @@ void CommandLine::add_format(std::string& format, const std::vector<std::string>
 }
 
 void CommandLine::add_config(std::string& config, std::vector<std::string>& set_options) {
-  add_text("--config", config, "The YAML file that describes the run", "FILE");
+  add_text("-c,--config,CONFIG", config, "The YAML file that describes the run", "FILE");
   require("--config");
   add_set(set_options);
 }
+
+void CommandLine::add_verbosity() {
+  add_flag("--quiet", quiet_, "Show errors only");
+  add_flag("--verbose", verbose_, "Show messages for finding faults too");
+}
+
+std::string CommandLine::log_level() const { return quiet_ ? "error" : verbose_ ? "debug" : ""; }
 
 void CommandLine::add_set(std::vector<std::string>& set_options) {
   parser_->app
@@ -204,6 +255,10 @@ bool CommandLine::parse(const Arguments& arguments, const std::string& examples)
   app.add_flag("--no-color", no_color, "No colours, as with NO_COLOR=1");
   app.get_formatter()->column_width(34);
   app.allow_extras();
+  if (shape != nullptr) {
+    describe(app);
+    return false;
+  }
   // Required options are checked below, after unknown words, so that a misspelt option is reported
   // as such.
   std::vector<CLI::Option*> required;
@@ -223,8 +278,11 @@ bool CommandLine::parse(const Arguments& arguments, const std::string& examples)
   }
   check_extras(app);
   for (const CLI::Option* option : required) {
-    if (option->count() == 0) refuse(option->get_name(true, true) + " is required");
+    if (option->count() == 0) refuse(required_name(*option) + " is required");
   }
+  if (quiet_ && verbose_) refuse("--quiet and --verbose exclude each other");
+  if (quiet_) set_log_level(LogLevel::error);
+  if (verbose_) set_log_level(LogLevel::debug);
   if (no_color) setenv("NO_COLOR", "1", 1);
   return true;
 }

@@ -43,8 +43,13 @@ class CommandLine {
   void add_format(std::string& format, const std::vector<std::string>& known);
   /// `--set path=value`, any number of times.
   void add_set(std::vector<std::string>& set_options);
-  /// `--config FILE` (required) and `--set`.
+  /// `-c FILE`, `--config FILE` or a plain word (required), and `--set`.
   void add_config(std::string& config, std::vector<std::string>& set_options);
+
+  /// `--quiet` and `--verbose`: the lowest level of messages.
+  void add_verbosity();
+  /// The level that they ask for: "error", "debug", or "" where neither is given.
+  std::string log_level() const;
 
   /// Whether the option `name` must be given. Without this only `--config` must.
   void require(const std::string& name, bool required = true);
@@ -63,6 +68,8 @@ class CommandLine {
  private:
   struct Parser;
   std::unique_ptr<Parser> parser_;
+  bool quiet_ = false;
+  bool verbose_ = false;
 };
 
 struct Subcommand {
@@ -76,8 +83,26 @@ struct Subcommand {
 int run_subcommand(const std::string& program, const Arguments& arguments,
                    const std::string& examples, const std::vector<Subcommand>& known);
 
+/// What a command or a group of commands takes, as its own parser knows it.
+struct CommandShape {
+  struct Option {
+    std::vector<std::string> names;  // "--config", "-c"; empty for a plain word
+    std::string text;
+    std::string value;  // the name of its value, "a|b" for a choice, "" for a flag
+  };
+  std::string name;
+  std::string summary;
+  std::vector<Option> options;
+  std::vector<CommandShape> commands;
+};
+/// Asks the command itself. Nothing else of it is run.
+CommandShape shape_of(const Subcommand& command);
+
 /// Throws Error{usage} with `message` and a reference to the help.
 [[noreturn]] void refuse(const std::string& program, const std::string& message);
+
+/// Throws Error{usage} where `path` is there already: --force was not given.
+void refuse_existing(const std::string& program, const std::string& path);
 
 /// Throws Error{usage} for `word`, which is not in `known`: "unknown command 'trian'; did you mean
 /// ...".

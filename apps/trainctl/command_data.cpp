@@ -1,5 +1,7 @@
 // trainctl data build | inspect: text to token files, and the contents of a token file.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -9,6 +11,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "data/build.h"
+#include "data/text_reader.h"
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "output.h"
@@ -24,40 +27,94 @@ constexpr const char* examples =
     "  trainctl data build --input book.txt --tokenizer hf:models/qwen --output data/book\n"
     "  trainctl data inspect data/book --tokenizer byte\n";
 
-int run_build(const Arguments& arguments) {
-  CommandLine line("Turns text into a token file pair PREFIX.bin and PREFIX.idx.",
-                   "trainctl data build");
+/// PREFIX, or the name of either file of the pair.
+std::filesystem::path prefix_of(const std::string& output) {
+  std::filesystem::path prefix = output;
+  if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
+  return prefix;
+}
+
+void make_room(const std::string& prefix, bool force) {
+  for (const char* suffix : {".bin", ".idx"}) {
+    if (!force) refuse_existing("trainctl data build", prefix + suffix);
+  }
+  const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
+  std::error_code failure;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
+  require(!failure, ExitCode::io, "cannot create " + folder.string() + ": " + failure.message());
+}
+
+/// Whether documents end with the tokenizer's token for that.
+bool separates(const CommandLine& line, bool append, bool leave_out, const Tokenizer& tokenizer) {
+  if (append && leave_out) line.refuse("--append-eod and --no-append-eod exclude each other");
+  const bool has_token = tokenizer.end_of_document() >= 0;
+  if (append && !has_token) {
+    line.refuse("--append-eod: " + tokenizer.specification() + " has no end-of-document token");
+  }
+  return has_token && !leave_out;
+}
+
+struct BuildCommand {
   std::vector<std::string> inputs;
-  std::string tokenizer_name = "byte";
+  std::string tokenizer = "byte";
   std::string output;
   BuildOptions options;
   std::int64_t threads = std::max(1U, std::thread::hardware_concurrency());
-  line.add_texts("--input", inputs, "Text or JSONL files, or directories of them", "PATH...");
+  bool append = false;
+  bool leave_out = false;
+  bool force = false;
+};
+
+void add_build_options(CommandLine& line, BuildCommand& command) {
+  line.add_texts("--input", command.inputs, "Text or JSONL files, or directories of them",
+                 "PATH...");
   line.require("--input");
-  line.add_text("--tokenizer", tokenizer_name, "byte (default), sentencepiece:MODEL or hf:DIR",
+  line.add_text("--tokenizer", command.tokenizer, "byte (default), sentencepiece:MODEL or hf:DIR",
                 "NAME");
-  line.add_text("--output", output, "Where to write PREFIX.bin and PREFIX.idx", "PREFIX");
+  line.add_text("--output", command.output,
+                "Where to write PREFIX.bin and PREFIX.idx; folders are made", "PREFIX");
   line.require("--output");
-  line.add_text("--json-key", options.json_key, "The key that holds the text in *.jsonl files",
-                "KEY");
-  line.add_whole_number("--threads", threads, "Default: all cores", 1, 4096);
+  line.add_text("--json-key", command.options.json_key,
+                "The key that holds the text in *.jsonl files; default text", "KEY");
+  line.add_flag("--append-eod", command.append,
+                "End documents with the tokenizer's token for that; default where it has one");
+  line.add_flag("--no-append-eod", command.leave_out, "Put nothing between documents");
+  line.add_flag("--force", command.force, "Replace token files that are there");
+  line.add_whole_number("--threads", command.threads, "Default: all cores", 1, 4096);
+  line.add_verbosity();
+}
+
+int run_build(const Arguments& arguments) {
+  CommandLine line("Turns text into a token file pair PREFIX.bin and PREFIX.idx.",
+                   "trainctl data build");
+  BuildCommand command;
+  add_build_options(line, command);
   if (!line.parse(arguments, examples)) return 0;
 
-  const Tokenizer tokenizer = Tokenizer::open(tokenizer_name);
-  options.inputs.assign(inputs.begin(), inputs.end());
+  const std::string output = prefix_of(command.output).string();
+  const Tokenizer tokenizer = Tokenizer::open(command.tokenizer);
+  BuildOptions& options = command.options;
+  options.append_end_of_document = separates(line, command.append, command.leave_out, tokenizer);
+  make_room(output, command.force);
+  options.inputs.assign(command.inputs.begin(), command.inputs.end());
   options.output = output;
-  options.threads = static_cast<int>(threads);
+  options.threads = static_cast<int>(command.threads);
   BuildResult result;
   {
     ProgressBar progress("reading");
     options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
     result = build_token_file(options, tokenizer);
   }
+  const std::string ends =
+      options.append_end_of_document
+          ? "; each document ends with token " + std::to_string(tokenizer.end_of_document())
+          : "; nothing separates documents";
   print("wrote " + output + ".bin and " + output + ".idx: " + format_grouped(result.documents) +
         " documents, " + format_grouped(result.tokens) + " tokens of " +
         std::to_string(result.token_bytes) + " bytes, from " + format_bytes(result.input_bytes) +
-        "\n");
-  log_info("inspect it with: trainctl data inspect " + output + " --tokenizer " + tokenizer_name);
+        (result.documents > 1 ? ends : "") + "\n");
+  log_info("inspect it with: trainctl data inspect " + output + " --tokenizer " +
+           command.tokenizer);
   return 0;
 }
 
@@ -118,6 +175,37 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
   return about;
 }
 
+/// Text, JSON lines, a folder of texts, or other bytes: all but token files.
+nlohmann::ordered_json describe_text(const std::string& path) {
+  constexpr std::size_t sample = 200;
+  const std::vector<InputFile> files = list_inputs({path});
+  nlohmann::ordered_json about;
+  about["format_version"] = 1;
+  about["path"] = std::filesystem::absolute(path).lexically_normal().string();
+  std::int64_t bytes = 0;
+  for (const InputFile& file : files) bytes += file.bytes;
+  const bool is_folder = std::filesystem::is_directory(path);
+  const std::string extension = std::filesystem::path(path).extension().string();
+  std::string start;
+  if (!files.empty()) {
+    std::ifstream stream(files.front().path, std::ios::binary);
+    start.resize(sample);
+    stream.read(start.data(), static_cast<std::streamsize>(sample));
+    start.resize(static_cast<std::size_t>(stream.gcount()));
+  }
+  const bool is_text = start.find('\0') == std::string::npos;
+  about["format"] = is_folder               ? "folder of texts"
+                    : !is_text              ? "neither text nor a token file"
+                    : extension == ".jsonl" ? "JSON lines"
+                                            : "text";
+  about["files"] = files.size();
+  about["bytes"] = bytes;
+  if (!is_text && !is_folder) return about;
+  about["first_text"] = start;
+  about["to_tokens"] = "trainctl data build --input " + path + " --output PREFIX";
+  return about;
+}
+
 std::string to_json(const nlohmann::ordered_json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -142,19 +230,21 @@ std::string to_text(const nlohmann::ordered_json& about) {
 
 int run_inspect(const Arguments& arguments) {
   CommandLine line(
-      "Prints the contents of a token file: Megatron .bin/.idx, llm.c .bin or nanoGPT .bin.",
+      "Says what a file is, and what is in it: Megatron .bin/.idx, llm.c .bin, nanoGPT .bin, text, "
+      "JSON lines or a folder of texts.",
       "trainctl data inspect");
   std::string path;
   std::string tokenizer_name;
   std::string format = "text";
-  line.add_text("FILE", path, "A prefix with .bin and .idx, or a .bin file");
+  line.add_text("FILE", path, "A prefix with .bin and .idx, a .bin file, text, or a folder");
   line.require("FILE");
   line.add_text("--tokenizer", tokenizer_name,
                 "Show the first tokens as text, and check that every id is in its vocabulary",
                 "NAME");
   line.add_format(format, {"text", "json"});
   if (!line.parse(arguments, examples)) return 0;
-  const nlohmann::ordered_json about = describe(TokenFile::open(path), tokenizer_name);
+  const nlohmann::ordered_json about =
+      is_text_input(path) ? describe_text(path) : describe(TokenFile::open(path), tokenizer_name);
   print(format == "json" ? to_json(about, 2) + "\n" : to_text(about));
   return 0;
 }
@@ -164,7 +254,7 @@ int run_inspect(const Arguments& arguments) {
 int run_data(const Arguments& arguments) {
   return run_subcommand("trainctl data", arguments, examples,
                         {{"build", "Turn text into a token file", run_build},
-                         {"inspect", "Print the contents of a token file", run_inspect}});
+                         {"inspect", "Say what a file is and what is in it", run_inspect}});
 }
 
 }  // namespace trainctl

@@ -34,6 +34,7 @@ struct PlanCommand {
   std::string memory_model = "all";
   std::string lr_at;
   std::string output;
+  bool force = false;
   std::vector<std::string> diff;
 };
 
@@ -167,6 +168,7 @@ void add_options(CommandLine& line, PlanCommand& command) {
                 "N,N,...");
   line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
                 "FILE");
+  line.add_flag("--force", command.force, "Replace the output file if there is one");
   line.add_texts("--diff", command.diff, "Show the differences between two files", "FILE FILE", 2);
 }
 
@@ -182,6 +184,7 @@ void check_together(const PlanCommand& command) {
     refuse(name, "--groups supports --format table|json, not " + command.format);
   }
   if (diff && !command.groups.empty()) refuse(name, "--diff and --groups exclude each other");
+  if (!command.output.empty() && !command.force) refuse_existing(name, command.output);
   memory_models_of(command.memory_model);
   steps_of(command.lr_at);
 }

@@ -12,7 +12,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* examples =
-    "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
+    "  trainctl train configs/quickstart.yaml --local-ranks 2\n"
     "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
     "  trainctl train --config configs/gpt.yaml --stop-after 1000\n"
     "  trainctl train --config configs/gpt.yaml --dry-run\n"
@@ -46,6 +46,7 @@ int run_train(const Arguments& arguments) {
   line.add_flag("--overwrite", overwrite, "The same as --set output.overwrite=true");
   line.add_flag("--dry-run", request.dry_run,
                 "Only check data, disk, memory and limits of this machine, as before a run");
+  line.add_verbosity();
   if (!line.parse(arguments, examples)) return 0;
 
   Arguments again = {"train"};
@@ -56,6 +57,7 @@ int run_train(const Arguments& arguments) {
   request.local_ranks = static_cast<int>(local_ranks);
   if (steps > 0) request.set_options.push_back("train.steps=" + std::to_string(steps));
   if (!output.empty()) request.set_options.push_back("output.dir=" + output);
+  if (!line.log_level().empty()) request.set_options.push_back("log.level=" + line.log_level());
   if (overwrite) request.set_options.push_back("output.overwrite=true");
   return run_training(request);
 }

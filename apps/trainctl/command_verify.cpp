@@ -1,5 +1,7 @@
 // trainctl verify: proves layouts equal to a single rank, over threads of this process.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -9,7 +11,7 @@
 #include "plan/rules/resolve.h"
 #include "planned.h"
 #include "run/directory/signals.h"
-#include "run/peak_memory.h"
+#include "run/records/process_memory.h"
 #include "verify/layout_selection.h"
 #include "verify/message_rounding.h"
 #include "verify/verify.h"
@@ -23,14 +25,20 @@ constexpr const char* name = "trainctl verify";
 constexpr const char* examples =
     "  trainctl verify --config configs/gpt.yaml --world-size 4\n"
     "  trainctl verify --config configs/gpt.yaml --layouts tp2,tp2sp+pp2,tp2+pp2+dp2+gpipe\n"
-    "  trainctl verify --config configs/gpt.yaml --world-size 8 --layouts all\n";
+    "  trainctl verify --config configs/gpt.yaml --world-size 8 --layouts all\n"
+    "  trainctl verify --config configs/gpt.yaml --layouts tp2,pp2+vp2 --through-checkpoint\n";
 
 struct VerifyCommand {
   PlanRequest request;
   std::string layouts;
   std::int64_t steps = 3;
   bool exhaustive = false;
+  bool through_checkpoint = false;
+  bool every_pair = false;
   std::string format = "table";
+
+  /// A checkpoint is saved after half of the recorded steps.
+  std::int64_t recorded_steps() const { return through_checkpoint ? 2 * steps : steps; }
 };
 
 /// A layout to run.
@@ -38,6 +46,37 @@ struct Candidate {
   std::string name;
   Config config;
   Plan plan;
+  VerifiedLayout layout() const { return {config, plan, config.parallel.deadline_seconds}; }
+};
+
+/// What one row of the output is about: a layout, or the pair that saves and loads a checkpoint.
+struct Task {
+  const Candidate* saves = nullptr;
+  const Candidate* runs = nullptr;
+  std::string name() const {
+    return saves == nullptr ? runs->name : saves->name + "->" + runs->name;
+  }
+};
+
+/// A folder that goes away.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string made = (std::filesystem::temp_directory_path() / "trainctl-verify-XXXXXX").string();
+    require(::mkdtemp(made.data()) != nullptr, ExitCode::io,
+            "cannot create a folder like " + made + "; TMPDIR may name another place");
+    path_ = made;
+  }
+  ~ScratchFolder() {
+    std::error_code failure;
+    std::filesystem::remove_all(path_, failure);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
 };
 
 /// Throws Error{config} where a layout that was asked for is not legal. The file's places would
@@ -74,21 +113,59 @@ std::vector<Candidate> candidates_of(const VerifyCommand& command, const Planned
                                      LayoutSelection& selection) {
   const Config& config = planned.read.config;
   std::vector<Candidate> candidates;
+  const auto add = [&](const LayoutChoice& choice) {
+    const std::string layout = choice.name();
+    const bool known = command.through_checkpoint &&
+                       std::any_of(candidates.begin(), candidates.end(),
+                                   [&](const Candidate& one) { return one.name == layout; });
+    if (known) return;
+    candidates.push_back(candidate_of(layout, with_layout(config, choice), choice.ranks()));
+  };
+  // Checkpoints also pass from and to the single rank.
+  if (command.through_checkpoint) add(LayoutChoice{});
   if (command.layouts.empty()) {
     Config own = config;
     own.parallel.threads_per_rank = 1;
-    candidates.push_back(candidate_of(name_of_plan(planned.plan), own, planned.site.world_size));
-    return candidates;
-  }
-  if (command.layouts == "all") {
+    const std::string layout = name_of_plan(planned.plan);
+    candidates.push_back(candidate_of(layout, own, planned.site.world_size));
+  } else if (command.layouts == "all") {
     selection = select_all(command, planned);
   } else {
     selection.layouts = parse_layouts(command.layouts, command.request.world_size);
   }
-  for (const LayoutChoice& choice : selection.layouts) {
-    candidates.push_back(candidate_of(choice.name(), with_layout(config, choice), choice.ranks()));
-  }
+  for (const LayoutChoice& choice : selection.layouts) add(choice);
   return candidates;
+}
+
+/// With checkpoints, each layout saves for itself and for the next one, the last for the first; or
+/// each for all.
+std::vector<Task> tasks_of(const VerifyCommand& command, const std::vector<Candidate>& candidates) {
+  std::vector<Task> tasks;
+  const std::size_t count = candidates.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Candidate& own = candidates[i];
+    if (!command.through_checkpoint) {
+      tasks.push_back({nullptr, &own});
+      continue;
+    }
+    tasks.push_back({&own, &own});
+    const std::size_t others = command.every_pair ? count - 1 : std::min<std::size_t>(count - 1, 1);
+    for (std::size_t k = 1; k <= others; ++k) {
+      tasks.push_back({&own, &candidates[(i + k) % count]});
+    }
+  }
+  return tasks;
+}
+
+LayoutVerdict verdict_of(const Verification& verification, const Task& task) {
+  if (task.saves == nullptr) return verification.compare(task.runs->layout());
+  const ScratchFolder folder;
+  LayoutVerdict verdict = verification.compare_through_checkpoint(
+      task.saves->layout(), task.runs->layout(), folder.path() / "pair");
+  if (task.saves == task.runs && verdict.equal) {
+    verdict.add(verification.continue_in_place(task.runs->layout(), folder.path() / "own"));
+  }
+  return verdict;
 }
 
 /// The file with its mistakes shown, or nothing. Other layouts than the file's own need not be
@@ -108,13 +185,16 @@ bool read_file(const VerifyCommand& command, Planned& planned) {
 }
 
 /// Throws Error{unavailable} where this machine has too little memory for a layout.
-void check_memory(const std::vector<Candidate>& candidates, std::int64_t steps) {
+void check_memory(const VerifyCommand& command, const std::vector<Candidate>& candidates) {
   const std::int64_t free = available_bytes();
   std::set<MessageRounding> records{{}};  // they are kept for the layouts that follow
   for (const Candidate& candidate : candidates) {
     records.insert(message_rounding(candidate.plan));
-    const std::int64_t needed =
-        verification_bytes(candidate.config, candidate.plan, steps, std::ssize(records));
+    std::int64_t needed = verification_bytes(candidate.config, candidate.plan,
+                                             command.recorded_steps(), std::ssize(records));
+    // What the run that was not cut has in the end.
+    if (command.through_checkpoint)
+      needed += verification_bytes(candidate.config, candidate.plan, 0, 0);
     if (free == 0 || needed <= free) continue;
     throw Error(ExitCode::unavailable,
                 "layout " + candidate.name + " needs about " + format_bytes(needed) +
@@ -129,30 +209,30 @@ int verify(const VerifyCommand& command) {
   if (!read_file(command, planned)) return static_cast<int>(ExitCode::config);
   LayoutSelection selection;
   const std::vector<Candidate> candidates = candidates_of(command, planned, selection);
-  check_memory(candidates, command.steps);
+  const std::vector<Task> tasks = tasks_of(command, candidates);
+  check_memory(command, candidates);
   catch_stop_signals();
   std::size_t widest = 0;
-  for (const Candidate& candidate : candidates) widest = std::max(widest, candidate.name.size());
+  for (const Task& task : tasks) widest = std::max(widest, task.name().size());
   const bool json = command.format == "json";
   VerifyStatus status(!json);
   status.show("a single rank");
-  const Config& config = planned.read.config;
-  const Verification verification(config, command.steps);
+  const Verification verification(planned.read.config, command.recorded_steps());
   status.clear();
-  VerifyOutput output({json, command.steps, widest}, selection);
+  VerifyOutput output({json, command.recorded_steps(), widest, command.through_checkpoint},
+                      selection);
   std::size_t done = 0;
-  for (; done < candidates.size() && stop_signal() == 0; ++done) {
-    const Candidate& candidate = candidates[done];
-    status.show(std::to_string(done + 1) + " of " + std::to_string(candidates.size()) + ": " +
-                candidate.name);
-    const LayoutVerdict verdict =
-        verification.compare(candidate.config, candidate.plan, config.parallel.deadline_seconds);
+  for (; done < tasks.size() && stop_signal() == 0; ++done) {
+    const Task& task = tasks[done];
+    status.show(std::to_string(done + 1) + " of " + std::to_string(tasks.size()) + ": " +
+                task.name());
+    const LayoutVerdict verdict = verdict_of(verification, task);
     status.clear();
-    output.show(candidate.name, candidate.plan.mesh.world_size(), verdict);
+    output.show(task.name(), task.runs->plan.mesh.world_size(), verdict);
   }
-  output.finish(static_cast<std::int64_t>(candidates.size() - done));
+  output.finish(static_cast<std::int64_t>(tasks.size() - done));
   if (!output.all_equal()) return static_cast<int>(ExitCode::diverged);
-  return static_cast<int>(done < candidates.size() ? ExitCode::requeue : ExitCode::ok);
+  return static_cast<int>(done < tasks.size() ? ExitCode::requeue : ExitCode::ok);
 }
 
 }  // namespace
@@ -170,10 +250,18 @@ int run_verify(const Arguments& arguments) {
   line.add_whole_number("--steps", command.steps, "Steps to compare; default: 3", 1, 1000);
   line.add_flag("--exhaustive", command.exhaustive,
                 "With --layouts all: every combination of the switches, not only every pair");
+  line.add_flag("--through-checkpoint", command.through_checkpoint,
+                "Each layout saves a checkpoint after --steps steps; itself and the next layout "
+                "load it and take as many again");
+  line.add_flag("--every-pair", command.every_pair,
+                "With --through-checkpoint: every layout loads the checkpoint of every other");
   line.add_format(command.format, {"table", "json"});
   if (!line.parse(arguments, examples)) return 0;
   if (command.exhaustive && command.layouts != "all") {
     refuse(name, "--exhaustive requires --layouts all");
+  }
+  if (command.every_pair && !command.through_checkpoint) {
+    refuse(name, "--every-pair requires --through-checkpoint");
   }
   return verify(command);
 }

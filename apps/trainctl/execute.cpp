@@ -47,9 +47,24 @@ void pass_on(int number) {
   if (first_signal == 0) {
     first_signal = number;
     kill(mpirun_process, SIGUSR1);
+    alarm(1);
   } else if (number == SIGINT) {
     kill(mpirun_process, SIGINT);
   }
+}
+
+/// While mpirun starts the ranks, a signal for them gets lost.
+void pass_on_again(int) {
+  kill(mpirun_process, SIGUSR1);
+  alarm(1);
+}
+
+/// `code` of mpirun after a signal was passed on.
+int code_after_signal(int code) {
+  constexpr int interrupted = static_cast<int>(ExitCode::interrupted);
+  if (code == 128 + SIGUSR1) return interrupted;  // it came before the program could catch it
+  const bool saved = code == static_cast<int>(ExitCode::requeue);
+  return saved && first_signal == SIGINT ? interrupted : code;
 }
 
 }  // namespace
@@ -77,12 +92,15 @@ int run_mpirun(const std::string& program, const Arguments& words) {
     setenv("TRAINCTL_LAUNCH", "1", 1);  // see explain_kill_delay in run/run.cpp
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     std::signal(SIGPIPE, SIG_DFL);
+    // Until mpirun catches it, and when it no longer does: it must not end mpirun.
+    std::signal(SIGUSR1, SIG_IGN);
     execvp(program.c_str(), arguments.data());
     [[maybe_unused]] const ssize_t told = write(reason[1], &errno, sizeof errno);
     _exit(1);
   }
   close(reason[1]);
   mpirun_process = child;
+  std::signal(SIGALRM, pass_on_again);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, pass_on);
   int failed = 0;
   ssize_t count = 0;
@@ -93,12 +111,11 @@ int run_mpirun(const std::string& program, const Arguments& words) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  alarm(0);
   require(count != sizeof failed, ExitCode::unavailable,
           "cannot start mpirun: " + std::string(std::strerror(failed)));
-  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
-  const int code = WEXITSTATUS(status);
-  const bool saved = code == static_cast<int>(ExitCode::requeue);
-  return saved && first_signal == SIGINT ? static_cast<int>(ExitCode::interrupted) : code;
+  const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return first_signal == 0 ? code : code_after_signal(code);
 }
 
 std::string output_of(const std::string& program, const Arguments& words) {

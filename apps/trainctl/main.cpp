@@ -16,7 +16,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* examples =
-    "  trainctl validate --config configs/gpt.yaml\n"
+    "  trainctl validate configs/gpt.yaml\n"
     "  trainctl plan --config configs/gpt.yaml --world-size 8\n"
     "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n"
@@ -32,6 +32,17 @@ int dispatch(Arguments arguments) {
     print(std::string("trainctl ") + TRAINCTL_VERSION + "\n");
     return 0;
   }
+  return run_command(arguments);
+}
+
+int report(const std::string& message, ExitCode code) {
+  log_error(message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int run_command(const Arguments& arguments) {
   return run_subcommand(
       "trainctl", arguments, examples,
       {{"train", "Train a model from a YAML file", run_train},
@@ -43,18 +54,13 @@ int dispatch(Arguments arguments) {
        {"data", "Build and inspect token files", run_data},
        {"checkpoint", "Convert models from and to Hugging Face and llm.c", run_checkpoint},
        {"generate", "Continue a text with a trained model", run_generate},
+       {"evaluate", "Compute loss, perplexity and bits per byte on any data", run_evaluate},
        {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},
        {"bench", "Measure training steps, operations or communication", run_bench},
+       {"completion", "Print completion of commands for bash, zsh or fish", run_completion},
        {"explain", "Explain the code of a diagnostic", run_explain},
        {"schema", "Print every key of the YAML file, for editors or for people", run_schema}});
 }
-
-int report(const std::string& message, ExitCode code) {
-  log_error(message);
-  return static_cast<int>(code);
-}
-
-}  // namespace
 
 }  // namespace trainctl
 

@@ -50,6 +50,8 @@ void finish_output() {
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
+bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
+
 bool color_on_stderr() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");

@@ -26,5 +26,6 @@ void finish_output();
 bool color_on_stderr();
 
 bool stderr_is_terminal();
+bool stdin_is_terminal();
 
 }  // namespace trainctl

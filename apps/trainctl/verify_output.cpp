@@ -74,8 +74,10 @@ void VerifyOutput::show(const std::string& layout, std::int64_t ranks,
       printed("%.2f", verdict.seconds));
   if (verdict.first) {
     const Departure& first = *verdict.first;
+    const char* other =
+        first.bound > 0 ? ", a single rank has " : ", without the checkpoint it is ";
     print("  first: " + first.place() + ", rank " + std::to_string(first.rank) + ": " +
-          number(first.found) + ", a single rank has " + number(first.expected) + " (error " +
+          number(first.found) + other + number(first.expected) + " (error " +
           printed("%.1e", first.error) + ", bound " + printed("%.0e", first.bound) + ")\n");
   }
   if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
@@ -114,13 +116,15 @@ void VerifyOutput::finish_json(std::int64_t left) {
 }
 
 void VerifyOutput::finish_table(std::int64_t left) {
-  print("\n" + grouped_count(equal_, "layout") + " equal to a single rank over " +
-        grouped_count(options_.steps, "step") +
+  const std::string row = options_.pairs ? "pair" : "layout";
+  const std::string cut = " with a checkpoint after step " + std::to_string(options_.steps / 2);
+  print("\n" + grouped_count(equal_, row) + " equal to a single rank over " +
+        grouped_count(options_.steps, "step") + (options_.pairs ? cut : "") +
         (failed_ > 0 ? ", " + std::to_string(failed_) + " not" : "") + "\n");
   for (const auto& [code, layouts] : selection_.skipped) {
     print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
   }
-  if (left > 0) print("stopped by a signal; not run: " + grouped_count(left, "layout") + "\n");
+  if (left > 0) print("stopped by a signal; not run: " + grouped_count(left, row) + "\n");
 }
 
 VerifyStatus::VerifyStatus(bool rows_tell)

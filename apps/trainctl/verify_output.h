@@ -20,6 +20,7 @@ class VerifyOutput {
     bool json = false;
     std::int64_t steps = 0;
     std::size_t widest = 0;  // letters of the longest layout
+    bool pairs = false;      // a row is a pair of layouts, with a checkpoint half way
   };
   /// `selection` says what was skipped; it must outlive this.
   VerifyOutput(const Options& options, const LayoutSelection& selection);

@@ -54,6 +54,22 @@ std::string_view prefix_of(LogLevel level) {
   return "";
 }
 
+/// Names from files may hold bytes that would steer a terminal.
+std::string printable(std::string_view message) {
+  std::string text;
+  text.reserve(message.size());
+  for (const char letter : message) {
+    const auto code = static_cast<unsigned char>(letter);
+    if ((code >= 0x20 || letter == '\n' || letter == '\t') && code != 0x7f) {
+      text += letter;
+    } else {
+      constexpr const char* digits = "0123456789abcdef";
+      text += {'\\', 'x', digits[code / 16], digits[code % 16]};
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 void set_log_rank(int rank, int world_size) {
@@ -79,12 +95,13 @@ void open_log_file(const std::filesystem::path& directory, int rank, LogFile mod
 
 void log(LogLevel level, std::string_view message) {
   if (static_cast<int>(level) < threshold.load(std::memory_order_relaxed)) return;
+  const std::string clean = printable(message);
   const std::string rank = world_of_thread > 1 && level >= LogLevel::warning
                                ? "[rank " + std::to_string(rank_of_thread) + "] "
                                : "";
-  const std::string text = rank + std::string(prefix_of(level)) + std::string(message);
+  const std::string text = rank + std::string(prefix_of(level)) + clean;
   if (rank_of_thread == 0 || level >= LogLevel::warning) terminal().log(spdlog_level(level), text);
-  if (file_of_thread) file_of_thread->log(spdlog_level(level), message);
+  if (file_of_thread) file_of_thread->log(spdlog_level(level), clean);
 }
 
 }  // namespace trainctl

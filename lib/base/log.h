@@ -18,7 +18,7 @@ enum class LogFile { replace, append };
 void open_log_file(const std::filesystem::path& directory, int rank,
                    LogFile mode = LogFile::replace);
 /// Info messages of ranks other than 0 go to their file only; warnings and errors go to stderr from
-/// any rank.
+/// any rank. Control characters except newlines and tabs are shown as "\x1b".
 void log(LogLevel level, std::string_view message);
 
 inline void log_debug(std::string_view message) { log(LogLevel::debug, message); }

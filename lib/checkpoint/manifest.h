@@ -69,6 +69,7 @@ struct Manifest {
   const SavedTensor* find(const std::string& name, const std::string& value) const;
 };
 
+inline constexpr int manifest_version = 1;  // "format_version"
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* saved_config_name = "config.yaml";
 

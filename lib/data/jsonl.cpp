@@ -58,7 +58,10 @@ class TextOfKey : public nlohmann::json_sax<nlohmann::json> {
   std::string problem() const {
     if (!problem_.empty()) return problem_;
     if (outermost_ != "an object") return "expected a JSON object, found " + outermost_;
-    if (kind_.empty()) return "the object has no key \"" + std::string(key_) + "\"";
+    if (kind_.empty()) {
+      return "the object has no key \"" + std::string(key_) +
+             "\"; trainctl data build --json-key KEY takes the text from another";
+    }
     if (kind_ != "text") return "\"" + std::string(key_) + "\" is " + kind_ + ", not a string";
     return "";
   }

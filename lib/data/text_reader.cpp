@@ -16,7 +16,10 @@ constexpr std::size_t probed_bytes = 4096;
 constexpr std::size_t longest_line = std::size_t{1} << 30;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::error_code& failure) {
-  throw Error(ExitCode::missing_input, "cannot read " + path.string() + ": " + failure.message());
+  throw Error(ExitCode::missing_input,
+              "cannot read the text " +
+                  std::filesystem::absolute(path).lexically_normal().string() + ": " +
+                  failure.message());
 }
 
 void list_folder(const std::filesystem::path& folder, std::vector<InputFile>& out) {

@@ -81,9 +81,12 @@ Place resolve(const std::filesystem::path& path) {
   if (has_bin && has_idx) return pair;
   if (has_bin && names_bin) return {pair.bin, {}};
   if (!has_bin && !has_idx) {
-    throw Error(ExitCode::missing_input, "no token file " + path.string() + ": neither " +
-                                             pair.bin.string() + " nor " + pair.idx.string() +
-                                             " exists");
+    const bool names_token_file = names_bin || path.extension() == ".idx";
+    const std::string full = std::filesystem::absolute(path).lexically_normal().string();
+    if (names_token_file) throw Error(ExitCode::missing_input, "no token file " + full);
+    throw Error(ExitCode::missing_input, "no text file or folder " + full + ", and no token file " +
+                                             pair.bin.filename().string() + " with " +
+                                             pair.idx.filename().string() + " there");
   }
   throw Error(ExitCode::missing_input,
               (has_bin ? pair.idx : pair.bin).string() +

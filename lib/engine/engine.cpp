@@ -328,15 +328,22 @@ void Engine::throw_bad_step() const {
 }
 
 std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rule,
-                                       std::int64_t max_windows) {
+                                       std::int64_t max_windows,
+                                       const std::function<bool()>& ends) {
   complete_parameters();
+  const auto any_ends = [&] {
+    double most = 0;
+    for (const Pair& other : share({0, ends() ? 1.0 : 0.0})) most = std::max(most, other[1]);
+    return most > 0;
+  };
   return evaluation_.run({.plan = plan_,
                           .stage = *stage_,
                           .pipeline = pipeline_,
                           .compute = compute_,
                           .state = *state_,
                           .passes = passes_,
-                          .share = parts_.share},
+                          .share = parts_.share,
+                          .ends = ends ? std::function<bool()>(any_ends) : nullptr},
                          data, rule, max_windows);
 }
 

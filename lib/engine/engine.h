@@ -71,9 +71,9 @@ class Engine {
   /// or the policy is to skip, and otherwise throws Error{diverged}, as for a loss that is not
   /// finite. The error names step, rank and tensor.
   StepReport train_step(const std::vector<Batch>& batches);
-  /// See Evaluation::run. Collective.
+  /// See Evaluation::run. Ends early once `ends` (given on all ranks) is true on one. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
-                                 std::int64_t max_windows);
+                                 std::int64_t max_windows, const std::function<bool()>& ends = {});
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 

@@ -1,7 +1,5 @@
 #include "engine/evaluation.h"
 
-#include <array>
-
 #include "base/at.h"
 
 namespace trainctl {
@@ -31,21 +29,21 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   std::int64_t windows = data.windows();
   if (max_windows > 0 && max_windows < windows) windows = max_windows;
   const std::int64_t size = plan.micro_batch_size;
-  const std::int64_t self = parts.pipeline.world_rank();
-  const std::int64_t replica = plan.mesh.coordinate(self, Axis::dp);
-  const bool counts = plan.mesh.coordinate(self, Axis::tp) == 0;  // one of those with the same data
+  const std::int64_t replica = plan.mesh.coordinate(parts.pipeline.world_rank(), Axis::dp);
+  const std::int64_t stride = plan.mesh.dp * size;  // of all replicas
   Batch batch;
   std::array<double, 2> mine{};  // loss, weight
-  for (std::int64_t first = replica * size; first < windows; first += plan.mesh.dp * size) {
+  std::int64_t passes = 0;
+  for (std::int64_t begin = 0; begin < windows; begin += stride) {
+    if (parts.ends && passes++ % plan.microbatches == 0) {
+      parts.pipeline.await_outputs();
+      if (parts.ends()) return std::nullopt;
+    }
+    const std::int64_t first = begin + replica * size;
+    if (first >= windows) continue;
     make_window_batch(data, rule, first, batch);
     drop_sequences(batch, windows - first, plan.model.seq_length);
-    for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-      feed(batch, parts.share, at(parts.passes, chunk).batch);
-    }
-    parts.state.loss_sum = 0;
-    forward(parts);
-    mine[0] += parts.state.loss_sum;
-    mine[1] += counts ? batch.weight_sum : 0;
+    add_batch(parts, batch, mine);
   }
   parts.pipeline.await_outputs();  // a rank that knows nothing more may leave
   std::array<double, 1> mean{};
@@ -57,6 +55,20 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   }
   const bool knows = parts.pipeline.share_result(mean);
   return knows ? std::optional(mean[0]) : std::nullopt;
+}
+
+void Evaluation::add_batch(const Parts& parts, const Batch& batch,
+                           std::array<double, 2>& sums) const {
+  const Plan& plan = parts.plan;
+  for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
+    feed(batch, parts.share, at(parts.passes, chunk).batch);
+  }
+  parts.state.loss_sum = 0;
+  forward(parts);
+  sums[0] += parts.state.loss_sum;
+  // Of the ranks with the same data, one counts.
+  const bool counts = plan.mesh.coordinate(parts.pipeline.world_rank(), Axis::tp) == 0;
+  sums[1] += counts ? batch.weight_sum : 0;
 }
 
 /// F of every chunk in turn, with the messages around it.

@@ -2,7 +2,9 @@
 // stage has the result; parallel.pipeline.result_broadcast decides which other ranks get it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +30,8 @@ class Evaluation {
     StepState& state;
     std::span<const Pass> passes;  // of view 0, by chunk
     Share share;                   // of a batch, that goes into the tensors of a pass
+    // Whether to end early. Collective over all ranks, which get the same answer; may be empty.
+    std::function<bool()> ends;
   };
 
   /// Collective over the ranks of each stage.
@@ -35,11 +39,14 @@ class Evaluation {
 
   /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), divided among
   /// the replicas. Collective. With one stage, or if results are broadcast, every rank returns it;
-  /// otherwise only the stage with the head, and rank 0, to which it is sent.
+  /// otherwise only the stage with the head, and rank 0, to which it is sent. None if it ended
+  /// early: that is asked after as many passes as a step has.
   std::optional<double> run(const Parts& parts, const Dataset& data, const BatchRule& rule,
                             std::int64_t max_windows);
 
  private:
+  /// The loss of one batch, added to `sums` with its weight.
+  void add_batch(const Parts& parts, const Batch& batch, std::array<double, 2>& sums) const;
   void forward(const Parts& parts) const;
 
   int stage_ = 0;                 // this rank's

@@ -43,6 +43,15 @@ bool has_text(const DataConfig& data) {
          (data.validation.path && is_text_input(*data.validation.path));
 }
 
+/// A model whose output layer is mostly unused learns slowly for its size.
+void warn_about_vocabulary(const Tokenizer& tokenizer, const ModelShape& model) {
+  const std::int64_t known = tokenizer.vocab_size();
+  if (model.vocab <= 2 * known) return;
+  log_warning("model.vocab_size is " + std::to_string(model.vocab) + ", but the tokenizer " +
+              tokenizer.specification() + " has only " + std::to_string(known) +
+              " tokens: the text never has the others");
+}
+
 }  // namespace
 
 Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model) {
@@ -67,6 +76,7 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model) {
 
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
                    std::uint64_t seed, Group& world, bool first_on_host) {
+  if (has_text(data) && world.rank() == 0) warn_about_vocabulary(tokenizer, model);
   const auto open = [&](const std::string& path) {
     TokenFile file = open_source(path, tokenizer, data, world, first_on_host);
     one_first(world, first_on_host, [&] { file.check_vocabulary(model.vocab); });

@@ -11,6 +11,7 @@
 #include "plan/prepare/make_plan.h"
 #include "plan/prepare/runnable.h"
 #include "plan/rules/check.h"
+#include "plan/rules/joint_layout.h"
 
 namespace trainctl {
 
@@ -98,6 +99,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose) {
     plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);
   }
   read.diagnostics.sort();
+  if (read.complete) suggest_joint_layout(read.config, site, read.diagnostics);
   return plan;
 }
 

@@ -133,6 +133,9 @@ int run_rank(const TrainRequest& request, World& world) {
     tell_finished(beginning, config);
     return static_cast<int>(ExitCode::ok);
   }
+  if (beginning.start.kind == Start::Kind::resume) {  // what there is to save is saved
+    end_at_once(static_cast<int>(ExitCode::requeue));
+  }
   const ExitCode found = look_first(request, prepared, beginning.directory, world, *everyone);
   if (found != ExitCode::ok) return static_cast<int>(found);
   write_own_layout_files(config, prepared.plan, world.rank());
@@ -151,6 +154,7 @@ int run_rank(const TrainRequest& request, World& world) {
 
 int run_training(const TrainRequest& request) {
   catch_stop_signals();
+  end_at_once(static_cast<int>(ExitCode::interrupted));
   const ReadResult read = read_config(request.config, request.set_options);
   WorldOptions options{.check_collectives = false, .report_hangs = true};
   if (!read.diagnostics.has_errors()) {

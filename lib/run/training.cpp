@@ -16,6 +16,7 @@
 #include "formats/print/print.h"
 #include "ops/cpu_level.h"
 #include "run/corpus.h"
+#include "run/directory/metrics.h"
 #include "run/directory/signals.h"
 #include "run/end_report.h"
 #include "run/progress.h"
@@ -101,7 +102,8 @@ class Training::Impl {
     if (all ? config_.checkpoint.at_end : true) save(last_, false);
     saver_.finish();
     // Together; the others need not wait for the weights.
-    const bool written = tell_step(given, flops) && saver_.failures() == 0;
+    const bool told = last_.step == 0 || tell_step(given, flops);
+    const bool written = told && saver_.failures() == 0;
     if (all && config_.output.save_weights) export_weights();
     if (first() && peak > 0) tell_memory(peak);
     if (first() && !all) {
@@ -144,10 +146,12 @@ class Training::Impl {
     load_checkpoint(manifest, from, plan_, config_.optimizer, world_.rank(), engine_.parameters());
     engine_.resume(manifest.state);
     saver_.set_saved_step(manifest.state.step);
+    lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);
   }
 
   /// Returns why it ended: Request::none after the last step of the run or of this session.
   Request train() {
+    end_at_once(0);
     const std::int64_t begin = engine_.train_state().step;
     std::int64_t end = config_.train.steps;
     if (input_.stop_after > 0) end = std::min(end, begin + input_.stop_after);
@@ -155,10 +159,11 @@ class Training::Impl {
     fed.sequences = plan_.fed_sequences();
     BatchLoader loader(corpus_.train, fed, loader_order(end - begin));
     Request request = greatest(requests_.ask());
+    if (lacks_validation_ && !stops(request)) validate_again(request);
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
       StepReport report = engine_.train_step(loader.next_step());
       request = static_cast<Request>(report.request);
-      if (validation_due(step) && !stops(request)) report.val_loss = validate();
+      if (validation_due(step) && !stops(request)) report.val_loss = validate(request);
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();
       if (first()) note(report, step == end || stops(request));
@@ -202,9 +207,22 @@ class Training::Impl {
   }
 
   /// Of rank 0, which reports; others may not know it.
-  std::optional<double> validate() {
-    return engine_.evaluate(*corpus_.validation, corpus_.rule,
-                            config_.data.validation.max_sequences);
+  /// A signal ends it early; `request` then says so.
+  std::optional<double> validate(Request& request) {
+    const std::optional<double> loss =
+        engine_.evaluate(*corpus_.validation, corpus_.rule, config_.data.validation.max_sequences,
+                         [this] { return stops(requests_.ask()); });
+    request = std::max(request, greatest(requests_.ask()));
+    return loss;
+  }
+
+  /// Of the step that the run goes on from, where an earlier session had no time for it.
+  void validate_again(Request& request) {
+    const std::optional<double> loss = validate(request);
+    if (!first() || !loss) return;
+    const std::filesystem::path path = directory_ / "metrics.jsonl";
+    add_val_loss(path, engine_.train_state().step, *loss);
+    metrics_.emplace(path);  // it is another file now
   }
 
   void save_if_due(const StepReport& report, Request request) {
@@ -364,7 +382,8 @@ class Training::Impl {
   std::optional<StepRecords> records_;  // of rank 0
   std::optional<Progress> progress_;
   Saver saver_;
-  StepReport last_;
+  StepReport last_;  // of this session
+  bool lacks_validation_ = false;
 };
 
 Training::Training(const Input& input, World& world, Group& everyone)

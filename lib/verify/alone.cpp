@@ -138,6 +138,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   record.loss_scaling = resolve_loss_scaling(single.precision);
   record.loss_scaling.initial = fitting_scale(single, plan, rounding);
   record.optimizer_states = optimizer_states(single.optimizer);
+  record.rounding = rounding;
   RecordedStep step;
   EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
   input.loss_scaling = record.loss_scaling;

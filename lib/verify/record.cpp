@@ -39,6 +39,9 @@ double largest_of(const std::vector<float>& values) {
 
 const char* word_of_phase(Phase phase) {
   constexpr const char* words[] = {"initial parameter",
+                                   "loaded parameter",
+                                   "loaded optimizer state 1 of",
+                                   "loaded optimizer state 2 of",
                                    "activation",
                                    "loss",
                                    "gradient",
@@ -208,11 +211,25 @@ std::map<std::string, double> distances(const WholeTensors& one, const WholeTens
 }
 
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
-               const std::vector<float>& whole, const HeldPart& held) {
+               const std::vector<float>& whole, const HeldPart& held, std::int64_t first) {
   for (const ShardPiece& piece : pieces_in(spec, mesh, rank, held.part)) {
-    std::memcpy(held.values.as<float>() + piece.local, whole.data() + piece.global,
-                static_cast<std::size_t>(piece.length) * sizeof(float));
+    const std::int64_t skipped = std::clamp<std::int64_t>(first - piece.global, 0, piece.length);
+    std::memcpy(held.values.as<float>() + piece.local + skipped,
+                whole.data() + piece.global + skipped,
+                static_cast<std::size_t>(piece.length - skipped) * sizeof(float));
   }
+}
+
+std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
+                               const HeldPart& held, std::int64_t end) {
+  if (held.part.length() == 0) return {};
+  std::vector<float> values = values_of(held.values);
+  for (const ShardPiece& piece : pieces_in(spec, mesh, rank, held.part)) {
+    const std::int64_t kept = std::clamp<std::int64_t>(end - piece.global, 0, piece.length);
+    std::fill(values.begin() + piece.local + kept, values.begin() + piece.local + piece.length,
+              0.0F);
+  }
+  return values;
 }
 
 void Findings::compare(const Subject& subject, const ParamSpec& spec,

@@ -11,6 +11,7 @@
 #include "engine/parameters/param_store.h"
 #include "ops/step_state.h"
 #include "plan/rules/loss_scaling.h"
+#include "verify/message_rounding.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -48,6 +49,7 @@ struct Record {
   std::vector<RecordedStep> steps;
   int optimizer_states = 0;
   LossScaling loss_scaling;
+  MessageRounding rounding;  // of the recorded rank
 };
 
 /// Elements [part.begin, part.end) of a rank's shard of a parameter.
@@ -76,13 +78,20 @@ double largest_of(const WholeTensors& tensors);
 /// The largest difference between elements, of each tensor.
 std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other);
 
-/// Fills a rank's part from the whole tensor.
+/// Fills a rank's part from the whole tensor, or only its elements from number `first` of the whole
+/// one on.
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
-               const std::vector<float>& whole, const HeldPart& held);
+               const std::vector<float>& whole, const HeldPart& held, std::int64_t first = 0);
+/// A rank's part, with 0 from number `end` of the whole tensor on.
+std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
+                               const HeldPart& held, std::int64_t end);
 
 /// The kinds of numbers, in the order in which a step computes them.
 enum class Phase : std::uint8_t {
   initial,
+  loaded,  // from a checkpoint: the master, then the optimizer's values
+  loaded_state1,
+  loaded_state2,
   activation,
   loss,
   gradient,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -46,6 +47,9 @@ struct LayoutVerdict {
   std::optional<Departure> first;  // in the order in which a step makes the numbers
   std::string failure;             // the layout did not run to its end
   double seconds = 0;
+
+  /// Takes in the verdict of what was run later.
+  void add(const LayoutVerdict& later);
 };
 
 /// Deliberate faults, for tests of the comparison: each may change the inputs of one rank. Called
@@ -59,6 +63,16 @@ struct Faults {
   /// When gradients are summed; when the step is done.
   std::function<void(int rank, std::int64_t step, ParamStore&)> gradients{};
   std::function<void(int rank, std::int64_t step, ParamStore&)> parameters{};
+  /// When a checkpoint is loaded.
+  std::function<void(int rank, ParamStore&)> loaded{};
+};
+
+/// A layout to compare. `plan` was made from `config`; model, data and training are those of the
+/// comparison.
+struct VerifiedLayout {
+  const Config& config;
+  const Plan& plan;
+  double deadline_seconds = 300;  // longest wait of a rank for others
 };
 
 /// Bytes that comparing `plan` takes: `records` records of a single rank's `steps` steps, and what
@@ -75,10 +89,22 @@ class Verification {
   Verification(const Verification&) = delete;
   Verification& operator=(const Verification&) = delete;
 
-  /// `plan` was made from `config`; model, data and training as in the constructor. The first plan
-  /// whose messages round (see message_rounding) makes a record for all that round the same.
-  LayoutVerdict compare(const Config& config, const Plan& plan, double deadline_seconds,
-                        const Faults& faults = {}) const;
+  /// The first plan whose messages round (see message_rounding) makes a record for all that round
+  /// the same.
+  LayoutVerdict compare(const VerifiedLayout& layout, const Faults& faults = {}) const;
+
+  /// `saves` takes the first half of the steps and saves a checkpoint in the folder `run`, which
+  /// must be empty. `loads` loads it and takes the other half. Both are compared with the single
+  /// rank that takes all steps. The faults are those of `loads`.
+  LayoutVerdict compare_through_checkpoint(const VerifiedLayout& saves, const VerifiedLayout& loads,
+                                           const std::filesystem::path& run,
+                                           const Faults& faults = {}) const;
+
+  /// A layout that takes all steps, and the same one that goes on from a checkpoint of the first
+  /// half, which is saved in the folder `run`: every number must have the same bits. The
+  /// faults are those of the second.
+  LayoutVerdict continue_in_place(const VerifiedLayout& layout, const std::filesystem::path& run,
+                                  const Faults& faults = {}) const;
 
  private:
   struct Impl;

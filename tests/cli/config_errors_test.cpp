@@ -2,7 +2,9 @@
 // hang.
 #include <unistd.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "catch.h"
 #include "process.h"
@@ -274,4 +276,49 @@ TEST_CASE("a plan for many ranks") {
 TEST_CASE("messages carry no colour codes without a terminal") {
   const Outcome outcome = validate(with("steps: 4", "steps: four"));
   CHECK_FALSE(contains(outcome.err, "\x1b["));
+}
+
+TEST_CASE("one suggestion keeps all rules about sizes together") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::map<std::string, std::string> sections = {
+      {"tensor_parallel", "parallel."},  {"pipeline_stages", "parallel."},
+      {"context_parallel", "parallel."}, {"data_parallel", "parallel."},
+      {"micro_batch_size", "train."},    {"global_batch_size", "train."},
+      {"micro_batch_num", "train."}};
+  const std::vector<std::vector<std::string>> broken = {
+      {"--world-size", "8", "--set", "parallel.tensor_parallel=3"},
+      {"--world-size", "8", "--set", "parallel.tensor_parallel=8"},
+      {"--world-size", "6", "--set", "parallel.pipeline_stages=4"},
+      {"--world-size", "12", "--set", "parallel.tensor_parallel=5", "--set",
+       "parallel.pipeline_stages=5"},
+      {"--world-size", "4", "--set", "train.micro_batch_size=3"},
+      {"--world-size", "4", "--set", "train.micro_batch_size=3", "--set",
+       "train.micro_batch_num=3"},
+      {"--world-size", "64"},
+  };
+  for (const auto& words : broken) {
+    std::vector<std::string> line = {"validate", config};
+    line.insert(line.end(), words.begin(), words.end());
+    const Outcome outcome = trainctl(line);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 78);
+    const std::string mark = "all rules hold with ";
+    const std::size_t at = outcome.err.find(mark);
+    REQUIRE(at != std::string::npos);
+    std::string hint = outcome.err.substr(at + mark.size());
+    hint = hint.substr(0, hint.find('\n'));
+    const std::size_t other = hint.find(", or with ");
+    if (words[1] == "64") CHECK(contains(hint, ", or with tensor_parallel: 4, pipeline_stages: 2"));
+    std::istringstream parts(hint.substr(0, other));
+    for (std::string key, value; parts >> key >> value;) {
+      key.pop_back();
+      if (value.back() == ',') value.pop_back();
+      line.push_back("--set");
+      line.push_back(sections.at(key) + key + "=" + value);
+    }
+    const Outcome again = trainctl(line);
+    INFO(again.err);
+    CHECK(again.exit_code == 0);
+  }
 }

@@ -72,8 +72,7 @@ TEST_CASE("input that is not there, or not what its name says") {
   CHECK_FALSE(std::filesystem::exists(dir / "x.idx"));
 
   const std::string text = dir.write("a.txt", "abc");
-  CHECK(trainctl({"data", "build", "--input", text, "--output", dir / "no/such/folder/x"})
-            .exit_code == 74);
+  CHECK(trainctl({"data", "build", "--input", text, "--output", text + "/x"}).exit_code == 74);
   const Outcome tokenizer =
       trainctl({"data", "build", "--input", text, "--output", dir / "x", "--tokenizer", "bytes"});
   CHECK(tokenizer.exit_code == 2);
@@ -132,4 +131,67 @@ TEST_CASE("a file in nanoGPT's format") {
   CHECK(about["format"] == "nanogpt");
   CHECK(about["tokens"] == 2);
   CHECK(about["first_text"] == "hi");
+}
+
+TEST_CASE("data build makes folders, takes the files' names and replaces nothing unasked") {
+  const TempDir dir;
+  const std::string text = dir.write("a.txt", "abc");
+  const std::string prefix = dir / "new/folder/x";
+  const Outcome built =
+      trainctl({"data", "build", "--input", text, "--output", prefix + ".bin", "--quiet"});
+  INFO(built.err);
+  CHECK(built.exit_code == 0);
+  CHECK(built.err.empty());
+  CHECK(inspect(prefix)["tokens"] == 3);
+  const std::string longer = dir.write("b.txt", "abcdef");
+  const Outcome again = trainctl({"data", "build", "--input", longer, "--output", prefix});
+  CHECK(again.exit_code == 2);
+  CHECK(contains(again.err, "x.bin is there already; --force replaces it"));
+  CHECK(inspect(prefix)["tokens"] == 3);
+  CHECK(trainctl({"data", "build", "--input", longer, "--output", prefix, "--force"}).exit_code ==
+        0);
+  CHECK(inspect(prefix)["tokens"] == 6);
+}
+
+TEST_CASE("documents are separated where the tokenizer can") {
+  const TempDir dir;
+  const std::string text = dir.write("a.jsonl", "{\"body\": \"a\"}\n{\"body\": \"b\"}\n");
+  const std::string gpt2 = "hf:" TRAINCTL_SOURCE_DIR "/tests/reference/tokenizers/gpt2";
+  const auto build = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"data",     "build",   "--input", text,
+                                      "--output", dir / "x", "--force"};
+    words.insert(words.end(), more.begin(), more.end());
+    return trainctl(words);
+  };
+  const Outcome other = build({});
+  CHECK(other.exit_code == bad_data);
+  CHECK(contains(other.err, "no key \"text\"; trainctl data build --json-key KEY"));
+  const Outcome apart = build({"--json-key", "body", "--tokenizer", gpt2});
+  CHECK(contains(apart.out, "2 documents, 4 tokens"));
+  CHECK(contains(apart.out, "each document ends with token "));
+  const Outcome joined = build({"--json-key", "body", "--tokenizer", gpt2, "--no-append-eod"});
+  CHECK(contains(joined.out, "2 documents, 2 tokens"));
+  CHECK(contains(joined.out, "nothing separates documents"));
+  const Outcome bytes = build({"--json-key", "body", "--append-eod"});
+  CHECK(bytes.exit_code == 2);
+  CHECK(contains(bytes.err, "byte has no end-of-document token"));
+}
+
+TEST_CASE("inspect says what anything is") {
+  const TempDir dir;
+  dir.write("a.txt", "hello");
+  dir.write("b.jsonl", "{\"text\": \"a\"}\n");
+  dir.write("c.dat", std::string("\x7f"
+                                 "ELF\0\0",
+                                 6));
+  CHECK(inspect(dir / "a.txt")["format"] == "text");
+  CHECK(inspect(dir / "a.txt")["first_text"] == "hello");
+  CHECK(inspect(dir / "b.jsonl")["format"] == "JSON lines");
+  CHECK(inspect(dir / "c.dat")["format"] == "neither text nor a token file");
+  const auto folder = inspect(dir.path().string());
+  CHECK(folder["format"] == "folder of texts");
+  CHECK(folder["files"] == 3);
+  const Outcome absent = trainctl({"data", "inspect", dir / "none.txt"});
+  CHECK(absent.exit_code == missing_input);
+  CHECK(contains(absent.err, "no text file or folder " + (dir / "none.txt")));
 }

@@ -111,3 +111,37 @@ TEST_CASE("validate and plan annotate for GitHub") {
     CHECK(outcome.err.empty());
   }
 }
+
+TEST_CASE("migrate --from reads other projects' files, and writes over nothing unasked") {
+  const TempDir dir;
+  const std::string python = dir.write("train_tiny.py",
+                                       "dataset = 'tiny'\nn_layer = 2\nn_head = 2\nn_embd = 16\n"
+                                       "block_size = 8\nbatch_size = 4\n"
+                                       "gradient_accumulation_steps = 1\nmax_iters = 5\n"
+                                       "lr_decay_iters = 5\nwarmup_iters = 1\neval_iters = 1\n"
+                                       "compile = False\n");
+  const std::string file = dir / "tiny.yaml";
+  const Outcome written = trainctl({"migrate", "--from", "nanogpt", python, "-o", file});
+  INFO(written.err);
+  CHECK(written.exit_code == 0);
+  CHECK(contains(written.err, "compile false: not carried: the kernels are compiled"));
+  CHECK(contains(read_file(file), "  num_layers: 2  # n_layer 2, line 2\n"));
+  const std::string tokens(400, '\0');
+  const std::string data = dir.write("train.bin", tokens);
+  const Outcome trained =
+      trainctl({"train", file, "--set", "data.train=" + data, "--set",
+                "data.validation.path=" + data, "--output", dir / "run", "--quiet"});
+  INFO(trained.err);
+  CHECK(trained.exit_code == 0);
+  CHECK(trained.err.empty());
+
+  const Outcome again = trainctl({"migrate", "--from", "nanogpt", python, "-o", file});
+  CHECK(again.exit_code == usage);
+  CHECK(contains(again.err, "tiny.yaml is there already; --force replaces it"));
+  CHECK(trainctl({"migrate", "--from", "nanogpt", python, "-o", file, "--force"}).exit_code == 0);
+  CHECK(trainctl({"migrate", "--from", "nanogpt", python, "--in-place"}).exit_code == usage);
+  CHECK(trainctl({"migrate", "--from", "pytorch", python}).exit_code == usage);
+  const Outcome mistaken = trainctl({"migrate", "--from", "megatron-args", python});
+  CHECK(mistaken.exit_code == invalid);
+  CHECK(contains(mistaken.err, "no keys of Megatron found"));
+}

@@ -91,7 +91,7 @@ TEST_CASE("a file instead of standard output, whole or not there") {
   const std::string config = dir.write("a.yaml", small_config());
   for (const char* format : {"table", "json", "html"}) {
     const Outcome outcome =
-        trainctl({"plan", "--config", config, "--format", format, "-o", dir / "plan.out"});
+        trainctl({"plan", "--config", config, "--format", format, "-o", dir / "plan.out", "--force"});
     INFO(outcome.err);
     CHECK(outcome.exit_code == 0);
     CHECK(outcome.out.empty());

@@ -1,14 +1,11 @@
 // Runs that end early and go on: nothing is lost, repeated or mixed.
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
-#include <random>
 #include <thread>
 
 #include "catch.h"
-#include "runs.h"
-#include "thorough.h"
+#include "sessions.h"
 
 namespace {
 
@@ -19,50 +16,6 @@ constexpr int io = 74;
 constexpr int requeue = 75;
 constexpr int interrupted = 77;
 constexpr int invalid = 78;
-
-using Words = std::vector<std::string>;
-
-/// A train command without --overwrite.
-Words command(const std::string& config, const std::string& run, const Words& more) {
-  Words words{"train", "--config", config, "--output", run};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-Words set(const Words& options, Words more = {}) {
-  for (const std::string& option : options) more.insert(more.end(), {"--set", option});
-  return more;
-}
-
-std::string bytes_of(const std::string& file) { return read_file(file); }
-
-std::vector<std::string> checkpoints_of(const std::string& run) {
-  std::vector<std::string> names;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(run + "/checkpoints", failure)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::size_t steps_of(const std::string& run) {
-  const std::string text = read_file(run + "/metrics.jsonl");
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-}
-
-bool wait_for_steps(const std::string& run, std::size_t count) {
-  for (int i = 0; i < 600 && steps_of(run) < count; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return steps_of(run) >= count;
-}
-
-void check_no_gap(const std::string& run, std::size_t steps) {
-  const auto lines = metrics_of(run);
-  REQUIRE(lines.size() == steps);
-  for (std::size_t i = 0; i < steps; ++i) CHECK(lines[i]["step"] == i + 1);
-}
 
 }  // namespace
 
@@ -90,7 +43,7 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
   CHECK(contains(last.err, "resuming after step 8 from"));
   check_no_gap(dir / "parts", 9);
   CHECK(repeatable_metrics(dir / "parts") == repeatable_metrics(dir / "whole"));
-  CHECK(bytes_of(dir / "parts/model.safetensors") == bytes_of(dir / "whole/model.safetensors"));
+  CHECK(read_file(dir / "parts/model.safetensors") == read_file(dir / "whole/model.safetensors"));
   CHECK(checkpoints_of(dir / "parts") == Words{"step-00000008", "step-00000009"});
 
   // A checkpoint has the model as well as the weights that were written at the end.
@@ -99,7 +52,8 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
       trainctl({"checkpoint", "export", "--from", newest, "--to", "hf", dir / "exported"});
   INFO(exported.err);
   REQUIRE(exported.exit_code == 0);
-  CHECK(bytes_of(dir / "exported/model.safetensors") == bytes_of(dir / "whole/model.safetensors"));
+  CHECK(read_file(dir / "exported/model.safetensors") ==
+        read_file(dir / "whole/model.safetensors"));
   const Words prompt{"--prompt", "The", "--max-tokens", "20", "--seed", "3"};
   Words from_run{"generate", "--run", dir / "whole"};
   Words from_checkpoint{"generate", "--run", newest};
@@ -126,48 +80,6 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
   CHECK(contains(more.err, "train.global_batch_size: 8 in the checkpoint, 4 now"));
   check_no_gap(dir / "parts", 11);
   CHECK(metrics_of(dir / "parts").back()["tokens"] == (9 * 8 + 2 * 4) * 16);
-}
-
-TEST_CASE("a run that is killed goes on from its newest checkpoint", "[resume]") {
-  const TempDir dir;
-  const std::string config = dir.write("a.yaml", small_config());
-  const std::string run = dir / "run";
-  const Words options =
-      set({"parallel.threads_per_rank=1", "checkpoint.every=2", "checkpoint.keep=3"});
-  std::mt19937 random(7);
-  std::size_t reached = 0;
-  const int kills = thorough() ? 60 : 4;
-  for (int kill_number = 0; kill_number < kills; ++kill_number) {
-    Words endless = options;
-    endless.insert(endless.end(), {"--steps", "100000000"});
-    Process process(TRAINCTL_PROGRAM, command(config, run, endless));
-    REQUIRE(wait_for_steps(run, reached + 5));
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 40000));
-    kill(process.pid(), SIGKILL);
-    process.wait();
-    reached = steps_of(run);
-    std::size_t newest = 0;
-    for (const std::string& name : checkpoints_of(run)) {
-      if (name.ends_with(".partial")) continue;
-      const Outcome checked = trainctl({"checkpoint", "verify", run + "/checkpoints/" + name});
-      INFO(checked.err << checked.out);
-      CHECK(checked.exit_code == 0);
-      newest = std::max(newest, static_cast<std::size_t>(std::stoul(name.substr(5))));
-    }
-    CHECK(newest > 0);
-    CHECK(newest <= reached);
-    reached = std::max(newest, reached);
-  }
-  const std::string steps = std::to_string(reached + 3);
-  Words finish = options;
-  finish.insert(finish.end(), {"--steps", steps});
-  const Outcome last = trainctl(command(config, run, finish));
-  INFO(last.err);
-  REQUIRE(last.exit_code == 0);
-  check_no_gap(run, reached + 3);
-  REQUIRE(trainctl(command(config, dir / "whole", finish)).exit_code == 0);
-  CHECK(repeatable_metrics(run) == repeatable_metrics(dir / "whole"));
-  for (const std::string& name : checkpoints_of(run)) CHECK_FALSE(name.ends_with(".partial"));
 }
 
 TEST_CASE("a signal saves, and the exit code says whether to start again", "[resume]") {
@@ -207,18 +119,60 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
   }
 }
 
+TEST_CASE("a signal ends a long validation, which the next session makes up for", "[resume]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Words options = set({"parallel.threads_per_rank=1", "train.validate_every=3",
+                             "data.validation.fraction=0.5", "parallel.pipeline_stages=2"},
+                            {"--steps", "3", "--local-ranks", "2"});
+  Process process(TRAINCTL_PROGRAM, command(config, dir / "run", options));
+  REQUIRE(wait_for_steps(dir / "run", 2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  kill(process.pid(), SIGTERM);
+  const Outcome stopped = process.wait();
+  INFO(stopped.err);
+  REQUIRE(stopped.exit_code == requeue);
+  CHECK(checkpoints_of(dir / "run") == Words{"step-00000003"});
+  CHECK_FALSE(metrics_of(dir / "run").back().contains("val_loss"));
+  CHECK_FALSE(fs::exists(dir / "run/model.safetensors"));
+  const Outcome rest = trainctl(command(config, dir / "run", options));
+  INFO(rest.err);
+  REQUIRE(rest.exit_code == 0);
+  REQUIRE(trainctl(command(config, dir / "whole", options)).exit_code == 0);
+  CHECK(repeatable_metrics(dir / "run") == repeatable_metrics(dir / "whole"));
+  CHECK(read_file(dir / "run/model.safetensors") == read_file(dir / "whole/model.safetensors"));
+  CHECK(contains(trainctl(command(config, dir / "run", options)).err, "is finished"));
+}
+
+TEST_CASE("a signal before the first step ends a run at once", "[resume]") {
+  const TempDir dir;
+  // Text that takes long to turn into tokens.
+  const std::string text = dir.write("a.txt", std::string(200'000'000, 'a'));
+  const std::string config = dir.write("a.yaml", small_config());
+  Process process(TRAINCTL_PROGRAM, command(config, dir / "run",
+                                            set({"data.train=" + text}, {"--local-ranks", "2"})));
+  for (int i = 0; i < 600 && !fs::exists(dir / "run/lock"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  kill(process.pid(), SIGTERM);
+  const Outcome outcome = process.wait();
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == interrupted);
+  CHECK(contains(outcome.err, "before the first step: nothing to save"));
+}
+
 TEST_CASE("no run replaces another unless it is told to", "[resume]") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string run = dir / "run";
   REQUIRE(trainctl(command(config, run, {})).exit_code == 0);
-  const std::string weights = bytes_of(run + "/model.safetensors");
+  const std::string weights = read_file(run + "/model.safetensors");
   const auto refused = [&](int code, const Words& more, const std::string& message) {
     const Outcome outcome = trainctl(command(config, run, more));
     INFO(outcome.err);
     CHECK(outcome.exit_code == code);
     CHECK(contains(outcome.err, message));
-    CHECK(bytes_of(run + "/model.safetensors") == weights);
+    CHECK(read_file(run + "/model.safetensors") == weights);
     check_no_gap(run, 4);
   };
   refused(invalid, set({"model.hidden_size=64"}),

@@ -104,7 +104,7 @@ TEST_CASE("missing and bad values are usage errors that name the option and the 
       {{"plan", "--config", "a", "--rank", "-1"}, "--rank -1: must be"},
       {{"train", "--config", "a", "--steps", "abc"}, "--steps abc: must be a whole number"},
       {{"train", "--config", "a", "--local-ranks", "0"}, "--local-ranks 0"},
-      {{"generate", "--run", "r", "--prompt", "p"}, "--max-tokens is required"},
+      {{"generate", "--run", "r", "--prompt", "p", "--max-tokens", "0"}, "--max-tokens 0"},
       {{"generate", "--run", "r", "--prompt", "p", "--max-tokens", "5", "--temperature", "nan"},
        "--temperature nan"},
       {{"bench", "step", "--config", "a", "--pairs", "0"}, "--pairs 0"},

@@ -51,6 +51,26 @@ TEST_CASE("verify of all layouts as JSON counts what rules forbid") {
                     [](const Json& row) { return row["code"] == "stage-layers"; }));
 }
 
+TEST_CASE("verify passes a checkpoint from layout to layout") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome pairs =
+      trainctl(words_of(config, {"--layouts", "tp2,pp2", "--steps", "1", "--through-checkpoint"}));
+  INFO(pairs.err << pairs.out);
+  CHECK(pairs.exit_code == 0);
+  for (const char* pair : {"dp1->dp1 ", "dp1->tp2 ", "tp2->pp2 ", "pp2->dp1 ", "pp2->pp2 "}) {
+    CHECK(contains(pairs.out, pair));
+  }
+  CHECK(contains(pairs.out,
+                 "6 pairs equal to a single rank over 2 steps with a checkpoint after step 1"));
+  const Outcome all = trainctl(words_of(
+      config, {"--layouts", "tp2,pp2", "--steps", "1", "--through-checkpoint", "--every-pair"}));
+  CHECK(contains(all.out, "9 pairs equal"));
+  const Outcome alone = trainctl(words_of(config, {"--every-pair"}));
+  CHECK(alone.exit_code == 2);
+  CHECK(contains(alone.err, "--every-pair requires --through-checkpoint"));
+}
+
 TEST_CASE("verify refuses what it cannot run") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());

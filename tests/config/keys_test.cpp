@@ -63,7 +63,7 @@ TEST_CASE("every parallel mode is a word") {
 
 TEST_CASE("an upstream key outside its section is sent there") {
   CHECK(only(read(good_text + "tensor_model_parallel_size: 2\n")).help ==
-        "write tensor_model_parallel_size inside parallel");
+        "write parallel.tensor_parallel: 2 (Megatron's tensor-model-parallel-size)");
   CHECK(only(read(good_text + "log: {expert_num: 2}\n")).help == "write expert_num inside moe");
   CHECK(only(read(good_text + "tensor_parallel: 1\n")).help ==
         "did you mean parallel.tensor_parallel?");

@@ -218,7 +218,7 @@ TEST_CASE("the mapping of an upstream list") {
   const std::string table = upstream_table(Upstream::mindformers);
   CHECK(table.starts_with("UPSTREAM KEY "));
   CHECK(contains(table, "\nmodel_parallel  "));
-  CHECK(std::count(table.begin(), table.end(), '\n') == 1 + 21 + 2 + 4);
+  CHECK(std::count(table.begin(), table.end(), '\n') == 1 + 21 + 2 + 5);
 }
 
 TEST_CASE("messages as JSON") {

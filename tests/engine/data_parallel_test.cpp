@@ -55,7 +55,7 @@ LayoutVerdict verify(const Options& options, const std::string& layout, const Fa
   const Plan plan = make_plan(own, {.world_size = choice.ranks(), .ranks_per_host = choice.ranks()},
                               {}, diagnostics);
   require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
-  return Verification(config, 2).compare(own, plan, 20, faults);
+  return Verification(config, 2).compare({own, plan, 20}, faults);
 }
 
 /// The summed gradients of rank 0 in its first step, and the reports.

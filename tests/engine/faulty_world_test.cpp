@@ -130,10 +130,10 @@ TEST_CASE("a layout under verification runs in the world that a fault gives it")
   Diagnostics diagnostics;
   const Plan plan = make_plan(config, {.world_size = 2, .ranks_per_host = 2}, {}, diagnostics);
   const Verification verification(config, 1);
-  CHECK(verification.compare(config, plan, 20).equal);
+  CHECK(verification.compare({config, plan, 20}).equal);
   const FaultList damaged{{0, "gradients dp", GroupOperation::all_reduce, 1, with_input(add_one)}};
   const LayoutVerdict verdict = verification.compare(
-      config, plan, 20, {.world = [&](World& world) { return faulty_world(world, damaged); }});
+      {config, plan, 20}, {.world = [&](World& world) { return faulty_world(world, damaged); }});
   REQUIRE(verdict.first);
   CHECK(verdict.first->what == "gradient");
 }

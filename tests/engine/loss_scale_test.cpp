@@ -96,7 +96,7 @@ double largest_error(const Options& options, const std::string& layout) {
   const Plan plan = make_plan(own, {.world_size = choice.ranks(), .ranks_per_host = choice.ranks()},
                               {}, diagnostics);
   require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
-  const LayoutVerdict verdict = Verification(config, 2).compare(own, plan, 20);
+  const LayoutVerdict verdict = Verification(config, 2).compare({own, plan, 20});
   INFO(layout << ": " << (verdict.first ? verdict.first->place() : "") << verdict.failure);
   CHECK(verdict.equal);
   return verdict.largest.error;

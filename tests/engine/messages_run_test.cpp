@@ -143,7 +143,7 @@ TEST_CASE("every way of exchanging messages is verified against one rank") {
     Diagnostics diagnostics;
     const Plan plan = make_plan(config, {.world_size = 4, .ranks_per_host = 4}, {}, diagnostics);
     REQUIRE(!diagnostics.has_errors());
-    const LayoutVerdict verdict = Verification(config, 2).compare(config, plan, 20);
+    const LayoutVerdict verdict = Verification(config, 2).compare({config, plan, 20});
     INFO(more.back() << ": " << verdict.largest.place() << " " << verdict.failure);
     CHECK(verdict.equal);
     return verdict.largest.error;

@@ -68,7 +68,7 @@ LayoutVerdict compare(const Verification& single, const Config& model, const std
   const LayoutChoice choice = parse_layouts(layout, 0).front();
   Config config = with_layout(model, choice);
   way(config);
-  return single.compare(config, plan_of(config, choice.ranks()), 20, faults);
+  return single.compare({config, plan_of(config, choice.ranks()), 20}, faults);
 }
 
 std::string told(const LayoutVerdict& verdict) {

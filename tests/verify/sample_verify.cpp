@@ -44,7 +44,7 @@ LayoutVerdict compare_sample(const Options& options, const std::string& layout,
                              const Faults& faults, double deadline) {
   const LayoutChoice choice = parse_layouts(layout, 0).front();
   const Config own = with_layout(read_sample(options).config, choice);
-  return verification_of(options).compare(own, plan_of(own, choice.ranks()), deadline, faults);
+  return verification_of(options).compare({own, plan_of(own, choice.ranks()), deadline}, faults);
 }
 
 std::string told(const LayoutVerdict& verdict) {

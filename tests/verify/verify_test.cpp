@@ -28,7 +28,7 @@ TEST_CASE("every layout of small models equals a single rank") {
       for (std::size_t i = 0; i < selection.layouts.size(); i += stride) {
         const LayoutChoice& choice = selection.layouts[i];
         const Config own = with_layout(result.config, choice);
-        const LayoutVerdict verdict = verification.compare(own, plan_of(own, ranks), 20);
+        const LayoutVerdict verdict = verification.compare({own, plan_of(own, ranks), 20});
         INFO(options[0] << " " << choice.name() << ": " << told(verdict));
         CHECK(verdict.equal);
         CHECK_FALSE(verdict.largest.what.empty());
@@ -79,7 +79,7 @@ TEST_CASE("a gradient of values that cancel may depart as far as another roundin
       read_config(TRAINCTL_SOURCE_DIR "/configs/verify-llama.yaml", {"precision.compute=bf16"});
   const Config config = with_layout(read.config, parse_layouts("tp6+m2", 0).front());
   const LayoutVerdict verdict =
-      Verification(read.config, 3).compare(config, plan_of(config, 6), 20);
+      Verification(read.config, 3).compare({config, plan_of(config, 6), 20});
   INFO(told(verdict));
   CHECK(verdict.equal);
   CHECK(verdict.largest.error > half_bound);

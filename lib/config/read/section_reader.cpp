@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "config/upstream/other_keys.h"
 #include "config/yaml/syntax_error.h"
 
 namespace trainctl {
 namespace {
 
 constexpr std::size_t most_suggestions = 200;
+constexpr std::size_t most_inner_hints = 6;  // of the keys of an unknown section
 
 /// Collects the dotted paths of all fields.
 struct PathCollector {
@@ -120,6 +122,20 @@ void SectionReader::read_source(int item, const std::string& path, DataSource& s
   }
 }
 
+std::string SectionReader::hint_from_others(const YamlEntry& entry) const {
+  const YamlTree& tree = reading_.tree;
+  const auto scalar = [&](const YamlEntry& one) { return tree.node(one.value).scalar; };
+  std::string hint = hint_for(path_, entry.key, scalar(entry));
+  if (!hint.empty() || !path_.empty()) return hint;
+  std::size_t count = 0;
+  for (const YamlEntry& inner : tree.node(entry.value).entries) {
+    const std::string one = hint_for(entry.key, inner.key, scalar(inner));
+    if (one.empty() || ++count > most_inner_hints) continue;
+    hint += (hint.empty() ? "" : "; ") + one;
+  }
+  return hint;
+}
+
 Problem SectionReader::unknown(const YamlEntry& entry) const {
   const std::string& key = entry.key;
   Problem problem{"unknown-key", "unknown key \"" + shown(key) + "\" in " + path_, ""};
@@ -137,9 +153,12 @@ Problem SectionReader::unknown(const YamlEntry& entry) const {
     problem.help = "write " + key.substr(dot + 1) + " inside " + key.substr(0, dot);
     return problem;
   }
-  problem.help = home_of(key);
-  if (!problem.help.empty()) return problem;
   std::string near = elsewhere(key);
+  problem.help = hint_from_others(entry);
+  const bool is_ours = !near.empty() && problem.help.find(near) != std::string::npos;
+  if (!problem.help.empty() && !is_ours) return problem;
+  if (near.empty()) problem.help = home_of(key);
+  if (!problem.help.empty() && !is_ours) return problem;
   if (near.empty()) near = nearest(key, known_);
   if (near.empty() && path_ == "parallel") near = nearest(key, upstream_names());
   if (!near.empty()) problem.help = "did you mean " + near + "?";

@@ -33,6 +33,13 @@ constexpr UpstreamKey mindformers[] = {
      same,
      {},
      "colossalai_cp means p2p, ulysses_cp a2a, hybrid_cp a2a+p2p."},
+    {"gradient_accumulation_steps",
+     "train.micro_batch_num",
+     "1",
+     same,
+     {},
+     "Per rank, as in Hugging Face; nanoGPT counts all ranks.",
+     "train"},
 };
 
 }  // namespace

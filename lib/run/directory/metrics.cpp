@@ -14,6 +14,9 @@ namespace trainctl {
 
 namespace {
 
+constexpr const char* val_loss_key = ", \"val_loss\": ";
+constexpr const char* after_val_loss = ", \"tokens_per_second\": ";
+
 /// A double in the shortest digits that read back to the same one.
 template <class Number>
 void append(std::string& text, const char* key, Number value) {
@@ -39,9 +42,9 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
   append(text, ", \"lr\": ", report.lr);
   append(text, ", \"tokens\": ", report.tokens);
-  if (report.val_loss) append(text, ", \"val_loss\": ", *report.val_loss);
   if (report.skipped) text += ", \"skipped\": true";
-  append(text, ", \"tokens_per_second\": ", report.tokens_per_second);
+  if (report.val_loss) append(text, val_loss_key, *report.val_loss);
+  append(text, after_val_loss, report.tokens_per_second);
   append(text, ", \"step_seconds\": ", report.step_seconds);
   append(text, ", \"time\": ", rounded(notes.time, 1e3));
   append(text, ", \"mfu\": ", rounded(notes.mfu, 1e4));
@@ -104,6 +107,21 @@ void keep_metrics_until(const std::filesystem::path& path, std::int64_t step) {
   WholeFile kept(path);
   for (const auto& [number, line] : lines) kept.write(line + "\n");
   kept.publish();
+}
+
+void add_val_loss(const std::filesystem::path& path, std::int64_t step, double val_loss) {
+  std::string text;
+  {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line); text += line + "\n") {
+      const std::size_t place = line.find(after_val_loss);
+      if (step_of(line) != step || place == std::string::npos) continue;
+      std::string value;
+      append(value, val_loss_key, val_loss);
+      line.insert(place, value);
+    }
+  }
+  write_whole_file(path, text);
 }
 
 }  // namespace trainctl

@@ -46,6 +46,9 @@ class MetricsFile {
 
 /// The step of the last whole line of a file; none if there is no such file or line.
 std::optional<std::int64_t> last_step(const std::filesystem::path& path);
+/// Adds the validation loss to the line of a step; no effect if there is no such line. Throws
+/// Error{io}.
+void add_val_loss(const std::filesystem::path& path, std::int64_t step, double val_loss);
 /// Leaves the lines up to `step`, and of a step that is there twice the last. Throws Error{io}.
 void keep_metrics_until(const std::filesystem::path& path, std::int64_t step);
 

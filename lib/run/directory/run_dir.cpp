@@ -130,7 +130,8 @@ class Decision {
   void go_on(const fs::path& path, const Manifest& manifest) {
     check_config(written_config(path / saved_config_name), path);
     start_.step = manifest.state.step;
-    if (manifest.state.step >= request_.config.train.steps) {
+    const std::int64_t steps = request_.config.train.steps;
+    if (start_.step > steps || (start_.step == steps && has_weights())) {
       start_.kind = Start::Kind::finished;
     } else {
       start_.kind = Start::Kind::resume;
@@ -151,13 +152,17 @@ class Decision {
     if (!allowed.empty()) start_.notes.push_back("changed since the checkpoint:" + allowed);
   }
 
+  /// What a run writes at its end, if it is wanted. A signal may have ended it before.
+  bool has_weights() const {
+    std::error_code failure;
+    return !request_.config.output.save_weights ||
+           fs::exists(request_.directory / "model.safetensors", failure);
+  }
+
   /// Without a checkpoint: whether the last step and the weights are there.
   bool is_finished() {
     const auto step = last_step(request_.directory / "metrics.jsonl");
-    const OutputConfig& output = request_.config.output;
-    const bool weights =
-        !output.save_weights || fs::exists(request_.directory / "model.safetensors");
-    if (!step || *step < request_.config.train.steps || !weights) return false;
+    if (!step || *step < request_.config.train.steps || !has_weights()) return false;
     check_config(written_config(request_.directory / "config.yaml"), request_.directory);
     start_.step = *step;
     return true;

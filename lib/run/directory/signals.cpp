@@ -1,18 +1,34 @@
 #include "run/directory/signals.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <csignal>
 #include <initializer_list>
+#include <string_view>
+
+#include "base/error.h"
 
 namespace trainctl {
 
 namespace {
 
-volatile std::sig_atomic_t received = 0;
-volatile std::sig_atomic_t interrupts = 0;
+static_assert(std::atomic<int>::is_always_lock_free);  // so that a signal handler may use them
+std::atomic<int> received = 0;
+std::atomic<int> interrupts = 0;
+std::atomic<int> code_at_once = 0;
+
+/// Only calls what a signal handler may.
+void leave(int number) {
+  constexpr std::string_view text = "interrupted before the first step: nothing to save\n";
+  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
+  ::_exit(asks_to_requeue(number) ? code_at_once.load() : static_cast<int>(ExitCode::interrupted));
+}
 
 // mpirun sends SIGTERM after the SIGINT that a terminal sends to all, so only a second SIGINT is a
 // person who insists.
 void on_signal(int number) {
+  if (code_at_once != 0) leave(number);
   if (number == SIGINT && interrupts > 0) {
     std::signal(number, SIG_DFL);
     std::raise(number);
@@ -27,6 +43,11 @@ void on_signal(int number) {
 void catch_stop_signals() {
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, on_signal);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void end_at_once(int requeue_code) {
+  code_at_once = requeue_code;
+  if (requeue_code != 0 && received != 0) leave(received);
 }
 
 int stop_signal() { return received; }

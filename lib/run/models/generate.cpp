@@ -115,6 +115,9 @@ class Model {
                       .split_vocabulary = plan.split_vocabulary});
   }
 
+  /// Forgets what was seen.
+  void restart() { decoder_->reset(); }
+
   /// What `choose` makes of the logits after `tokens`, of which all but the last `fresh` have been
   /// seen. The same on every rank. Collective.
   template <class Choose>
@@ -204,6 +207,7 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::size_t kept = order.size();
+  const bool by_share = request.top_p < 1.0;
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[static_cast<std::size_t>(a)];
     const float y = logits[static_cast<std::size_t>(b)];
@@ -212,6 +216,8 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
   if (request.top_k > 0 && static_cast<std::size_t>(request.top_k) < kept) {
     kept = static_cast<std::size_t>(request.top_k);
     std::partial_sort(order.begin(), order.begin() + request.top_k, order.end(), likelier);
+  } else if (by_share) {
+    std::sort(order.begin(), order.end(), likelier);
   }
   const double most = *std::max_element(logits.begin(), logits.end());
   std::vector<double> cumulative(kept);
@@ -220,6 +226,13 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
     const double logit = logits[static_cast<std::size_t>(order[i])];
     total += std::exp((logit - most) / request.temperature);
     cumulative[i] = total;
+  }
+  if (by_share) {
+    const auto enough =
+        std::lower_bound(cumulative.begin(), cumulative.end(), request.top_p * total);
+    kept = std::min(kept, static_cast<std::size_t>(enough - cumulative.begin()) + 1);
+    cumulative.resize(kept);
+    total = cumulative.back();
   }
   const double target = random.uniform(index) * total;
   const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), target);
@@ -237,30 +250,35 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
           "the tokenizer " + tokenizer.specification() + " has " +
               std::to_string(tokenizer.vocab_size()) + " tokens, the model " +
               std::to_string(run.plan.model.vocab));
-  std::vector<std::int32_t> tokens = encode(tokenizer, request.prompt);
-  const std::int64_t room = run.plan.model.positions - std::ssize(tokens);
-  Model model(request.run_dir, run.plan, std::ssize(tokens) + std::min(request.max_tokens, room),
+  const std::vector<std::int32_t> prompt = encode(tokenizer, request.prompt);
+  const std::int64_t room = run.plan.model.positions - std::ssize(prompt);
+  Model model(request.run_dir, run.plan, std::ssize(prompt) + std::min(request.max_tokens, room),
               world);
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
-  const Philox random(request.seed, 0);
   std::vector<std::int32_t> stops = tokenizer.stop_tokens();
   for (const std::int64_t end : read_special_tokens(request.run_dir).end) {
     stops.push_back(static_cast<std::int32_t>(end));
   }
-  TextStream text(tokenizer, tokens.back());
-  std::size_t fresh = tokens.size();
   const bool first = world.rank() == 0;
-  if (first) out << request.prompt << std::flush;
-  for (std::int64_t i = 0; i < request.max_tokens; ++i) {
-    const std::int32_t token = model.next(tokens, fresh, [&](std::span<const float> logits) {
-      return sample_token(logits.first(known), request, random, static_cast<std::uint64_t>(i));
-    });
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
-    if (first) out << text.add(token) << std::flush;
-    tokens.push_back(token);
-    fresh = 1;
+  for (std::int64_t sample = 0; sample < request.samples; ++sample) {
+    const Philox random(request.seed, static_cast<std::uint64_t>(sample));
+    std::vector<std::int32_t> tokens = prompt;
+    TextStream text(tokenizer, tokens.back());
+    std::size_t fresh = tokens.size();
+    model.restart();
+    if (first && sample > 0) out << "---\n";
+    if (first) out << request.prompt << std::flush;
+    for (std::int64_t i = 0; i < request.max_tokens; ++i) {
+      const std::int32_t token = model.next(tokens, fresh, [&](std::span<const float> logits) {
+        return sample_token(logits.first(known), request, random, static_cast<std::uint64_t>(i));
+      });
+      if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+      if (first) out << text.add(token) << std::flush;
+      tokens.push_back(token);
+      fresh = 1;
+    }
+    if (first) out << text.finish() << '\n';
   }
-  if (first) out << text.finish() << '\n';
 }
 
 }  // namespace

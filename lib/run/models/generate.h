@@ -20,6 +20,8 @@ struct GenerateRequest {
   std::int64_t max_tokens = 200;
   double temperature = 1.0;  // 0: always the likeliest token
   std::int64_t top_k = 0;    // 0: all
+  double top_p = 1.0;        // the likeliest tokens that have this much together; 1: all
+  std::int64_t samples = 1;  // continuations, a line "---" between them
   std::uint64_t seed = 1;
   int local_ranks = 0;  // > 0: that many ranks as threads of this process
 };
@@ -33,7 +35,8 @@ struct GenerateRequest {
 /// under MPI such a failure is logged and ends the job.
 void generate(const GenerateRequest& request, std::ostream& out);
 
-/// Draws from softmax(logits / temperature) over the top_k likeliest, with random value `index` of
+/// Draws from softmax(logits / temperature) over the top_k likeliest, and of these the fewest with
+/// a share of top_p (nucleus sampling, Holtzman et al. 2020), with random value `index` of
 /// `random`.
 std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
                           const Philox& random, std::uint64_t index);

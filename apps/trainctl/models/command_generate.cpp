@@ -1,7 +1,12 @@
 // trainctl generate: continues a text with a trained model.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "comm/world.h"
 #include "commands.h"
 #include "execute.h"
@@ -16,10 +21,28 @@ constexpr const char* examples =
     "  trainctl generate --run runs/quickstart --prompt 'The license' --max-tokens 200\n"
     "  trainctl generate --run runs/quickstart --prompt 'You may' --max-tokens 80 --temperature "
     "0\n"
-    "  trainctl generate --run runs/gpt --prompt 'The' --max-tokens 50 --local-ranks 8\n"
+    "  trainctl generate --run runs/quickstart --prompt-file start.txt --samples 3 --top-p 0.9\n"
+    "  echo Once | trainctl generate --run runs/gpt --local-ranks 8\n"
     "  mpirun -n 8 trainctl generate --run runs/gpt --prompt 'The' --max-tokens 50\n"
     "  trainctl generate --from models/llama --prompt 'The' --max-tokens 50 --local-ranks 2 --set "
     "parallel.tensor_parallel=2\n";
+
+/// Of a file, or of standard input. A text from an editor or from echo ends in a line end that is
+/// not meant.
+std::string read_prompt(const std::string& file) {
+  std::string text;
+  if (file.empty()) {
+    if (stdin_is_terminal()) log_info("type the text to continue, and end it with Ctrl-D");
+    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  } else {
+    std::ifstream stream(file, std::ios::binary);
+    require(stream.is_open() && !std::filesystem::is_directory(file), ExitCode::missing_input,
+            "cannot read the prompt " + file);
+    text.assign(std::istreambuf_iterator<char>(stream), {});
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
 
 }  // namespace
 
@@ -31,7 +54,7 @@ int run_generate(const Arguments& arguments) {
   std::string run;
   std::string from;
   GenerateRequest request;
-  std::int64_t max_tokens = 0;
+  std::string prompt_file;
   std::int64_t top_k = 0;
   std::int64_t seed = 1;
   std::int64_t local_ranks = 0;
@@ -41,20 +64,38 @@ int run_generate(const Arguments& arguments) {
   line.add_text("--tokenizer", request.tokenizer,
                 "byte or sentencepiece:MODEL; default: the run's, or the directory's", "NAME");
   line.add_set(request.set_options);
-  line.add_text("--prompt", request.prompt, "The text to continue", "TEXT");
-  line.require("--prompt");
-  line.add_whole_number("--max-tokens", max_tokens, "Number of tokens to add", 1);
-  line.require("--max-tokens");
+  line.add_text("--prompt", request.prompt,
+                "The text to continue; default: standard input, without its last line end", "TEXT");
+  line.add_text("--prompt-file", prompt_file, "A file with the text to continue", "FILE");
+  line.add_whole_number("--max-tokens", request.max_tokens,
+                        "Number of tokens to add; default " + std::to_string(request.max_tokens),
+                        1);
+  line.add_whole_number("--samples", request.samples,
+                        "Number of texts, a line '---' between them; default 1", 1, 1'000'000);
   line.add_number("--temperature", temperature, "0: always take the most likely token; default 1",
                   0);
   line.add_whole_number("--top-k", top_k, "Sample from the K most likely tokens; default 0: all",
                         0);
+  line.add_number("--top-p", request.top_p,
+                  "Sample from the likeliest tokens that have this share together; default 1: all",
+                  0);
   line.add_whole_number("--seed", seed, "The same seed gives the same text; default 1", 0);
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
                         1, 1024);
+  line.add_verbosity();
   if (!line.parse(arguments, examples)) return 0;
   if (line.given("--run") == line.given("--from")) {
     line.refuse("give --run DIR or --from DIR, one of them");
+  }
+
+  if (!(request.top_p > 0 && request.top_p <= 1)) {
+    line.refuse("--top-p must be above 0 and at most 1");
+  }
+  if (line.given("--prompt") && line.given("--prompt-file")) {
+    line.refuse("--prompt and --prompt-file exclude each other");
+  }
+  if (launched_as().size > 1 && !line.given("--prompt") && !line.given("--prompt-file")) {
+    line.refuse("under mpirun only one rank has standard input: give --prompt or --prompt-file");
   }
 
   Arguments again = {"generate"};
@@ -62,10 +103,10 @@ int run_generate(const Arguments& arguments) {
   let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), again);
   request.local_ranks = static_cast<int>(local_ranks);
   request.run_dir = line.given("--run") ? run : from;
-  request.max_tokens = max_tokens;
   request.top_k = top_k;
   request.seed = static_cast<std::uint64_t>(seed);
   request.temperature = temperature;
+  if (!line.given("--prompt")) request.prompt = read_prompt(prompt_file);
   generate(request, std::cout);
   finish_output();
   return 0;

@@ -1,0 +1,230 @@
+// trainctl completion: scripts with which a shell completes commands and options. They are made
+// from the options that the commands themselves declare.
+#include <algorithm>
+
+#include "commands.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  source <(trainctl completion bash)\n"
+    "  trainctl completion zsh > ~/.zfunc/_trainctl\n"
+    "  trainctl completion fish > ~/.config/fish/completions/trainctl.fish\n";
+
+using Option = CommandShape::Option;
+
+bool is_choice(const Option& option) { return option.value.find('|') != std::string::npos; }
+
+std::string words_of(const Option& option) {
+  std::string words = option.value;
+  std::replace(words.begin(), words.end(), '|', ' ');
+  return words;
+}
+
+std::string joined(const std::vector<std::string>& words, const std::string& between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+/// A command that takes options, with the words that lead to it.
+struct Leaf {
+  std::vector<std::string> words;  // {"data", "build"}
+  const CommandShape* shape = nullptr;
+};
+
+void collect(const CommandShape& shape, std::vector<std::string> words, std::vector<Leaf>& leaves) {
+  words.push_back(shape.name);
+  if (shape.commands.empty()) leaves.push_back({words, &shape});
+  for (const CommandShape& inner : shape.commands) collect(inner, words, leaves);
+}
+
+std::vector<Leaf> leaves_of(const CommandShape& root) {
+  std::vector<Leaf> leaves;
+  for (const CommandShape& command : root.commands) collect(command, {}, leaves);
+  return leaves;
+}
+
+std::vector<std::string> names_of(const std::vector<CommandShape>& commands) {
+  std::vector<std::string> names;
+  for (const CommandShape& command : commands) names.push_back(command.name);
+  return names;
+}
+
+std::string bash_options(const CommandShape& shape) {
+  std::vector<std::string> names;
+  std::string values;
+  for (const Option& option : shape.options) {
+    names.insert(names.end(), option.names.begin(), option.names.end());
+    if (option.names.empty() || option.value.empty()) continue;
+    const std::string wanted = is_choice(option)       ? "-W \"" + words_of(option) + "\""
+                               : option.value == "DIR" ? "-d"
+                               : option.value == "N"   ? "-W \"\""
+                                                       : "-f";
+    values += "        " + joined(option.names, "|") + ") COMPREPLY=($(compgen " + wanted +
+              " -- \"$cur\")); return ;;\n";
+  }
+  return "      case \"$prev\" in\n" + values + "      esac\n      words=\"" + joined(names, " ") +
+         "\" ;;\n";
+}
+
+std::string bash(const CommandShape& root) {
+  std::string cases;
+  for (const CommandShape& command : root.commands) {
+    if (command.commands.empty()) continue;
+    cases += "    " + command.name + ") files= words=\"" + joined(names_of(command.commands), " ") +
+             "\" ;;\n";
+  }
+  for (const Leaf& leaf : leaves_of(root)) {
+    cases += "    \"" + joined(leaf.words, " ") + "\")\n" + bash_options(*leaf.shape);
+  }
+  return "# bash completion of trainctl\n"
+         "_trainctl() {\n"
+         "  local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\" "
+         "words=\"\" files=1\n"
+         "  local at=\"${COMP_WORDS[1]}\"\n"
+         "  case \"$at\" in\n    " +
+         joined(
+             [&] {
+               std::vector<std::string> groups;
+               for (const CommandShape& one : root.commands) {
+                 if (!one.commands.empty()) groups.push_back(one.name);
+               }
+               return groups;
+             }(),
+             "|") +
+         ") [ \"$COMP_CWORD\" -gt 2 ] && at=\"$at ${COMP_WORDS[2]}\" ;;\n  esac\n"
+         "  [ \"$COMP_CWORD\" -eq 1 ] && at=\"\"\n"
+         "  case \"$at\" in\n    \"\") words=\"" +
+         joined(names_of(root.commands), " ") + " help\" ;;\n" + cases +
+         "  esac\n"
+         "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+         "  case \"$cur\" in -*) ;; *) [ \"$COMP_CWORD\" -gt 1 ] && [ -n \"$files\" ] && "
+         "COMPREPLY+=($(compgen -f -- \"$cur\")) ;; esac\n"
+         "}\n"
+         "complete -o filenames -F _trainctl trainctl\n";
+}
+
+/// In single quotes, with what has a meaning in zsh's specifications escaped.
+std::string quoted(const std::string& text, const std::string& special) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      result += "'\\''";
+      continue;
+    }
+    if (special.find(c) != std::string::npos) result += '\\';
+    result += c;
+  }
+  return result + "'";
+}
+
+std::string zsh_options(const CommandShape& shape) {
+  std::string text;
+  for (const Option& option : shape.options) {
+    const std::string action = is_choice(option)       ? ":value:(" + words_of(option) + ")"
+                               : option.value.empty()  ? ""
+                               : option.value == "DIR" ? ":directory:_files -/"
+                               : option.value == "N"   ? ":number: "
+                                                       : ":file:_files";
+    for (const std::string& name : option.names) {
+      std::string spec = quoted("*" + name + "[" + option.text + "]", ":");
+      spec.pop_back();
+      text += " \\\n        " + spec + action + "'";
+    }
+  }
+  return "_arguments" + text + " \\\n        '*:file:_files'";
+}
+
+std::string zsh_commands(const std::vector<CommandShape>& commands) {
+  std::string text;
+  for (const CommandShape& command : commands) {
+    text += " " + quoted(command.name + ":" + command.summary, "");
+  }
+  return text;
+}
+
+std::string zsh(const CommandShape& root) {
+  std::string cases;
+  for (const CommandShape& command : root.commands) {
+    cases += "    " + command.name + ")\n";
+    if (command.commands.empty()) {
+      cases += "      " + zsh_options(command) + " ;;\n";
+      continue;
+    }
+    cases += "      if (( CURRENT == 3 )); then commands=(" + zsh_commands(command.commands) +
+             "); _describe command commands; return; fi\n      case $words[3] in\n";
+    for (const CommandShape& inner : command.commands) {
+      cases += "    " + inner.name + ")\n      " + zsh_options(inner) + " ;;\n";
+    }
+    cases += "      esac ;;\n";
+  }
+  return "#compdef trainctl\n"
+         "_trainctl() {\n"
+         "  local -a commands\n"
+         "  if (( CURRENT == 2 )); then commands=(" +
+         zsh_commands(root.commands) +
+         "); _describe command commands; return; fi\n"
+         "  case $words[2] in\n" +
+         cases +
+         "  esac\n"
+         "}\n"
+         "if [ \"$funcstack[1]\" = _trainctl ]; then _trainctl \"$@\"; else compdef _trainctl "
+         "trainctl; "
+         "fi\n";
+}
+
+std::string fish_option(const Option& option, const std::string& when) {
+  std::string line = "complete -c trainctl -n " + quoted(when, "");
+  for (const std::string& name : option.names) {
+    const bool is_long = name.starts_with("--");
+    line += is_long ? " -l " + name.substr(2) : " -s " + name.substr(1);
+  }
+  if (is_choice(option)) {
+    line += " -x -a " + quoted(words_of(option), "");
+  } else if (!option.value.empty()) {
+    line += option.value == "N" ? " -x" : " -r -F";
+  }
+  return line + " -d " + quoted(option.text, "\\") + "\n";
+}
+
+std::string fish(const CommandShape& root) {
+  std::string text = "# fish completion of trainctl\n";
+  for (const CommandShape& command : root.commands) {
+    text += "complete -c trainctl -f -n __fish_use_subcommand -a " + command.name + " -d " +
+            quoted(command.summary, "\\") + "\n";
+    for (const CommandShape& inner : command.commands) {
+      text += "complete -c trainctl -f -n '__fish_seen_subcommand_from " + command.name + "' -a " +
+              inner.name + " -d " + quoted(inner.summary, "\\") + "\n";
+    }
+  }
+  for (const Leaf& leaf : leaves_of(root)) {
+    std::string when;
+    for (const std::string& word : leaf.words) {
+      when += (when.empty() ? "" : "; and ") + std::string("__fish_seen_subcommand_from ") + word;
+    }
+    for (const Option& option : leaf.shape->options) {
+      if (!option.names.empty()) text += fish_option(option, when);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_completion(const Arguments& arguments) {
+  CommandLine line("Prints a script with which a shell completes commands and options.",
+                   "trainctl completion");
+  std::string shell;
+  line.add_choice("SHELL", shell, "The shell", {"bash", "zsh", "fish"});
+  line.require("SHELL");
+  if (!line.parse(arguments, examples)) return 0;
+  const CommandShape root = shape_of({"trainctl", "", run_command});
+  print(shell == "bash" ? bash(root) : shell == "zsh" ? zsh(root) : fish(root));
+  return 0;
+}
+
+}  // namespace trainctl

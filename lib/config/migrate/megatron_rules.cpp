@@ -1,0 +1,156 @@
+// Megatron-LM's pretrain_gpt.py: what several arguments say together, and its defaults.
+#include <cmath>
+#include <utility>
+
+#include "config/migrate/project_rules.h"
+#include "config/schema/values.h"
+
+namespace trainctl {
+namespace {
+
+constexpr Default megatron_defaults[] = {
+    {"model.hidden_dropout", "0.1"},    {"model.embedding_dropout", "0.1"},
+    {"model.attention_dropout", "0.1"}, {"lr_schedule.style", "linear"},
+    {"train.validate_every", "1000"},   {"log.every", "100"},
+};
+
+/// Both families at once would be another model.
+void settle_megatron_family(Migration& m) {
+  m.put_default("model.family", "gpt2");
+  if (m.at("model.family") != "llama") return;
+  const bool rope =
+      m.text("position-embedding-type") == "rope" || m.flag("use-rotary-position-embeddings");
+  const std::string help = "llama has RoPE, RMSNorm, SwiGLU and no biases";
+  const auto need = [&](bool has, const std::string& argument, const std::string& otherwise) {
+    if (has) return;
+    m.refuse("model.family", argument + " is not given, so the model has " + otherwise, help);
+  };
+  need(rope, "--position-embedding-type rope", "learned positions");
+  need(m.text("normalization") == "RMSNorm", "--normalization RMSNorm", "LayerNorm");
+  need(m.flag("swiglu"), "--swiglu", "GELU");
+  need(m.flag("disable-bias-linear"), "--disable-bias-linear", "biases");
+  m.put_default("model.tie_word_embeddings", "true");
+  const double hidden = m.number("hidden-size", 0);
+  if (!m.at("model.ffn_hidden_size") && hidden > 0) {
+    m.put("model.ffn_hidden_size", std::floor(std::floor(4 * hidden * 2 / 3) / 64) * 64,
+          "default of Megatron with swiglu");
+  }
+}
+
+void settle_megatron_lengths(Migration& m) {
+  const double batch = m.number("global-batch-size", 0);
+  if (batch <= 0) m.not_carried("global-batch-size", "without it: micro-batch-size x replicas");
+  const auto samples = [&](const char* key, const char* path) {
+    if (m.given(key) == nullptr) return;
+    if (batch <= 0) return m.not_carried(key, "it needs --global-batch-size");
+    m.put(path, std::floor(m.number(key, 0) / batch), std::string(key) + " / global-batch-size");
+  };
+  samples("train-samples", "train.steps");
+  samples("lr-decay-samples", "lr_schedule.decay_steps");
+  samples("lr-warmup-samples", "lr_schedule.warmup_steps");
+  if (m.given("lr-warmup-fraction") != nullptr) {
+    const double decay = m.number_at("lr_schedule.decay_steps", m.number_at("train.steps", 0));
+    m.remove("lr_schedule.warmup_steps");
+    m.put("lr_schedule.warmup_steps", std::ceil(m.number("lr-warmup-fraction", 0) * decay),
+          "lr-warmup-fraction x steps of the decay");
+  }
+  const bool validates =
+      m.at("data.validation.path") || m.number_at("data.validation.fraction", 0) > 0;
+  if (!validates) {
+    m.remove("train.validate_every");
+    m.remove("data.validation");
+  } else if (batch > 0) {
+    m.put("data.validation.max_sequences", m.number("eval-iters", 100) * batch,
+          "eval-iters x global-batch-size");
+  }
+}
+
+/// "path", or "weight path weight path".
+void carry_paths(Migration& m, const char* key, const std::string& path) {
+  const ForeignValue* given = m.given(key);
+  if (given == nullptr || given->words.empty()) return;
+  const std::vector<std::string>& words = given->words;
+  const std::string why = std::string(key) + ", line " + std::to_string(given->span.line);
+  if (words.size() == 1) return m.put(path, words[0], why);
+  if (path != "data.train") return m.not_carried(key, path + " takes one path");
+  YamlNode list;
+  list.kind = YamlNode::Kind::sequence;
+  double weight = 1;
+  bool weighted = false;
+  for (const std::string& word : words) {
+    if (!parse_number(word, weight)) {
+      weighted = true;
+      continue;
+    }
+    YamlNode text;
+    text.kind = YamlNode::Kind::scalar;
+    text.scalar = word;
+    text.quoted = true;
+    text.expands = word.find("${") != std::string::npos;
+    const int place = m.tree().add_node(std::move(text));
+    if (!weighted) {
+      list.items.push_back(place);
+      continue;
+    }
+    YamlNode number;
+    number.kind = YamlNode::Kind::scalar;
+    number.scalar = plain_number(weight);
+    const int share = m.tree().add_node(std::move(number));
+    YamlNode source;
+    source.kind = YamlNode::Kind::map;
+    source.entries = {{"path", {}, place}, {"weight", {}, share}};
+    list.items.push_back(m.tree().add_node(std::move(source)));
+  }
+  m.put_list(path, m.tree().add_node(std::move(list)), why);
+}
+
+void settle_megatron_data(Migration& m) {
+  carry_paths(m, "data-path", "data.train");
+  carry_paths(m, "train-data-path", "data.train");
+  carry_paths(m, "valid-data-path", "data.validation.path");
+  if (m.given("data-path") != nullptr && !m.at("data.validation.path")) {
+    m.put_default("data.validation.fraction", "0.03");
+  }
+  const std::string type = m.text("tokenizer-type");
+  const std::string model = m.text("tokenizer-model");
+  if (type == "GPT2BPETokenizer" && !m.at("model.vocab_size")) {
+    m.put("model.vocab_size", "50257", "GPT2BPETokenizer");
+  } else if (type == "NullTokenizer" && m.given("vocab-size") != nullptr) {
+    m.put("model.vocab_size", m.number("vocab-size", 0) + 1,
+          "vocab-size and the end of a document");
+  } else if (type == "HuggingFaceTokenizer" && !model.empty()) {
+    m.put("data.tokenizer", "hf:" + model, "tokenizer-model");
+  } else if (!model.empty()) {
+    m.put("data.tokenizer", "sentencepiece:" + model, "tokenizer-model");
+  }
+}
+
+}  // namespace
+
+void settle_megatron(Migration& m) {
+  settle_megatron_family(m);
+  settle_megatron_data(m);
+  settle_megatron_lengths(m);
+  if (!m.flag("group-query-attention") && m.at("model.num_query_groups")) {
+    m.remove("model.num_query_groups");
+    m.not_carried("num-query-groups", "it counts only with --group-query-attention");
+  }
+  const double stages = m.number("pipeline-model-parallel-size", 1);
+  const double per_chunk = m.number("num-layers-per-virtual-pipeline-stage", 0);
+  if (per_chunk > 0) {
+    m.put("parallel.virtual_pipeline_stages",
+          std::floor(m.number("num-layers", 0) / stages / per_chunk),
+          "num-layers / pipeline stages / num-layers-per-virtual-pipeline-stage");
+  }
+  if (m.at("parallel.sequence_parallel") && m.number("tensor-model-parallel-size", 1) <= 1) {
+    m.remove("parallel.sequence_parallel");
+    m.not_carried("sequence-parallel", "it counts only with tensor parallelism");
+  }
+  if (m.flag("use-distributed-optimizer")) shard_optimizer(m, "use-distributed-optimizer");
+  if (!m.flag("use-distributed-optimizer")) m.remove("hooks.param_sync");
+  put_defaults(m, megatron_defaults);
+  const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");
+  if (!validates) m.remove("train.validate_every");
+}
+
+}  // namespace trainctl

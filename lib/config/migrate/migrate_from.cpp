@@ -1,0 +1,143 @@
+#include "config/migrate/migrate_from.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "config/migrate/foreign_text.h"
+#include "config/migrate/migration.h"
+#include "config/migrate/project_rules.h"
+#include "config/migrate/write_yaml.h"
+#include "config/read/read.h"
+#include "config/schema/values.h"
+#include "config/upstream/hugging_face.h"
+
+namespace trainctl {
+namespace {
+
+ForeignValue value_of(const YamlTree& tree, const YamlEntry& entry) {
+  ForeignValue value{entry.key, {}, false, false, entry.key_span};
+  const YamlNode& node = tree.node(entry.value);
+  if (node.kind == YamlNode::Kind::scalar) value.words = {node.scalar};
+  value.is_list = node.kind == YamlNode::Kind::sequence;
+  for (int item : node.items) value.words.push_back(tree.node(item).scalar);
+  value.is_code = node.kind == YamlNode::Kind::map;
+  return value;
+}
+
+/// JSON is YAML.
+std::vector<ForeignValue> read_json_or_yaml(YamlTree& tree, const std::string& text,
+                                            Diagnostics& diagnostics) {
+  std::vector<ForeignValue> values;
+  const int root = parse_yaml(tree, text, 0, diagnostics);
+  if (root < 0) return values;
+  if (tree.node(root).kind != YamlNode::Kind::map) {
+    const Problem problem = wrong_type(tree.node(root), "a map of keys");
+    diagnostics.add({Severity::error, problem.code, "", problem.message, problem.help,
+                     tree.place(tree.node(root).span)});
+    return values;
+  }
+  for (const YamlEntry& entry : tree.node(root).entries) {
+    if (tree.node(entry.value).kind != YamlNode::Kind::null)
+      values.push_back(value_of(tree, entry));
+  }
+  return values;
+}
+
+std::vector<ForeignValue> read_values(Project project, YamlTree& tree, const std::string& text,
+                                      Diagnostics& diagnostics) {
+  switch (project) {
+    case Project::hugging_face: return read_json_or_yaml(tree, text, diagnostics);
+    case Project::nanogpt: return read_assignments(text);
+    case Project::torchtitan: return read_toml(text);
+    case Project::llmc:
+    case Project::megatron: break;
+  }
+  return read_arguments(text);
+}
+
+/// The keys of a model's config.json, which are read together.
+bool take_model(Migration& migration, const std::string& text, const std::string& name,
+                std::vector<ForeignValue>& values, Diagnostics& diagnostics) {
+  const bool is_model = std::any_of(values.begin(), values.end(), [](const ForeignValue& value) {
+    return value.key == "model_type";
+  });
+  if (!is_model) return false;
+  const HuggingFaceConfig read = read_hugging_face_config(text);
+  for (const std::string& problem : read.problems) {
+    diagnostics.add({Severity::error,
+                     "model-directory",
+                     "model",
+                     problem,
+                     "see docs/huggingface.md for what is read",
+                     {Place::Origin::file, name, 0, 0, 0}});
+  }
+  YamlTree& tree = migration.tree();
+  const int index = tree.add_text(Place::Origin::model_files, name);
+  const int model = read.problems.empty() ? parse_yaml(tree, read.model, index, diagnostics) : -1;
+  if (model < 0) return true;
+  for (const YamlEntry& entry : std::vector<YamlEntry>(tree.node(model).entries)) {
+    migration.put_list("model." + entry.key, entry.value, "");
+  }
+  return true;
+}
+
+void report_unready(const std::string& text, Diagnostics& diagnostics) {
+  const ReadResult read = read_config_text(text, "", {}, {.load = {}, .variable = {}});
+  for (const Diagnostic& one : read.diagnostics.list()) {
+    if (one.severity != Severity::error || one.code == "unset-variable") continue;
+    const bool missing = one.code == "missing-key";
+    diagnostics.add({Severity::warning,
+                     one.code,
+                     one.path,
+                     missing ? "required, and nothing in the file gives it" : one.message,
+                     one.help,
+                     {}});
+  }
+}
+
+}  // namespace
+
+Migrated migrate_from(Project project, std::string_view given, const std::string& name) {
+  Migrated result;
+  YamlTree tree;
+  const std::string text = normalise_text(given.substr(0, max_yaml_bytes + 4));
+  tree.add_text(Place::Origin::file, name);
+  result.diagnostics.add_source(name, text);
+  if (text.size() > max_yaml_bytes) {
+    result.diagnostics.add({Severity::error,
+                            "too-large",
+                            "",
+                            "the file is larger than 1 MiB",
+                            "is this the right file?",
+                            {Place::Origin::file, name, 0, 0, 0}});
+    return result;
+  }
+  std::vector<ForeignValue> values = read_values(project, tree, text, result.diagnostics);
+  if (result.diagnostics.has_errors()) return result;
+  if (values.empty()) {
+    result.diagnostics.add({Severity::error,
+                            "missing-key",
+                            "",
+                            "no keys of " + std::string(name_of(project)) + " found",
+                            "is --from right?",
+                            {Place::Origin::file, name, 0, 0, 0}});
+    return result;
+  }
+  Migration migration(project, name, values, tree, result.diagnostics);
+  const bool is_model = project == Project::hugging_face &&
+                        take_model(migration, text, name, values, result.diagnostics);
+  if (!is_model) {
+    migration.carry_rows();
+    apply_project_rules(migration);
+  }
+  result.diagnostics.sort();
+  if (result.diagnostics.has_errors()) return result;
+  migration.comments().header = {"# From " + shown(name) + " (" + std::string(name_of(project)) +
+                                 ")."};
+  result.text = write_tree(tree, migration.root(), std::move(migration.comments()));
+  report_unready(result.text, result.diagnostics);
+  result.ok = true;
+  return result;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,125 @@
+// transformers: config.json of a model, TrainingArguments, and the example scripts' arguments.
+#include "config/upstream/other_lists.h"
+
+namespace trainctl {
+namespace {
+
+constexpr std::string_view types =
+    "bfloat16=bf16|float16=fp16|float32=fp32|torch.bfloat16=bf16|torch.float16=fp16|"
+    "torch.float32=fp32|auto=";
+constexpr std::string_view families =
+    "silu=llama|swish=llama|gelu_new=gpt2|gelu_pytorch_tanh=gpt2|gelu_fast=gpt2";
+constexpr std::string_view no_text = "it names the class in transformers";
+constexpr std::string_view not_here = "nothing here depends on it";
+constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
+
+constexpr OtherKey rows[] = {
+    {"model_type", "model.family", "gpt2=gpt2|llama=llama|mistral=llama|qwen2=llama|qwen3=llama"},
+    {"num_hidden_layers", "model.num_layers"},
+    {"hidden_size", "model.hidden_size"},
+    {"intermediate_size", "model.ffn_hidden_size"},
+    {"num_attention_heads", "model.num_attention_heads"},
+    {"num_key_value_heads", "model.num_query_groups"},
+    {"head_dim", "model.kv_channels"},
+    {"vocab_size", "model.vocab_size"},
+    {"max_position_embeddings", "model.max_position_embeddings"},
+    {"n_positions", "model.max_position_embeddings"},
+    {"n_ctx", "model.seq_length"},
+    {"n_inner", "model.ffn_hidden_size"},
+    {"rms_norm_eps", "model.norm_epsilon"},
+    {"layer_norm_epsilon", "model.norm_epsilon"},
+    {"layer_norm_eps", "model.norm_epsilon"},
+    {"rope_theta", "model.rotary_base"},
+    {"hidden_act", "model.family", families},
+    {"activation_function", "model.family", families},
+    {"attention_bias", "model.add_qkv_bias"},
+    {"mlp_bias", "model.add_bias_linear"},
+    {"tie_word_embeddings", "model.tie_word_embeddings"},
+    {"initializer_range", "model.init_method_std"},
+    {"embd_pdrop", "model.embedding_dropout"},
+    {"resid_pdrop", "model.hidden_dropout"},
+    {"attn_pdrop", "model.attention_dropout"},
+    {"hidden_dropout_prob", "model.hidden_dropout"},
+    {"attention_probs_dropout_prob", "model.attention_dropout"},
+    {"torch_dtype", "precision.compute", types},
+    {"dtype", "precision.compute", types},
+    {"eos_token_id", "data.eod_token"},
+    {"bos_token_id", "", {}, "the tokenizer says which tokens a text starts with"},
+    {"pad_token_id", "", {}, "sequences are cut from the joined texts, without padding"},
+    {"sliding_window", "", {}, "attention has no window"},
+    {"use_cache", "", {}, not_here},
+    {"architectures", "", {}, no_text},
+    {"transformers_version", "", {}, not_here},
+    {"pretraining_tp", "", {}, "see parallel.tensor_parallel"},
+    {"attn_implementation", "", {}, "attention never stores its scores"},
+    {"model_name_or_path", "model.from"},
+    {"tokenizer_name", "data.tokenizer", "#hf", "hf: and the model's directory"},
+    {"train_file", "data.train"},
+    {"validation_file", "data.validation.path"},
+    {"validation_split_percentage", "data.validation.fraction", "#percent"},
+    {"dataset_name", "", {}, "data.train takes files; nothing is downloaded"},
+    {"dataset_config_name", "", {}, "data.train takes files; nothing is downloaded"},
+    {"max_seq_length", "model.seq_length"},
+    {"learning_rate", "lr_schedule.max_lr"},
+    {"lr_scheduler_type", "lr_schedule.style",
+     "linear=linear|cosine=cosine|constant=constant|constant_with_warmup=constant|"
+     "cosine_with_min_lr=cosine|inverse_sqrt=inverse-square-root|warmup_stable_decay=WSD"},
+    {"warmup_steps", "lr_schedule.warmup_steps"},
+    {"warmup_ratio", "lr_schedule.warmup_steps", "#other", "warmup_ratio x train.steps"},
+    {"num_train_epochs", "train.steps", "#other", "epochs x sequences / global_batch_size"},
+    {"max_steps", "train.steps", "-1=|*"},
+    {"per_device_train_batch_size", "train.micro_batch_size"},
+    {"per_gpu_train_batch_size", "train.micro_batch_size"},
+    {"per_device_eval_batch_size", "", {}, "validation uses train.micro_batch_size"},
+    {"gradient_accumulation_steps", "train.micro_batch_num"},
+    {"weight_decay", "optimizer.weight_decay"},
+    {"adam_beta1", "optimizer.beta1"},
+    {"adam_beta2", "optimizer.beta2"},
+    {"adam_epsilon", "optimizer.eps"},
+    {"max_grad_norm", "optimizer.clip_grad_norm"},
+    {"optim", "optimizer.type",
+     "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|sgd=sgd"},
+    {"bf16", "precision.compute", "true=bf16|false="},
+    {"fp16", "precision.compute", "true=fp16|false="},
+    {"tf32", "", {}, "precision.compute says how matrix products are computed"},
+    {"seed", "train.seed"},
+    {"data_seed", "", {}, "train.seed orders the data"},
+    {"output_dir", "output.dir"},
+    {"overwrite_output_dir", "output.overwrite"},
+    {"logging_steps", "log.every"},
+    {"log_level", "log.level", "debug=debug|info=info|warning=warning|error=error|passive="},
+    {"logging_dir", "", {}, no_service},
+    {"logging_strategy", "", {}, "every step is in metrics.jsonl"},
+    {"report_to", "", {}, no_service},
+    {"run_name", "", {}, "output.dir names the run"},
+    {"save_steps", "checkpoint.every"},
+    {"save_total_limit", "checkpoint.keep"},
+    {"save_strategy", "", {}, "see checkpoint.every"},
+    {"load_best_model_at_end", "checkpoint.keep_best"},
+    {"eval_steps", "train.validate_every"},
+    {"eval_strategy", "", {}, "see train.validate_every"},
+    {"evaluation_strategy", "", {}, "see train.validate_every"},
+    {"do_train", "", {}, "the command says it"},
+    {"do_eval", "", {}, "see train.validate_every"},
+    {"resume_from_checkpoint", "", {}, "the same command goes on; --resume chooses a checkpoint"},
+    {"gradient_checkpointing", "recompute.enable"},
+    {"fsdp", "parallel.parallel_optimizer.enable",
+     "full_shard=true|shard_grad_op=true|=", "optimizer state is sharded, parameters are not"},
+    {"deepspeed", "", {}, "see parallel.parallel_optimizer"},
+    {"ddp_find_unused_parameters", "", {}, "every parameter has a gradient"},
+    {"dataloader_num_workers", "", {}, "see data.prefetch"},
+    {"dataloader_prefetch_factor", "data.prefetch"},
+    {"group_by_length", "", {}, "sequences are cut from the joined texts"},
+    {"remove_unused_columns", "", {}, not_here},
+    {"push_to_hub", "", {}, "trainctl checkpoint export writes the model's files"},
+    {"hub_model_id", "", {}, "trainctl checkpoint export writes the model's files"},
+    {"torch_compile", "", {}, "the kernels are compiled"},
+    {"use_cpu", "parallel.device", "true=cpu|false="},
+    {"trust_remote_code", "", {}, not_here},
+};
+
+}  // namespace
+
+std::span<const OtherKey> hugging_face_keys() { return rows; }
+
+}  // namespace trainctl

@@ -1,0 +1,50 @@
+// Keys that people know from other projects, with ours: hints for unknown keys, and `migrate
+// --from`. The keys that configurations of ours accept under their upstream names are in
+// upstream.h.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainctl {
+
+enum class Project { hugging_face, nanogpt, torchtitan, llmc, megatron };
+
+/// "Hugging Face", as messages call it.
+std::string_view name_of(Project project);
+
+struct OtherKey {
+  std::string_view key;    // as written there; torchtitan's with its section: "training.steps"
+  std::string_view paths;  // ours, a space between several; empty: there is no counterpart
+  // "bfloat16=bf16|float16=fp16": our words for theirs, where they differ. "true=" says that the
+  // value asks for nothing, "*" takes all others as they are; "#split" and "#other" name what no
+  // table says (convert()).
+  std::string_view words = {};
+  std::string_view note = {};  // what differs, or why there is no counterpart
+};
+
+std::span<const OtherKey> other_keys(Project project);
+
+/// The row of a key, in whatever mixture of hyphens, underscores and capitals; nullptr if the
+/// project has no such key. `key` may lack torchtitan's section.
+const OtherKey* find_other_key(Project project, std::string_view key);
+
+/// Our spelling of their value: "#split" makes 949,50,1 the fraction 0.05. "" where it asks for
+/// nothing; none where one value alone does not say it, or has no counterpart.
+std::optional<std::string> convert(const OtherKey& row, const std::string& value);
+
+/// What to write instead of an unknown key of a section ("" for the top level): "write
+/// model.num_layers: 12 (nanoGPT's n_layer)"; "" if no project has the key. `value`: as written,
+/// empty for maps and lists.
+std::string hint_for(const std::string& section, const std::string& key, const std::string& value);
+
+/// The parts between the characters; an empty last part is none.
+std::vector<std::string> split_at(std::string_view text, char between);
+
+/// `paths` one by one.
+std::vector<std::string> paths_of(const OtherKey& row);
+
+}  // namespace trainctl

@@ -1,0 +1,14 @@
+// The rows of other_keys.h, one list per project.
+#pragma once
+
+#include "config/upstream/other_keys.h"
+
+namespace trainctl {
+
+std::span<const OtherKey> hugging_face_keys();
+std::span<const OtherKey> nanogpt_keys();
+std::span<const OtherKey> torchtitan_keys();
+std::span<const OtherKey> llmc_keys();
+std::span<const OtherKey> megatron_arguments();
+
+}  // namespace trainctl

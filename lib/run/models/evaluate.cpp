@@ -1,0 +1,191 @@
+#include "run/models/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/folder.h"
+#include "comm/world.h"
+#include "config/read/read.h"
+#include "engine/engine.h"
+#include "plan/rules/resolve.h"
+#include "run/corpus.h"
+#include "run/models/model_directory.h"
+#include "run/prepare.h"
+#include "weights/load_weights.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double bits_per_nat = 1.4426950408889634;
+
+/// Where the weights of a configuration are.
+std::filesystem::path weights_of(const Config& config) {
+  const std::filesystem::path run = config.output.dir;
+  std::error_code ignored;
+  const bool has_weights = std::filesystem::exists(run / "model.safetensors", ignored) ||
+                           !CheckpointFolder(run).complete().empty();
+  if (has_weights) return run;
+  require(config.model.from.has_value(), ExitCode::missing_input,
+          run.string() +
+              " (output.dir) has neither weights nor a checkpoint, and model.from is not "
+              "given");
+  return *config.model.from;
+}
+
+struct Evaluated {
+  ReadResult read;
+  Plan plan;
+  std::filesystem::path weights;
+};
+
+/// As trained, but without what only an optimizer step needs; enough micro-batches for every
+/// schedule.
+void set_layout(Config& config, const World& world) {
+  if (world.size() == 1) {
+    config.parallel = for_one_rank(config.parallel);
+  } else {
+    config.parallel.device_num.reset();
+    config.parallel.data_parallel.reset();
+    config.parallel.global_rank = 0;
+    config.parallel.parallel_optimizer = {};
+  }
+  config.recompute = {};
+  const Mesh mesh = resolve_mesh(config.parallel, world.size());
+  const std::int64_t micro = config.train.micro_batch_size.value_or(1);
+  config.train.micro_batch_size = micro;
+  config.train.micro_batch_num.reset();
+  config.train.global_batch_size = micro * mesh.dp * (mesh.pp > 1 ? 2 * mesh.pp : 1);
+}
+
+Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world) {
+  const bool by_config = !request.config.empty();
+  Evaluated made;
+  made.read = by_config ? read_config(request.config, request.set_options)
+                        : read_model_directory(request.directory, request.set_options);
+  Config& config = made.read.config;
+  if (made.read.complete && !made.read.diagnostics.has_errors()) {
+    made.weights = by_config ? weights_of(config) : request.directory;
+    set_layout(config, world);
+  }
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  made.plan = prepare(
+      made.read,
+      {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
+      Purpose::generate);
+  require(!made.read.diagnostics.has_errors(), ExitCode::config,
+          "the model cannot be evaluated on " + std::to_string(world.size()) + " rank(s):\n" +
+              render_text(made.read.diagnostics, false));
+  return made;
+}
+
+/// As given, else what the configuration names, else that of the model's directory.
+Tokenizer tokenizer_for(const EvaluateRequest& request, const Evaluated& made) {
+  if (!request.tokenizer.empty()) return Tokenizer::open(request.tokenizer);
+  const bool named = made.read.sources.places().contains("data.tokenizer");
+  const std::string own = named ? "" : tokenizer_in(made.weights);
+  return Tokenizer::open(own.empty() ? made.read.config.data.tokenizer : own);
+}
+
+/// The data to evaluate as the only one of a section, and what it is.
+std::string choose_data(const EvaluateRequest& request, DataConfig& data) {
+  ValidationConfig& validation = data.validation;
+  if (!request.data.empty()) {
+    data.train = {{request.data, 1.0}};
+    validation = {};
+    return request.data;
+  }
+  if (validation.path) {
+    data.train = {{*validation.path, 1.0}};
+    validation = {};
+    return data.train.front().path;
+  }
+  require(validation.fraction > 0, ExitCode::usage,
+          "the configuration holds out no validation data: give some with --data");
+  return "the held-out part of data.train";
+}
+
+/// What the scored tokens of the windows are as text; none if some token has no text.
+struct Scored {
+  std::int64_t tokens = 0;
+  std::optional<std::int64_t> bytes = 0;
+};
+
+Scored count_scored(const Dataset& data, const Tokenizer& tokenizer, std::int64_t windows) {
+  Scored scored;
+  Dataset::Sample sample;
+  for (std::int64_t i = 0; i < windows; ++i) {
+    data.window(i, sample);
+    const auto first = sample.tokens.begin() + 1;
+    const std::vector<std::int32_t> labels(first, first + sample.scored);
+    scored.tokens += std::ssize(labels);
+    const bool has_text = std::all_of(labels.begin(), labels.end(), [&](std::int32_t token) {
+      return token >= 0 && token < tokenizer.vocab_size();
+    });
+    if (!has_text) scored.bytes.reset();
+    if (scored.bytes) *scored.bytes += std::ssize(tokenizer.decode(labels));
+  }
+  return scored;
+}
+
+void evaluate_on(const EvaluateRequest& request, World& world,
+                 const std::function<void(const EvaluateResult&)>& take) {
+  const Evaluated made = prepare_evaluation(request, world);
+  const Config& config = made.read.config;
+  const Plan& plan = made.plan;
+  const Tokenizer tokenizer = tokenizer_for(request, made);
+  DataConfig data = config.data;
+  EvaluateResult result;
+  result.data = choose_data(request, data);
+  const std::unique_ptr<Group> everyone = world.everyone("evaluate");
+  Corpus corpus = open_corpus(data, tokenizer, plan.model, config.train.seed, *everyone,
+                              world.local_rank() == 0);
+  corpus.rule.sequences = plan.micro_batch_size;
+  const Dataset& windows = corpus.validation ? *corpus.validation : corpus.train;
+  Engine engine({.plan = plan,
+                 .train = config.train,
+                 .optimizer = config.optimizer,
+                 .lr_schedule = config.lr_schedule,
+                 .loss_scaling = resolve_loss_scaling(config.precision),
+                 .deadline_seconds = config.parallel.deadline_seconds,
+                 .separate_documents = data.reset_attention_mask,
+                 .count_loss_weights = data.eod_mask_loss},
+                world);
+  load_weights(*open_weights(made.weights, plan.model), plan, world.rank(), engine.parameters());
+  engine.parameters().refresh_compute(engine.ops());
+  const std::optional<double> loss = engine.evaluate(windows, corpus.rule, request.max_sequences);
+  if (world.rank() != 0) return;
+  require(loss.has_value(), ExitCode::internal, "rank 0 has no loss");
+  result.loss = *loss;
+  result.perplexity = std::exp(*loss);
+  result.sequences = windows.windows();
+  if (request.max_sequences > 0) {
+    result.sequences = std::min(result.sequences, request.max_sequences);
+  }
+  const Scored scored = count_scored(windows, tokenizer, result.sequences);
+  result.tokens = scored.tokens;
+  if (scored.bytes && *scored.bytes > 0) {
+    result.bits_per_byte = *loss * bits_per_nat * static_cast<double>(scored.tokens) /
+                           static_cast<double>(*scored.bytes);
+  }
+  take(result);
+}
+
+}  // namespace
+
+void evaluate(const EvaluateRequest& request,
+              const std::function<void(const EvaluateResult&)>& take) {
+  const auto on_rank = [&](World& world) {
+    set_log_rank(world.rank(), world.size());
+    evaluate_on(request, world, take);
+  };
+  if (request.local_ranks > 0) return run_thread_world(request.local_ranks, {}, on_rank);
+  if (launched_as().size > 1) return run_mpi_world({}, on_rank);
+  evaluate_on(request, *self_world(), take);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,26 @@
+// Layouts that save and load a checkpoint half way, for Verification.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "verify/record.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+/// Takes `half` steps, compared, and saves a checkpoint in the folder `run`.
+LayoutVerdict save_half_way(const Record& record, const VerifiedLayout& layout,
+                            const std::filesystem::path& run, std::int64_t half);
+/// Loads it, and takes `half` more steps, compared.
+LayoutVerdict load_half_way(const Record& record, const VerifiedLayout& layout,
+                            const std::filesystem::path& run, std::int64_t half,
+                            const Faults& faults);
+
+/// Takes 2 `half` steps, freely, with a checkpoint after the first `half`. Then loads that and
+/// takes `half` steps again: loss, norm, learning rate, tokens, loss scale, parameters and
+/// optimizer values must be the same to the bit.
+LayoutVerdict continue_layout(const VerifiedLayout& layout, const std::filesystem::path& run,
+                              std::int64_t half, const Faults& faults);
+
+}  // namespace trainctl

@@ -1,0 +1,250 @@
+#include "verify/verified_rank.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "base/error.h"
+#include "plan/ownership/saved_parts.h"
+#include "verify/alone.h"
+#include "verify/data.h"
+#include "verify/message_rounding.h"
+
+namespace trainctl {
+
+namespace {
+
+/// A layout may be so many times as far from the single rank as another rounding takes that rank
+/// from itself.
+constexpr double roundings_apart = 4;
+
+/// The phase of value number `kind` of a parameter, of which `first` is the master's.
+Phase phase_of(Phase first, int kind) { return static_cast<Phase>(static_cast<int>(first) + kind); }
+
+}  // namespace
+
+VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& world)
+    : record_(record),
+      config_(given.config),
+      plan_(given.plan),
+      truth_(given.truth),
+      faults_(given.faults),
+      rank_(world.rank()),
+      rounds_alike_(message_rounding(truth_) == record.rounding),
+      ownership_(make_ownership(truth_, world.rank())),
+      findings_(truth_.mesh, world.rank()),
+      engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)), world) {}
+
+void VerifiedRank::initialise() {
+  engine_.initialise();
+  compare_tensors({Phase::initial, 1, 0, fp32_bound}, record_.states.front().kinds.front(),
+                  [&](int i) { return held_part(store(), i, 0); });
+}
+
+void VerifiedRank::resume(const TrainState& state) {
+  engine_.resume(state);
+  step_ = state.step;
+  has_state_ = true;
+  const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
+  for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+    // The rows that pad the vocabulary are not saved, and have no effect on the others.
+    const ParamSpec& spec = table()[static_cast<std::size_t>(i)];
+    load_part(spec, truth_.mesh, rank_, expected.kinds.front().at(spec.name),
+              held_part(store(), i, 0), saved_shape(spec, truth_.model).numel());
+  }
+  for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+    compare_tensors({phase_of(Phase::loaded, kind), step_ + 1, 0, fp32_bound},
+                    expected.kinds[static_cast<std::size_t>(kind)],
+                    [&](int i) { return held_part(store(), i, kind); });
+  }
+}
+
+void VerifiedRank::run_until(std::int64_t last) {
+  while (step_ < last) {
+    ++step_;
+    one_step();
+    has_state_ = false;
+  }
+}
+
+const RecordedStep& VerifiedRank::recorded() const {
+  return record_.steps[static_cast<std::size_t>(step_ - 1)];
+}
+
+double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
+  const auto rounding = recorded().roundings.find(spec.name);
+  return rounding == recorded().roundings.end() ? 0 : roundings_apart * rounding->second;
+}
+
+/// Messages of another type round as the computation does.
+double VerifiedRank::bound() const {
+  const bool fp32 = truth_.compute == DType::f32 && truth_.message_dtype == DType::f32;
+  return fp32 ? fp32_bound : half_bound;
+}
+
+EngineInput VerifiedRank::with_hook(EngineInput input) {
+  input.loss_scaling = record_.loss_scaling;
+  if (rounds_alike_) {
+    input.hooks.after_forward = [this](int unit, int microbatch, const Tensor& stream) {
+      compare_stream(unit, microbatch, stream);
+    };
+  }
+  input.hooks.finalize_model_grads = [this](ParamStore&) { gradients_summed(); };
+  return input;
+}
+
+/// The rank's sequences of the micro-batch, of which sequence parallelism leaves it a part.
+void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream) {
+  const RecordedStream& whole = recorded().streams[static_cast<std::size_t>(unit)];
+  const std::int64_t first =
+      first_sequence(truth_, truth_.mesh.coordinate(rank_, Axis::dp), microbatch);
+  const std::int64_t part = truth_.sequence_parallel ? truth_.mesh.coordinate(rank_, Axis::tp) : 0;
+  findings_.compare({.phase = Phase::activation,
+                     .step = step_,
+                     .bound = bound(),
+                     .least_bound = roundings_apart * whole.rounding,
+                     .row = unit},
+                    whole, first * whole.shape[1] * whole.shape[2] + part * stream.numel(), stream);
+}
+
+void VerifiedRank::compare_tensors(Findings::Subject subject, const WholeTensors& whole,
+                                   const GetPart& get) {
+  for (subject.row = 0; const ParamSpec& spec : table()) {
+    subject.least_bound = subject.phase == Phase::gradient ? allowed_rounding(spec) : 0;
+    findings_.compare(subject, spec, whole.at(spec.name), get(static_cast<int>(subject.row)));
+    ++subject.row;
+  }
+}
+
+void VerifiedRank::load(const WholeTensors& whole, const GetPart& get) {
+  int index = 0;
+  for (const ParamSpec& spec : table()) {
+    load_part(spec, truth_.mesh, rank_, whole.at(spec.name), get(index++));
+  }
+}
+
+void VerifiedRank::load_state(const RecordedState& state) {
+  for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+    load(state.kinds[static_cast<std::size_t>(kind)],
+         [&](int i) { return kind == 0 ? own_master(i) : held_part(store(), i, kind); });
+  }
+  store().refresh_compute(engine_.ops());
+}
+
+void VerifiedRank::one_step() {
+  if (!has_state_) load_state(record_.states[static_cast<std::size_t>(step_ - 1)]);
+  // The position in the data is the engine's own: it may come from a checkpoint.
+  const std::int64_t data_step = engine_.train_state().samples / config_.train.global_batch_size;
+  auto batches = made_up_batches(config_, plan_, plan_.mesh.coordinate(rank_, Axis::dp), data_step);
+  if (faults_.batches) faults_.batches(rank_, step_, batches);
+  const StepReport report = engine_.train_step(batches);
+  engine_.complete_parameters();
+  if (faults_.parameters) faults_.parameters(rank_, step_, store());
+  compare_step(report);
+  const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
+  for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+    compare_tensors({phase_of(Phase::parameter, kind), step_, 0, fp32_bound},
+                    expected.kinds[static_cast<std::size_t>(kind)],
+                    [&](int i) { return held_part(store(), i, kind); });
+  }
+}
+
+void VerifiedRank::compare_step(const StepReport& report) {
+  if (rounds_alike_) {
+    findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
+  }
+  const StepState& found = engine_.step_state();
+  const StepState& expected = recorded().state;
+  if (!expected.found_inf) {
+    findings_.compare({Phase::grad_norm, step_, 0, fp32_bound}, found.grad_norm,
+                      expected.grad_norm);
+  }
+  findings_.compare({Phase::loss_scale, step_, 0, fp32_bound}, found.loss_scale,
+                    expected.loss_scale);
+  const auto compare_count = [&](std::int64_t own, std::int64_t other) {
+    findings_.compare({Phase::scaler, step_, 0, fp32_bound}, static_cast<double>(own),
+                      static_cast<double>(other));
+  };
+  compare_count(found.updates, expected.updates);
+  compare_count(found.good_steps, expected.good_steps);
+  compare_count(found.hysteresis, expected.hysteresis);
+}
+
+/// The part of a master that this rank updates. No number elsewhere: the step must get it.
+HeldPart VerifiedRank::own_master(int index) {
+  const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].owned;
+  const Tensor master = store().master(index);
+  const Tensor all = master.view({master.numel()});
+  if (part.end - part.begin < all.numel()) {
+    std::fill_n(all.as<float>(), all.numel(), std::numeric_limits<float>::quiet_NaN());
+  }
+  return {all.slice(part.begin, part.end), part};
+}
+
+/// The part of a gradient that is complete on this rank.
+HeldPart VerifiedRank::summed_part(int index) {
+  const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].summed;
+  const Tensor all = store().gradient(index);
+  return {all.view({all.numel()}).slice(part.begin, part.end), part};
+}
+
+/// To those of the mean loss; they are replaced by the single rank's afterwards.
+void VerifiedRank::divide_gradients() {
+  const auto factor = static_cast<float>(truth_.gradient.factor);
+  const Tensor all = store().gradients();
+  for (std::int64_t i = 0; i < all.numel(); ++i) all.as<float>()[i] /= factor;
+}
+
+void VerifiedRank::gradients_summed() {
+  if (faults_.gradients) faults_.gradients(rank_, step_, store());
+  const bool measurable = !recorded().state.found_inf && rounds_alike_;
+  if (measurable) {
+    if (truth_.gradient.factor != 1) divide_gradients();
+    compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},
+                    recorded().gradients, [&](int i) { return summed_part(i); });
+  }
+  load(recorded().gradients, [&](int i) { return summed_part(i); });
+}
+
+LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
+                            const Faults& faults,
+                            const std::function<void(VerifiedRank&, World&)>& body) {
+  LayoutVerdict verdict;
+  Findings all(layout.plan.mesh, 0);
+  std::mutex mutex;  // of both
+  const auto run_rank = [&](World& world) {
+    Config own_config = layout.config;
+    own_config.train.on_bad_loss = OnBadLoss::stop;
+    Plan own_plan = layout.plan;
+    if (faults.config) faults.config(world.rank(), own_config);
+    if (faults.plan) faults.plan(world.rank(), own_plan);
+    const std::unique_ptr<World> other = faults.world ? faults.world(world) : nullptr;
+    World& own_world = other ? *other : world;
+    VerifiedRank rank(record, {own_config, own_plan, layout.plan, faults, layout.deadline_seconds},
+                      own_world);
+    try {
+      body(rank, own_world);
+    } catch (const std::exception& failure) {
+      const std::lock_guard lock(mutex);
+      all.merge(rank.findings());
+      if (verdict.failure.empty()) {
+        verdict.failure = "rank " + std::to_string(world.rank()) + ": " + failure.what();
+      }
+      throw;
+    }
+    const std::lock_guard lock(mutex);
+    all.merge(rank.findings());
+  };
+  try {
+    run_thread_world(static_cast<int>(layout.plan.mesh.world_size()),
+                     {.deadline_seconds = layout.deadline_seconds}, run_rank);
+  } catch (const Error& failure) {
+    if (verdict.failure.empty()) verdict.failure = failure.what();
+  }
+  verdict.first = all.first();
+  verdict.largest = all.largest();
+  verdict.equal = !verdict.first && verdict.failure.empty();
+  return verdict;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,79 @@
+// One rank of a layout, compared with what a single rank recorded.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "comm/world.h"
+#include "engine/engine.h"
+#include "engine/train_state.h"
+#include "plan/ownership/ownership.h"
+#include "verify/record.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+/// What one rank runs with, and the plan as it was before any fault.
+struct Given {
+  const Config& config;
+  const Plan& plan;
+  const Plan& truth;
+  const Faults& faults;
+  double deadline_seconds;
+};
+
+class VerifiedRank {
+ public:
+  VerifiedRank(const Record& record, const Given& given, World& world);
+
+  /// The initial parameters, compared.
+  void initialise();
+  /// Goes on after step `state.step`, from what was loaded into the engine's parameters. That is
+  /// compared with the record, and the next step starts from it.
+  void resume(const TrainState& state);
+  /// Takes and compares the steps up to number `last`.
+  void run_until(std::int64_t last);
+
+  Engine& engine() { return engine_; }
+  const Findings& findings() const { return findings_; }
+
+ private:
+  const std::vector<ParamSpec>& table() const { return truth_.stage_of(rank_).parameters; }
+  ParamStore& store() { return engine_.parameters(); }
+  const RecordedStep& recorded() const;
+  double allowed_rounding(const ParamSpec& spec) const;
+  double bound() const;
+  EngineInput with_hook(EngineInput input);
+  void compare_stream(int unit, int microbatch, const Tensor& stream);
+  using GetPart = std::function<HeldPart(int parameter)>;
+  void compare_tensors(Findings::Subject subject, const WholeTensors& whole, const GetPart& get);
+  void load(const WholeTensors& whole, const GetPart& get);
+  void load_state(const RecordedState& state);
+  void one_step();
+  void compare_step(const StepReport& report);
+  HeldPart own_master(int index);
+  HeldPart summed_part(int index);
+  void divide_gradients();
+  void gradients_summed();
+
+  const Record& record_;
+  const Config& config_;
+  const Plan& plan_;
+  const Plan& truth_;
+  const Faults& faults_;
+  int rank_;
+  bool rounds_alike_;  // as the recorded rank does; else only updates can be compared
+  OwnershipTable ownership_;
+  std::int64_t step_ = 0;   // that is being taken, or was taken last
+  bool has_state_ = false;  // the next step starts from what is there
+  Findings findings_;
+  Engine engine_;
+};
+
+/// Runs `body` on every rank of a layout, as threads.
+LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
+                            const Faults& faults,
+                            const std::function<void(VerifiedRank&, World&)>& body);
+
+}  // namespace trainctl

@@ -1,0 +1,447 @@
+// Files of other projects as configurations of ours. The files are like those projects' examples.
+#include <algorithm>
+
+#include "catch.h"
+#include "config/migrate/migrate_from.h"
+#include "config_text.h"
+
+namespace trainctl::test {
+namespace {
+
+/// The configuration that a file migrates to; it must have no errors but those in `missing`.
+Config migrated(Project project, const std::string& text, const std::string& more = "") {
+  const Migrated result = migrate_from(project, text, "f");
+  CAPTURE(render_text(result.diagnostics, false));
+  REQUIRE(result.ok);
+  CAPTURE(result.text);
+  const ReadResult after = read(result.text + more);
+  CAPTURE(render_text(after.diagnostics, false));
+  REQUIRE_FALSE(after.diagnostics.has_errors());
+  return after.config;
+}
+
+/// "code path" of each message.
+std::vector<std::string> said(Project project, const std::string& text) {
+  std::vector<std::string> list;
+  const Migrated result = migrate_from(project, text, "f");
+  for (const Diagnostic& one : result.diagnostics.list()) {
+    list.push_back(one.code + " " + one.path);
+  }
+  return list;
+}
+
+bool says(const std::vector<std::string>& list, const std::string& what) {
+  return std::find(list.begin(), list.end(), what) != list.end();
+}
+
+const std::string shakespeare =
+    "# train a miniature character-level shakespeare model\n"
+    "out_dir = 'out-shakespeare-char'\n"
+    "eval_interval = 250 # keep frequent because we'll overfit\n"
+    "eval_iters = 200\n"
+    "log_interval = 10 # don't print too too often\n"
+    "always_save_checkpoint = False\n"
+    "wandb_log = False # override via command line if you like\n"
+    "wandb_project = 'shakespeare-char'\n"
+    "dataset = 'shakespeare_char'\n"
+    "gradient_accumulation_steps = 1\n"
+    "batch_size = 64\n"
+    "block_size = 256 # context of up to 256 previous characters\n"
+    "n_layer = 6\n"
+    "n_head = 6\n"
+    "n_embd = 384\n"
+    "dropout = 0.2\n"
+    "learning_rate = 1e-3 # with baby networks can afford to go a bit higher\n"
+    "max_iters = 5000\n"
+    "lr_decay_iters = 5000 # make equal to max_iters usually\n"
+    "min_lr = 1e-4 # learning_rate / 10 usually\n"
+    "beta2 = 0.99 # make a bit bigger because number of tokens per iter is small\n"
+    "warmup_iters = 100 # not super necessary potentially\n"
+    "# device = 'cpu'  # run on cpu only\n";
+
+const std::string megatron_gpt =
+    "#!/bin/bash\n"
+    "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+    "GPUS_PER_NODE=8\n"
+    "CHECKPOINT_PATH=$1 #<Specify path>\n"
+    "DATA_PATH=data/my-gpt2_text_document\n"
+    "DISTRIBUTED_ARGS=(\n"
+    "    --nproc_per_node $GPUS_PER_NODE \n"
+    "    --nnodes 2\n"
+    ")\n"
+    "GPT_MODEL_ARGS=(\n"
+    "    --num-layers 96 \n"
+    "    --hidden-size 12288 \n"
+    "    --num-attention-heads 96 \n"
+    "    --seq-length 2048 \n"
+    "    --max-position-embeddings 2048 \n"
+    "    --attention-backend auto # Can use (flash/fused/unfused/local)\n"
+    ")\n"
+    "TRAINING_ARGS=(\n"
+    "    --micro-batch-size 1 \n"
+    "    --global-batch-size 1536 \n"
+    "    --train-iters 500000 \n"
+    "    --weight-decay 0.1 \n"
+    "    --adam-beta1 0.9 \n"
+    "    --adam-beta2 0.95 \n"
+    "    --init-method-std 0.006 \n"
+    "    --clip-grad 1.0 \n"
+    "    --fp16\n"
+    "    --lr 6.0e-5 \n"
+    "    --lr-decay-style cosine \n"
+    "    --min-lr 6.0e-6\n"
+    "    --lr-warmup-fraction .001 \n"
+    "    --lr-decay-iters 430000 \n"
+    ")\n"
+    "MODEL_PARALLEL_ARGS=(\n"
+    "\t--tensor-model-parallel-size 8 \n"
+    "\t--pipeline-model-parallel-size 16 \n"
+    ")\n"
+    "DATA_ARGS=(\n"
+    "    --data-path $DATA_PATH \n"
+    "    --tokenizer-type GPT2BPETokenizer\n"
+    "    --vocab-file $VOCAB_FILE \n"
+    "    --split 949,50,1\n"
+    ")\n"
+    "EVAL_AND_LOGGING_ARGS=(\n"
+    "    --log-interval 100\n"
+    "    --save-interval 10000 \n"
+    "    --eval-interval 1000 \n"
+    "    --save runs/gpt3 \n"
+    "    --eval-iters 10\n"
+    ")\n"
+    "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \\\n"
+    "    ${GPT_MODEL_ARGS[@]} \\\n"
+    "    ${TRAINING_ARGS[@]} \\\n"
+    "    ${DATA_ARGS[@]}\n";
+
+const std::string titan =
+    "[job]\n"
+    "dump_folder = \"./outputs\"\n"
+    "description = \"Llama 3 8B training\"\n"
+    "[metrics]\n"
+    "log_freq = 10\n"
+    "enable_tensorboard = true\n"
+    "[model]\n"
+    "name = \"llama3\"\n"
+    "flavor = \"8B\"\n"
+    "hf_assets_path = \"./assets/hf/Llama-3.1-8B\"\n"
+    "[optimizer]\n"
+    "name = \"AdamW\"\n"
+    "lr = 3e-4\n"
+    "eps = 1e-8\n"
+    "[lr_scheduler]\n"
+    "warmup_steps = 200  # lr scheduler warm up\n"
+    "[training]\n"
+    "local_batch_size = 1\n"
+    "seq_len = 8192\n"
+    "max_norm = 1.0  # grad norm clipping\n"
+    "steps = 1000\n"
+    "dataset = \"c4\"\n"
+    "[parallelism]\n"
+    "data_parallel_replicate_degree = 1\n"
+    "data_parallel_shard_degree = -1\n"
+    "tensor_parallel_degree = 2\n"
+    "pipeline_parallel_degree = 1\n"
+    "[checkpoint]\n"
+    "enable = false\n"
+    "folder = \"checkpoint\"\n"
+    "interval = 500\n"
+    "[activation_checkpoint]\n"
+    "mode = \"selective\"  # [\"none\", \"selective\", \"full\"]\n"
+    "selective_ac_option = \"op\"\n";
+
+}  // namespace
+
+TEST_CASE("nanoGPT's file with its defaults") {
+  const Config config = migrated(Project::nanogpt, shakespeare);
+  CHECK(config.model.family == Family::gpt2);
+  CHECK(config.model.num_layers == 6);
+  CHECK(config.model.hidden_size == 384);
+  CHECK(config.model.seq_length == 256);
+  CHECK(config.model.vocab_size == 65);
+  CHECK(config.model.add_bias_linear == false);
+  CHECK(config.model.attention_dropout == 0.2);
+  CHECK(config.model.embedding_dropout == 0.2);
+  CHECK(config.data.train.at(0).path == "data/shakespeare_char/train.bin");
+  CHECK(config.data.validation.path == "data/shakespeare_char/val.bin");
+  CHECK(config.data.validation.max_sequences == 200 * 64);
+  CHECK(config.train.steps == 5000);
+  CHECK(config.train.global_batch_size == 64);
+  CHECK(config.train.micro_batch_size == 64);
+  CHECK(config.optimizer.beta2 == 0.99);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK(config.lr_schedule.style == LrStyle::cosine);
+  CHECK(config.lr_schedule.max_lr == 1e-3);
+  CHECK(config.lr_schedule.min_lr == 1e-4);
+  CHECK(config.lr_schedule.warmup_steps == 100);
+  CHECK(config.precision.compute == ComputeType::bf16);
+  CHECK(config.output.dir == "out-shakespeare-char");
+  const auto messages = said(Project::nanogpt, shakespeare);
+  CHECK(says(messages, "not-carried wandb_log"));
+  CHECK(says(messages, "not-carried always_save_checkpoint"));
+}
+
+TEST_CASE("nanoGPT: products, the command line, a constant rate, a public model") {
+  const std::string gpt2 =
+      "wandb_log = True\n"
+      "batch_size = 12\n"
+      "block_size = 1024\n"
+      "gradient_accumulation_steps = 5 * 8\n"
+      "max_iters = 600000\n"
+      "lr_decay_iters = 600000\n"
+      "weight_decay = 1e-1\n";
+  const Config config = migrated(Project::nanogpt, gpt2);
+  CHECK(config.train.global_batch_size == 480);
+  CHECK(config.model.num_layers == 12);
+  CHECK(config.model.vocab_size == 50304);
+
+  const Config line =
+      migrated(Project::nanogpt,
+               "python train.py --n_layer=4 --device=cpu --compile=False --max_iters=20\n");
+  CHECK(line.model.num_layers == 4);
+  CHECK(line.train.steps == 20);
+  CHECK(line.parallel.device == "cpu");
+
+  const Config tuned =
+      migrated(Project::nanogpt, "init_from = 'gpt2-xl'\nlearning_rate = 3e-5\ndecay_lr = False\n");
+  CHECK(tuned.model.preset == "gpt2-1.5b");
+  CHECK(tuned.model.num_layers == 48);
+  CHECK(tuned.lr_schedule.style == LrStyle::constant);
+  CHECK(tuned.lr_schedule.min_lr == 0);
+  CHECK(tuned.lr_schedule.warmup_steps == 0);
+}
+
+TEST_CASE("Megatron's script") {
+  const Config config = migrated(Project::megatron, megatron_gpt);
+  CHECK(config.model.family == Family::gpt2);
+  CHECK(config.model.num_layers == 96);
+  CHECK(config.model.hidden_size == 12288);
+  CHECK(config.model.vocab_size == 50257);
+  CHECK(config.model.hidden_dropout == 0.1);
+  CHECK(config.model.init_method_std == 0.006);
+  CHECK(config.train.steps == 500000);
+  CHECK(config.train.global_batch_size == 1536);
+  CHECK(config.optimizer.beta2 == 0.95);
+  CHECK(config.lr_schedule.decay_steps == 430000);
+  CHECK(config.lr_schedule.warmup_steps == 430);
+  CHECK(config.lr_schedule.style == LrStyle::cosine);
+  CHECK(config.precision.compute == ComputeType::fp16);
+  CHECK(config.parallel.tensor_parallel == 8);
+  CHECK(config.parallel.pipeline_stages == 16);
+  CHECK(config.data.train.at(0).path == "data/my-gpt2_text_document");
+  CHECK(config.data.validation.fraction == 0.05);
+  CHECK(config.data.validation.max_sequences == 15360);
+  CHECK(config.checkpoint.every == 10000);
+  CHECK(config.output.dir == "runs/gpt3");
+  const auto messages = said(Project::megatron, megatron_gpt);
+  CHECK(says(messages, "not-carried --attention-backend"));
+  CHECK(says(messages, "not-carried --nproc_per_node"));
+  CHECK_FALSE(says(messages, "not-carried --lr"));
+}
+
+TEST_CASE("Megatron's arguments of a Llama model, in one variable as older scripts have them") {
+  const std::string script =
+      "GPT_ARGS=\"\n"
+      "    --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 128 \\\n"
+      "    --max-position-embeddings 128 --group-query-attention --num-query-groups 2 \\\n"
+      "    --normalization RMSNorm --swiglu --position-embedding-type rope \\\n"
+      "    --disable-bias-linear --untie-embeddings-and-output-weights --ffn-hidden-size 704 \\\n"
+      "    --attention-dropout 0.0 --hidden-dropout 0.0 --bf16 \\\n"
+      "    --micro-batch-size 2 --global-batch-size 16 --train-samples 1600 \\\n"
+      "    --lr 3e-4 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \\\n"
+      "    --num-layers-per-virtual-pipeline-stage 1 --pipeline-model-parallel-size 2 \\\n"
+      "    --tokenizer-type NullTokenizer --vocab-size 255\n"
+      "\"\n"
+      "torchrun pretrain_gpt.py $GPT_ARGS --data-path 0.3 a_document 0.7 b_document --split "
+      "99,1,0\n";
+  const Config config = migrated(Project::megatron, script);
+  CHECK(config.model.family == Family::llama);
+  CHECK(config.model.num_query_groups == 2);
+  CHECK(config.model.vocab_size == 256);
+  CHECK(config.model.tie_word_embeddings == false);
+  CHECK(config.train.steps == 100);
+  CHECK(config.parallel.virtual_pipeline_stages == 2);
+  CHECK_FALSE(config.parallel.sequence_parallel);
+  CHECK(config.parallel.parallel_optimizer.enable);
+  REQUIRE(config.data.train.size() == 2);
+  CHECK(config.data.train[1].path == "b_document");
+  CHECK(config.data.train[1].weight == 0.7);
+  CHECK(config.data.validation.fraction == 0.01);
+  CHECK(says(said(Project::megatron, script), "not-carried sequence-parallel"));
+}
+
+TEST_CASE("what contradicts itself, or is a model that cannot be built, is an error") {
+  const auto refused = [](const std::string& arguments) {
+    const Migrated result = migrate_from(Project::megatron, arguments, "f");
+    CHECK_FALSE(result.ok);
+    std::string messages;
+    for (const Diagnostic& one : result.diagnostics.list()) {
+      if (one.severity == Severity::error) messages += one.message + "\n";
+    }
+    return messages;
+  };
+  CHECK(refused("--num-layers 2 --bf16 \\\n --fp16") ==
+        "--fp16 on line 2 contradicts --bf16 on line 1; both mean precision.compute\n");
+  CHECK(refused("--normalization LayerNorm --swiglu").find("both mean model.family") !=
+        std::string::npos);
+  CHECK(refused("--swiglu --normalization RMSNorm --disable-bias-linear") ==
+        "--position-embedding-type rope is not given, so the model has learned positions\n");
+  CHECK(refused("hello").find("no keys of Megatron found") != std::string::npos);
+}
+
+TEST_CASE("torchtitan's TOML") {
+  const std::string rest = "data: {train: c4}\n";
+  const auto messages = said(Project::torchtitan, titan);
+  CHECK(says(messages, "missing-key data.train"));
+  CHECK(says(messages, "missing-key train.global_batch_size"));
+  CHECK(says(messages, "not-carried training.dataset"));
+  CHECK(says(messages, "not-carried activation_checkpoint.mode"));
+  std::string whole = titan;
+  whole.replace(whole.find("dataset = \"c4\""), 14,
+                "dataset_path = \"c4\"\nglobal_batch_size = 16");
+  const Config config = migrated(Project::torchtitan, whole);
+  CHECK(config.model.preset == "llama3-8b");
+  CHECK(config.model.num_query_groups == 8);
+  CHECK(config.model.seq_length == 8192);
+  CHECK(config.data.tokenizer == "hf:./assets/hf/Llama-3.1-8B");
+  CHECK(config.train.steps == 1000);
+  CHECK(config.train.micro_batch_size == 1);
+  CHECK(config.train.global_batch_size == 16);
+  CHECK(config.optimizer.beta2 == 0.95);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK(config.lr_schedule.style == LrStyle::linear);
+  CHECK(config.lr_schedule.warmup_steps == 200);
+  CHECK(config.parallel.tensor_parallel == 2);
+  CHECK(config.parallel.parallel_optimizer.enable);
+  CHECK(config.precision.compute == ComputeType::bf16);
+  CHECK(config.output.dir == "./outputs");
+}
+
+TEST_CASE("torchtitan's decay over the last part of the run, and its debug model") {
+  const Config config = migrated(Project::torchtitan,
+                                 "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n"
+                                 "[optimizer]\nlr = 8e-4\n"
+                                 "[lr_scheduler]\nwarmup_steps = 2\ndecay_ratio = 0.8\n"
+                                 "decay_type = \"linear\"\nmin_lr_factor = 0.1\n"
+                                 "[training]\nlocal_batch_size = 8\nglobal_batch_size = 8\n"
+                                 "seq_len = 2048\nsteps = 10\ndataset_path = \"c4_test\"\n"
+                                 "[parallelism]\ndata_parallel_shard_degree = 1\n");
+  CHECK(config.model.num_layers == 6);
+  CHECK(config.lr_schedule.style == LrStyle::wsd);
+  CHECK(config.lr_schedule.wsd_decay_steps == 8);
+  CHECK(config.lr_schedule.wsd_decay_style == DecayStyle::linear);
+  CHECK(config.lr_schedule.min_lr == 0.1 * 8e-4);
+  CHECK_FALSE(config.parallel.parallel_optimizer.enable);
+}
+
+TEST_CASE("llm.c's command line") {
+  const Config config = migrated(Project::llmc,
+                                 "mpirun -np 8 ./train_gpt2cu \\\n"
+                                 "    -i \"dev/data/train.bin\" \\\n"
+                                 "    -j \"dev/data/val.bin\" \\\n"
+                                 "    -o log124M \\\n"
+                                 "    -e \"d12\" \\\n"
+                                 "    -b 64 -t 1024 \\\n"
+                                 "    -d 524288 \\\n"
+                                 "    -r 1 \\\n"
+                                 "    -z 1 \\\n"
+                                 "    -c 0.1 \\\n"
+                                 "    -l 0.0006 \\\n"
+                                 "    -q 0.1 \\\n"
+                                 "    -u 700 \\\n"
+                                 "    -n 5000 \\\n"
+                                 "    -v 250 -s 20000 \\\n"
+                                 "    -x 18865 \\\n"
+                                 "    -h 1\n");
+  CHECK(config.model.preset == "gpt2-124m");
+  CHECK(config.train.global_batch_size == 512);
+  CHECK(config.train.micro_batch_size == 64);
+  CHECK(config.train.steps == 18865);
+  CHECK(config.lr_schedule.style == LrStyle::cosine);
+  CHECK(config.lr_schedule.min_lr < 6.001e-5);
+  CHECK(config.lr_schedule.min_lr > 5.999e-5);
+  CHECK(config.lr_schedule.warmup_steps == 700);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK(config.checkpoint.every == 5000);
+  CHECK(config.data.validation.max_sequences == 20 * 64);
+  CHECK(config.parallel.parallel_optimizer.enable);
+}
+
+TEST_CASE("Hugging Face's config.json and training arguments") {
+  const std::string model =
+      "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": "
+      "64,\n"
+      " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,\n"
+      " \"intermediate_size\": 128, \"vocab_size\": 300, \"max_position_embeddings\": 128,\n"
+      " \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"torch_dtype\": \"bfloat16\"}\n";
+  const Migrated result = migrate_from(Project::hugging_face, model, "config.json");
+  REQUIRE(result.ok);
+  const std::string rest = good_data + good_train + good_lr;
+  const ReadResult after = read(result.text + rest);
+  CAPTURE(result.text);
+  CHECK_FALSE(after.diagnostics.has_errors());
+  CHECK(after.config.model.family == Family::llama);
+  CHECK(after.config.model.num_query_groups == 2);
+  CHECK(says(said(Project::hugging_face, model), "missing-key data.train"));
+
+  const std::string arguments =
+      "model_name_or_path: models/tiny\n"
+      "train_file: data/a.txt\n"
+      "per_device_train_batch_size: 4\n"
+      "gradient_accumulation_steps: 2\n"
+      "learning_rate: 2.0e-5\n"
+      "max_steps: 1000\n"
+      "warmup_ratio: 0.03\n"
+      "lr_scheduler_type: cosine\n"
+      "bf16: true\n"
+      "report_to: [wandb]\n"
+      "output_dir: out\n";
+  const Migrated run = migrate_from(Project::hugging_face, arguments, "args.yaml");
+  REQUIRE(run.ok);
+  CAPTURE(run.text);
+  CHECK(run.text.find("  from: models/tiny") != std::string::npos);
+  CHECK(run.text.find("  warmup_steps: 30  # warmup_ratio x max_steps") != std::string::npos);
+  CHECK(run.text.find("  compute: bf16  # bf16 true, line 9") != std::string::npos);
+  const auto messages = said(Project::hugging_face, arguments);
+  CHECK(says(messages, "missing-key train.global_batch_size"));
+  CHECK(says(messages, "not-carried report_to"));
+}
+
+TEST_CASE("any text migrates or is refused") {
+  for (const Project project : {Project::hugging_face, Project::nanogpt, Project::torchtitan,
+                                Project::llmc, Project::megatron}) {
+    for (const char* text : {"",
+                             "\n",
+                             "--",
+                             "-",
+                             "--=",
+                             "a=",
+                             "=b",
+                             "[",
+                             "[x",
+                             "x = [",
+                             "x = '",
+                             "--x \"",
+                             "--x '",
+                             "A=$A\n--num-layers $A",
+                             "A=${B\n--lr $A",
+                             "--num-layers",
+                             "--lr -- 3",
+                             "{\"a\": [1,",
+                             "n_layer = 1e99999",
+                             "n_layer = 9 * 9 * 9999999999 * 99999999999",
+                             "batch_size = -1\nblock_size = 0",
+                             "-d 1 -t 0",
+                             "[training]\nsteps = 1e300\n",
+                             "--train-samples 1e300 --global-batch-size 1e-300",
+                             "\\",
+                             "--a\\\n",
+                             "#"}) {
+      CAPTURE(text);
+      migrate_from(project, text, "f");
+    }
+  }
+}
+
+}  // namespace trainctl::test

@@ -1,0 +1,136 @@
+// Checkpoints between layouts: half of the steps in one, the other half in another, against a
+// single rank that takes all.
+#include "base/error.h"
+#include "catch.h"
+#include "checkpoint/folder.h"
+#include "sample_verify.h"
+#include "temp_folder.h"
+#include "thorough.h"
+#include "verify/layouts.h"
+#include "verify/verify.h"
+
+using namespace trainctl;
+
+namespace {
+
+struct Made {
+  Config config;
+  Plan plan;
+  VerifiedLayout layout() const { return {config, plan, 20}; }
+};
+
+Made made(const Options& options, const std::string& name) {
+  const LayoutChoice choice = parse_layouts(name, 0).front();
+  Config config = with_layout(read_sample(options).config, choice);
+  Plan plan = plan_of(config, choice.ranks());
+  return {std::move(config), std::move(plan)};
+}
+
+// Of 1 to 8 ranks: sizes of every axis, chunks, schedules, parts of the optimizer.
+const char* const ten_layouts[] = {"dp1",
+                                   "tp2",
+                                   "tp4sp+dp2+zero1",
+                                   "pp2+vp2+m4",
+                                   "pp4+gpipe+m4",
+                                   "dp4+zero1+megatron",
+                                   "tp2sp+pp2+dp2+shard2",
+                                   "dp8+shard2",
+                                   "tp2+vocab_dp+pp2+zb-v+m4",
+                                   "tp2+dp3+zero1+recompute"};
+
+const Options odd_batch{"train.global_batch_size=24"};
+
+Options with_batch(Options options) {
+  options.insert(options.end(), odd_batch.begin(), odd_batch.end());
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint of any layout loads into any other", "[threads]") {
+  for (const Options& options : {with_batch(small_gpt), with_batch(small_llama)}) {
+    const Verification verification(read_sample(options).config, 4);
+    std::vector<Made> all;
+    for (const char* name : ten_layouts) all.push_back(made(options, name));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (std::size_t j = 0; j < all.size(); ++j) {
+        if (!thorough() && j != (3 * i + 1) % all.size()) continue;
+        const TempFolder temp;
+        const LayoutVerdict verdict =
+            verification.compare_through_checkpoint(all[i].layout(), all[j].layout(), temp.path());
+        INFO(options[0] << " " << ten_layouts[i] << "->" << ten_layouts[j] << ": "
+                        << told(verdict));
+        CHECK(verdict.equal);
+      }
+    }
+  }
+}
+
+TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads]") {
+  const auto in_16_bits = [](const Options& more) {
+    Options options{"model.num_layers=4", "model.num_attention_heads=8"};
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  };
+  const std::vector<Options> kinds = {
+      small_gpt, small_llama,
+      in_16_bits({"precision.compute=fp16", "precision.initial_loss_scale=1.0e7"}),
+      in_16_bits({"precision.compute=bf16", "parallel.pipeline.dtype=fp32"})};
+  for (const Options& kind : kinds) {
+    const Options options = with_batch(kind);
+    const Verification verification(read_sample(options).config, 6);
+    for (const char* name : ten_layouts) {
+      const bool sampled = name == ten_layouts[&kind == &kinds.front() ? 5 : 6];
+      if (!thorough() && !sampled) continue;
+      const TempFolder temp;
+      const Made one = made(options, name);
+      const LayoutVerdict verdict = verification.continue_in_place(one.layout(), temp.path());
+      INFO(options[0] << " " << name << ": " << told(verdict));
+      CHECK(verdict.equal);
+    }
+  }
+}
+
+TEST_CASE("messages of another type between the layouts that save and load", "[threads]") {
+  const Verification verification(read_sample(small_gpt).config, 2);
+  const Made rounded = made(small_gpt, "pp2+send_bf16");
+  const Made exact = made(small_gpt, "tp2");
+  for (const auto& [from, to] : {std::pair(&rounded, &exact), std::pair(&exact, &rounded)}) {
+    const TempFolder temp;
+    const LayoutVerdict verdict =
+        verification.compare_through_checkpoint(from->layout(), to->layout(), temp.path());
+    INFO(told(verdict));
+    CHECK(verdict.equal);
+  }
+}
+
+TEST_CASE("what was loaded wrongly is found and named", "[threads]") {
+  const Verification verification(read_sample(small_gpt).config, 4);
+  const Made saves = made(small_gpt, "tp2");
+  const Made loads = made(small_gpt, "dp2");
+  const auto change = [](int kind) {
+    return Faults{.loaded = [kind](int rank, ParamStore& store) {
+      if (rank != 1) return;
+      const Tensor values = kind == 0 ? store.master(0) : store.state(0, kind - 1);
+      values.as<float>()[40] += 0.5F;
+    }};
+  };
+  const TempFolder temp;
+  const LayoutVerdict master = verification.compare_through_checkpoint(
+      saves.layout(), loads.layout(), temp.path() / "master", change(0));
+  REQUIRE(master.first);
+  CHECK(master.first->place() == "loaded parameter embedding.token.weight[1, 8], step 3");
+  const LayoutVerdict state = verification.compare_through_checkpoint(
+      saves.layout(), loads.layout(), temp.path() / "state", change(2));
+  REQUIRE(state.first);
+  CHECK(state.first->place() == "loaded optimizer state 2 of embedding.token.weight[1, 8], step 3");
+  const Faults tiny{.loaded = [](int rank, ParamStore& store) {
+    float& value = store.master(0).as<float>()[40];
+    if (rank == 0) value = std::nextafter(value, 1.0F);
+  }};
+  const LayoutVerdict bits =
+      verification.continue_in_place(loads.layout(), temp.path() / "bits", tiny);
+  REQUIRE(bits.first);
+  CHECK(bits.first->bound == 0);
+  CHECK(bits.first->step > 2);
+}
