@@ -16,7 +16,6 @@
 #include "formats/print/print.h"
 #include "ops/cpu_level.h"
 #include "run/corpus.h"
-#include "run/directory/metrics.h"
 #include "run/directory/signals.h"
 #include "run/end_report.h"
 #include "run/progress.h"
@@ -219,10 +218,7 @@ class Training::Impl {
   /// Of the step that the run goes on from, where an earlier session had no time for it.
   void validate_again(Request& request) {
     const std::optional<double> loss = validate(request);
-    if (!first() || !loss) return;
-    const std::filesystem::path path = directory_ / "metrics.jsonl";
-    add_val_loss(path, engine_.train_state().step, *loss);
-    metrics_.emplace(path);  // it is another file now
+    if (first() && loss) records_->add_val_loss(engine_.train_state().step, *loss);
   }
 
   void save_if_due(const StepReport& report, Request request) {

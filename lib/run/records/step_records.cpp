@@ -15,19 +15,24 @@ double seconds_since_1970() {
 }  // namespace
 
 StepRecords::StepRecords(const Input& input)
-    : peak_(input.peak), metrics_(input.directory / "metrics.jsonl") {}
+    : path_(input.directory / "metrics.jsonl"), peak_(input.peak), metrics_(path_) {}
+
+void StepRecords::add_val_loss(std::int64_t step, double val_loss) {
+  trainctl::add_val_loss(path_, step, val_loss);
+  metrics_.emplace(path_);  // it is another file now
+}
 
 StepNotes StepRecords::write(const StepReport& report, const Trace& trace) {
   const StepNotes notes{.time = seconds_since_1970(),
                         .mfu = peak_.mfu(report.flops_per_second, report.step),
                         .memory = resident_bytes(),
                         .ledger = own_ledger(trace, trace.completed_steps())};
-  metrics_.write(report, notes);
+  metrics_->write(report, notes);
   return notes;
 }
 
 void StepRecords::write_end(const std::string& end, const std::string& reason) {
-  metrics_.write_end(end, reason, seconds_since_1970());
+  metrics_->write_end(end, reason, seconds_since_1970());
 }
 
 }  // namespace trainctl

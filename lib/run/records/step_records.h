@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "engine/ledger.h"
 #include "engine/report.h"
@@ -23,12 +24,15 @@ class StepRecords {
   StepNotes write(const StepReport& report, const Trace& trace);
   /// See MetricsFile.
   void write_end(const std::string& end, const std::string& reason);
-  void sync() { metrics_.sync(); }
+  /// The validation loss of a step that has its line. Throws Error{io}.
+  void add_val_loss(std::int64_t step, double val_loss);
+  void sync() { metrics_->sync(); }
   const ProductPeak& peak() const { return peak_; }
 
  private:
+  std::filesystem::path path_;
   ProductPeak peak_;
-  MetricsFile metrics_;
+  std::optional<MetricsFile> metrics_;  // replaced by add_val_loss
 };
 
 }  // namespace trainctl
