@@ -28,7 +28,7 @@ std::vector<SlabRow> rows_of(const Plan& plan, const StagePlan& stage) {
 Buffers::Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage)
     : stage_(stage), device_(device), slab_(device, rows_of(plan, stage)) {
   for (std::size_t row = 0; row < stage.activations.size(); ++row) {
-    rows_.emplace(stage.activations[row].name, row);
+    rows_[stage.activations[row].name].push_back(row);
   }
   if (!slab_.contains("rope")) return;
   const RopeScalingConfig& scaling = plan.model.rope_scaling;
@@ -44,10 +44,13 @@ Buffers::Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage)
 Tensor Buffers::at(int view, const std::string& name) const {
   const auto found = rows_.find(name);
   assert(found != rows_.end());
-  const ActivationSpec& spec = stage_.activations[found->second];
+  std::size_t row = found->second.front();
+  for (const std::size_t other : found->second) {
+    if (stage_.activation_slots.has(other, view)) row = other;
+  }
+  const ActivationSpec& spec = stage_.activations[row];
   auto* start = static_cast<std::byte*>(slab_.at(activations).data);
-  return {start + stage_.activation_slots.place(found->second, view), spec.shape, spec.dtype,
-          device_};
+  return {start + stage_.activation_slots.place(row, view), spec.shape, spec.dtype, device_};
 }
 
 OpContext Buffers::context(Stream& stream) const {

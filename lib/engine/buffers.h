@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "device/slab.h"
 #include "ops/context.h"
@@ -27,7 +28,8 @@ class Buffers {
  private:
   const StagePlan& stage_;
   DeviceKind device_;
-  std::unordered_map<std::string, std::size_t> rows_;  // of the activation table, by name
+  // Of the activation table, by name; several where micro-batches differ in what they keep.
+  std::unordered_map<std::string, std::vector<std::size_t>> rows_;
   Slab slab_;
 };
 

@@ -37,7 +37,8 @@ std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
     const bool kept = spec.storage == Storage::input || spec.storage == Storage::forward ||
                       spec.storage == Storage::statistic;
     const auto row = static_cast<std::size_t>(&spec - stage.activations.data());
-    if (!kept || !stage.activation_slots.lasts(row)) continue;
+    const ActivationSlots& slots = stage.activation_slots;
+    if (!kept || !slots.lasts(row) || !slots.has(row, view)) continue;
     if (!all_finite(buffers.at(view, spec.name))) return "activation " + spec.name;
   }
   for (int i = 0; i < count; ++i) {

@@ -64,7 +64,7 @@ Engine::Engine(const EngineInput& input, World& world)
   stage_ = make_decoder_stage(
       {.model = plan_.model,
        .units = rows_.units,
-       .repeated = rows_.repeated,
+       .form = [this](int view, int unit) { return form_in_view(rows_, view, unit); },
        .places = plan_.map.places(),
        .stage = static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp)),
        .micro_batch_size = plan_.micro_batch_size,

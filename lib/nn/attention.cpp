@@ -27,8 +27,14 @@ AttentionDropout Attention::dropout_of(const Pass& pass) const {
 }
 
 void Attention::forward(const Pass& pass, const Saved& saved) const {
-  const std::int64_t head_dim = saved.shape.head_dim;
   enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
+  project(pass, saved);
+  attend(pass, saved);
+  finish(pass, saved);
+}
+
+void Attention::project(const Pass& pass, const Saved& saved) const {
+  const std::int64_t head_dim = saved.shape.head_dim;
   q.forward(pass, saved.all_x, saved.q_raw);
   k.forward(pass, saved.all_x, saved.k_raw);
   v.forward(pass, saved.all_x, saved.v);
@@ -44,6 +50,9 @@ void Attention::forward(const Pass& pass, const Saved& saved) const {
            {.x = x, .position = pass.batch.position, .table = rope_table, .head_dim = head_dim});
     }
   }
+}
+
+void Attention::attend(const Pass& pass, const Saved& saved) const {
   attention_forward(*pass.ops, {.shape = saved.shape,
                                 .q = saved.q,
                                 .k = saved.keys,
@@ -52,6 +61,9 @@ void Attention::forward(const Pass& pass, const Saved& saved) const {
                                 .dropout = dropout_of(pass),
                                 .out = saved.context,
                                 .logsumexp = by_query(saved)});
+}
+
+void Attention::finish(const Pass& pass, const Saved& saved) const {
   out.forward(pass, saved.context, saved.partial);  // -> [T, H], still to be summed
   leave.forward(pass, saved.partial, saved.y);      // -> [S, H]
 }
@@ -99,7 +111,7 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   out.backward_weight(pass, g.all_dy, saved.context);
-  enter.forward(pass, saved.x, saved.all_x);
+  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
   q.backward_weight(pass, g.dq, saved.all_x);
   k.backward_weight(pass, g.dk, saved.all_x);
   v.backward_weight(pass, g.dv, saved.all_x);

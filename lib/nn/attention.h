@@ -27,8 +27,9 @@ struct Attention {
   /// `all_x` is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
   struct Saved {
     AttentionShape shape;
-    Tensor x;      // [S, hidden]
-    Tensor all_x;  // [T, hidden] temporary
+    Tensor x;              // [S, hidden]
+    Tensor all_x;          // [T, hidden] temporary, unless it is kept
+    bool keeps_x = false;  // all_x is still there in R and W
     Tensor q_raw,
         k_raw;  // [T, features] before the q/k norm; without a norm, the same memory as q and k
     Tensor q_rstd, k_rstd;  // [T * heads], [T * kv_heads] fp32
@@ -49,6 +50,10 @@ struct Attention {
   };
 
   void forward(const Pass& pass, const Saved& saved) const;
+  /// The three parts of the forward: q, k and v; attention itself; the output and its sum.
+  void project(const Pass& pass, const Saved& saved) const;
+  void attend(const Pass& pass, const Saved& saved) const;
+  void finish(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 

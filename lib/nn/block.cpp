@@ -6,24 +6,60 @@
 
 namespace trainctl {
 
-/// As far as the second norm.
-template <class Mlp>
-void Block<Mlp>::forward_attention(const Pass& pass, const Saved& saved) const {
-  norm1.forward(pass, saved.norm1);
-  attention.forward(pass, saved.attention);
-  drop(pass, saved.attention.y, attention_site);
-  norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
+namespace {
+
+/// This rank's share of a tensor that all ranks of `group` have.
+Tensor share_of(const Group& group, const Tensor& x) {
+  const std::int64_t share = x.numel() / group.size();
+  return x.view({x.numel()}).slice(group.rank() * share, (group.rank() + 1) * share);
 }
+
+}  // namespace
 
 template <class Mlp>
 void Block<Mlp>::repeat(const Pass& pass, const Saved& saved) const {
-  forward_attention(pass, saved);
-  mlp.forward_inner(pass, saved.mlp);
+  const auto again = [&](BlockPart part) { return saved.form.repeats(part); };
+  if (!saved.x_slice.empty()) {
+    group->all_gather(saved.x_slice, saved.x.view({saved.x.numel()}), *pass.ops->stream);
+  }
+  if (again(BlockPart::norm1)) norm1.forward(pass, saved.norm1);
+  if (again(BlockPart::qkv)) {
+    if (!saved.attention.keeps_x) {
+      attention.enter.forward(pass, saved.attention.x, saved.attention.all_x);
+    }
+    attention.project(pass, saved.attention);
+  }
+  if (again(BlockPart::attention)) attention.attend(pass, saved.attention);
+  repeat_middle(pass, saved);
+  if (again(BlockPart::mlp)) {
+    if (!saved.mlp.keeps_x) mlp.enter.forward(pass, saved.mlp.x, saved.mlp.all_x);
+    mlp.widen(pass, saved.mlp);
+  }
+  if (again(BlockPart::activation)) mlp.activate(pass, saved.mlp);
+}
+
+/// The projection and the second norm, in one pass over the residual stream where both are made
+/// again.
+template <class Mlp>
+void Block<Mlp>::repeat_middle(const Pass& pass, const Saved& saved) const {
+  const bool normed = saved.form.repeats(BlockPart::norm2);
+  if (!saved.form.repeats(BlockPart::projection)) {
+    if (normed) norm2.forward(pass, saved.norm2);
+    return;
+  }
+  attention.finish(pass, saved.attention);
+  drop(pass, saved.attention.y, attention_site);
+  if (normed) return norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);
+  add(*pass.ops, {.a = saved.x, .b = saved.attention.y, .y = saved.norm2.x});
 }
 
 template <class Mlp>
 void Block<Mlp>::forward(const Pass& pass, const Saved& saved) const {
-  forward_attention(pass, saved);
+  if (!saved.x_slice.empty()) pass.ops->stream->copy(saved.x_slice, share_of(*group, saved.x));
+  norm1.forward(pass, saved.norm1);
+  attention.forward(pass, saved.attention);
+  drop(pass, saved.attention.y, attention_site);
+  norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
   mlp.forward(pass, saved.mlp);
   drop(pass, saved.mlp.y, mlp_site);
   add(*pass.ops, {.a = saved.norm2.x, .b = saved.mlp.y, .y = saved.y});
@@ -77,6 +113,7 @@ Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std:
   } else {
     block.mlp = make_swiglu_mlp(weights, model, name + ".mlp", tp);
   }
+  block.group = tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);
   block.attention.dropout_site = 1 + 3 * index;
   block.attention_site = 2 + 3 * index;

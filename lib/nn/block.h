@@ -4,12 +4,15 @@
 #include "nn/attention.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
+#include "plan/tables/recompute_form.h"
 
 namespace trainctl {
 
 /// T tokens of this rank's part of the residual stream, H hidden.
 struct BlockSaved {
+  BlockForm form;     // which of these are made again before B
   Tensor x;           // [T, H] the block's input
+  Tensor x_slice;     // [T H / ranks] this rank's share of x, from F to R; or empty
   Norm::Saved norm1;  // of x
   Attention::Saved attention;
   Norm::Saved norm2;  // of the middle: x + attention branch
@@ -34,18 +37,20 @@ struct Block {
   Norm norm1, norm2;
   Attention attention;
   Mlp mlp;
-  float dropout = 0;  // of both branches
+  Group* group = nullptr;  // of the ranks that share a sliced input
+  float dropout = 0;       // of both branches
   std::int64_t attention_site = 0;
   std::int64_t mlp_site = 0;
 
   void forward(const Pass& pass, const Saved& saved) const;
-  /// Everything that the backward passes read, from saved.x again; not saved.y.
+  /// The parts that saved.form names, from what was kept: all that the backward passes read is
+  /// there again. `saved` are the tensors of the backward.
   void repeat(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
-  void forward_attention(const Pass& pass, const Saved& saved) const;
+  void repeat_middle(const Pass& pass, const Saved& saved) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
   /// The gradient of a branch: dy itself, or with dropout its masked copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,

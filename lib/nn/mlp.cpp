@@ -8,14 +8,18 @@ namespace trainctl {
 
 static_assert(Layer<GeluMlp> && Layer<SwigluMlp>);
 
-void GeluMlp::forward_inner(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
-  up.forward(pass, saved.all_x, saved.up);    // -> [T, F]
+void GeluMlp::widen(const Pass& pass, const Saved& saved) const {
+  up.forward(pass, saved.all_x, saved.up);  // -> [T, F]
+}
+
+void GeluMlp::activate(const Pass& pass, const Saved& saved) const {
   gelu_forward(*pass.ops, {.x = saved.up, .y = saved.act});
 }
 
 void GeluMlp::forward(const Pass& pass, const Saved& saved) const {
-  forward_inner(pass, saved);
+  enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
+  widen(pass, saved);
+  activate(pass, saved);
   down.forward(pass, saved.act, saved.partial);  // -> [T, H], still to be summed
   leave.forward(pass, saved.partial, saved.y);   // -> [S, H]
 }
@@ -32,19 +36,23 @@ void GeluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradien
 
 void GeluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   down.backward_weight(pass, g.all_dy, saved.act);
-  enter.forward(pass, saved.x, saved.all_x);
+  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
   up.backward_weight(pass, g.dup, saved.all_x);
 }
 
-void SwigluMlp::forward_inner(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);
+void SwigluMlp::widen(const Pass& pass, const Saved& saved) const {
   gate.forward(pass, saved.all_x, saved.gate);
   up.forward(pass, saved.all_x, saved.up);
+}
+
+void SwigluMlp::activate(const Pass& pass, const Saved& saved) const {
   swiglu_forward(*pass.ops, {.gate = saved.gate, .up = saved.up, .y = saved.act});
 }
 
 void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
-  forward_inner(pass, saved);
+  enter.forward(pass, saved.x, saved.all_x);
+  widen(pass, saved);
+  activate(pass, saved);
   down.forward(pass, saved.act, saved.partial);
   leave.forward(pass, saved.partial, saved.y);
 }
@@ -65,7 +73,7 @@ void SwigluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradi
 
 void SwigluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   down.backward_weight(pass, g.all_dy, saved.act);
-  enter.forward(pass, saved.x, saved.all_x);
+  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
   gate.backward_weight(pass, g.dgate, saved.all_x);
   up.backward_weight(pass, g.dup, saved.all_x);
 }

@@ -11,12 +11,13 @@ namespace trainctl {
 /// and `dgate` are used by SwigluMlp only. If the stream is not split by token, S is T, `all_x`
 /// is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
 struct MlpSaved {
-  Tensor x;         // [S, hidden]
-  Tensor all_x;     // [T, hidden] temporary
-  Tensor gate, up;  // [T, F] before the activation
-  Tensor act;       // [T, F] after it
-  Tensor partial;   // [T, hidden] temporary
-  Tensor y;         // [S, hidden]
+  Tensor x;              // [S, hidden]
+  Tensor all_x;          // [T, hidden] temporary, unless it is kept
+  bool keeps_x = false;  // all_x is still there in R and W
+  Tensor gate, up;       // [T, F] before the activation
+  Tensor act;            // [T, F] after it
+  Tensor partial;        // [T, hidden] temporary
+  Tensor y;              // [S, hidden]
 };
 
 struct MlpGradients {
@@ -34,8 +35,9 @@ struct GeluMlp {
   Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
-  /// As far as `act`.
-  void forward_inner(const Pass& pass, const Saved& saved) const;
+  /// The parts of the forward before the last product: from all_x to `up`, from there to `act`.
+  void widen(const Pass& pass, const Saved& saved) const;
+  void activate(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
@@ -47,8 +49,8 @@ struct SwigluMlp {
   Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
-  /// As far as `act`.
-  void forward_inner(const Pass& pass, const Saved& saved) const;
+  void widen(const Pass& pass, const Saved& saved) const;     // as GeluMlp's, with the gate
+  void activate(const Pass& pass, const Saved& saved) const;  // likewise
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };

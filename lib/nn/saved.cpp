@@ -59,6 +59,82 @@ Tensor input_gradient_of(const StageInput& input, int view, int unit) {
   return input.activations(view, sent ? chunk_prefix(chunk) + "d_input" : gradient_row(unit - 1));
 }
 
+/// The rows of one block, by the parts of its forward that make them.
+class BlockRows {
+ public:
+  BlockRows(const StageInput& input, int view, int unit, BlockUse use)
+      : input_(input), view_(view), unit_(unit), first_(use == BlockUse::first) {
+    if (input.form) form_ = input.form(view, unit);
+  }
+
+  int unit() const { return unit_; }
+  const BlockForm& form() const { return form_; }
+  Tensor shared(const char* name) const { return input_.activations(view_, name); }
+  /// What is not made again.
+  Tensor kept(const std::string& name) const {
+    return input_.activations(view_, block_prefix(unit_) + name);
+  }
+  /// What `part` makes: in F and from R on in different places if it is made again.
+  Tensor made(BlockPart part, const std::string& name) const {
+    const char* before = first_ && form_.repeats(part) ? "first." : "";
+    return input_.activations(view_, before + block_prefix(unit_) + name);
+  }
+  Tensor input() const { return kept(form_.slices_input && !first_ ? "input_again" : "input"); }
+
+  Norm::Saved norm(BlockPart part, const std::string& name, const Tensor& x) const {
+    const bool has_mean = input_.model.norm_kind == NormKind::layer_norm;
+    return {x, made(part, name), has_mean ? made(part, name + ".mean") : Tensor{},
+            made(part, name + ".rstd")};
+  }
+
+  Attention::Saved attention(const Tensor& x) const {
+    const auto row = [&](const char* name) { return made(BlockPart::qkv, name); };
+    const bool normed = input_.model.qk_norm;
+    Attention::Saved saved;
+    saved.x = x;
+    saved.keeps_x = form_.gathered(BlockPart::qkv);
+    saved.all_x =
+        saved.keeps_x ? kept("attention.gathered") : all_tokens(input_, "stream.gathered", x);
+    saved.q = row("attention.q");
+    saved.k = row("attention.k");
+    saved.v = row("attention.v");
+    saved.shape = attention_shape(input_, saved.q, saved.k);
+    saved.q_raw = normed ? row("attention.q_raw") : saved.q;
+    saved.k_raw = normed ? row("attention.k_raw") : saved.k;
+    if (normed) {
+      saved.q_rstd = row("attention.q_rstd");
+      saved.k_rstd = row("attention.k_rstd");
+    }
+    saved.keys = saved.k;
+    saved.values = saved.v;
+    saved.context = made(BlockPart::attention, "attention.context");
+    saved.logsumexp = made(BlockPart::attention, "attention.logsumexp");
+    saved.y = shared("branch");
+    saved.partial = all_tokens(input_, "stream.partial", saved.y);
+    return saved;
+  }
+
+  MlpSaved mlp(const Tensor& x) const {
+    const bool keeps = form_.gathered(BlockPart::mlp);
+    const Tensor branch = shared("branch");
+    return {.x = x,
+            .all_x = keeps ? kept("mlp.gathered") : all_tokens(input_, "stream.gathered", x),
+            .keeps_x = keeps,
+            .gate = input_.model.gated_mlp ? made(BlockPart::mlp, "mlp.gate") : Tensor{},
+            .up = made(BlockPart::mlp, "mlp.up"),
+            .act = made(BlockPart::activation, "mlp.act"),
+            .partial = all_tokens(input_, "stream.partial", branch),
+            .y = branch};
+  }
+
+ private:
+  const StageInput& input_;
+  int view_;
+  int unit_;
+  bool first_;
+  BlockForm form_;
+};
+
 BlockGradients place_block_gradients(const StageInput& input, int view, int unit) {
   const ModelShape& model = input.model;
   const auto shared = [&](const char* name) { return input.activations(view, name); };
@@ -93,46 +169,17 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
 
 }  // namespace
 
-BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
-                       const std::string& before) {
-  const ModelShape& model = input.model;
-  const int unit = static_cast<int>(layer) + 1;
-  const std::string prefix = before + block_prefix(unit);
-  const auto row = [&](const char* name) { return input.activations(view, prefix + name); };
-  const bool has_mean = model.norm_kind == NormKind::layer_norm;
+BlockSaved place_block(const StageInput& input, int view, std::int64_t layer, BlockUse use) {
+  const BlockRows rows(input, view, static_cast<int>(layer) + 1, use);
   BlockSaved saved;
-  saved.x = input.activations(view, input_row(unit, model.layers));
-  saved.norm1 = {saved.x, row("norm1"), has_mean ? row("norm1.mean") : Tensor{}, row("norm1.rstd")};
-  Attention::Saved& attention = saved.attention;
-  attention.x = saved.norm1.y;
-  attention.all_x = all_tokens(input, "stream.gathered", attention.x);
-  attention.q = row("attention.q");
-  attention.k = row("attention.k");
-  attention.v = row("attention.v");
-  attention.shape = attention_shape(input, attention.q, attention.k);
-  attention.q_raw = model.qk_norm ? row("attention.q_raw") : attention.q;
-  attention.k_raw = model.qk_norm ? row("attention.k_raw") : attention.k;
-  if (model.qk_norm) {
-    attention.q_rstd = row("attention.q_rstd");
-    attention.k_rstd = row("attention.k_rstd");
-  }
-  attention.keys = attention.k;
-  attention.values = attention.v;
-  attention.context = row("attention.context");
-  attention.logsumexp = row("attention.logsumexp");
-  attention.y = input.activations(view, "branch");
-  attention.partial = all_tokens(input, "stream.partial", attention.y);
-  saved.norm2 = {row("middle"), row("norm2"), has_mean ? row("norm2.mean") : Tensor{},
-                 row("norm2.rstd")};
-  const Tensor branch = input.activations(view, "branch");
-  saved.mlp = {.x = saved.norm2.y,
-               .all_x = all_tokens(input, "stream.gathered", saved.norm2.y),
-               .gate = model.gated_mlp ? row("mlp.gate") : Tensor{},
-               .up = row("mlp.up"),
-               .act = row("mlp.act"),
-               .partial = all_tokens(input, "stream.partial", branch),
-               .y = branch};
-  saved.y = output_of(input, view, unit);
+  saved.form = rows.form();
+  saved.x = rows.input();
+  if (saved.form.slices_input) saved.x_slice = rows.kept("input_slice");
+  saved.norm1 = rows.norm(BlockPart::norm1, "norm1", saved.x);
+  saved.attention = rows.attention(saved.norm1.y);
+  saved.norm2 = rows.norm(BlockPart::norm2, "norm2", rows.made(BlockPart::projection, "middle"));
+  saved.mlp = rows.mlp(saved.norm2.y);
+  saved.y = output_of(input, view, rows.unit());
   return saved;
 }
 
@@ -147,10 +194,8 @@ ViewSaved place_view(const StageInput& input, int view) {
         saved.embedding.y = output_of(input, view, 0);
         saved.embedding.all_y = vocabulary_tokens(input, "stream.partial", saved.embedding.y);
       } else if (unit < head) {
-        const bool again = std::binary_search(input.repeated.begin(), input.repeated.end(), unit);
         saved.blocks.push_back(place_block(input, view, unit - 1));
-        saved.first.push_back(again ? place_block(input, view, unit - 1, "first.")
-                                    : saved.blocks.back());
+        saved.first.push_back(place_block(input, view, unit - 1, BlockUse::first));
       } else {
         saved.final_norm = {row("head.input"), row("head.norm"),
                             has_mean ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};

@@ -1,7 +1,7 @@
 // Views into the rows of the activation table for every layer, made once before the first step.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
 #include "nn/block.h"
@@ -15,16 +15,17 @@ namespace trainctl {
 struct ViewSaved {
   Embedding::Saved embedding;
   std::vector<BlockSaved> first;   // of the stage's layers, in order: for the first forward
-  std::vector<BlockSaved> blocks;  // for what comes after it; the same unless F is repeated
+  std::vector<BlockSaved> blocks;  // for what comes after it: other rows where parts are repeated
   Norm::Saved final_norm;
   VocabHead::Saved head;
 };
 
 ViewSaved place_view(const StageInput& input, int view);
 
-/// The saved tensors of one block; input.activations finds `before`layers.N.<name> and shared rows.
+/// The saved tensors of one block: those of its first forward, or those from R on.
+enum class BlockUse : std::uint8_t { first, later };
 BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
-                       const std::string& before = "");
+                       BlockUse use = BlockUse::later);
 
 /// What the backward pass of one micro-batch writes.
 struct ViewGradients {

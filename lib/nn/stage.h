@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "nn/reshard.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
+#include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
 #include "plan/tables/unit_range.h"
 
@@ -22,7 +24,7 @@ class Stage {
   virtual ~Stage() = default;
   /// Units [begin, end) in ascending order, for a micro-batch in `view`.
   virtual void forward(const Pass& pass, int view, int begin, int end) = 0;
-  /// Blocks [begin, end) again, from their inputs; their outputs are not written.
+  /// Of blocks [begin, end) what their forms make again; their outputs are not written.
   virtual void repeat(const Pass& pass, int view, int begin, int end) = 0;
   /// Units [begin, end) in descending order.
   virtual void backward_input(const Pass& pass, int view, int begin, int end) = 0;
@@ -31,8 +33,8 @@ class Stage {
 
 struct StageInput {
   ModelShape model;
-  std::vector<UnitRange> units;  // per chunk; the units of one stage
-  std::vector<int> repeated;     // units whose forward is repeated
+  std::vector<UnitRange> units;                         // per chunk; the units of one stage
+  std::function<BlockForm(int view, int unit)> form{};  // of a block; empty: all keep everything
   ChunkPlaces places;
   int stage = 0;
   std::int64_t micro_batch_size = 1;

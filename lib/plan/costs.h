@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "plan/tables/unit_range.h"
@@ -33,6 +34,17 @@ struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.
   double optimizer = 0;
   double bubble_fraction = 0;  // of forward and backward: see plan/schedule/simulate.h
   double step() const { return forward_backward + optimizer; }
+};
+
+/// What it costs to keep every layer of one stage in the same form (plan/cost/forms.h).
+struct RecomputeCost {
+  std::string form;               // "none", "norms+activations", "full"
+  bool in_use = false;            // by a layer of the stage
+  std::int64_t kept = 0;          // bytes of one layer and micro-batch between F and B
+  std::int64_t once = 0;          // bytes of a layer while it runs F, or between R and W
+  std::int64_t rank = 0;          // bytes of all activations of a rank
+  double flops = 0;               // made again by a rank for one layer and micro-batch
+  std::optional<double> seconds;  // that these take, where rates are given
 };
 
 /// Calls of one kind by one rank in one step: what the engine's groups count when it runs.

@@ -46,8 +46,17 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.units = plan.stages[static_cast<std::size_t>(stage)].units;
   input.messages = plan.messages;
   input.route = plan.map.route;
-  input.repeated = plan.stages[static_cast<std::size_t>(stage)].repeated;
+  input.forms = plan.stages[static_cast<std::size_t>(stage)].forms;
   return input;
+}
+
+BlockForm form_in_view(const StagePlan& stage, int view, int unit) {
+  const std::vector<int>& views = stage.activation_slots.view_of;
+  const auto microbatch = std::find(views.begin(), views.end(), view) - views.begin();
+  const auto chunk = std::find_if(stage.units.begin(), stage.units.end(),
+                                  [unit](const UnitRange& range) { return range.holds(unit); }) -
+                     stage.units.begin();
+  return stage.forms.of(unit, static_cast<int>(chunk), static_cast<int>(microbatch));
 }
 
 }  // namespace trainctl

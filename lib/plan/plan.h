@@ -19,6 +19,7 @@
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 #include "plan/tables/params.h"
+#include "plan/tables/recompute_form.h"
 #include "plan/tables/site.h"
 #include "plan/tables/stage_map.h"
 #include "plan/tables/unit_range.h"
@@ -44,7 +45,7 @@ struct RatePoint {  // of the preview: the update that follows `step` completed 
 /// What the ranks of one pipeline stage hold and do.
 struct StagePlan {
   std::vector<UnitRange> units;  // per chunk
-  std::vector<int> repeated;     // those whose F is repeated before B
+  StageForms forms;              // what of them is made again before B
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
   FlatLayout flat;
@@ -105,7 +106,10 @@ struct Plan {
 /// both.
 std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank);
 
-/// What a stage's generator was given, and the units whose F is repeated.
+/// What a stage's generator was given, and what is made again.
 ScheduleInput schedule_input(const Plan& plan, int stage);
+
+/// How `unit` keeps the micro-batches of a view.
+BlockForm form_in_view(const StagePlan& stage, int view, int unit);
 
 }  // namespace trainctl

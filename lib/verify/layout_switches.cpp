@@ -165,14 +165,26 @@ Words bucket_words(const Config&, const LayoutSizes& sizes) {
   return sizes.dp > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
 }
 
+/// Everything of every layer, or only some parts; with one option that changes what is kept.
 bool apply_recompute(std::string_view word, Config& config) {
-  if (word != "recompute") return false;
-  config.recompute.enable = true;
-  config.recompute.layers_per_stage.reset();
+  constexpr std::string_view words[] = {"recompute", "selective", "kept_sums", "sliced", "partial"};
+  if (std::find(std::begin(words), std::end(words), word) == std::end(words)) return false;
+  RecomputeConfig& recompute = config.recompute;
+  recompute = {};
+  recompute.enable = true;
+  if (word == "selective") recompute.select = "norms+attention+activations";
+  recompute.mp_comm_recompute = word != "kept_sums";
+  recompute.slice_activation = word == "sliced";
+  if (word == "partial") recompute.num_microbatches_with_partial_activation_checkpoints = 1;
   return true;
 }
 
-Words recompute_words(const Config&, const LayoutSizes&) { return {"", "recompute"}; }
+Words recompute_words(const Config&, const LayoutSizes& sizes) {
+  Words words{"", "recompute", "selective"};
+  if (sizes.tp > 1) words.emplace_back(sizes.sequence_parallel ? "kept_sums" : "sliced");
+  if (sizes.pp > 1) words.emplace_back("partial");
+  return words;
+}
 
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
@@ -185,7 +197,8 @@ constexpr LayoutSwitch switches[] = {
     {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
     {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},
     {"chunks", "vpN", "pipeline stages", apply_chunks, chunk_words},
-    {"recompute", "recompute", "", apply_recompute, recompute_words},
+    {"recompute", "recompute, selective, kept_sums, sliced, partial", "", apply_recompute,
+     recompute_words},
 };
 
 }  // namespace

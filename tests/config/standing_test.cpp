@@ -41,12 +41,12 @@ TEST_CASE("a value that is not built is refused with its place") {
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  for (const char* line :
-       {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {pipeline: {variable_seq_lengths: true}}",
-        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-        "moe: {num_experts: 4}", "recompute: {enable: true, slice_activation: true}",
-        "offload: {enable: true}", "precision: {enable_autocast: true}"}) {
+  for (const char* line : {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
+                           "parallel: {pipeline: {variable_seq_lengths: true}}",
+                           "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+                           "moe: {num_experts: 4}",
+                           "recompute: {enable: true, parallel_optimizer_comm_recompute: true}",
+                           "offload: {enable: true}", "precision: {enable_autocast: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }
@@ -56,7 +56,9 @@ TEST_CASE("schedules, chunks and recomputed layers are built") {
   for (const char* line :
        {"parallel: {virtual_pipeline_stages: 2}", "parallel: {pipeline: {scheduler: zb-h1}}",
         "parallel: {pipeline: {scheduler: zb-v}}", "parallel: {pipeline: {interleave: true}}",
-        "recompute: {enable: true, layers_per_stage: [1]}"}) {
+        "recompute: {enable: true, layers_per_stage: [1]}",
+        "recompute: {enable: true, select: norms+attention, mp_comm_recompute: false}",
+        "recompute: {enable: true, slice_activation: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n") == List{});
   }

@@ -118,6 +118,35 @@ TEST_CASE("the same run twice is bit-identical", "[threads]") {
   }
 }
 
+TEST_CASE("what tensor-parallel ranks keep of a repeated layer changes no bit") {
+  for (const char* family : {"gpt2", "llama"}) {
+    for (const char* stream : {"false", "true"}) {
+      const auto losses = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> options{
+            "parallel.tensor_parallel=2", std::string("model.family=") + family,
+            std::string("parallel.sequence_parallel=") + stream, "model.hidden_dropout=0.1"};
+        options.insert(options.end(), more.begin(), more.end());
+        std::vector<std::pair<double, double>> numbers;
+        for (const StepReport& report :
+             train_sample({.set_options = options, .ranks = 2, .steps = 2, .world = {}})) {
+          numbers.emplace_back(report.loss, report.grad_norm);
+        }
+        return numbers;
+      };
+      INFO(family << ", sequence parallel " << stream);
+      const auto usual = losses({});
+      CHECK(losses({"recompute.enable=true"}) == usual);
+      CHECK(losses({"recompute.enable=true", "recompute.mp_comm_recompute=false"}) == usual);
+      CHECK(losses({"recompute.enable=true", "recompute.select=norm1+qkv+mlp",
+                    "recompute.mp_comm_recompute=false"}) == usual);
+      if (std::string(stream) == "true") continue;
+      CHECK(losses({"recompute.enable=true", "recompute.slice_activation=true"}) == usual);
+      CHECK(losses({"recompute.enable=true", "recompute.slice_activation=true",
+                    "recompute.select=norms"}) == usual);
+    }
+  }
+}
+
 TEST_CASE("another seed, and dropout, change the numbers") {
   const auto plain = train_sample({.set_options = {}, .ranks = 1, .steps = 2, .world = {}});
   const auto seeded =
@@ -176,7 +205,21 @@ TEST_CASE("the order of passes and recomputation do not change a bit") {
   CHECK(losses({"recompute.enable=true"}) == usual);
   CHECK(losses({"recompute.layers_per_stage=[1, 2]", "recompute.enable=true",
                 "parallel.pipeline.scheduler=zb-h1"}) == usual);
+  for (const char* form :
+       {"norms", "activations", "attention", "norms+attention+activations", "qkv", "projection",
+        "norm2+mlp", "qkv+attention", "norm1+projection+mlp+activations"}) {
+    INFO(form);
+    CHECK(losses({"recompute.enable=true", std::string("recompute.select=") + form,
+                  "parallel.pipeline.scheduler=zb-h1"}) == usual);
+  }
+  CHECK(losses({"recompute.enable=true",
+                "recompute.layers=full, norms+activations, none, attention+mlp"}) == usual);
+  const std::string partial = "recompute.num_microbatches_with_partial_activation_checkpoints=1";
+  CHECK(losses({"recompute.enable=true", partial}) == usual);
+  CHECK(losses({"recompute.enable=true", "recompute.layers_per_stage=[1, 2]", partial,
+                "recompute.select=norms+mlp", "parallel.pipeline.scheduler=zb-h1"}) == usual);
   const auto chunks = losses({"parallel.virtual_pipeline_stages=2"});
+  CHECK(chunks == losses({"parallel.virtual_pipeline_stages=2", "recompute.enable=true", partial}));
   CHECK(chunks ==
         losses({"parallel.virtual_pipeline_stages=2", "parallel.pipeline.overlap_p2p_comm=true",
                 "parallel.pipeline.scheduler=zb-h1"}));

@@ -75,6 +75,7 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   Config config = config_with(1, 4, 2);
   config.parallel.hierarchical_context_parallel_sizes = IntList{2, 2};
   config.cluster = {1e12, 1e11, 1e-6, 1e10};
+  config.recompute.enable = true;
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.stages.size() == 2);
   Diagnostics found;
@@ -88,8 +89,9 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   for (const char* name : {"mesh", "rank", "model", "schedule", "flops", "time"}) {
     seen[name] = keys_of(json[name]);
   }
-  for (const char* name : {"stages", "parameters", "buckets", "activations", "memory",
-                           "communication", "rates", "lr", "memory_models"}) {
+  for (const char* name :
+       {"stages", "parameters", "buckets", "activations", "memory", "recompute_layers",
+        "recompute_forms", "communication", "rates", "lr", "memory_models"}) {
     seen[name] = keys_of_rows(json[name]);
   }
   seen["chunks"] = keys_of_rows(json["stages"][0]["chunks"]);

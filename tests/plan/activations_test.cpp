@@ -145,7 +145,7 @@ TEST_CASE("a recomputed layer keeps its input", "[activations]") {
   Config config = small_config();
   const ModelShape model = model_shape(config.model);
   ActivationInput input{model, Mesh{}, 1};
-  input.savings.recomputed_layers = 1;
+  input.forms.usual[1].again = all_parts;
   Table rows;
   for (const auto& row : make_activations(input, {{0, 6}})) rows.emplace(row.name, row);
   check_row(rows, "layers.0.input", {64, 128}, DType::f32, unit_input);

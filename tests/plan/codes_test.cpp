@@ -116,6 +116,7 @@ const std::map<std::string, std::string> tested_elsewhere = {
     {"model-differs", "config/hugging_face_test.cpp"},
     {"model-directory", "config/hugging_face_test.cpp"},
     {"model-twice", "config/hugging_face_test.cpp"},
+    {"recompute-memory", "plan/recompute_test.cpp"},
     {"too-deep", "plan/codes_test.cpp"},
     {"too-large", "plan/codes_test.cpp"},
     {"too-many", "plan/codes_test.cpp"},

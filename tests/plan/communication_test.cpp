@@ -94,8 +94,18 @@ TEST_CASE("traffic of sequence parallelism", "[communication]") {
   CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 16);
   CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter attention").count == 12);
   CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter mlp").count == 8);
+  // What was gathered is kept until W.
   config.recompute.mp_comm_recompute = false;
+  CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 8);
+  CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter attention").count == 8);
+  config.recompute.mp_comm_recompute = true;
+  config.recompute.select = "norms+attention+activations";
   CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 12);
+  CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter attention").count == 8);
+  config.recompute.select = "full";
+  config.parallel.sequence_parallel = false;
+  config.recompute.slice_activation = true;
+  check_use(plan_of(config, 2).stages[0], "all_gather sliced inputs", "tp", 4, 12 * 64 * 128 * 4);
 }
 
 TEST_CASE("traffic between stages", "[communication]") {

@@ -137,7 +137,9 @@ TEST_CASE("a setting that some sizes do not allow is one finding") {
   const auto selection = select_layouts(config, {}, 3, false);  // 128 rows of vocabulary
   CHECK(selection.skipped.at("vocab-tensor") ==
         std::vector<std::string>{"tp3sp", "tp3+vocab_tp"});  // 16 tokens / 3
-  CHECK(names_of(selection.layouts).contains("tp3+vocab_dp+m1"));
+  const std::set<std::string> names = names_of(selection.layouts);
+  CHECK(std::any_of(names.begin(), names.end(),
+                    [](const std::string& name) { return name.starts_with("tp3+vocab_dp+m1"); }));
   const auto impossible = select_layouts(config, {}, 7, false);
   CHECK(impossible.skipped.at("heads-tensor") == std::vector<std::string>{"tp7", "tp7sp"});
   CHECK(impossible.layouts.empty());
@@ -145,9 +147,8 @@ TEST_CASE("a setting that some sizes do not allow is one finding") {
 
 TEST_CASE("all layouts cover every pair, exhaustive every combination") {
   const Config config = read(gpt);
-  std::vector<std::int64_t> worlds{2, 4};
-  if (thorough())
-    worlds.push_back(8);  // has so many combinations that making their plans takes long
+  std::vector<std::int64_t> worlds{2};
+  if (thorough()) worlds = {2, 4, 8};  // with so many combinations that making plans takes long
   for (const std::int64_t ranks : worlds) {
     const auto pairs = select_layouts(config, {}, ranks, false);
     const auto every = select_layouts(config, {}, ranks, true);
@@ -158,8 +159,8 @@ TEST_CASE("all layouts cover every pair, exhaustive every combination") {
     CHECK(std::includes(names.begin(), names.end(), chosen.begin(), chosen.end()));
     CHECK(pairs_of(pairs.layouts) == pairs_of(every.layouts));
   }
-  const auto every = select_layouts(config, {}, 4, true);
-  CHECK(names_of(every.layouts).contains("tp2sp+pp2+vocab_dp+gpipe+m2"));
+  const auto every = select_layouts(config, {}, 2, true);
+  CHECK(names_of(every.layouts).contains("pp2+gpipe+m2"));
   const auto pairs = select_layouts(config, {}, 8, false);
   CHECK(pairs.skipped.at("stage-layers") == std::vector<std::string>{"pp8"});  // of 4 layers
 }

@@ -102,16 +102,23 @@ Action& row_of(Plan& plan, ActionKind kind, int unit) {
   throw Error(ExitCode::internal, "no such row");
 }
 
-/// What W reads is given up after B.
-void free_early(Plan& plan) {
+/// Rows of which `ends` holds are given up after `until`.
+template <class Ends>
+void end_rows(Plan& plan, Moment until, const Ends& ends) {
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
     for (ActivationSpec& row : rows.activations) {
-      if (row.until == Moment::weight) row.until = Moment::backward;
+      if (ends(row)) row.until = until;
     }
     rows.activation_slots =
         assign_slots(rows.activations, rows.actions, schedule_input(plan, stage));
   }
+}
+
+/// What W reads is given up after B.
+void free_early(Plan& plan) {
+  end_rows(plan, Moment::backward,
+           [](const ActivationSpec& row) { return row.until == Moment::weight; });
 }
 
 std::vector<FaultRow> schedule_faults() {
@@ -140,6 +147,38 @@ std::vector<FaultRow> schedule_faults() {
       {"a layer recomputed into another's place", small_gpt, "pp2+recompute+m4",
        of_plan([](Plan& plan) { row_of(plan, ActionKind::repeat, 2).microbatch = 1; }), "gradient",
        "layers.1."},
+      {"a repeat left out", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
+         std::vector<Action>& rows = plan.stages.back().actions;
+         rows.erase(std::find_if(rows.begin(), rows.end(), [](const Action& row) {
+           return row.kind == ActionKind::repeat && row.begin == 3;
+         }));
+       }),
+       "gradient", "layers.2."},
+      {"a part that is not made again", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
+         plan.stages.back().forms.usual.at(3).again &=
+             static_cast<std::uint8_t>(~bit_of(BlockPart::activation));
+       }),
+       "gradient", "layers.2.mlp.down.weight"},
+      {"a share of an input given up before it is gathered", small_gpt, "tp2+sliced",
+       of_plan([](Plan& plan) {
+         end_rows(plan, Moment::forward,
+                  [](const ActivationSpec& row) { return row.name.ends_with(".input_slice"); });
+       }),
+       "gradient", "layers."},
+      {"a gathered input given up after F", small_gpt, "tp2sp+kept_sums", of_plan([](Plan& plan) {
+         end_rows(plan, Moment::forward, [](const ActivationSpec& row) {
+           return row.name.ends_with(".gathered") && row.unit > 0;
+         });
+       }),
+       "gradient", "layers."},
+      {"a micro-batch that keeps more is taken for another", small_gpt, "pp2+partial+m4",
+       of_plan([](Plan& plan) {
+         std::vector<Action>& rows = plan.stages.front().actions;
+         for (Action& row : rows) {
+           if (row.kind == ActionKind::repeat) row.microbatch = 0;
+         }
+       }),
+       "gradient", "layers.0."},
       {"a stage takes its micro-batches in another order", small_gpt, "pp2+gpipe+m2",
        of_plan([](Plan& plan) {
          for (Action& row : plan.stages.back().actions) {

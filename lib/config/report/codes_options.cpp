@@ -47,13 +47,32 @@ constexpr CodeNote notes[] = {
      "precision: {compute: bf16}, parallel: {expert_parallel: 2}, "
      "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"},
     {"recompute-layers", "layers_per_stage does not match the stages",
-     "layers_per_stage has one number for each pipeline stage, each from 0 to num_layers. "
+     "layers_per_stage has one number for each pipeline stage, each from 0 to num_layers, and "
+     "excludes layers. "
      "MindFormers also accepts shorter lists without defining their meaning; they are refused "
      "here.",
      "parallel: {pipeline_stages: 2}, recompute: {enable: true, layers_per_stage: [1, 1, 1]}",
      "parallel: {pipeline_stages: 2}, recompute: {enable: true, layers_per_stage: [1, 1]}"},
-    {"recompute-slice", "slice_activation with sequence_parallel",
-     "slice_activation splits the saved input of a block among tensor-parallel ranks; with "
+    {"recompute-select", "Which parts of a layer are recomputed cannot be read",
+     "select is full, auto, or words joined by +: norms, qkv, attention, projection, mlp, "
+     "activations. layers has such a form, or none, for each layer, with commas between them; *n "
+     "repeats one.",
+     "recompute: {enable: true, select: norm}", "recompute: {enable: true, select: norms}"},
+    {"recompute-auto", "Requirements of select: auto are not met",
+     "With select: auto the plan picks the parts for each layer. It needs a memory_limit and the "
+     "rates of section cluster, and no other choice of layers.",
+     "recompute: {enable: true, select: auto}",
+     "recompute: {enable: true, select: auto, memory_limit: 8}, cluster: {matmul_flops: 1e12, "
+     "memory_bandwidth: 1e11, latency: 1e-5, bandwidth: 1e10}"},
+    {"recompute-memory", "No form of recomputation fits the memory limit",
+     "With select: auto some stage needs more than memory_limit even where its layers keep as "
+     "little as possible. The message shows what it needs at least.",
+     "recompute: {enable: true, select: auto, memory_limit: 0.001}, cluster: {matmul_flops: 1e12, "
+     "memory_bandwidth: 1e11, latency: 1e-5, bandwidth: 1e10}",
+     "recompute: {enable: true, select: auto, memory_limit: 8}, cluster: {matmul_flops: 1e12, "
+     "memory_bandwidth: 1e11, latency: 1e-5, bandwidth: 1e10}"},
+    {"recompute-slice", "slice_activation cannot split the input of a layer",
+     "slice_activation splits the saved input of a block evenly among tensor-parallel ranks; with "
      "sequence_parallel it is already split (Megatron: distribute_saved_activations).",
      "parallel: {tensor_parallel: 2, sequence_parallel: true}, "
      "recompute: {enable: true, slice_activation: true}",

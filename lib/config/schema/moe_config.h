@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "config/schema/choices.h"
 #include "config/schema/parallel_config.h"
@@ -26,7 +27,10 @@ struct MoeConfig {
 
 struct RecomputeConfig {
   bool enable = false;
+  std::string select = "full";              // what of a layer is repeated; "auto": the plan picks
+  std::optional<std::string> layers;        // the same for each layer: "full*2, norms, none*3"
   std::optional<IntList> layers_per_stage;  // number of layers to recompute, per stage
+  std::optional<double> memory_limit;       // GiB of a rank, for "auto"
   bool parallel_optimizer_comm_recompute = false;
   bool mp_comm_recompute = true;
   bool slice_activation = false;

@@ -43,25 +43,48 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<RecomputeConfig> auto& recompute) {
-  visit(recompute.enable,
-        field("enable", "Keep only the input of a block and repeat its forward pass"));
+  visit(
+      recompute.enable,
+      field("enable", "Repeat parts of a block's forward pass instead of keeping what they make"));
+  visit(
+      recompute.select,
+      field("select",
+            "What of a layer is repeated: full (all but its input), auto (the plan picks for each "
+            "layer what fits memory_limit at the least time), or words joined by +: norms, qkv, "
+            "attention (its core), projection, mlp, activations (the activation function)")
+          .from(1));
+  visit(recompute.layers,
+        field("layers",
+              "The same for each layer of the model: forms as in select, or none, with commas "
+              "between them; *n repeats one, as in full*2, norms+activations, none*3")
+            .from(1)
+            .unset("select"));
   visit(recompute.layers_per_stage,
         field("layers_per_stage", "Number of layers to recompute, from the first one of each stage")
             .from(0)
             .to(10'000)
             .unset("all of them"));
+  visit(recompute.memory_limit,
+        field("memory_limit", "GiB of memory of each rank that select: auto must not exceed")
+            .above(0)
+            .to(1e6)
+            .unset("none"));
   visit(recompute.parallel_optimizer_comm_recompute,
         field("parallel_optimizer_comm_recompute",
               "Gather sharded weights again in the backward pass"));
   visit(recompute.mp_comm_recompute,
-        field("mp_comm_recompute", "Repeat the tensor-parallel collectives of a block"));
+        field("mp_comm_recompute",
+              "Repeat the tensor-parallel collectives of a block; false: keep what they give"));
   visit(recompute.slice_activation,
         field("slice_activation", "Split the kept input over tensor-parallel ranks"));
-  visit(recompute.num_microbatches_with_partial_activation_checkpoints,
-        field("num_microbatches_with_partial_activation_checkpoints",
-              "Number of micro-batches in flight that are not fully recomputed")
-            .from(0)
-            .unset("none"));
+  visit(
+      recompute.num_microbatches_with_partial_activation_checkpoints,
+      field(
+          "num_microbatches_with_partial_activation_checkpoints",
+          "In each window of micro-batches in flight, the number of those that recompute only what "
+          "layers_per_stage or layers says; the others recompute all layers")
+          .from(0)
+          .unset("none"));
 }
 
 template <class Visitor>

@@ -109,6 +109,7 @@ std::string print_json(const PrintInput& input) {
   write_buckets(json, plan);
   write_activations(json, plan);
   write_memory(json, input);
+  write_recompute_forms(json, input);
   write_communication(json, plan);
   write_flops(json, plan.flops);
   write_time(json, plan.time);

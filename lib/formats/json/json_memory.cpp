@@ -1,8 +1,34 @@
 #include "formats/json/json_parts.h"
 #include "formats/print/memory_models.h"
+#include "formats/print/table_parts.h"
 #include "formats/print/text.h"
+#include "plan/cost/forms.h"
 
 namespace trainctl {
+
+namespace {
+
+/// Of each layer of which something is made again.
+void write_recompute_layers(JsonText& json, const Plan& plan) {
+  json.key("recompute_layers").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    for (const int unit : first_blocks(rows.units, plan.model.layers, plan.model.layers)) {
+      const BlockForm usual = rows.forms.of(unit, false);
+      const BlockForm partial = rows.forms.is_partial.empty() ? usual : rows.forms.of(unit, true);
+      if (!usual.repeats() && !partial.repeats()) continue;
+      json.open_object(JsonText::Form::one_line);
+      json.member("stage", stage);
+      json.member("layer", unit - 1);
+      json.member("form", form_text(usual.again));
+      json.member("partial_form", form_text(partial.again));
+      json.close();
+    }
+  }
+  json.close();
+}
+
+}  // namespace
 
 void write_memory(JsonText& json, const PrintInput& input) {
   const Plan& plan = input.plan;
@@ -23,6 +49,31 @@ void write_memory(JsonText& json, const PrintInput& input) {
     json.key(model.name).open_object(JsonText::Form::one_line);
     json.member("about", model.about);
     for (const ModelNumber& number : model.numbers) json.member(number.name, number.value);
+    json.close();
+  }
+  json.close();
+}
+
+void write_recompute_forms(JsonText& json, const PrintInput& input) {
+  write_recompute_layers(json, input.plan);
+  if (input.config == nullptr) return;
+  json.key("recompute_forms").open_array();
+  const int stage = shown_stage(input);
+  for (const RecomputeCost& cost : compare_forms(input.plan, stage, *input.config)) {
+    json.open_object(JsonText::Form::one_line);
+    json.member("stage", stage);
+    json.member("form", cost.form);
+    json.member("in_use", cost.in_use);
+    json.member("layer_bytes", cost.kept);
+    json.member("repeated_bytes", cost.once);
+    json.member("rank_bytes", cost.rank);
+    json.member("layer_flops", cost.flops);
+    json.key("layer_seconds");
+    if (cost.seconds) {
+      json.value(*cost.seconds);
+    } else {
+      json.json("null");
+    }
     json.close();
   }
   json.close();

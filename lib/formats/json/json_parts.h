@@ -18,6 +18,8 @@ void write_activations(JsonText& json, const Plan& plan);
 void write_communication(JsonText& json, const Plan& plan);
 /// print_json_memory.cpp: "memory" and "memory_models".
 void write_memory(JsonText& json, const PrintInput& input);
+/// "recompute_layers" and "recompute_forms".
+void write_recompute_forms(JsonText& json, const PrintInput& input);
 /// {step, learning_rate, weight_decay} on one line each.
 void write_rates(JsonText& json, const std::vector<RatePoint>& points);
 

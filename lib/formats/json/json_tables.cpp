@@ -118,6 +118,7 @@ void write_activations(JsonText& json, const Plan& plan) {
                                                        "repeated",  "host",     "shared"};
   static constexpr std::array<const char*, 7> moments{"fetch",  "input",    "forward", "gradient",
                                                       "repeat", "backward", "weight"};
+  static constexpr std::array<const char*, 3> kinds{"all", "usual", "partial"};
   json.key("activations").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     for (const ActivationSpec& row : plan.stages[static_cast<std::size_t>(stage)].activations) {
@@ -129,6 +130,7 @@ void write_activations(JsonText& json, const Plan& plan) {
       json.member("storage", storages[static_cast<std::size_t>(row.storage)]);
       json.member("from", moments[static_cast<std::size_t>(row.from)]);
       json.member("until", moments[static_cast<std::size_t>(row.until)]);
+      json.member("kind", kinds[static_cast<std::size_t>(row.kind)]);
       json.close();
     }
   }

@@ -112,8 +112,9 @@ std::string parameters_section(const PrintInput& input) {
   return text;
 }
 
-std::string memory_section(const PrintInput& input) {
+int shown_stage(const PrintInput& input) {
   const Plan& plan = input.plan;
+  if (input.rank >= 0) return static_cast<int>(plan.mesh.coordinate(input.rank, Axis::pp));
   int fullest = 0;
   for (int stage = 1; stage < plan.map.stages; ++stage) {
     const auto total_of = [&plan](int one) {
@@ -121,7 +122,12 @@ std::string memory_section(const PrintInput& input) {
     };
     if (total_of(stage) > total_of(fullest)) fullest = stage;
   }
-  if (input.rank >= 0) fullest = static_cast<int>(plan.mesh.coordinate(input.rank, Axis::pp));
+  return fullest;
+}
+
+std::string memory_section(const PrintInput& input) {
+  const Plan& plan = input.plan;
+  const int fullest = shown_stage(input);
   const MemoryEstimate& memory = plan.stages[static_cast<std::size_t>(fullest)].memory;
   std::string text = "memory per rank";
   if (plan.map.stages > 1) {

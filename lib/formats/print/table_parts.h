@@ -17,6 +17,10 @@ std::string schedule_section(const PrintInput& input, const Timeline& timeline);
 /// print_table_costs.cpp
 std::string parameters_section(const PrintInput& input);
 std::string memory_section(const PrintInput& input);
+/// That of the rank asked for, or the fullest.
+int shown_stage(const PrintInput& input);
+/// table_recompute.cpp: what each form of recomputation costs and saves; needs a config.
+std::string recompute_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);
 std::string work_section(const Plan& plan);
 std::string time_section(const Plan& plan);

@@ -67,32 +67,68 @@ void UseList::reshard(Layout from, Layout to, const Region& region, std::int64_t
 
 namespace {
 
-/// How often the forward and the backward of the stage's blocks run in a step.
+/// Passes through the stage's blocks in a step of which `counts` holds, by the form of the block
+/// for the micro-batch.
+template <class Counts>
+std::int64_t count_passes(const UseList& list, const Counts& counts) {
+  const StagePlan& stage = list.stage();
+  std::int64_t count = 0;
+  for (int chunk = 0; chunk < static_cast<int>(std::ssize(stage.units)); ++chunk) {
+    const UnitRange blocks = blocks_in(at(stage.units, chunk), list.plan().model.layers);
+    const auto& partial = stage.forms.is_partial;
+    const std::int64_t fewer =
+        partial.empty() ? 0 : std::count(at(partial, chunk).begin(), at(partial, chunk).end(), 1);
+    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+      if (counts(stage.forms.of(unit, true))) count += fewer;
+      if (counts(stage.forms.of(unit, false))) count += list.plan().microbatches - fewer;
+    }
+  }
+  return count;
+}
+
+/// How often the forward and the backward of the stage's blocks run in a step. Parts of the forward
+/// may run again.
 struct Passes {
-  std::int64_t forward = 0;
-  std::int64_t backward = 0;
-  std::int64_t repeated = 0;  // of the forwards: they end before the last product
+  std::int64_t once = 0;
+  std::int64_t again[block_parts] = {};
+  std::int64_t of(BlockPart part) const { return once + at(again, part); }
 };
 
 Passes passes_of(const UseList& list) {
-  const std::int64_t blocks = count_blocks(list.stage().units, list.plan().model.layers);
-  const bool again = list.config().recompute.mp_comm_recompute;
-  const std::int64_t twice = again ? std::ssize(list.stage().repeated) : 0;
-  const std::int64_t microbatches = list.plan().microbatches;
-  return {(blocks + twice) * microbatches, blocks * microbatches, twice * microbatches};
+  Passes passes;
+  passes.once = count_passes(list, [](const BlockForm&) { return true; });
+  for (int part = 0; part < block_parts; ++part) {
+    at(passes.again, part) = count_passes(
+        list, [part](const BlockForm& form) { return form.repeats(static_cast<BlockPart>(part)); });
+  }
+  return passes;
 }
 
 /// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals. A
-/// weight gradient needs its gathered input once more.
-void add_region(UseList& list, const Passes& passes, const std::string& what) {
+/// weight gradient needs its gathered input once more, unless that is kept. `first` is the part
+/// that begins with the region's first product; the last product of the MLP is never repeated.
+void add_region(UseList& list, const Passes& passes, const std::string& what, BlockPart first) {
   const UseList::Region region{what, UnitKind::block, list.stream_elements()};
   const Layout stream = list.stream();
-  const bool last = what == "mlp";
-  list.reshard(stream, Layout::replicated, region, passes.forward);
-  list.reshard(Layout::partial, stream, region, passes.forward - (last ? passes.repeated : 0));
-  list.reshard(dual(stream), dual(Layout::partial), region, passes.backward);
-  list.reshard(dual(Layout::replicated), dual(stream), region, passes.backward);
-  if (stream == Layout::tokens) list.reshard(stream, Layout::replicated, region, passes.backward);
+  const std::int64_t kept =
+      count_passes(list, [first](const BlockForm& form) { return form.gathered(first); });
+  const bool last = first == BlockPart::mlp;
+  list.reshard(stream, Layout::replicated, region, passes.of(first) - kept);
+  list.reshard(Layout::partial, stream, region,
+               last ? passes.once : passes.of(BlockPart::projection));
+  list.reshard(dual(stream), dual(Layout::partial), region, passes.once);
+  list.reshard(dual(Layout::replicated), dual(stream), region, passes.once);
+  if (stream == Layout::tokens) {
+    list.reshard(stream, Layout::replicated, region, passes.once - kept);
+  }
+}
+
+/// Inputs of repeated blocks that tensor-parallel ranks share.
+void add_slices(UseList& list) {
+  const std::int64_t gathers =
+      count_passes(list, [](const BlockForm& form) { return form.slices_input && form.repeats(); });
+  list.add(layer_call("all_gather", "sliced inputs", "tp"), gathers,
+           list.stream_elements() * list.element());
 }
 
 void add_vocabulary(UseList& list) {
@@ -125,23 +161,23 @@ void add_context(UseList& list, const Passes& passes) {
   const std::int64_t cp = plan.mesh.cp;
   if (cp == 1) return;
   const std::int64_t pair = 2 * plan.local.tokens * plan.local.kv * list.element();
+  const std::int64_t forward = passes.of(BlockPart::attention);
   const std::int64_t queries = 2 * plan.local.tokens * plan.local.q * list.element();
   const auto ring = [&](std::int64_t ranks) {
     const UseList::Call call = layer_call("send_receive", "keys and values", "cp");
-    list.add(call, passes.forward * (ranks - 1), pair);
-    list.add(call, passes.backward * (ranks - 1), 2 * pair);
+    list.add(call, forward * (ranks - 1), pair);
+    list.add(call, passes.once * (ranks - 1), 2 * pair);
   };
   const auto exchange = [&] {  // queries and the result, keys and values
-    list.add(layer_call("all_to_all", "attention", "cp"), 4 * (passes.forward + passes.backward),
+    list.add(layer_call("all_to_all", "attention", "cp"), 4 * (forward + passes.once),
              (queries + pair) / 4);
   };
   const auto& levels = list.config().parallel.hierarchical_context_parallel_sizes;
   switch (list.config().parallel.cp_comm_type) {
     case CpCommType::p2p: return ring(cp);
     case CpCommType::all_gather:
-      list.add(layer_call("all_gather", "keys and values", "cp"), passes.forward + passes.backward,
-               cp * pair);
-      return list.add(layer_call("reduce_scatter", "keys and values", "cp"), passes.backward,
+      list.add(layer_call("all_gather", "keys and values", "cp"), forward + passes.once, cp * pair);
+      return list.add(layer_call("reduce_scatter", "keys and values", "cp"), passes.once,
                       cp * pair);
     case CpCommType::a2a: return exchange();
     case CpCommType::a2a_p2p:
@@ -158,7 +194,7 @@ void add_experts(UseList& list, const Passes& passes) {
   if (model.experts == 1) return;
   const std::int64_t slots = model.experts * plan.local.capacity;
   const std::int64_t bytes = slots * model.hidden * list.element();
-  const std::int64_t count = 2 * (passes.forward + passes.backward);
+  const std::int64_t count = 2 * (passes.of(BlockPart::mlp) + passes.once);
   if (plan.mesh.ep > 1) {
     // Without an all-to-all every rank gathers all slots and takes its experts' share.
     const bool direct = list.config().parallel.enable_alltoall;
@@ -197,8 +233,9 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
   UseList list(plan, at(plan.stages, stage), config);
   const Passes passes = passes_of(list);
   if (plan.mesh.tp > 1) {
-    add_region(list, passes, "attention");
-    if (plan.model.experts == 1) add_region(list, passes, "mlp");
+    add_region(list, passes, "attention", BlockPart::qkv);
+    if (plan.model.experts == 1) add_region(list, passes, "mlp", BlockPart::mlp);
+    add_slices(list);
     add_vocabulary(list);
   }
   add_context(list, passes);

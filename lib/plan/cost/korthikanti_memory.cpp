@@ -31,7 +31,7 @@ KorthikantiInput korthikanti_input(const Plan& plan) {
 }
 
 Technique technique_of(const Plan& plan, const Config& config) {
-  if (config.recompute.enable) return Technique::full;
+  if (config.recompute.enable && config.recompute.select == "full") return Technique::full;
   return plan.sequence_parallel ? Technique::tensor_sequence_selective
                                 : Technique::tensor_selective;
 }

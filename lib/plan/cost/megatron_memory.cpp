@@ -125,7 +125,7 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config
   in.edp = real(mesh.edp);
   in.chunks = real(plan.map.chunks);
   in.sequence_parallel = plan.sequence_parallel;
-  in.selective_recompute = !config.recompute.enable;
+  in.selective_recompute = !config.recompute.enable || config.recompute.select != "full";
   in.distributed_optimizer = config.parallel.parallel_optimizer.enable;
   return in;
 }

@@ -29,7 +29,7 @@ struct MegatronMemoryInput {
   bool distributed_optimizer = false;
 };
 /// Megatron recomputes the core of attention only where it is told to (selective); our attention
-/// never stores scores, so `recompute.enable` off counts as selective and on as full.
+/// never stores scores, so only `recompute.select: full` counts as full.
 MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config);
 
 /// Rows of the vocabulary as Megatron pads them: up to a multiple of divisible_by x tp.

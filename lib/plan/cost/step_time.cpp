@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/recompute_cost.h"
 #include "plan/schedule/schedule.h"
 
 namespace trainctl {
@@ -25,9 +26,10 @@ double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches
 double kept_bytes(const StagePlan& stage, int unit) {
   double bytes = 0;
   for (const ActivationSpec& row : stage.activations) {
-    const bool counts = row.unit == unit && row.from != Moment::gradient &&
-                        row.from != Moment::backward && row.storage != Storage::message &&
-                        row.storage != Storage::batch && row.until != Moment::forward;
+    const bool counts = row.unit == unit && row.kind != RowKind::partial &&
+                        row.from != Moment::gradient && row.from != Moment::backward &&
+                        row.storage != Storage::message && row.storage != Storage::batch &&
+                        row.until != Moment::forward;
     if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
   }
   return bytes;
@@ -99,7 +101,6 @@ class UnitCosts {
     const double kept = memory(kept_bytes(rows_, unit));
     const double each_way = wire(UnitKind::block) / real(blocks_) / 2;
     times.forward.layer = product + attention + 2 * kept + each_way;
-    times.repeat.layer = times.forward.layer - each_way;  // all of its messages are in each_way
     times.input.layer = product + 2 * attention + 3 * kept + each_way;
     times.weight.layer = product + memory(2 * gradient_bytes(rows_, unit));
   }
@@ -130,7 +131,10 @@ class UnitCosts {
 class RowCosts {
  public:
   RowCosts(const Plan& plan, int stage, const Rates& rates)
-      : plan_(plan), rows_(at(plan.stages, stage)), times_(UnitCosts(plan, stage, rates).times()) {
+      : plan_(plan),
+        rows_(at(plan.stages, stage)),
+        rates_(rates),
+        times_(UnitCosts(plan, stage, rates).times()) {
     for (const CollectiveUse& use : rows_.communication) {
       const double seconds = wire_seconds(use, rates);
       if (use.group == "embedding") {
@@ -151,6 +155,7 @@ class RowCosts {
   }
 
   double of(const Action& row) const {
+    if (row.kind == ActionKind::repeat) return repeat_of(row);
     if (is_pass(row.kind)) return times_.of(row, plan_.model.layers);
     if (is_receive(row.kind)) return message_;
     switch (row.kind) {
@@ -164,6 +169,15 @@ class RowCosts {
   }
 
  private:
+  /// Its collectives are among those that F and B share.
+  double repeat_of(const Action& row) const {
+    double seconds = 0;
+    for (int unit = row.begin; unit < row.end; ++unit) {
+      const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
+      seconds += repeat_seconds(repeat_cost(plan_, form), rates_);
+    }
+    return seconds;
+  }
   const Bucket& bucket_of(int index) const { return at(rows_.flat.buckets, index); }
   double elements_of(const GatherBlock& block) const {
     if (block.bucket >= 0) return real(bucket_of(block.bucket).length);
@@ -176,6 +190,7 @@ class RowCosts {
 
   const Plan& plan_;
   const StagePlan& rows_;
+  Rates rates_;
   UnitTimes times_;
   double message_ = 0;          // one
   double embedding_sum_ = 0;    // of a tied embedding
@@ -216,7 +231,6 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
 
 double UnitTimes::of(const Action& row, std::int64_t layers) const {
   const Pass& pass = row.kind == ActionKind::forward          ? forward
-                     : row.kind == ActionKind::repeat         ? repeat
                      : row.kind == ActionKind::backward_input ? input
                                                               : weight;
   double seconds = 0;

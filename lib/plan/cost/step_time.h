@@ -35,9 +35,7 @@ struct UnitTimes {
       return unit == 0 ? embedding : unit > layers ? head : layer;
     }
   };
-  Pass forward;
-  Pass repeat{};
-  Pass input, weight;
+  Pass forward, input, weight;
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
@@ -50,7 +48,8 @@ std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& pl
 double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 
 /// For a `plan` with complete tables. A kept tensor is written and read once in F and read in B,
-/// where its gradient is written and read; weight gradients are accumulated. Attention counts as
+/// where its gradient is written and read; weight gradients are accumulated. R costs the products
+/// and bytes of the parts that it makes again (plan/cost/recompute_cost.h). Attention counts as
 /// its products under the causal mask. Collectives inside layers: half in F, half in B. The head
 /// computes its gradients in F and touches its logits four times. The update reads and writes once
 /// everything that a rank keeps for parameters, gradients and optimizer.

@@ -104,7 +104,7 @@ void add_stage(Digest& digest, const StagePlan& stage) {
   add_parameters(digest, stage);
   for (const ActivationSpec& row : stage.activations) {
     digest.add(std::string_view(row.name));
-    digest.add(row.shape, row.dtype, row.storage, row.from, row.until);
+    digest.add(row.shape, row.dtype, row.storage, row.from, row.until, row.kind);
   }
   for (const GatherBlock& block : stage.gathers) {
     digest.add(block.parameters.size(), block.bucket);

@@ -6,9 +6,11 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/forms.h"
 #include "plan/cost/step_time.h"
 #include "plan/gradients/slices.h"
 #include "plan/prepare/hash.h"
+#include "plan/prepare/pick_forms.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
@@ -146,41 +148,12 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
-/// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
-std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
-  const bool has_head = holds(stage.units, head_unit(plan.model.layers));
-  std::int64_t most = 0;
-  for (const ParamSpec& row : stage.parameters) {
-    const bool tied_head = plan.model.tied && has_head && row.kind == ParamKind::token_embedding;
-    const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
-    if (product) most = std::max(most, row.shape.numel());
-  }
-  return most;
-}
-
-ActivationSavings activation_savings(const Plan& plan, int stage, const Config& config) {
-  const RecomputeConfig& recompute = config.recompute;
-  ActivationSavings savings;
-  if (config.offload.enable && config.offload.activations) {
-    savings.offloaded_layers = config.offload.num_layers;
-    savings.offload_buffers = config.offload.double_buffering ? 2 : 1;
-  }
-  if (!recompute.enable) return savings;
-  const IntList given = recompute.layers_per_stage.value_or(IntList{});
-  savings.recomputed_layers = stage < std::ssize(given) ? at(given, stage) : plan.model.layers;
-  // With sequence parallelism the inputs are cut over tp already.
-  if (recompute.slice_activation && !plan.sequence_parallel) savings.input_parts = plan.mesh.tp;
-  return savings;
-}
-
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
     const ChunkLayers& held = plan.map.at(stage, chunk);
     rows.units.push_back({held.first_unit, held.end_unit});
   }
-  const ActivationSavings savings = activation_savings(plan, stage, config);
-  rows.repeated = first_blocks(rows.units, plan.model.layers, savings.recomputed_layers);
   rows.parameters = make_parameters(
       {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
   rows.shards = shard_optimizer(
@@ -193,21 +166,9 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   rows.warmup = warmup_forwards(rows.schedule);
   rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
                               config.parallel.comm_fusion);
-  rows.actions =
-      refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters), units_of(rows.gathers),
-             config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
   rows.slots = peak_microbatches(rows.schedule);
-  rows.activations =
-      make_activations({plan.model, plan.mesh, plan.micro_batch_size, plan.compute,
-                        plan.sequence_parallel, plan.split_vocabulary, plan.messages,
-                        plan.message_dtype, plan.fp32_sums, plan.map.places(), stage, savings},
-                       rows.units);
-  if (!plan.gradient.fused) {
-    rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
-                                Storage::shared, Moment::fetch, Moment::weight});
-  }
-  rows.activation_slots = assign_slots(rows.activations, rows.actions, input,
-                                       static_cast<int>(savings.offload_buffers));
+  rows.forms = given_forms(plan, stage, config);
+  lay_out(plan, stage, config, rows);
 }
 
 }  // namespace
@@ -224,6 +185,8 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
+  if (picks_forms(config)) pick_forms(plan, config, sources, diagnostics);
+  if (diagnostics.has_errors()) return {};
   prove(plan);
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);

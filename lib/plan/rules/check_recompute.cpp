@@ -1,5 +1,6 @@
 // Activations that are recomputed, or offloaded to the host.
 #include "plan/rules/check.h"
+#include "plan/tables/recompute_form.h"
 
 namespace trainctl {
 
@@ -13,6 +14,12 @@ void check_layers(const Facts& facts, Check& check) {
   const auto& layers = facts.config.recompute.layers_per_stage;
   const char* path = "recompute.layers_per_stage";
   if (!layers || !check.clean({path})) return;
+  if (facts.config.recompute.layers) {
+    check.error("recompute-layers", path,
+                "layers and layers_per_stage both say which layers are recomputed",
+                "remove one of them");
+    return;
+  }
   const auto count = static_cast<std::int64_t>(layers->size());
   if (count != facts.mesh.pp) {
     check.error("recompute-layers", path,
@@ -33,6 +40,54 @@ void check_layers(const Facts& facts, Check& check) {
   }
 }
 
+constexpr const char* form_words =
+    "full, or words joined by +: norms, qkv, attention, projection, mlp, activations";
+
+void check_select(const Facts& facts, Check& check) {
+  const RecomputeConfig& recompute = facts.config.recompute;
+  const bool reads = recompute.select == "auto" || parse_form(recompute.select).has_value();
+  if (!reads && check.clean({"recompute.select"})) {
+    check.error("recompute-select", "recompute.select", "cannot read '" + recompute.select + "'",
+                std::string("write auto, ") + form_words);
+  }
+  if (!recompute.layers || !check.clean({"recompute.layers", "model.num_layers"})) return;
+  const LayerForms forms = parse_layer_forms(*recompute.layers, facts.config.model.num_layers);
+  if (forms.error.empty()) return;
+  check.error(
+      "recompute-select", "recompute.layers",
+      forms.error + "; it needs a form for each of " +
+          named("model.num_layers", facts.config.model.num_layers),
+      std::string("a form is none, ") + form_words + "; *n repeats it: full*2, norms, none");
+}
+
+/// What select: auto needs, and what it decides itself.
+void check_auto(const Facts& facts, Check& check) {
+  const RecomputeConfig& recompute = facts.config.recompute;
+  if (recompute.select != "auto") {
+    return check.no_effect("recompute.memory_limit", recompute.memory_limit.has_value(),
+                           "recompute.select is not auto");
+  }
+  const ClusterConfig& cluster = facts.config.cluster;
+  if (!recompute.memory_limit && check.clean({"recompute.memory_limit"})) {
+    check.error("recompute-auto", "recompute.memory_limit",
+                "select: auto needs a memory_limit to fit in", "give the GiB of a rank");
+  }
+  if (!cluster.matmul_flops || !cluster.memory_bandwidth || !cluster.latency ||
+      !cluster.bandwidth) {
+    check.error("recompute-auto", "recompute.select",
+                "select: auto compares times, which need the rates of section cluster",
+                "give all four rates of section cluster");
+  }
+  const auto decided = [&](const char* path, bool given) {
+    if (!given || !check.clean({path})) return;
+    check.error("recompute-auto", path, "select: auto decides this for each layer",
+                "remove it, or write the form in select");
+  };
+  decided("recompute.layers", recompute.layers.has_value());
+  decided("recompute.layers_per_stage", recompute.layers_per_stage.has_value());
+  decided(partial_path, recompute.num_microbatches_with_partial_activation_checkpoints.has_value());
+}
+
 void check_slices(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   const char* path = "recompute.slice_activation";
@@ -42,6 +97,17 @@ void check_slices(const Facts& facts, Check& check) {
                 "slice_activation splits saved activations among tensor-parallel ranks, but "
                 "sequence_parallel has already split them",
                 "set slice_activation or sequence_parallel to false");
+  }
+  if (recompute.slice_activation && facts.mesh.tp > 1 && check.clean({path})) {
+    const std::int64_t elements =
+        facts.batch.micro_batch_size * facts.model.seq_length / facts.mesh.cp * facts.model.hidden;
+    if (elements % facts.mesh.tp != 0) {
+      check.error("recompute-slice", path,
+                  "the input of a layer has " + text_of(elements) +
+                      " values, which must be divisible by " +
+                      named("tensor_parallel", facts.mesh.tp),
+                  "set slice_activation to false");
+    }
   }
   if (facts.mesh.tp > 1) return;
   check.no_effect(path, recompute.slice_activation, "tensor_parallel is 1");
@@ -83,6 +149,8 @@ void check_recompute(const Facts& facts, Check& check) {
   check_offload(facts, check);
   if (!recompute.enable || !facts.mesh_is_clean(check) || !check.clean({"recompute.enable"}))
     return;
+  check_select(facts, check);
+  check_auto(facts, check);
   check_layers(facts, check);
   check_slices(facts, check);
   if (!facts.parallel().parallel_optimizer.enable) {

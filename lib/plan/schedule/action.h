@@ -11,7 +11,7 @@ enum class ActionKind : std::uint8_t {
   wait_gather,       // the compute queue waits for the block
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
-  repeat,            // F again, of a unit that kept nothing but its input
+  repeat,            // R: F again, as far as the unit did not keep what it made
   backward_input,    // B
   backward_weight,   // W
   reduce,            // start summing a gradient bucket over its axes, on the communication queue

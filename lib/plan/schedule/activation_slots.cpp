@@ -171,7 +171,8 @@ class Assignment {
 
   void place_row(std::size_t row) {
     const ActivationSpec& spec = table_[row];
-    const auto key = std::tuple(spec.storage, spec.chunk, spec.unit, spec.from, spec.until);
+    const auto key =
+        std::tuple(spec.storage, spec.chunk, spec.unit, spec.from, spec.until, spec.kind);
     const auto [found, fresh] = group_at_.try_emplace(key, static_cast<int>(groups_.size()));
     if (fresh) groups_.push_back({&spec, 0, {}, {}});
     Group& group = at(groups_, found->second);
@@ -183,12 +184,15 @@ class Assignment {
     const Group& group = groups_[index];
     const Storage storage = group.life->storage;
     const bool fixed = storage == Storage::shared || storage == Storage::host;
-    const auto key = std::pair(fixed, group.bytes);
+    const bool repeated = storage == Storage::repeated;
+    const auto key = std::tuple(fixed, repeated, repeated ? 0 : group.bytes);
     const auto [found, fresh] = pool_at_.try_emplace(key, static_cast<int>(pools_.size()));
     if (fresh) {
       pools_.push_back({fixed, {}});
-      result_.pools.push_back({0, group.bytes, 0});
+      result_.pools.push_back({0, 0, 0});
     }
+    std::int64_t& bytes = at(result_.pools, found->second).bytes;
+    bytes = std::max(bytes, group.bytes);
     at(pools_, found->second).groups.push_back(static_cast<int>(index));
     result_.groups.push_back({found->second, {}});
   }
@@ -216,9 +220,10 @@ class Assignment {
     std::vector<Stay> stays;
     for (const int index : pool.groups) {
       Group& group = at(groups_, index);
-      group.slot.assign(static_cast<std::size_t>(input_.microbatches), 0);
+      group.slot.assign(static_cast<std::size_t>(input_.microbatches), -1);
       const ActivationSpec& life = *group.life;
       for (int m = 0; m < input_.microbatches; ++m) {
+        if (!concerns(life, m)) continue;
         stays.push_back({times_.of(life.chunk, life.unit, m, life.from).first,
                          times_.of(life.chunk, life.unit, m, life.until).last, index, m});
       }
@@ -250,6 +255,12 @@ class Assignment {
     return static_cast<int>(taken.holders.size());
   }
 
+  /// Whether a micro-batch is of the row's kind.
+  bool concerns(const ActivationSpec& row, int m) const {
+    if (row.kind == RowKind::all) return true;
+    return input_.forms.in_partial(row.chunk, m) == (row.kind == RowKind::partial);
+  }
+
   void find_views() {
     std::map<std::vector<int>, int> seen;
     for (int m = 0; m < input_.microbatches; ++m) {
@@ -269,8 +280,8 @@ class Assignment {
   int host_slots_;
   std::vector<Group> groups_;
   std::vector<Pool> pools_;
-  std::map<std::tuple<Storage, int, int, Moment, Moment>, int> group_at_;
-  std::map<std::pair<bool, std::int64_t>, int> pool_at_;
+  std::map<std::tuple<Storage, int, int, Moment, Moment, RowKind>, int> group_at_;
+  std::map<std::tuple<bool, bool, std::int64_t>, int> pool_at_;
   ActivationSlots result_;
 };
 
@@ -298,6 +309,10 @@ int ActivationSlots::views() const {
   return view_of.empty() ? 0 : *std::max_element(view_of.begin(), view_of.end()) + 1;
 }
 
+bool ActivationSlots::has(std::size_t row, int view) const {
+  return at(at(groups, rows[row].group).slot, view) >= 0;
+}
+
 std::int64_t ActivationSlots::place(std::size_t row, int view) const {
   const Row& placed = rows[row];
   const Group& group = at(groups, placed.group);
@@ -314,10 +329,7 @@ ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<co
 
 std::int64_t padded_bytes(const ActivationSpec& row) {
   const std::int64_t bytes = row.shape.numel() * size_of(row.dtype);
-  const auto round_up = [](std::int64_t value) {
-    return (value + row_alignment - 1) / row_alignment * row_alignment;
-  };
-  return round_up(round_up(bytes) / row.parts);
+  return (bytes + row_alignment - 1) / row_alignment * row_alignment;
 }
 
 }  // namespace trainctl

@@ -14,7 +14,9 @@ namespace trainctl {
 /// The memory of one rank's activations. Rows of a unit with equal storage that live equally long
 /// form a group and lie side by side, each padded to 64 bytes as in device/slab.h. Groups of equal
 /// size take their slots from one pool, which has as many as are ever in use at once. (The
-/// gradients for a layer's W need as much as what its B has read, so the two take turns.)
+/// gradients for a layer's W need as much as what its B has read, so the two take turns.) What is
+/// made again has a pool of its own, whose slots hold the largest group: layers in different forms
+/// take turns there.
 struct ActivationSlots {
   struct Pool {
     std::int64_t begin = 0;  // bytes from the start of the rank's memory
@@ -23,7 +25,7 @@ struct ActivationSlots {
   };
   struct Group {
     int pool = 0;
-    std::vector<int> slot;  // by view
+    std::vector<int> slot;  // by view; -1: micro-batches of that view have no such rows
     bool lasts = false;     // after the last micro-batch, nothing else takes its slot
   };
   struct Row {
@@ -38,7 +40,9 @@ struct ActivationSlots {
   std::int64_t bytes = 0;    // of all pools
 
   int views() const;
-  /// Bytes from the start of the rank's memory to a row of the table, in a view.
+  /// Whether the micro-batches of a view have a row of the table.
+  bool has(std::size_t row, int view) const;
+  /// Bytes from the start of the rank's memory to a row of the table, in a view that has it.
   std::int64_t place(std::size_t row, int view) const;
   /// Whether a row of the last micro-batch is still there at the end of the step.
   bool lasts(std::size_t row) const;

@@ -202,8 +202,8 @@ class Proof {
   }
 
   void check_repeated(const Action& action, const Progress& now) {
-    for (const int unit : in_.repeated) {
-      if (unit < action.begin || unit >= action.end || unit >= now.repeated) continue;
+    for (int unit = action.begin; unit < std::min(action.end, now.repeated); ++unit) {
+      if (!in_.forms.of(unit, action.chunk, action.microbatch).repeats()) continue;
       fail("F of unit " + std::to_string(unit) + " has not been repeated");
     }
   }

@@ -13,7 +13,7 @@ class Refinement {
  public:
   Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets,
              const std::vector<UnitRange>& gathers, std::size_t rows, bool overlap)
-      : buckets_(buckets), gathers_(gathers), repeated_(input.repeated) {
+      : buckets_(buckets), gathers_(gathers), forms_(input.forms) {
     int end = 0;
     std::size_t parts = rows;
     for (const UnitRange& range : input.units) {
@@ -76,7 +76,7 @@ class Refinement {
     part.begin = unit;
     part.end = unit + 1;
     const bool again = row.kind == ActionKind::backward_input &&
-                       std::binary_search(repeated_.begin(), repeated_.end(), unit);
+                       forms_.of(unit, row.chunk, row.microbatch).repeats();
     if (again) {
       part.kind = ActionKind::repeat;
       rows_.push_back(part);
@@ -136,7 +136,7 @@ class Refinement {
 
   const std::vector<BucketSum>& buckets_;
   const std::vector<UnitRange>& gathers_;
-  const std::vector<int>& repeated_;
+  const StageForms& forms_;
   std::vector<int> weights_left_;  // per unit
   std::vector<Chunk> chunks_;
   std::vector<int> coming_;  // blocks that are gathered and not waited for yet

@@ -14,6 +14,7 @@
 #include "plan/schedule/action.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/params.h"
+#include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
 
 namespace trainctl {
@@ -26,7 +27,7 @@ struct ScheduleInput {  // of one stage
   std::vector<UnitRange> units;  // per chunk
   MessageRules messages{};
   ChunkRoute route = ChunkRoute::round_robin;
-  std::vector<int> repeated{};  // units whose F is repeated before B, ascending
+  StageForms forms{};  // what has an R before its B
   int chunks() const { return static_cast<int>(units.size()); }
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
@@ -68,7 +69,7 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 /// other ranks update. Starts every gather first, in order, and waits for each before the first F
 /// of its units, which splits that F (before_forward: before everything else). Splits B and W per
 /// unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit below).
-/// Repeats F of a unit in input.repeated before its B.
+/// Puts R before the B of a unit of which input.forms repeats parts.
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
 /// (without `overlap`: after the whole backward). Before the step, sums the tied embedding over its
 /// two stages and waits for all sums.

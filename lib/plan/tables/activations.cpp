@@ -25,19 +25,18 @@ struct Rows {
   DType compute = DType::f32;
   int unit = -1;
   int chunk = -1;
-  bool repeats = false;          // the unit's F is repeated
-  bool on_host = false;          // the unit is offloaded
-  std::int64_t input_parts = 1;  // of a unit whose F is repeated
+  RowKind kind = RowKind::all;
+  BlockForm form{};    // of the unit
+  bool again = false;  // what is being added is made again
 
   void add(const std::string& name, const Shape& shape, DType dtype, Life life) {
     const bool made = life.storage == Storage::forward || life.storage == Storage::statistic;
-    if (on_host && (made || life.storage == Storage::input)) life.storage = Storage::host;
-    if (repeats && made) {
+    if (form.on_host && (made || life.storage == Storage::input)) life.storage = Storage::host;
+    if (again && made) {
       push("first." + name, shape, dtype, {Storage::repeated, Moment::forward, Moment::forward});
       life = {Storage::repeated, Moment::repeat, Moment::weight};
     }
     push(name, shape, dtype, life);
-    if (repeats && life.storage == Storage::input) list.back().parts = input_parts;
   }
   void row(const std::string& name, std::int64_t rows, std::int64_t features, Life life) {
     add(name, Shape{rows, features}, compute, life);
@@ -45,12 +44,15 @@ struct Rows {
   void statistic(const std::string& name, std::int64_t rows) {
     add(name, Shape{rows}, DType::f32, {Storage::statistic, Moment::forward, Moment::backward});
   }
+  /// What is added next belongs to a part of the block's forward.
+  void begin(BlockPart part) { again = form.repeats(part); }
+  void end() { again = false; }
 
  private:
   void push(const std::string& name, const Shape& shape, DType dtype, Life life) {
     const bool own = life.storage != Storage::shared;
     list.push_back({name, shape, dtype, life.storage, life.from, life.until, own ? unit : -1,
-                    own ? chunk : -1});
+                    own ? chunk : -1, own ? kind : RowKind::all});
   }
 };
 
@@ -67,9 +69,11 @@ void add_statistics(Rows& rows, const Share& share, const std::string& name) {
   rows.statistic(name + ".rstd", tokens);
 }
 
-void add_norm(Rows& rows, const Share& share, const std::string& name) {
+void add_norm(Rows& rows, const Share& share, const std::string& name, BlockPart part) {
+  rows.begin(part);
   rows.row(name, share.local.stream_rows, share.model.hidden, for_weight);
   add_statistics(rows, share, name);
+  rows.end();
 }
 
 void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
@@ -80,6 +84,7 @@ void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
   const auto add = [&](const std::string& name, const Shape& shape, DType dtype) {
     rows.add(moe + name, shape, dtype, for_weight);
   };
+  rows.begin(BlockPart::mlp);
   add("probs", {local.stream_rows, model.experts}, DType::f32);
   add("slot", {local.stream_rows, model.topk}, DType::i32);
   add("dispatched", {local.experts, local.expert_rows, model.hidden}, rows.compute);
@@ -87,6 +92,7 @@ void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
   add("up", inner, rows.compute);
   add("act", inner, rows.compute);
   add("returned", {model.experts, local.capacity, model.hidden}, rows.compute);
+  rows.end();
   const std::int64_t held = local.experts * local.expert_rows;
   rows.row(moe + "d_dispatched", held, model.hidden, output_gradient);
   rows.row(moe + "d_ffn", held, local.expert_ffn, output_gradient);
@@ -110,8 +116,17 @@ void add_branch_gradients(Rows& rows, const Share& share, const std::string& fir
   if (gathered) add(branch + "d_gathered", share.local.tokens, Moment::backward, true);
 }
 
+/// The input of a column-parallel product, where it is kept as every rank needs it.
+void add_gathered(Rows& rows, const Share& share, const std::string& branch, BlockPart part) {
+  rows.end();
+  if (!rows.form.gathered(part)) return;
+  rows.row(branch + "gathered", share.local.tokens, share.model.hidden, for_weight);
+}
+
 void add_attention(Rows& rows, const Share& share, const std::string& attention) {
   const LocalShape& local = share.local;
+  add_gathered(rows, share, attention, BlockPart::qkv);
+  rows.begin(BlockPart::qkv);
   if (share.model.qk_norm) {
     rows.row(attention + "q_raw", local.tokens, local.q, for_backward);
     rows.row(attention + "k_raw", local.tokens, local.kv, for_backward);
@@ -121,8 +136,10 @@ void add_attention(Rows& rows, const Share& share, const std::string& attention)
   rows.row(attention + "q", local.tokens, local.q, for_backward);
   rows.row(attention + "k", local.tokens, local.kv, for_backward);
   rows.row(attention + "v", local.tokens, local.kv, for_backward);
+  rows.begin(BlockPart::attention);
   rows.row(attention + "context", local.tokens, local.q, for_weight);
   rows.statistic(attention + "logsumexp", local.tokens * local.heads);
+  rows.end();
 }
 
 void add_attention_gradients(Rows& rows, const Share& share, const std::string& attention) {
@@ -136,21 +153,38 @@ void add_attention_gradients(Rows& rows, const Share& share, const std::string& 
 void add_mlp(Rows& rows, const Share& share, const std::string& mlp) {
   const LocalShape& local = share.local;
   const bool gated = share.model.gated_mlp;
+  add_gathered(rows, share, mlp, BlockPart::mlp);
+  rows.begin(BlockPart::mlp);
   if (gated) rows.row(mlp + "gate", local.tokens, local.ffn, for_backward);
   rows.row(mlp + "up", local.tokens, local.ffn, for_backward);
+  rows.begin(BlockPart::activation);
   rows.row(mlp + "act", local.tokens, local.ffn, for_weight);
+  rows.end();
   rows.row(mlp + "d_up", local.tokens, local.ffn, output_gradient);
   if (gated) rows.row(mlp + "d_gate", local.tokens, local.ffn, output_gradient);
+}
+
+/// What a block reads; from F to R perhaps only this rank's share of it.
+void add_input(Rows& rows, const Share& share, const std::string& prefix) {
+  const std::int64_t stream = share.local.stream_rows;
+  const std::int64_t hidden = share.model.hidden;
+  if (!rows.form.slices_input) return rows.row(prefix + "input", stream, hidden, unit_input);
+  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, Moment::forward});
+  rows.add(prefix + "input_slice", Shape{stream * hidden / share.input.mesh.tp}, rows.compute,
+           {Storage::input, Moment::forward, Moment::repeat});
+  rows.row(prefix + "input_again", stream, hidden,
+           {Storage::repeated, Moment::repeat, Moment::weight});
 }
 
 void add_block(Rows& rows, const Share& share, const std::string& prefix) {
   const ModelShape& model = share.model;
   const std::int64_t stream = share.local.stream_rows;
-  rows.row(prefix + "input", stream, model.hidden, unit_input);
-  add_norm(rows, share, prefix + "norm1");
+  add_input(rows, share, prefix);
+  add_norm(rows, share, prefix + "norm1", BlockPart::norm1);
   add_attention(rows, share, prefix + "attention.");
+  rows.begin(BlockPart::projection);
   rows.row(prefix + "middle", stream, model.hidden, for_backward);
-  add_norm(rows, share, prefix + "norm2");
+  add_norm(rows, share, prefix + "norm2", BlockPart::norm2);
   if (model.experts > 1) {
     add_experts(rows, share, prefix);
   } else {
@@ -252,22 +286,34 @@ void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
   if (units.holds(head)) add("loss_weight", DType::f32, head, Moment::forward);
 }
 
-bool among(const std::vector<int>& units, int unit) {
-  return std::binary_search(units.begin(), units.end(), unit);
+/// A block's rows; two lists of them where some micro-batches keep more.
+void add_block_kinds(Rows& rows, const Share& share) {
+  const StageForms& forms = share.input.forms;
+  const BlockForm usual = forms.of(rows.unit, false);
+  const BlockForm partial = forms.is_partial.empty() ? usual : forms.of(rows.unit, true);
+  const std::string prefix = block_prefix(rows.unit);
+  rows.form = usual;
+  if (usual == partial) {
+    add_block(rows, share, prefix);
+  } else {
+    rows.kind = RowKind::usual;
+    add_block(rows, share, prefix);
+    rows.kind = RowKind::partial;
+    rows.form = partial;
+    add_block(rows, share, prefix);
+  }
+  rows.kind = RowKind::all;
+  rows.form = {};
 }
 
-void add_units(Rows& rows, const Share& share, const UnitRange& range,
-               const std::vector<int>& repeated, const std::vector<int>& offloaded) {
+void add_units(Rows& rows, const Share& share, const UnitRange& range) {
   const std::int64_t layers = share.model.layers;
   for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
-    rows.on_host = among(offloaded, rows.unit);
-    rows.repeats = !rows.on_host && among(repeated, rows.unit);
     switch (kind_of_unit(rows.unit, layers)) {
       case UnitKind::embedding: add_embedding(rows, share); break;
-      case UnitKind::block: add_block(rows, share, block_prefix(rows.unit)); break;
+      case UnitKind::block: add_block_kinds(rows, share); break;
       case UnitKind::head: add_head(rows, share); break;
     }
-    rows.on_host = rows.repeats = false;
   }
 }
 
@@ -291,16 +337,12 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
   const Share share{input, input.model,
                     local_shape({input.model, input.mesh, input.micro_batch_size,
                                  input.sequence_parallel, input.split_vocabulary})};
-  const std::int64_t layers = input.model.layers;
-  const std::vector<int> repeated = first_blocks(units, layers, input.savings.recomputed_layers);
-  const std::vector<int> offloaded = first_blocks(units, layers, input.savings.offloaded_layers);
   Rows rows;
   rows.compute = input.compute;
-  rows.input_parts = input.savings.input_parts;
   for (const UnitRange& range : units) {
     ++rows.chunk;
     add_batch(rows, share, range);
-    add_units(rows, share, range, repeated, offloaded);
+    add_units(rows, share, range);
     add_messages(rows, share, range);
   }
   add_scratch(rows, share, units);

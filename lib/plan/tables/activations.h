@@ -12,6 +12,7 @@
 #include "plan/tables/mesh.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/model.h"
+#include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
 #include "plan/tables/unit_range.h"
 
@@ -24,7 +25,7 @@ enum class Moment : std::uint8_t {
   input,     // what the unit reads arrives: F of the unit below, or a receive
   forward,   // F
   gradient,  // the gradient of its output arrives: B of the unit above, or a receive
-  repeat,    // F again, where its rows were not kept
+  repeat,    // R: parts of F again, whose rows were not kept
   backward,  // B
   weight,    // W
 };
@@ -37,10 +38,13 @@ enum class Storage : std::uint8_t {
   statistic,  // the same, a number or two for each token
   gradient,   // gradients that B and W read
   message,    // to and from other stages
-  repeated,   // of a unit whose F is repeated
+  repeated,   // of a part that is made again: in F for F alone, and from R on
   host,       // a layer that is kept on the host, while it is here
   shared,     // used within one row of the schedule: one for the whole rank
 };
+
+/// Of which micro-batches a row is, where some keep more than the others.
+enum class RowKind : std::uint8_t { all, usual, partial };
 
 struct ActivationSpec {
   std::string name;  // "layers.3.attention.q", "branch"
@@ -49,9 +53,9 @@ struct ActivationSpec {
   Storage storage = Storage::forward;
   Moment from = Moment::forward;
   Moment until = Moment::weight;
-  int unit = -1;           // whose moments these are; -1: shared, or of a chunk without units
-  int chunk = -1;          // of the stage; -1: shared by all
-  std::int64_t parts = 1;  // that many ranks share it: each keeps one part
+  int unit = -1;   // whose moments these are; -1: shared, or of a chunk without units
+  int chunk = -1;  // of the stage; -1: shared by all
+  RowKind kind = RowKind::all;
 };
 
 /// Names (T = tokens of a micro-batch, H hidden, Q/K heads x head_dim, F ffn; compute dtype unless
@@ -95,21 +99,18 @@ struct ActivationSpec {
 ///         chunk.C.sent (kept or shared as the output was), chunk.C.d_sent, chunk.C.received until
 ///         F and chunk.C.d_received until B. A chunk without units has chunk.C.input and
 ///         chunk.C.d_output of its own.
-///  a recomputed unit: all but its input has storage repeated: layers.N.* from the repeated F, and
-///         first.layers.N.* within the first
+///  parts that are made again (plan/tables/recompute_form.h) have storage repeated: layers.N.* from
+///         R, and first.layers.N.* within F. With a sliced input layers.N.input lives until F,
+///         .input_slice [T H / tp] from F to R, and .input_again [T,H] from R. What stays
+///         gathered: layers.N.attention.gathered .mlp.gathered [T,H], until W
+///  where micro-batches differ in what they keep, a unit has its rows twice, with the same names
+///  and
+///         a kind
 ///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
 ///         forward, until W: layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched
 ///         [L,R,H], .gate (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the
 ///         rows of mlp; gradient, until W: .moe.d_dispatched [L,R,H], .d_ffn, .d_gate (gated);
 ///         shared moe.send [E,C,H]
-
-/// What a stage does not keep for a whole micro-batch, as numbers of its first layers.
-struct ActivationSavings {
-  std::int64_t recomputed_layers = 0;
-  std::int64_t offloaded_layers = 0;
-  std::int64_t input_parts = 1;      // number of ranks that share a recomputed layer's input
-  std::int64_t offload_buffers = 1;  // number of offloaded layers on the device at a time
-};
 
 struct ActivationInput {
   const ModelShape& model;
@@ -123,7 +124,7 @@ struct ActivationInput {
   bool fp32_sums = false;
   ChunkPlaces places{};
   int stage = 0;
-  ActivationSavings savings{};
+  StageForms forms{};
 };
 /// The rows of one stage, that of `units` (all its chunks).
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
@@ -135,7 +136,7 @@ std::string input_row(int unit, std::int64_t layers);
 std::string gradient_row(int unit);
 /// Before the name of a chunk's rows: "chunk.0.".
 std::string chunk_prefix(int chunk);
-/// The units of a stage, in order, whose layers are among its first `layers`.
+/// The units of a stage, in order, that are its first `layers` blocks.
 std::vector<int> first_blocks(const std::vector<UnitRange>& units, std::int64_t layers_of_model,
                               std::int64_t layers);
 

@@ -1,0 +1,72 @@
+#include "base/units.h"
+#include "formats/print/table_parts.h"
+#include "formats/print/text.h"
+#include "plan/cost/forms.h"
+
+namespace trainctl {
+
+namespace {
+
+/// "2.1 GFLOP, 12 ms"; times where rates are given.
+std::string work_text(const RecomputeCost& cost, double times) {
+  if (cost.form == "none") return "-";
+  std::string text = cost.flops > 0 ? operations_text(cost.flops * times) : "no products";
+  if (cost.seconds) text += ", " + format_seconds(*cost.seconds * times);
+  return text;
+}
+
+std::string saved_text(std::int64_t bytes, std::int64_t most) {
+  if (most == bytes) return "-";
+  return percent(1 - static_cast<double>(bytes) / static_cast<double>(most));
+}
+
+/// "layers 0-3 full, layer 4 norms": of the micro-batches that keep more, or of the others.
+std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
+  std::string text;
+  const std::vector<int> blocks = first_blocks(rows.units, plan.model.layers, plan.model.layers);
+  for (std::size_t first = 0; first < blocks.size();) {
+    const BlockForm form = rows.forms.of(blocks[first], partial);
+    std::size_t last = first;
+    while (last + 1 < blocks.size() && blocks[last + 1] == blocks[last] + 1 &&
+           rows.forms.of(blocks[last + 1], partial) == form) {
+      ++last;
+    }
+    text += std::string(text.empty() ? "" : ", ") + (first == last ? "layer " : "layers ") +
+            span_text(blocks[first] - 1, blocks[last] - 1) + " " + form_text(form.again);
+    first = last + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string recompute_section(const PrintInput& input) {
+  const Plan& plan = input.plan;
+  const int stage = shown_stage(input);
+  const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+  const std::vector<RecomputeCost> costs = compare_forms(plan, stage, *input.config);
+  if (costs.empty()) return "";
+  std::string text = "memory by recompute form  (every layer";
+  if (plan.map.stages > 1) text += " of stage " + std::to_string(stage);
+  text += " in the same form; * in use)\n";
+  const auto line = [&text](const std::vector<std::string>& cells) {
+    text += "  " + padded(cells[0], 30) + padded_left(cells[1], 12) + padded_left(cells[2], 9) +
+            "  " + padded(cells[3], 24) + padded_left(cells[4], 12) + padded_left(cells[5], 9) +
+            "  " + cells[6] + "\n";
+  };
+  line({"", "a layer", "saves", "to make it again", "a rank", "saves", "in a step"});
+  const auto passes =
+      static_cast<double>(count_blocks(rows.units, plan.model.layers) * plan.microbatches);
+  for (const RecomputeCost& cost : costs) {
+    line({(cost.in_use ? "* " : "  ") + cost.form, format_bytes(cost.kept),
+          saved_text(cost.kept, costs.front().kept), work_text(cost, 1), format_bytes(cost.rank),
+          saved_text(cost.rank, costs.front().rank), work_text(cost, passes)});
+  }
+  text += "  in use: " + layers_text(plan, rows, false) + "\n";
+  if (!rows.forms.is_partial.empty()) {
+    text += "  in use by micro-batches that keep more: " + layers_text(plan, rows, true) + "\n";
+  }
+  return text;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,145 @@
+#include "plan/cost/forms.h"
+
+#include <algorithm>
+
+#include "base/at.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
+std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
+  const bool has_head = holds(stage.units, head_unit(plan.model.layers));
+  std::int64_t most = 0;
+  for (const ParamSpec& row : stage.parameters) {
+    const bool tied_head = plan.model.tied && has_head && row.kind == ParamKind::token_embedding;
+    const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
+    if (product) most = std::max(most, row.shape.numel());
+  }
+  return most;
+}
+
+/// Of a stage's blocks, as the config says: those of `layers`, or the first ones in one form.
+std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const RecomputeConfig& recompute,
+                                      std::int64_t count) {
+  std::map<int, BlockForm> forms;
+  const std::uint8_t one = parse_form(recompute.select).value_or(all_parts);
+  LayerForms each;
+  if (recompute.layers) each = parse_layer_forms(*recompute.layers, plan.model.layers);
+  const std::vector<UnitRange>& units = at(plan.stages, stage).units;
+  const std::int64_t first = recompute.layers ? plan.model.layers : count;
+  for (const int unit : first_blocks(units, plan.model.layers, first)) {
+    const std::uint8_t parts = recompute.layers ? at(each.parts, unit - 1) : one;
+    if (parts != 0) forms[unit] = form_with(plan, recompute, parts);
+  }
+  return forms;
+}
+
+/// In each window of as many forwards as are outstanding at most, the first `kept` keep more
+/// (megatron.core forward_backward_pipelining: i % max_outstanding_backprops).
+std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const StagePlan& rows,
+                                                    std::int64_t kept) {
+  std::vector<std::vector<char>> partial(
+      rows.units.size(), std::vector<char>(static_cast<std::size_t>(plan.microbatches)));
+  const std::int64_t window = rows.warmup + 1;
+  std::int64_t forwards = 0;
+  for (const Action& row : rows.schedule) {
+    if (row.kind != ActionKind::forward) continue;
+    at(at(partial, row.chunk), row.microbatch) = forwards++ % window < kept ? 1 : 0;
+  }
+  return partial;
+}
+
+ActivationInput activation_input(const Plan& plan, int stage, const StageForms& forms) {
+  return {plan.model,
+          plan.mesh,
+          plan.micro_batch_size,
+          plan.compute,
+          plan.sequence_parallel,
+          plan.split_vocabulary,
+          plan.messages,
+          plan.message_dtype,
+          plan.fp32_sums,
+          plan.map.places(),
+          stage,
+          forms};
+}
+
+}  // namespace
+
+FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form) {
+  FormBytes bytes;
+  StageForms forms;
+  forms.usual[unit] = form;
+  for (const ActivationSpec& row :
+       make_activations(activation_input(plan, stage, forms), {{unit, unit + 1}})) {
+    const bool kept =
+        row.unit == unit && row.until >= Moment::repeat && row.from <= Moment::forward;
+    if (kept && row.storage != Storage::batch && row.storage != Storage::message) {
+      bytes.kept += padded_bytes(row);
+    }
+    if (row.from == Moment::repeat) bytes.once += padded_bytes(row);
+  }
+  return bytes;
+}
+
+BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts) {
+  BlockForm form{.again = parts};
+  const bool keeps_sums = plan.mesh.tp > 1 && !recompute.mp_comm_recompute;
+  if (keeps_sums) {
+    form.again = static_cast<std::uint8_t>(parts & ~bit_of(BlockPart::projection));
+    form.keeps_gathered = plan.sequence_parallel;
+  }
+  // With sequence parallelism the inputs are cut over tp already.
+  form.slices_input =
+      recompute.slice_activation && plan.mesh.tp > 1 && !plan.sequence_parallel && form.repeats();
+  return form;
+}
+
+bool picks_forms(const Config& config) {
+  return config.recompute.enable && config.recompute.select == "auto";
+}
+
+StageForms given_forms(const Plan& plan, int stage, const Config& config) {
+  const RecomputeConfig& recompute = config.recompute;
+  const StagePlan& rows = at(plan.stages, stage);
+  StageForms forms;
+  if (config.offload.enable && config.offload.activations) {
+    for (const int unit : first_blocks(rows.units, plan.model.layers, config.offload.num_layers)) {
+      forms.usual[unit].on_host = true;
+    }
+  }
+  if (!recompute.enable || picks_forms(config)) return forms;
+  const bool counted = recompute.layers_per_stage.has_value();
+  const std::int64_t all = plan.model.layers;
+  const std::int64_t count = counted ? at(*recompute.layers_per_stage, stage) : all;
+  const auto& kept = recompute.num_microbatches_with_partial_activation_checkpoints;
+  if (!kept || plan.mesh.pp == 1) {
+    forms.usual = listed_forms(plan, stage, recompute, count);
+    return forms;
+  }
+  RecomputeConfig whole = recompute;
+  whole.layers.reset();
+  forms.usual = listed_forms(plan, stage, whole, all);
+  forms.partial = listed_forms(plan, stage, recompute, counted ? count : 0);
+  forms.is_partial = partial_microbatches(plan, rows, *kept);
+  return forms;
+}
+
+void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows) {
+  ScheduleInput input = schedule_input(plan, stage);
+  input.forms = rows.forms;
+  rows.actions =
+      refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters), units_of(rows.gathers),
+             config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
+  rows.activations = make_activations(activation_input(plan, stage, rows.forms), rows.units);
+  if (!plan.gradient.fused) {
+    rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
+                                Storage::shared, Moment::fetch, Moment::weight});
+  }
+  const int host_slots = config.offload.double_buffering ? 2 : 1;
+  rows.activation_slots = assign_slots(rows.activations, rows.actions, input, host_slots);
+}
+
+}  // namespace trainctl

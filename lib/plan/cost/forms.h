@@ -1,0 +1,35 @@
+// How a stage keeps its layers (plan/tables/recompute_form.h), and the rows and memory that follow.
+#pragma once
+
+#include <vector>
+
+#include "config/schema/config.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// What sections recompute and offload say about stage number `stage`, whose units and schedule are
+/// known. With select auto: nothing is repeated yet.
+StageForms given_forms(const Plan& plan, int stage, const Config& config);
+
+/// Parts of a block that are made again, with what the options of section recompute make of them.
+BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts);
+
+/// Refines the schedule of `rows`, which is stage number `stage` of the plan or a copy, for its
+/// forms, makes the rows of its activations, and places them.
+void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows);
+
+/// What one layer in a form needs of a rank.
+struct FormBytes {
+  std::int64_t kept = 0;  // of each micro-batch between F and B
+  std::int64_t once = 0;  // of a layer while it runs F, and between R and W
+};
+FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form);
+
+/// Whether the plan picks the forms: recompute.select auto.
+bool picks_forms(const Config& config);
+
+/// What the usual forms and those in use cost where every layer of the stage has the same one.
+std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Config& config);
+
+}  // namespace trainctl

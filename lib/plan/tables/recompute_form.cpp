@@ -1,0 +1,118 @@
+#include "plan/tables/recompute_form.h"
+
+#include <charconv>
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::uint8_t of_parts(BlockPart one, BlockPart other) {
+  return bit_of(one) | bit_of(other);
+}
+
+struct FormWord {
+  std::string_view word;
+  std::uint8_t parts = 0;
+};
+/// In the order in which form_text() takes them.
+constexpr FormWord words[] = {
+    {"full", all_parts},
+    {"norms", of_parts(BlockPart::norm1, BlockPart::norm2)},
+    {"norm1", bit_of(BlockPart::norm1)},
+    {"norm2", bit_of(BlockPart::norm2)},
+    {"qkv", bit_of(BlockPart::qkv)},
+    {"attention", bit_of(BlockPart::attention)},
+    {"projection", bit_of(BlockPart::projection)},
+    {"mlp", bit_of(BlockPart::mlp)},
+    {"activations", bit_of(BlockPart::activation)},
+};
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// The text before the first `mark`; `rest` is what follows it.
+std::string_view cut(std::string_view text, char mark, std::string_view& rest) {
+  const std::size_t at = text.find(mark);
+  rest = at == std::string_view::npos ? std::string_view{} : text.substr(at + 1);
+  return trimmed(text.substr(0, at));
+}
+
+std::optional<std::int64_t> count_of(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || stop != text.data() + text.size() || value < 1) return {};
+  return value;
+}
+
+}  // namespace
+
+bool StageForms::in_partial(int chunk, int microbatch) const {
+  if (is_partial.empty()) return false;
+  return is_partial[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(microbatch)] != 0;
+}
+
+BlockForm StageForms::of(int unit, bool in_partial) const {
+  const std::map<int, BlockForm>& forms = in_partial ? partial : usual;
+  const auto found = forms.find(unit);
+  return found == forms.end() ? BlockForm{} : found->second;
+}
+
+std::optional<std::uint8_t> parse_form(std::string_view text) {
+  if (trimmed(text) == "none") return std::uint8_t{0};
+  if (text.ends_with('+')) return {};
+  std::uint8_t parts = 0;
+  std::string_view rest = text;
+  do {
+    const std::string_view wanted = cut(rest, '+', rest);
+    bool known = false;
+    for (const FormWord& row : words) {
+      if (row.word != wanted) continue;
+      parts |= row.parts;
+      known = true;
+    }
+    if (!known) return {};
+  } while (!rest.empty());
+  return parts;
+}
+
+std::string form_text(std::uint8_t parts) {
+  std::string text;
+  for (const FormWord& row : words) {
+    if (parts == 0 || (parts & row.parts) != row.parts) continue;
+    text += (text.empty() ? "" : "+") + std::string(row.word);
+    parts = static_cast<std::uint8_t>(parts & ~row.parts);
+  }
+  return text.empty() ? "none" : text;
+}
+
+LayerForms parse_layer_forms(std::string_view text, std::int64_t layers) {
+  LayerForms forms;
+  std::string_view rest = text;
+  do {
+    const std::string_view entry = cut(rest, ',', rest);
+    std::string_view times;
+    const std::string_view form = cut(entry, '*', times);
+    const auto parts = parse_form(form);
+    const auto count = entry.find('*') == std::string_view::npos ? std::optional(std::int64_t{1})
+                                                                 : count_of(trimmed(times));
+    if (!parts || !count) {
+      forms.error = "cannot read '" + std::string(entry) + "'";
+      return forms;
+    }
+    const std::int64_t left = layers - static_cast<std::int64_t>(forms.parts.size());
+    if (*count > left) {
+      forms.error = "it has more than " + std::to_string(layers) + " forms";
+      return forms;
+    }
+    forms.parts.insert(forms.parts.end(), static_cast<std::size_t>(*count), *parts);
+  } while (!rest.empty());
+  if (static_cast<std::int64_t>(forms.parts.size()) < layers) {
+    forms.error = "it has " + std::to_string(forms.parts.size()) + " forms";
+  }
+  return forms;
+}
+
+}  // namespace trainctl
