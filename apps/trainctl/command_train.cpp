@@ -15,6 +15,7 @@ constexpr const char* examples =
     "  trainctl train configs/quickstart.yaml --local-ranks 2\n"
     "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
     "  trainctl train --config configs/gpt.yaml --stop-after 1000\n"
+    "  trainctl train --config configs/gpt.yaml --dry-run\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
 
 }  // namespace
@@ -43,6 +44,8 @@ int run_train(const Arguments& arguments) {
   line.add_whole_number("--stop-after", request.stop_after,
                         "End this session after N more steps, with a checkpoint", 1);
   line.add_flag("--overwrite", overwrite, "The same as --set output.overwrite=true");
+  line.add_flag("--dry-run", request.dry_run,
+                "Only check data, disk, memory and limits of this machine, as before a run");
   line.add_verbosity();
   if (!line.parse(arguments, examples)) return 0;
 

@@ -9,6 +9,8 @@
 #include "failure_document.h"
 #include "output.h"
 #include "planned.h"
+#include "run/directory/run_dir.h"
+#include "run/preflight/preflight.h"
 
 namespace trainctl {
 
@@ -17,6 +19,7 @@ namespace {
 constexpr const char* examples =
     "  trainctl validate --config configs/gpt.yaml\n"
     "  trainctl validate --config configs/gpt.yaml --world-size 8\n"
+    "  trainctl validate --config configs/gpt.yaml --data\n"
     "  trainctl validate --config configs/gpt.yaml --set train.steps=10 --format json\n"
     "  trainctl validate --config configs/gpt.yaml --explain model.hidden_size\n";
 
@@ -79,6 +82,20 @@ int explain(const Planned& planned, const std::string& path) {
   return 0;
 }
 
+/// What train looks at before its first step, for the ranks of one host.
+int look_at_machine(const Planned& planned) {
+  const Site& site = planned.site;
+  const std::int64_t here =
+      site.ranks_per_host > 0 ? std::min(site.ranks_per_host, site.world_size) : site.world_size;
+  return static_cast<int>(tell_findings(
+      preflight({.read = planned.read,
+                 .plan = planned.plan,
+                 .directory = output_directory(planned.read.config.output.dir),
+                 .ranks_here = static_cast<int>(here),
+                 .ranks_in_process = site.ranks_are_threads ? static_cast<int>(here) : 1,
+                 .whole_data = true})));
+}
+
 }  // namespace
 
 int run_validate(const Arguments& arguments) {
@@ -91,6 +108,9 @@ int run_validate(const Arguments& arguments) {
   line.add_format(format, {"text", "json", "github"});
   line.add_text("--explain", path, "Show one value: where it came from and what its key means",
                 "PATH");
+  bool data = false;
+  line.add_flag("--data", data,
+                "Also check data, disk, memory and limits of this machine, as train does first");
   if (!line.parse(arguments, examples)) return 0;
 
   try {
@@ -107,9 +127,10 @@ int run_validate(const Arguments& arguments) {
     }
     print_message(render_text(planned.read.diagnostics, color_on_stderr()));
     if (planned.ok()) {
-      print(summary_of(request.config, planned.plan) + unchecked_line(planned.read.config));
+      print(summary_of(request.config, planned.plan) +
+            (data ? "" : unchecked_line(planned.read.config)));
     }
-    return code;
+    return planned.ok() && data ? look_at_machine(planned) : code;
   } catch (const Error& failure) {
     if (format != "json") throw;
     return print_unreadable(request.config, failure);

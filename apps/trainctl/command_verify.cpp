@@ -11,7 +11,7 @@
 #include "plan/rules/resolve.h"
 #include "planned.h"
 #include "run/directory/signals.h"
-#include "run/peak_memory.h"
+#include "run/records/process_memory.h"
 #include "verify/layout_selection.h"
 #include "verify/message_rounding.h"
 #include "verify/verify.h"

@@ -10,6 +10,7 @@ int run_train(const Arguments& arguments);
 int run_launch(const Arguments& arguments);
 int run_validate(const Arguments& arguments);
 int run_plan(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_data(const Arguments& arguments);
 int run_checkpoint(const Arguments& arguments);
 int run_generate(const Arguments& arguments);

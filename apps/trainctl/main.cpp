@@ -55,6 +55,7 @@ int run_command(const Arguments& arguments) {
        {"checkpoint", "Convert models from and to Hugging Face and llm.c", run_checkpoint},
        {"generate", "Continue a text with a trained model", run_generate},
        {"evaluate", "Compute loss, perplexity and bits per byte on any data", run_evaluate},
+       {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},
        {"bench", "Measure training steps, operations or communication", run_bench},
        {"completion", "Print completion of commands for bash, zsh or fish", run_completion},
        {"explain", "Explain the code of a diagnostic", run_explain},

@@ -227,7 +227,9 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
   world_.traffic().begin();
   begin_step(batches);
   execute(batches, parts_);
-  const StepReport report = finish_step(seconds_since(start));
+  const double seconds = seconds_since(start);
+  if (input_.trace != nullptr) input_.trace->end_step(seconds);
+  const StepReport report = finish_step(seconds);
   world_.traffic().end();
   return report;
 }

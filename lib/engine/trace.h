@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/time_spent.h"
 #include "comm/world.h"
 #include "plan/plan.h"
 
@@ -18,6 +19,7 @@ struct RowRecord {  // seconds of this host's steady clock
   double start = 0;
   double finish = 0;
   double waited = 0;  // of that time, waiting for a message, a buffer or a sum
+  TimeSpent spent{};  // of that time, in matrix products and in collectives of the rank's thread
 };
 
 class Trace {
@@ -35,6 +37,8 @@ class Trace {
   /// receive, which is the only kind of message that is awaited; without a receive, at the last
   /// row.
   void finish_messages(std::size_t count);
+  /// The step took so long, with what it did before and after its rows.
+  void end_step(double seconds);
 
   std::span<const Action> rows() const { return rows_; }
   std::int64_t completed_steps() const { return completed_; }
@@ -42,16 +46,23 @@ class Trace {
   std::int64_t first_kept_step() const;
   /// The records of a kept step, one per row.
   std::span<const RowRecord> step(std::int64_t step) const;
+  /// The seconds of a kept step: what end_step was told.
+  double seconds_of(std::int64_t step) const { return seconds_[slot_of(step)]; }
 
  private:
-  void add(double finish, double waited);
+  void add(const RowRecord& record);
+  std::size_t slot_of(std::int64_t step) const {
+    return static_cast<std::size_t>((step - 1) % kept_steps_);
+  }
 
   std::span<const Action> rows_;
   std::int64_t kept_steps_;
   std::vector<RowRecord> ring_;  // kept_steps_ times the rows
+  std::vector<double> seconds_;  // of the kept steps
   std::int64_t completed_ = 0;
   std::size_t next_ = 0;  // current row of the step
   double mark_ = 0;       // when it started
+  TimeSpent spent_{};     // by this thread until then
   double waited_ = 0;     // its waiting time so far
 };
 
@@ -78,10 +89,17 @@ struct MeasuredStep {
 /// The last completed step; there must be one.
 MeasuredStep measure_last_step(const TraceSource& source);
 
-/// Rank 0 writes the records of all ranks to `path` and creates its folder: one process per rank,
-/// with its rows on one track and concurrent gradient sums and gathers on others. Clocks of other
-/// hosts are aligned by a barrier of all ranks. Throws Error{io}, or Error{peer} after the
-/// deadline.
-void write_trace(const std::filesystem::path& path, const TraceSource& source);
+/// What to add to this rank's clock to get rank 0's. Ranks of one host share a clock; the others'
+/// are compared as all leave a collective.
+double clock_offset(const TraceSource& source);
+
+/// Whether the row of a bucket waits for a tied embedding's sum.
+bool sums_embedding(std::span<const Action> rows, int bucket);
+
+/// Rank 0 writes the records of all ranks of the last `steps` steps, as far as they are kept, to
+/// `path` and creates its folder: one process per rank, with its rows on one track and concurrent
+/// gradient sums and gathers on others. Clocks of other hosts are aligned by a barrier of all
+/// ranks. Throws Error{io}, or Error{peer} after the deadline.
+void write_trace(const std::filesystem::path& path, const TraceSource& source, std::int64_t steps);
 
 }  // namespace trainctl

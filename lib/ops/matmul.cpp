@@ -1,5 +1,6 @@
 #include "ops/matmul.h"
 
+#include "base/time_spent.h"
 #include "ops/check.h"
 
 namespace trainctl {
@@ -47,6 +48,7 @@ void matmul(const OpContext& context, const Matmul& args) {
   check(args.scale_a == nullptr && args.scale_b == nullptr, op,
         "scales are for 8-bit operands only", {{"a", a}, {"b", b}});
   if (recording != nullptr) recording->push_back(args);
+  const AddTime timed(&TimeSpent::products);
   dispatch(context, &Kernels::matmul, args, op);
 }
 

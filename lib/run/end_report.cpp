@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/at.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/whole_file.h"
@@ -11,6 +12,7 @@
 #include "formats/print/text.h"
 #include "ops/cpu_level.h"
 #include "run/measured.h"
+#include "run/records/ledger_text.h"
 
 namespace trainctl {
 
@@ -26,6 +28,16 @@ constexpr std::array<Category, 5> categories{{{"parameters", &MemoryEstimate::pa
                                               {"optimizer", &MemoryEstimate::optimizer},
                                               {"activations", &MemoryEstimate::activations},
                                               {"communication", &MemoryEstimate::communication}}};
+/// One for each rank.
+std::vector<Ledger> planned_ledgers(const EndReport& report) {
+  const std::vector<Ledger> by_stage = estimate_ledgers(report.plan, report.rates);
+  std::vector<Ledger> ledgers;
+  for (int rank = 0; rank < report.everyone.size(); ++rank) {
+    ledgers.push_back(at(by_stage, report.plan.mesh.coordinate(rank, Axis::pp)));
+  }
+  return ledgers;
+}
+
 constexpr std::size_t per_rank = categories.size() + 1;  // and whether its traffic was as planned
 
 std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& rows) {
@@ -65,14 +77,40 @@ std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& ro
   return text;
 }
 
-std::string document(const EndReport& report, const std::vector<std::string>& ranks) {
+/// The step of the ledgers, as the run counts.
+std::int64_t ledger_step(const EndReport& report) {
+  return report.step.step - report.ledgers.behind;
+}
+
+void add_ledgers(const EndReport& report, const std::vector<Ledger>& planned, JsonText& json) {
+  const MeasuredLedgers& measured = report.ledgers;
+  json.key("ledger").open_object();
+  json.member("step", ledger_step(report));
+  json.member("of_steps", measured.of_steps);
+  add_ledger("planned", mean_of(planned), json);
+  add_ledger("measured", mean_of(measured.by_rank), json);
+  json.key("ranks").open_array();
+  for (std::size_t rank = 0; rank < planned.size(); ++rank) {
+    json.open_object();
+    json.member("rank", static_cast<std::int64_t>(rank));
+    json.member("seconds", measured.seconds[rank]);
+    add_ledger("planned", planned[rank], json);
+    add_ledger("measured", measured.by_rank[rank], json);
+    json.close();
+  }
+  json.close();
+  json.close();
+}
+
+std::string document(const EndReport& report, const std::vector<Ledger>& planned,
+                     const std::vector<std::string>& ranks) {
   const MeasuredStep& step = report.step;
   JsonText json;
   json.open_object();
-  const auto pair = [&](const char* name, double planned, double measured) {
+  const auto pair = [&](const char* name, double left, double right) {
     json.key(name).open_object(JsonText::Form::one_line);
-    json.member("planned", planned);
-    json.member("measured", measured);
+    json.member("planned", left);
+    json.member("measured", right);
     json.close();
   };
   json.member("step", step.step);
@@ -87,6 +125,12 @@ std::string document(const EndReport& report, const std::vector<std::string>& ra
   json.member("latency", report.rates.latency);
   json.member("bandwidth", report.rates.bandwidth);
   json.close();
+  json.key("mfu_peak").open_object(JsonText::Form::one_line);
+  json.member("flops", report.peak->flops());
+  json.member("source", report.peak->source());
+  json.close();
+  add_ledgers(report, planned, json);
+  json.key("timeline").json(report.timeline);
   json.key("ranks").open_array();
   for (const std::string& rank : ranks) json.json(rank);
   json.close();
@@ -172,9 +216,13 @@ void tell_measured(const EndReport& report, const std::filesystem::path& file) {
   const auto ranks = gather_bytes(report.everyone, rank_json(report, rows), 0);
   if (report.world.rank() != 0) return;
   tell_time(report.plan, report.time, report.step);
+  const std::vector<Ledger> planned = planned_ledgers(report);
+  for (const std::string& line : ledger_table(planned, report.ledgers, ledger_step(report))) {
+    log_info(line);
+  }
   tell_memory(report.plan, all);
   tell_traffic(rows, all);
-  write_whole_file(file, document(report, ranks));
+  write_whole_file(file, document(report, planned, ranks));
 }
 
 }  // namespace trainctl

@@ -54,8 +54,8 @@ constexpr double smoothing = 0.1;
 
 }  // namespace
 
-void append_progress(const StepReport& report, const ProgressOptions& options,
-                     const ProgressSpace& space, std::string& text) {
+void append_progress(const StepReport& report, double mfu, const ProgressSpace& space,
+                     std::string& text) {
   Parts parts(text, space.width);
   parts.add("step %lld/%lld", static_cast<long long>(report.step),
             static_cast<long long>(report.steps));
@@ -66,9 +66,7 @@ void append_progress(const StepReport& report, const ProgressOptions& options,
   if (report.loss_scale) parts.add("scale %.6g", *report.loss_scale);
   parts.add("lr %.2e", report.lr);
   parts.add("%s tok/s", format_count(report.tokens_per_second).c_str());
-  if (options.flops_ceiling > 0) {
-    parts.add("MFU %.0f %%", 100 * report.flops_per_second / options.flops_ceiling);
-  }
+  if (mfu > 0) parts.add("MFU %.0f %%", 100 * mfu);
   if (report.step < report.steps) {
     parts.add("ETA %s", format_seconds(space.eta_seconds).c_str());
   }
@@ -83,7 +81,7 @@ Progress::~Progress() {
   if (line_open_) std::fputc('\n', stderr);
 }
 
-void Progress::show(const StepReport& report, bool last) {
+void Progress::show(const StepReport& report, double mfu, bool last) {
   double& rate = smoothed_tokens_per_second_;
   rate =
       rate == 0 ? report.tokens_per_second : rate + smoothing * (report.tokens_per_second - rate);
@@ -97,7 +95,7 @@ void Progress::show(const StepReport& report, bool last) {
   smooth.tokens_per_second = rate;
   const int width = options_.live ? terminal_width() - 1 : 200;
   line_.clear();
-  append_progress(smooth, options_, {eta, width}, line_);
+  append_progress(smooth, mfu, {eta, width}, line_);
   const bool bold = options_.live && options_.color && report.val_loss;
   std::fprintf(stderr, "%s%s%s%s%s", line_open_ ? "\r\x1b[K" : "", bold ? "\x1b[1m" : "",
                line_.c_str(), bold ? "\x1b[0m" : "", own_line ? "\n" : "");

@@ -13,7 +13,6 @@ struct ProgressOptions {
   std::int64_t every = 10;  // steps between plain lines
   bool live = false;        // stderr is a terminal
   bool color = true;
-  double flops_ceiling = 0;  // FLOP/s of all ranks' matrix products, for MFU; 0: unknown
 };
 
 struct ProgressSpace {
@@ -23,8 +22,9 @@ struct ProgressSpace {
 
 /// Appends "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05
 /// s": the last parts are omitted if they do not fit.
-void append_progress(const StepReport& report, const ProgressOptions& options,
-                     const ProgressSpace& space, std::string& text);
+/// `mfu` as StepNotes::mfu; 0: unknown.
+void append_progress(const StepReport& report, double mfu, const ProgressSpace& space,
+                     std::string& text);
 
 class Progress {
  public:
@@ -33,7 +33,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   /// A report with val_loss, the first and the last one are always shown as a line of their own.
-  void show(const StepReport& report, bool last);
+  void show(const StepReport& report, double mfu, bool last);
 
  private:
   ProgressOptions options_;

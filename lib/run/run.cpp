@@ -15,6 +15,7 @@
 #include "run/beginning.h"
 #include "run/cpu_agreement.h"
 #include "run/directory/signals.h"
+#include "run/preflight/preflight.h"
 #include "run/prepare.h"
 #include "run/training.h"
 #include "weights/hugging_face_weights.h"
@@ -84,6 +85,25 @@ void tell_finished(const Beginning& beginning, const Config& config) {
            "replaces it");
 }
 
+/// Each host's first rank looks; all learn the code of the first error. Collective.
+ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
+                    const std::filesystem::path& directory, World& world, Group& everyone) {
+  ExitCode mine = ExitCode::ok;
+  if (world.local_rank() == 0) {
+    mine = tell_findings(preflight({.read = prepared.read,
+                                    .plan = prepared.plan,
+                                    .directory = directory,
+                                    .ranks_here = world.local_size(),
+                                    .ranks_in_process = std::max(1, request.local_ranks),
+                                    .over_mpi = request.local_ranks == 0 && world.size() > 1,
+                                    .whole_data = request.dry_run}));
+  }
+  for (const double code : gather_values(everyone, static_cast<double>(mine))) {
+    if (code > 0) return static_cast<ExitCode>(static_cast<int>(code));
+  }
+  return ExitCode::ok;
+}
+
 /// Open MPI's mpirun kills the ranks so soon after SIGTERM or Ctrl-C that there may be no time to
 /// save.
 void explain_kill_delay() {
@@ -103,6 +123,10 @@ int run_rank(const TrainRequest& request, World& world) {
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
   const Config& config = prepared.read.config;
   check_start(prepared);
+  if (request.dry_run) {
+    const auto directory = output_directory(config.output.dir);
+    return static_cast<int>(look_first(request, prepared, directory, world, *everyone));
+  }
   const Beginning beginning = agree_on_beginning(config, request.resume, world, *everyone);
   if (beginning.refused != ExitCode::ok) return static_cast<int>(beginning.refused);
   if (beginning.start.kind == Start::Kind::finished) {
@@ -112,6 +136,8 @@ int run_rank(const TrainRequest& request, World& world) {
   if (beginning.start.kind == Start::Kind::resume) {  // what there is to save is saved
     end_at_once(static_cast<int>(ExitCode::requeue));
   }
+  const ExitCode found = look_first(request, prepared, beginning.directory, world, *everyone);
+  if (found != ExitCode::ok) return static_cast<int>(found);
   write_own_layout_files(config, prepared.plan, world.rank());
   if (world.rank() == 0) explain_kill_delay();
   Training training({.read = prepared.read,

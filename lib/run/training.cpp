@@ -8,25 +8,35 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "base/whole_file.h"
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
 #include "engine/engine.h"
-#include "engine/trace.h"
+#include "engine/ledger.h"
 #include "formats/print/print.h"
 #include "ops/cpu_level.h"
 #include "run/corpus.h"
-#include "run/directory/metrics.h"
 #include "run/directory/signals.h"
 #include "run/end_report.h"
-#include "run/peak_memory.h"
 #include "run/progress.h"
 #include "run/rates.h"
+#include "run/records/process_memory.h"
+#include "run/records/step_records.h"
+#include "run/records/timeline.h"
 #include "run/requests.h"
+#include "run/views/report_page.h"
 #include "weights/export.h"
 #include "weights/hugging_face_names.h"
 #include "weights/load_weights.h"
 
 namespace trainctl {
+
+namespace {
+
+/// The last steps of which the ledger takes the median.
+constexpr std::int64_t ledger_steps = 16;
+
+}  // namespace
 
 class Training::Impl {
  public:
@@ -41,9 +51,9 @@ class Training::Impl {
         requests_(first(), config_.checkpoint.every_minutes),
         corpus_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
                             config_.train.seed, everyone, world.local_rank() == 0)),
-        // Without a file the last step is measured all the same: that costs a clock per row.
+        // Without a file the last steps are measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
-               config_.log.trace.empty() ? 1 : config_.log.trace_steps),
+               std::max(config_.log.trace_steps, ledger_steps)),
         engine_({.plan = plan_,
                  .train = config_.train,
                  .optimizer = config_.optimizer,
@@ -63,7 +73,7 @@ class Training::Impl {
                 .run = directory_,
                 .deadline_seconds = config_.parallel.deadline_seconds},
                [this](std::int64_t) {
-                 if (metrics_) metrics_->sync();
+                 if (records_) records_->sync();
                }) {
     corpus_.rule.sequences = plan_.micro_batch_size;
   }
@@ -73,13 +83,15 @@ class Training::Impl {
     const std::optional<Rates> given = given_rates(config_.cluster);
     const double flops =
         given ? given->matmul_flops : measure_products(everyone_, engine_.ops(), plan_.compute);
-    if (first()) metrics_.emplace(directory_ / "metrics.jsonl");
+    if (first()) {
+      records_.emplace(StepRecords::Input{
+          .directory = directory_,
+          .peak = {flops * static_cast<double>(world_.size()),
+                   given ? "cluster.matmul_flops" : "square products measured at the start"}});
+    }
     if (first() && config_.log.level != LogLevelName::error) {
-      progress_.emplace(
-          ProgressOptions{.every = config_.log.every,
-                          .live = isatty(STDERR_FILENO) != 0,
-                          .color = input_.color,
-                          .flops_ceiling = flops * static_cast<double>(world_.size())});
+      progress_.emplace(ProgressOptions{
+          .every = config_.log.every, .live = isatty(STDERR_FILENO) != 0, .color = input_.color});
     }
     const Request end = train();
     progress_.reset();
@@ -153,12 +165,17 @@ class Training::Impl {
       if (validation_due(step) && !stops(request)) report.val_loss = validate(request);
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();
-      if (metrics_) metrics_->write(report);
-      if (progress_) progress_->show(report, step == end || stops(request));
+      if (first()) note(report, step == end || stops(request));
       last_ = report;
       if (step < end && !stops(request)) save_if_due(report, request);
     }
     return stops(request) ? request : Request::none;
+  }
+
+  /// Rank 0 writes down and shows a step.
+  void note(const StepReport& report, bool last) {
+    const StepNotes notes = records_->write(report, trace_);
+    if (progress_) progress_->show(report, notes.mfu, last);
   }
 
   static bool stops(Request request) { return request >= Request::requeue; }
@@ -201,10 +218,7 @@ class Training::Impl {
   /// Of the step that the run goes on from, where an earlier session had no time for it.
   void validate_again(Request& request) {
     const std::optional<double> loss = validate(request);
-    if (!first() || !loss) return;
-    const std::filesystem::path path = directory_ / "metrics.jsonl";
-    add_val_loss(path, engine_.train_state().step, *loss);
-    metrics_.emplace(path);  // it is another file now
+    if (first() && loss) records_->add_val_loss(engine_.train_state().step, *loss);
   }
 
   void save_if_due(const StepReport& report, Request request) {
@@ -224,13 +238,30 @@ class Training::Impl {
                 in_background);
   }
 
+  /// "SIGTERM", or "SIGUSR1 on rank 3" where not every rank had one. Collective.
+  std::string agree_on_reason() {
+    const auto signals = gather_values(everyone_, static_cast<double>(stop_signal()));
+    const auto got = [](double signal) { return signal > 0; };
+    const auto found = std::find_if(signals.begin(), signals.end(), got);
+    if (found == signals.end()) return "";
+    std::string reason = name_of_signal(static_cast<int>(*found));
+    if (!std::all_of(signals.begin(), signals.end(), got)) {
+      reason += " on rank " + std::to_string(found - signals.begin());
+    }
+    return reason;
+  }
+
   /// Saves, and says what became of it.
   int tell_stopped(Request request) {
     const std::int64_t step = engine_.train_state().step;
+    const std::string reason = agree_on_reason();
+    const std::string end = "interrupted at step " + std::to_string(step);
+    if (records_) records_->write_end(end, reason);
+    if (!first()) log_info(end + ": " + reason);
     if (step > 0) save(last_, false);
     const bool saved = step > 0 && saver_.saved_step() == step;
     if (first()) {
-      const std::string what = "interrupted at step " + std::to_string(step);
+      const std::string what = end + " (" + reason + ")";
       if (saved) {
         log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
                  ", and the same command goes on from there");
@@ -293,15 +324,24 @@ class Training::Impl {
                              .deadline_seconds = config_.parallel.deadline_seconds};
     MeasuredStep measured = measure_last_step(source);
     measured.step = engine_.train_state().step;  // the trace counts those of this session
+    const MeasuredLedgers ledgers = measure_ledgers(source);
+    const std::string timeline =
+        timeline_json(source, ledgers.step, measured.step - ledgers.behind);
     const MemoryEstimate taken = engine_.memory();
     const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
     const TimeEstimate time = estimate_time(plan_, rates);
-    const EndReport report{plan_, world_, everyone_, taken, measured, rates, time};
+    const EndReport report{plan_,    world_,  everyone_, taken,
+                           measured, ledgers, timeline,  records_ ? &records_->peak() : nullptr,
+                           rates,    time};
     const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
-    if (config_.log.trace.empty()) return told;
-    const bool traced = try_to_write([&] { write_trace(config_.log.trace, source); });
+    const bool shown = !first() || try_to_write([&] {
+      write_whole_file(directory_ / "report.html", report_page({read_run_files(directory_)}));
+    });
+    if (config_.log.trace.empty()) return told && shown;
+    const bool traced =
+        try_to_write([&] { write_trace(config_.log.trace, source, config_.log.trace_steps); });
     if (first() && traced) log_info("trace: " + config_.log.trace);
-    return told && traced;
+    return told && shown && traced;
   }
 
   template <class Body>
@@ -334,7 +374,7 @@ class Training::Impl {
   Corpus corpus_;
   Trace trace_;
   Engine engine_;
-  std::optional<MetricsFile> metrics_;
+  std::optional<StepRecords> records_;  // of rank 0
   std::optional<Progress> progress_;
   Saver saver_;
   StepReport last_;  // of this session

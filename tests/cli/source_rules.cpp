@@ -43,7 +43,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "print", "html", "json", "strategy"}},
     {"engine", {"parameters", ""}},
-    {"run", {"directory", "", "models"}},
+    {"run", {"directory", "records", "views", "preflight", "", "models"}},
 };
 
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is

@@ -64,7 +64,7 @@ TracedRun traced_run(const TracedInput& input) {
                              .everyone = *everyone,
                              .deadline_seconds = 30};
     const MeasuredStep measured = measure_last_step(source);
-    write_trace(folder.file(), source);
+    write_trace(folder.file(), source, input.kept_steps);
     if (world.rank() > 0) return;
     run.measured = measured;
     std::ifstream stream(folder.file());
@@ -224,7 +224,7 @@ TEST_CASE("a trace that cannot be written is an error with its path") {
       .trace = trace, .plan = plan, .world = *world, .everyone = *everyone, .deadline_seconds = 5};
   for (const char* path : {"/dev/null/below/trace.json", "/proc/trace.json"}) {
     try {
-      write_trace(path, source);
+      write_trace(path, source, 1);
       FAIL("it was written");
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::io);

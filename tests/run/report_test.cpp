@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "run/directory/metrics.h"
 #include "run/progress.h"
+#include "run/records/product_peak.h"
 
 using namespace trainctl;
 
@@ -27,17 +28,20 @@ StepReport sample() {
           .request = 0};
 }
 
+StepNotes sample_notes() {
+  return {.time = 1700000000.1234, .mfu = 0.41234, .memory = 4096, .ledger = {.products = 0.05}};
+}
+
 nlohmann::json metrics_of(const StepReport& report) {
   std::string text;
-  append_metrics(report, text);
+  append_metrics(report, sample_notes(), text);
   CHECK(text.back() == '\n');
   return nlohmann::json::parse(text);
 }
 
-std::string shown(const StepReport& report, const ProgressOptions& options, double eta_seconds,
-                  int width) {
+std::string shown(const StepReport& report, double mfu, double eta_seconds, int width) {
   std::string text;
-  append_progress(report, options, {eta_seconds, width}, text);
+  append_progress(report, mfu, {eta_seconds, width}, text);
   return text;
 }
 
@@ -50,6 +54,11 @@ TEST_CASE("a metrics line is JSON with exact numbers") {
   CHECK(line["step"] == 120);
   CHECK(line["loss"].get<double>() == 0.1 + 0.2);
   CHECK(line["tokens"] == 92160);
+  CHECK(line["time"] == 1700000000.123);
+  CHECK(line["mfu"] == 0.4123);
+  CHECK(line["memory"] == 4096);
+  CHECK(line["ledger"].size() == ledger_entries.size());
+  CHECK(line["ledger"]["products"] == 0.05);
   CHECK_FALSE(line.contains("val_loss"));
   CHECK_FALSE(line.contains("skipped"));
   CHECK_FALSE(line.contains("loss_scale"));
@@ -64,15 +73,22 @@ TEST_CASE("a metrics line is JSON with exact numbers") {
   CHECK(other["grad_norm"].is_null());
 }
 
+TEST_CASE("a step faster than the peak of products becomes the peak") {
+  ProductPeak peak(100, "cluster.matmul_flops");
+  CHECK(peak.mfu(40, 1) == 0.4);
+  CHECK(peak.mfu(200, 2) == 1);
+  CHECK(peak.source() == "step 2 of this session");
+  CHECK(peak.mfu(100, 3) == 0.5);
+}
+
 TEST_CASE("the progress line drops its last parts when the terminal is narrow") {
-  const ProgressOptions options{.every = 10, .live = true, .color = false, .flops_ceiling = 100e9};
-  CHECK(shown(sample(), options, 125, 200) ==
+  CHECK(shown(sample(), 0.41, 125, 200) ==
         "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s");
-  CHECK(shown(sample(), options, 125, 60) == "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03");
+  CHECK(shown(sample(), 0.41, 125, 60) == "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03");
   StepReport last = sample();
   last.step = 2000;
   last.val_loss = 1.23456;
-  CHECK(shown(last, {}, 0, 200) ==
+  CHECK(shown(last, 0, 0, 200) ==
         "step 2000/2000  loss 3.2104  val 1.2346  norm 0.812  lr 1.00e-03  12.3k tok/s");
 }
 
@@ -82,9 +98,9 @@ TEST_CASE("a number that is not finite is a dash in the progress line and null i
   for (const double bad : {std::nan(""), -std::nan(""), std::numeric_limits<double>::infinity()}) {
     skipped.grad_norm = bad;
     skipped.loss = 3.2104;
-    CHECK(shown(skipped, {}, 0, 47) == "step 120/2000  loss 3.2104  SKIPPED  norm -");
+    CHECK(shown(skipped, 0, 0, 47) == "step 120/2000  loss 3.2104  SKIPPED  norm -");
     skipped.loss = bad;
-    CHECK(shown(skipped, {}, 0, 42) == "step 120/2000  loss -  SKIPPED  norm -");
+    CHECK(shown(skipped, 0, 0, 42) == "step 120/2000  loss -  SKIPPED  norm -");
     const auto line = metrics_of(skipped);
     CHECK(line["grad_norm"].is_null());
     CHECK(line["loss"].is_null());
@@ -97,8 +113,8 @@ TEST_CASE("the metrics file appends whole lines and reports a full disk") {
   std::filesystem::remove(path);
   {
     MetricsFile file(path);
-    file.write(sample());
-    file.write(sample());
+    file.write(sample(), {});
+    file.write(sample(), {});
   }
   std::ifstream in(path);
   std::string line;
@@ -110,6 +126,6 @@ TEST_CASE("the metrics file appends whole lines and reports a full disk") {
   CHECK(lines == 2);
   std::filesystem::remove(path);
   MetricsFile full("/dev/full");
-  CHECK_THROWS_WITH(full.write(sample()), Catch::Contains("No space left"));
+  CHECK_THROWS_WITH(full.write(sample(), {}), Catch::Contains("No space left"));
   CHECK_THROWS_WITH(MetricsFile("/nonexistent/metrics.jsonl"), Catch::Contains("cannot write"));
 }

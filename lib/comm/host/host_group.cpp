@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/time_spent.h"
 
 namespace trainctl {
 
@@ -29,6 +30,7 @@ class HostGroup::InUse {
   InUse& operator=(const InUse&) = delete;
 
  private:
+  AddTime timed_{&TimeSpent::collectives};
   HostGroup& group_;
 };
 

@@ -6,7 +6,6 @@
 #include "plan/cost/estimate.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/schedule/schedule.h"
-#include "plan/schedule/simulate.h"
 
 namespace trainctl {
 
@@ -201,13 +200,6 @@ class RowCosts {
   double gathered_elements_ = 0;
 };
 
-double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
-  const MemoryEstimate& memory = stage.memory;
-  const double bytes = 2 * real(memory.parameters + memory.gradients + memory.optimizer);
-  const auto scalars = [](const CollectiveUse& use) { return use.purpose == "scalars"; };
-  return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
-}
-
 }  // namespace
 
 std::optional<Rates> given_rates(const ClusterConfig& cluster) {
@@ -246,17 +238,29 @@ double UnitTimes::of(const Action& row, std::int64_t layers) const {
   return seconds;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
+double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
+  const MemoryEstimate& memory = stage.memory;
+  const double bytes = 2 * real(memory.parameters + memory.gradients + memory.optimizer);
+  const auto scalars = [](const CollectiveUse& use) { return use.purpose == "scalars"; };
+  return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
+}
+
+std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
+                                                                  const Rates& rates) {
   std::vector<RowCosts> costs;
+  for (int stage = 0; stage < plan.map.stages; ++stage) costs.emplace_back(plan, stage, rates);
+  return [costs = std::move(costs)](const RankRows& rank, const Action& row) {
+    return at(costs, rank.input.stage).of(row);
+  };
+}
+
+TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
   TimeEstimate time;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    costs.emplace_back(plan, stage, rates);
     time.optimizer = std::max(time.optimizer, optimizer_seconds(at(plan.stages, stage), rates));
   }
   SimulationInput input = simulation_input(plan);
-  input.cost = [&](const RankRows& rank, const Action& row) {
-    return at(costs, rank.input.stage).of(row);
-  };
+  input.cost = row_seconds(plan, rates);
   const Simulation simulation = simulate(input);
   time.forward_backward = simulation.seconds;
   time.exposed = simulation.exposed_communication;

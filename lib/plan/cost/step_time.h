@@ -3,12 +3,13 @@
 // rows of all ranks are played with these costs.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "config/schema/config.h"
 #include "plan/costs.h"
 #include "plan/plan.h"
-#include "plan/schedule/action.h"
+#include "plan/schedule/simulate.h"
 
 namespace trainctl {
 
@@ -38,6 +39,13 @@ struct UnitTimes {
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
+
+/// Seconds of a row: a pass, a message (of its receive), a sum or a gather. `plan` must outlive it.
+std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
+                                                                  const Rates& rates);
+
+/// The update of a rank of `stage`, with the collectives over all ranks.
+double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 
 /// For a `plan` with complete tables. A kept tensor is written and read once in F and read in B,
 /// where its gradient is written and read; weight gradients are accumulated. R costs the products

@@ -53,8 +53,7 @@ void Play::find_unmatched(std::vector<std::string>& violations) const {
 
 void Play::measure(Simulation& result) const {
   const std::size_t ranks = input_.ranks.size();
-  std::vector<double> busy(ranks, 0.0);
-  std::vector<double> exposed(ranks, 0.0);
+  result.queues.resize(ranks);
   std::vector<double> free_at(ranks, 0.0);  // when the compute queue's last point ended
   for (std::size_t i = 0; i < points_.size(); ++i) {
     const Point& point = points_[i];
@@ -62,21 +61,22 @@ void Play::measure(Simulation& result) const {
     result.seconds = std::max(result.seconds, graph_.finish(index));
     if (!point.computes) continue;
     const auto rank = static_cast<std::size_t>(point.rank);
-    busy[rank] += graph_.cost(index);
+    QueueTimes& times = result.queues[rank];
+    times.busy += graph_.cost(index);
     if (input_.keep_times) add_times(index, result.times);
     // What waits for a tied embedding waits for the other end of the pipeline: that is bubble.
     const ActionKind kind = action(point).kind;
-    const bool waits = kind == ActionKind::wait_gather ||
-                       (kind == ActionKind::wait_reduce && !waits_for_embedding(point));
-    if (waits) {
-      exposed[rank] += graph_.start(index) - std::max(free_at[rank], queued_after(index));
-    }
+    const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
+    if (kind == ActionKind::wait_gather) times.waited_gathers += waited;
+    if (kind == ActionKind::wait_reduce && !waits_for_embedding(point)) times.waited_sums += waited;
     free_at[rank] = graph_.finish(index);
   }
   double idle = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    idle += result.seconds - busy[rank] - exposed[rank];
-    result.exposed_communication = std::max(result.exposed_communication, exposed[rank]);
+    const QueueTimes& times = result.queues[rank];
+    const double exposed = times.waited_sums + times.waited_gathers;
+    idle += result.seconds - times.busy - exposed;
+    result.exposed_communication = std::max(result.exposed_communication, exposed);
   }
   const double all = result.seconds * static_cast<double>(ranks);
   result.bubble_fraction = all > 0 ? std::max(0.0, idle / all) : 0.0;

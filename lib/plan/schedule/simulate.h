@@ -44,6 +44,13 @@ struct RowTime {
   double finish = 0;
 };
 
+/// What the compute queue of one rank did, in seconds; the rest until the end it was idle.
+struct QueueTimes {
+  double busy = 0;
+  double waited_sums = 0;  // not for a tied embedding's
+  double waited_gathers = 0;
+};
+
 struct Simulation {
   double seconds = 0;          // until the last row of any queue is done
   double bubble_fraction = 0;  // share of all ranks' time that is idle, waiting for messages or for
@@ -53,7 +60,8 @@ struct Simulation {
   int peak_microbatches = 0;  // most micro-batches with kept activations on any rank
   /// Why the schedule is illegal, one sentence each; empty if it is proven legal.
   std::vector<std::string> violations;
-  std::vector<RowTime> times;  // in the order of ranks and rows
+  std::vector<RowTime> times;      // in the order of ranks and rows
+  std::vector<QueueTimes> queues;  // by rank
 };
 
 /// Rules proven per rank: F before B before W, each exactly once for every (chunk, micro-batch,

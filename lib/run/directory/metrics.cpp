@@ -31,9 +31,11 @@ void append(std::string& text, const char* key, Number value) {
   text.append(digits.data(), std::to_chars(digits.data(), digits.end(), value).ptr);
 }
 
+double rounded(double value, double parts) { return std::round(value * parts) / parts; }
+
 }  // namespace
 
-void append_metrics(const StepReport& report, std::string& text) {
+void append_metrics(const StepReport& report, const StepNotes& notes, std::string& text) {
   append(text, "{\"step\": ", report.step);
   append(text, ", \"loss\": ", report.loss);
   append(text, ", \"grad_norm\": ", report.grad_norm);
@@ -44,17 +46,31 @@ void append_metrics(const StepReport& report, std::string& text) {
   if (report.val_loss) append(text, val_loss_key, *report.val_loss);
   append(text, after_val_loss, report.tokens_per_second);
   append(text, ", \"step_seconds\": ", report.step_seconds);
-  text += "}\n";
+  append(text, ", \"time\": ", rounded(notes.time, 1e3));
+  append(text, ", \"mfu\": ", rounded(notes.mfu, 1e4));
+  append(text, ", \"memory\": ", notes.memory);
+  const char* before = ", \"ledger\": {\"";
+  for (const LedgerEntry& entry : ledger_entries) {
+    text.append(before).append(entry.key);
+    append(text, "\": ", rounded(notes.ledger.*entry.seconds, 1e6));
+    before = ", \"";
+  }
+  text += "}}\n";
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(File::open_to_append(path)) {
-  line_.reserve(512);
+  line_.reserve(1024);
 }
 
-void MetricsFile::write(const StepReport& report) {
+void MetricsFile::write(const StepReport& report, const StepNotes& notes) {
   line_.clear();
-  append_metrics(report, line_);
+  append_metrics(report, notes, line_);
   file_.write(line_);
+}
+
+void MetricsFile::write_end(const std::string& end, const std::string& reason, double time) {
+  const nlohmann::ordered_json line{{"end", end}, {"reason", reason}, {"time", rounded(time, 1e3)}};
+  file_.write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 namespace {

@@ -8,14 +8,23 @@
 
 #include "base/file.h"
 #include "engine/report.h"
+#include "plan/cost/ledger.h"
 
 namespace trainctl {
 
+/// What rank 0 sees of itself after a step.
+struct StepNotes {
+  double time = 0;          // seconds since 1970, UTC
+  double mfu = 0;           // 0 to 1: see records/product_peak.h
+  std::int64_t memory = 0;  // resident bytes of the process
+  Ledger ledger;            // own_ledger of engine/ledger.h
+};
+
 /// Appends one line with its newline to `text`: step, loss, grad_norm, loss_scale if there is a
-/// scaler, lr, tokens, then val_loss if measured, then what depends on the clock:
-/// tokens_per_second, step_seconds. Numbers in their shortest exact form; null where a value is not
-/// finite.
-void append_metrics(const StepReport& report, std::string& text);
+/// scaler, lr, tokens, then val_loss if measured, then what depends on the clock and the machine:
+/// tokens_per_second, step_seconds, time, mfu, memory, ledger. Numbers in their shortest exact
+/// form; null where a value is not finite.
+void append_metrics(const StepReport& report, const StepNotes& notes, std::string& text);
 
 class MetricsFile {
  public:
@@ -23,7 +32,10 @@ class MetricsFile {
   explicit MetricsFile(const std::filesystem::path& path);
   /// The line is in the file when this returns. Throws Error{io}, for example when the disk is
   /// full.
-  void write(const StepReport& report);
+  void write(const StepReport& report, const StepNotes& notes);
+  /// A last line: {"end": "interrupted at step 40", "reason": "SIGTERM", "time": ...}. It is not
+  /// kept when the run goes on. Throws Error{io}.
+  void write_end(const std::string& end, const std::string& reason, double time);
   /// Brings all lines to stable storage. Throws Error{io}.
   void sync() { file_.sync(); }
 

@@ -52,6 +52,17 @@ void end_at_once(int requeue_code) {
 
 int stop_signal() { return received; }
 
+std::string name_of_signal(int signal) {
+  switch (signal) {
+    case 0: return "";
+    case SIGINT: return "SIGINT";
+    case SIGTERM: return "SIGTERM";
+    case SIGHUP: return "SIGHUP";
+    case SIGUSR1: return "SIGUSR1";
+    default: return "signal " + std::to_string(signal);
+  }
+}
+
 bool asks_to_requeue(int signal) { return signal != SIGINT; }
 
 }  // namespace trainctl

@@ -2,6 +2,8 @@
 // second SIGINT ends the process at once.
 #pragma once
 
+#include <string>
+
 namespace trainctl {
 
 /// Installs the handlers for SIGINT, SIGTERM, SIGHUP and SIGUSR1 for the life of the process.
@@ -12,6 +14,8 @@ void catch_stop_signals();
 void end_at_once(int requeue_code);
 /// 0, or the number of the first signal received.
 int stop_signal();
+/// "SIGTERM"; "" for 0.
+std::string name_of_signal(int signal);
 /// Whether a scheduler asks, which will start the run again. False for SIGINT, which a person
 /// sends.
 bool asks_to_requeue(int signal);

@@ -1,4 +1,6 @@
-#include "run/peak_memory.h"
+#include "run/records/process_memory.h"
+
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -23,6 +25,14 @@ std::int64_t bytes_in(const char* path, const std::string& wanted) {
 
 // getrusage would also count what the process was before exec.
 std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM:"); }
+
+// A file that is short to read: this is asked after each step.
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t pages = 0;
+  std::int64_t resident = 0;
+  return file >> pages >> resident ? resident * ::sysconf(_SC_PAGESIZE) : 0;
+}
 
 std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable:"); }
 

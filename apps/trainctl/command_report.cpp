@@ -1,0 +1,62 @@
+// trainctl report: the curves and ledgers of runs as one page, or as event files of TensorBoard.
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/whole_file.h"
+#include "commands.h"
+#include "run/records/event_file.h"
+#include "run/views/report_page.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* name = "trainctl report";
+constexpr const char* examples =
+    "  trainctl report runs/gpt\n"
+    "  trainctl report runs/a runs/b runs/c -o compared.html\n"
+    "  trainctl report runs/gpt --format tensorboard\n";
+
+namespace fs = std::filesystem;
+
+void write_events(const RunFiles& run) {
+  const fs::path folder = run.directory / "tensorboard";
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  require(!failure, ExitCode::io,
+          "cannot create the folder " + folder.string() + ": " + failure.message());
+  const double time = run.lines.empty() ? 0 : run.lines.front().time;
+  const fs::path path = folder / event_file_name(time);
+  write_whole_file(path, event_file_of(run));
+  log_info("event file: " + path.string());
+}
+
+}  // namespace
+
+int run_report(const Arguments& arguments) {
+  CommandLine line("Shows runs from their files: one page of HTML, or event files of TensorBoard.",
+                   name);
+  std::vector<std::string> directories;
+  std::string format = "html";
+  std::string output;
+  line.add_texts("runs", directories, "Directories of runs", "RUN...");
+  line.add_format(format, {"html", "tensorboard"});
+  line.add_text("-o,--output", output, "The page; default: report.html in the first run", "FILE");
+  if (!line.parse(arguments, examples)) return 0;
+  if (directories.empty()) refuse(name, "name at least one run's directory");
+  std::vector<RunFiles> runs;
+  for (const std::string& directory : directories) runs.push_back(read_run_files(directory));
+  if (format == "tensorboard") {
+    if (!output.empty()) refuse(name, "-o is for --format html; event files go into each run");
+    for (const RunFiles& run : runs) write_events(run);
+    return 0;
+  }
+  const fs::path path =
+      output.empty() ? fs::path(directories.front()) / "report.html" : fs::path(output);
+  write_whole_file(path, report_page(runs));
+  log_info("report: " + path.string());
+  return 0;
+}
+
+}  // namespace trainctl

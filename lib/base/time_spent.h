@@ -1,0 +1,37 @@
+// Where the time of a thread goes: operations and wires add what they take, and what runs rows of a
+// step reads the difference. Two readings of the clock for each matrix product or collective.
+#pragma once
+
+#include <chrono>
+
+namespace trainctl {
+
+/// Seconds of the calling thread since it began.
+struct TimeSpent {
+  double products = 0;     // matrix products
+  double collectives = 0;  // collectives, with the wait for the other ranks
+
+  friend TimeSpent operator-(const TimeSpent& left, const TimeSpent& right) {
+    return {left.products - right.products, left.collectives - right.collectives};
+  }
+};
+
+TimeSpent& time_spent();
+
+/// Adds the time from its construction to its destruction to one of the members.
+class AddTime {
+ public:
+  explicit AddTime(double TimeSpent::*member) : member_(member), start_(Clock::now()) {}
+  ~AddTime() {
+    time_spent().*member_ += std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+  AddTime(const AddTime&) = delete;
+  AddTime& operator=(const AddTime&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double TimeSpent::*member_;
+  Clock::time_point start_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,92 @@
+#include "plan/cost/ledger.h"
+
+#include <algorithm>
+
+#include "base/at.h"
+#include "plan/cost/estimate.h"
+#include "plan/cost/recompute_cost.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Operations of the products of `units` in all micro-batches of one rank.
+double product_flops(const Plan& plan, const std::vector<UnitRange>& units) {
+  const std::int64_t tokens = plan.micro_batch_size * plan.model.seq_length * plan.microbatches;
+  double flops = 0;
+  for (const UnitRange& range : units) {
+    for (int unit = range.begin; unit < range.end; ++unit) {
+      const bool head = unit == head_unit(plan.model.layers);
+      // As in step_time.cpp: whole on every rank where nothing splits the head.
+      const bool split = !head || plan.split_vocabulary || plan.sequence_parallel;
+      const std::int64_t ranks = plan.mesh.cp * (split ? plan.mesh.tp : 1);
+      flops += estimate_flops(plan.model, tokens, {{unit, unit + 1}}).matmul /
+               static_cast<double>(ranks);
+    }
+  }
+  return flops;
+}
+
+double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+  double flops = product_flops(plan, stage.units);
+  for (const Action& row : stage.actions) {
+    if (row.kind != ActionKind::repeat) continue;
+    for (int unit = row.begin; unit < row.end; ++unit) {
+      BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
+      // The core of attention is not a product: it has a kernel of its own.
+      form.again = static_cast<std::uint8_t>(form.again & ~bit_of(BlockPart::attention));
+      flops += repeat_cost(plan, form).flops;
+    }
+  }
+  return flops / rates.matmul_flops;
+}
+
+double in_layers(const StagePlan& stage, const Rates& rates) {
+  double seconds = 0;
+  for (const CollectiveUse& use : stage.communication) {
+    if (use.purpose == "layers") seconds += wire_seconds(use, rates);
+  }
+  return seconds;
+}
+
+double idle(const Simulation& simulation, std::size_t rank) {
+  const QueueTimes& times = at(simulation.queues, static_cast<std::int64_t>(rank));
+  return simulation.seconds - times.busy - times.waited_sums - times.waited_gathers;
+}
+
+}  // namespace
+
+double Ledger::total() const {
+  double seconds = 0;
+  for (const LedgerEntry& entry : ledger_entries) seconds += this->*entry.seconds;
+  return seconds;
+}
+
+std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
+  SimulationInput input = simulation_input(plan);
+  const auto cost = row_seconds(plan, rates);
+  input.cost = cost;
+  const Simulation all = simulate(input);
+  input.cost = [&](const RankRows& rank, const Action& row) {
+    return is_receive(row.kind) ? 0.0 : cost(rank, row);
+  };
+  const Simulation prompt = simulate(input);
+  std::vector<Ledger> ledgers(plan.stages.size());
+  for (std::size_t rank = input.ranks.size(); rank-- > 0;) {  // the first rank of a stage stands
+    const int index = input.ranks[rank].input.stage;
+    const StagePlan& stage = at(plan.stages, index);
+    Ledger& ledger = at(ledgers, index);
+    const QueueTimes& times = all.queues[rank];
+    ledger.products = products(plan, stage, rates);
+    ledger.tp = in_layers(stage, rates);
+    ledger.kernels = std::max(0.0, times.busy - ledger.products - ledger.tp);
+    ledger.dp = times.waited_sums;
+    ledger.gather = times.waited_gathers;
+    ledger.bubble = std::max(0.0, std::min(idle(prompt, rank), idle(all, rank)));
+    ledger.p2p = std::max(0.0, idle(all, rank) - ledger.bubble);
+    ledger.optimizer = optimizer_seconds(stage, rates);
+  }
+  return ledgers;
+}
+
+}  // namespace trainctl

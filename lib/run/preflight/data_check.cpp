@@ -1,0 +1,79 @@
+#include "run/preflight/data_check.h"
+
+#include <string>
+
+#include "base/units.h"
+#include "data/build.h"
+#include "data/text_reader.h"
+#include "data/token_file.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace trainctl {
+
+namespace {
+
+using Level = Finding::Level;
+
+/// What `look` says, or the error that it throws.
+template <class Look>
+Finding found(const std::string& what, const Look& look) {
+  try {
+    return {what + look()};
+  } catch (const Error& error) {
+    return {what + error.what(), Level::error, error.code()};
+  }
+}
+
+std::string text_line(const std::string& path) {
+  const std::vector<InputFile> files = list_inputs({path});
+  std::int64_t bytes = 0;
+  for (const InputFile& file : files) {
+    File::open_to_read(file.path);  // an Error names the one that this user may not read
+    bytes += file.bytes;
+  }
+  return path + ": text, " + format_grouped(std::ssize(files)) +
+         (files.size() == 1 ? " file, " : " files, ") + format_bytes(bytes);
+}
+
+std::string token_line(const std::string& path, const PreflightInput& input) {
+  const TokenFile file = TokenFile::open(path);
+  const std::string counts = path + ": " + format_grouped(file.tokens()) + " tokens in " +
+                             format_grouped(file.documents()) +
+                             (file.documents() == 1 ? " document" : " documents");
+  if (!input.whole_data) return counts;
+  file.check_vocabulary(input.plan.model.vocab);
+  return counts + ", all below model.vocab_size " + format_grouped(input.plan.model.vocab);
+}
+
+Finding check_tokenizer(const PreflightInput& input) {
+  const std::string& name = input.read.config.data.tokenizer;
+  const std::int64_t vocabulary = input.plan.model.vocab;
+  return found("tokenizer: ", [&] {
+    const Tokenizer tokenizer = Tokenizer::open(name);
+    const std::string text = name + " has " + format_grouped(tokenizer.vocab_size()) +
+                             " tokens, model.vocab_size is " + format_grouped(vocabulary);
+    require(tokenizer.vocab_size() <= vocabulary, ExitCode::config, text + ": raise it");
+    return text;
+  });
+}
+
+}  // namespace
+
+std::vector<Finding> check_data(const PreflightInput& input) {
+  const DataConfig& data = input.read.config.data;
+  std::vector<Finding> findings;
+  bool any_text = false;
+  const auto check = [&](const std::string& key, const std::string& path) {
+    findings.push_back(found(key + ": ", [&] {
+      if (!is_text_input(path)) return token_line(path, input);
+      any_text = true;
+      return text_line(path);
+    }));
+  };
+  for (const DataSource& source : data.train) check("data", source.path);
+  if (data.validation.path) check("validation data", *data.validation.path);
+  if (any_text) findings.insert(findings.begin(), check_tokenizer(input));
+  return findings;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,151 @@
+#include "run/preflight/machine.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<std::int64_t> number_in(const fs::path& path) {
+  std::ifstream file(path);
+  std::int64_t value = 0;
+  if (!(file >> value)) return std::nullopt;  // "max": unlimited
+  return value;
+}
+
+/// "Key:  1234 kB" in /proc/meminfo.
+std::optional<std::int64_t> memory_info(const fs::path& root, const std::string& wanted) {
+  std::ifstream file(root / "proc/meminfo");
+  std::string key;
+  while (file >> key) {
+    std::int64_t kibibytes = 0;
+    if (key == wanted && file >> kibibytes) return kibibytes * 1024;
+    std::getline(file, key);
+  }
+  return std::nullopt;
+}
+
+/// The folder of this process for a controller of cgroup 1, or of cgroup 2 if that is empty.
+std::optional<fs::path> cgroup_of(const fs::path& root, const std::string& controller) {
+  std::ifstream file(root / "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "4:memory:/path", "0::/path"
+    std::istringstream parts(line);
+    std::string number;
+    std::string controllers;
+    std::string path;
+    std::getline(parts, number, ':');
+    std::getline(parts, controllers, ':');
+    std::getline(parts, path);
+    const bool found =
+        controller.empty()
+            ? number == "0"
+            : ("," + controllers + ",").find("," + controller + ",") != std::string::npos;
+    if (found) return fs::path(path).relative_path();
+  }
+  return std::nullopt;
+}
+
+/// `visit` the folder of this process and those above it, which limit it too.
+template <class Visit>
+void visit_cgroups(const fs::path& root, const std::string& controller, const Visit& visit) {
+  const auto own = cgroup_of(root, controller);
+  if (!own) return;
+  const fs::path base = root / "sys/fs/cgroup" / controller;
+  for (fs::path at = *own;; at = at.parent_path()) {
+    visit(base / at, "/" + at.string());
+    if (at.empty()) return;
+  }
+}
+
+/// Memory that the kernel gives back when it is asked for: the file pages in `used`.
+std::int64_t reclaimable(const fs::path& folder) {
+  std::ifstream file(folder / "memory.stat");
+  std::string key;
+  std::int64_t value = 0;
+  std::int64_t found = 0;
+  while (file >> key >> value) {
+    if (key == "inactive_file" || key == "total_inactive_file") found = value;
+  }
+  return found;
+}
+
+void tighten(MemoryRoom& room, const fs::path& folder, const std::string& name, const char* most,
+             const char* used) {
+  const auto limit = number_in(folder / most);
+  const auto taken = number_in(folder / used);
+  if (!limit || *limit <= 0 || *limit >= room.limit) return;
+  room.limit = *limit;
+  const std::int64_t free = *limit - taken.value_or(0) + reclaimable(folder);
+  room.free = std::clamp<std::int64_t>(free, 0, std::min(room.free, *limit));
+  room.of = "cgroup " + name;
+}
+
+}  // namespace
+
+std::optional<MemoryRoom> memory_room(const fs::path& root) {
+  const auto total = memory_info(root, "MemTotal:");
+  const auto free = memory_info(root, "MemAvailable:");
+  if (!total || !free) return std::nullopt;
+  MemoryRoom room{.limit = *total, .free = *free};
+  visit_cgroups(root, "", [&](const fs::path& folder, const std::string& name) {
+    tighten(room, folder, name, "memory.max", "memory.current");
+  });
+  visit_cgroups(root, "memory", [&](const fs::path& folder, const std::string& name) {
+    tighten(room, folder, name, "memory.limit_in_bytes", "memory.usage_in_bytes");
+  });
+  return room;
+}
+
+int usable_cores(const fs::path& root) {
+  int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) cores = std::max(1, CPU_COUNT(&set));
+  visit_cgroups(root, "", [&](const fs::path& folder, const std::string&) {
+    std::ifstream file(folder / "cpu.max");  // "200000 100000", or "max 100000"
+    double quota = 0;
+    double period = 0;
+    if (!(file >> quota >> period) || period <= 0) return;
+    cores = std::clamp(static_cast<int>(std::ceil(quota / period)), 1, cores);
+  });
+  return cores;
+}
+
+std::optional<std::int64_t> free_disk(const fs::path& path) {
+  std::error_code failure;
+  fs::path at = fs::absolute(path, failure);
+  while (!fs::exists(at, failure) && at.has_relative_path()) at = at.parent_path();
+  struct statvfs system {};
+  if (::statvfs(at.c_str(), &system) != 0) return std::nullopt;
+  const double bytes = static_cast<double>(system.f_bavail) * static_cast<double>(system.f_frsize);
+  return static_cast<std::int64_t>(std::min(bytes, 9e18));
+}
+
+std::int64_t file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
+}
+
+std::optional<double> slurm_seconds_left() {
+  const char* text = std::getenv("SLURM_JOB_END_TIME");
+  if (text == nullptr) return std::nullopt;
+  const double end = std::strtod(text, nullptr);
+  if (end <= 0) return std::nullopt;
+  return end - static_cast<double>(std::time(nullptr));
+}
+
+}  // namespace trainctl

@@ -1,0 +1,36 @@
+// What this process may use of its machine: memory, cores, files and time, with the limits that a
+// container, a scheduler or a shell has set.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace trainctl {
+
+/// Bytes of memory; `limit` is the most that there can be, `free` what there is now.
+struct MemoryRoom {
+  std::int64_t limit = 0;
+  std::int64_t free = 0;
+  std::string of = "this machine";  // what limits it: else "cgroup /path"
+};
+
+/// The tightest of the machine and the memory controllers of this process (cgroup 2 and 1) under
+/// `root`, which is "/" except in tests. Nothing where the system does not tell.
+std::optional<MemoryRoom> memory_room(const std::filesystem::path& root = "/");
+
+/// Cores that this process may run on; no more than its cgroup's share of time, rounded up.
+int usable_cores(const std::filesystem::path& root = "/");
+
+/// Free bytes for this user on the file system of `path`, or of its nearest folder that exists.
+std::optional<std::int64_t> free_disk(const std::filesystem::path& path);
+
+/// Files that this process may have open.
+std::int64_t file_limit();
+
+/// Seconds until Slurm ends the job of this process (SLURM_JOB_END_TIME); nothing outside a job.
+std::optional<double> slurm_seconds_left();
+
+}  // namespace trainctl

@@ -1,0 +1,150 @@
+#include "run/preflight/preflight.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "engine/parameters/optimizer.h"
+#include "run/preflight/data_check.h"
+#include "run/preflight/machine.h"
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Level = Finding::Level;
+
+std::string count_of(std::int64_t count, const std::string& noun) {
+  return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+/// Bytes that the run leaves on the disk: the weights, and the checkpoints that are there at once.
+struct DiskNeed {
+  std::int64_t weights = 0;
+  std::int64_t checkpoint = 0;  // one
+  std::int64_t most = 0;        // of them
+};
+
+DiskNeed disk_need(const Config& config, const Plan& plan) {
+  DiskNeed need;
+  const std::int64_t parameters = plan.parameter_count();
+  if (config.output.save_weights) need.weights = 4 * parameters;
+  const CheckpointConfig& rule = config.checkpoint;
+  const bool during = rule.every > 0 || rule.every_minutes > 0;
+  if (!during && !rule.at_end) return need;
+  need.checkpoint = 4 * (1 + optimizer_states(config.optimizer)) * parameters;
+  const std::int64_t all = 1 + (rule.every > 0 ? config.train.steps / rule.every : 0);
+  // One more while the oldest is not yet removed.
+  need.most = during && rule.keep > 0 ? std::min(all, rule.keep + 1) : all;
+  if (rule.keep_best) ++need.most;
+  return need;
+}
+
+Finding check_disk(const PreflightInput& input) {
+  const DiskNeed need = disk_need(input.read.config, input.plan);
+  const auto free = free_disk(input.directory);
+  const std::int64_t all = need.weights + need.most * need.checkpoint;
+  std::string text = "disk: " + format_bytes(all) + " for ";
+  if (need.weights > 0) text += "the weights" + std::string(need.most > 0 ? " and " : "");
+  if (need.most > 0) {
+    text += "up to " + count_of(need.most, "checkpoint") + " of " + format_bytes(need.checkpoint);
+  }
+  if (all == 0) text = "disk: no weights and no checkpoints are written";
+  if (!free) return {text};
+  text += ", " + format_bytes(*free) + " free at " + input.directory.string();
+  const std::int64_t least = need.weights + std::min<std::int64_t>(need.most, 1) * need.checkpoint;
+  if (least > *free) return {text, Level::error, ExitCode::io};
+  return {text, all > *free ? Level::warning : Level::fine};
+}
+
+Finding check_memory(const PreflightInput& input) {
+  const MemoryEstimate& rank = input.plan.most_memory();
+  const int processes = std::max(1, input.ranks_here / std::max(1, input.ranks_in_process));
+  const std::int64_t planned =
+      input.ranks_here * (rank.total() - rank.runtime) + processes * rank.runtime;
+  std::string text =
+      "memory: " + format_bytes(planned) + " planned for " + count_of(input.ranks_here, "rank");
+  const auto room = memory_room();
+  if (!room) return {text};
+  text += ", " + format_bytes(room->free) + " free of " + format_bytes(room->limit) + " (" +
+          room->of + ")";
+  if (planned > room->limit) return {text, Level::error, ExitCode::unavailable};
+  return {text, planned > room->free ? Level::warning : Level::fine};
+}
+
+Finding check_files(const PreflightInput& input) {
+  const Config& config = input.read.config;
+  const auto sources =
+      static_cast<std::int64_t>(config.data.train.size()) + (config.data.validation.path ? 1 : 0);
+  // Two of each token file, twice where a part of it is for validation, beside those of the wire.
+  const std::int64_t needed = 64 + input.ranks_in_process * (4 * sources + 8);
+  const std::int64_t limit = file_limit();
+  const std::string text =
+      "open files: up to " + format_grouped(needed) + ", the limit is " + format_grouped(limit);
+  if (needed <= limit) return {text};
+  return {text + "; raise it with ulimit -n", Level::error, ExitCode::unavailable};
+}
+
+std::optional<Finding> check_shared_memory(const PreflightInput& input) {
+  if (!input.over_mpi || input.ranks_here < 2) return std::nullopt;
+  constexpr std::int64_t per_rank = std::int64_t{8} << 20;  // what MPI libraries map for messages
+  const auto free = free_disk("/dev/shm");
+  const std::int64_t needed = input.ranks_here * per_rank;
+  if (!free) return std::nullopt;
+  const std::string text = "shared memory: about " + format_bytes(needed) + " for messages, " +
+                           format_bytes(*free) + " free in /dev/shm";
+  return Finding{text, needed > *free ? Level::warning : Level::fine};
+}
+
+Finding check_threads(const PreflightInput& input) {
+  const int cores = usable_cores();
+  const int threads = input.ranks_here * input.plan.threads_per_rank;
+  const std::string text = "threads: " + count_of(input.ranks_here, "rank") + " x " +
+                           count_of(input.plan.threads_per_rank, "thread") + " on " +
+                           count_of(cores, "core");
+  if (threads <= cores) return {text};
+  return {text + "; ranks that share cores wait for each other", Level::warning};
+}
+
+std::optional<Finding> check_time(const PreflightInput& input) {
+  const auto left = slurm_seconds_left();
+  if (!left) return std::nullopt;
+  std::string text = "time: " + format_seconds(std::max(0.0, *left)) + " left of the Slurm job";
+  if (!input.plan.time) return Finding{text};
+  const double needed =
+      input.plan.time->step() * static_cast<double>(input.read.config.train.steps);
+  text += ", the steps take about " + format_seconds(needed);
+  const bool saves =
+      input.read.config.checkpoint.every > 0 || input.read.config.checkpoint.every_minutes > 0;
+  if (needed <= *left || saves) return Finding{text};
+  return Finding{text + " and no checkpoint is saved on the way", Level::warning};
+}
+
+}  // namespace
+
+std::vector<Finding> preflight(const PreflightInput& input) {
+  std::vector<Finding> findings = check_data(input);
+  findings.push_back(check_disk(input));
+  findings.push_back(check_memory(input));
+  findings.push_back(check_files(input));
+  if (auto finding = check_shared_memory(input)) findings.push_back(*finding);
+  findings.push_back(check_threads(input));
+  if (auto finding = check_time(input)) findings.push_back(*finding);
+  return findings;
+}
+
+ExitCode tell_findings(const std::vector<Finding>& findings) {
+  ExitCode code = ExitCode::ok;
+  for (const Finding& finding : findings) {
+    const bool error = finding.level == Level::error;
+    log(error                             ? LogLevel::error
+        : finding.level == Level::warning ? LogLevel::warning
+                                          : LogLevel::info,
+        finding.text);
+    if (error && code == ExitCode::ok) code = finding.code;
+  }
+  return code;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,39 @@
+// What a run looks at before its first step: each finding is one line, and all errors are found
+// together. Nothing is changed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "config/read/read.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct Finding {
+  enum class Level { fine, warning, error };
+  std::string text;  // "memory: 1.2 GiB planned for 2 ranks, 14.0 GiB free"
+  Level level = Level::fine;
+  ExitCode code = ExitCode::ok;  // of an error
+};
+
+struct PreflightInput {
+  const ReadResult& read;
+  const Plan& plan;
+  std::filesystem::path directory;  // of the run
+  int ranks_here = 1;               // on this machine
+  int ranks_in_process = 1;
+  bool over_mpi = false;
+  bool whole_data = false;  // read token files to their end, to see that the vocabulary holds them
+};
+
+/// Data and its vocabulary, disk, memory, open files, shared memory, threads, and the time that a
+/// Slurm job has left, in this order; what does not apply has no line.
+std::vector<Finding> preflight(const PreflightInput& input);
+
+/// Shows each as a message. Returns the code of the first error, or ok.
+ExitCode tell_findings(const std::vector<Finding>& findings);
+
+}  // namespace trainctl

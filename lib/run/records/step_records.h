@@ -1,0 +1,38 @@
+// What rank 0 writes down of each step.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "engine/ledger.h"
+#include "engine/report.h"
+#include "run/directory/metrics.h"
+#include "run/records/product_peak.h"
+
+namespace trainctl {
+
+class StepRecords {
+ public:
+  struct Input {
+    const std::filesystem::path& directory;  // of the run
+    ProductPeak peak;
+  };
+  /// Throws Error{io}.
+  explicit StepRecords(const Input& input);
+
+  /// The last step of `trace`. Returns what was seen beside the report. Throws Error{io}.
+  StepNotes write(const StepReport& report, const Trace& trace);
+  /// See MetricsFile.
+  void write_end(const std::string& end, const std::string& reason);
+  /// The validation loss of a step that has its line. Throws Error{io}.
+  void add_val_loss(std::int64_t step, double val_loss);
+  void sync() { metrics_->sync(); }
+  const ProductPeak& peak() const { return peak_; }
+
+ private:
+  std::filesystem::path path_;
+  ProductPeak peak_;
+  std::optional<MetricsFile> metrics_;  // replaced by add_val_loss
+};
+
+}  // namespace trainctl

@@ -1,0 +1,109 @@
+// What a run looks at before its first step.
+#include "run/preflight/preflight.h"
+
+#include <fstream>
+
+#include "catch.h"
+#include "run/preflight/machine.h"
+#include "run/prepare.h"
+
+using namespace trainctl;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() { fs::remove_all(path_); }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  void write(const fs::path& name, const std::string& text) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name) << text;
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_ = fs::temp_directory_path() / "trainctl-preflight-test";
+};
+
+constexpr const char* two_gigabytes =
+    "MemTotal:        2000000 kB\nMemFree:          500000 kB\nMemAvailable:    1000000 kB\n";
+
+std::vector<Finding> findings_of(const Folder& folder, const std::string& options) {
+  folder.write("a.yaml", R"(model: {num_layers: 2, hidden_size: 16, num_attention_heads: 2,
+  vocab_size: 256, seq_length: 32}
+train: {steps: 4, global_batch_size: 2}
+lr_schedule: {max_lr: 1e-3}
+)" + options);
+  ReadResult read = read_config(folder.path() / "a.yaml", {});
+  const Plan plan = prepare(read, {}, Purpose::train);
+  INFO(render_text(read.diagnostics, false));
+  REQUIRE_FALSE(read.diagnostics.has_errors());
+  return preflight(
+      {.read = read, .plan = plan, .directory = folder.path() / "run", .whole_data = true});
+}
+
+}  // namespace
+
+TEST_CASE("the memory of a machine is that of the tightest of its cgroups") {
+  const Folder folder;
+  CHECK_FALSE(memory_room(folder.path()));
+  folder.write("proc/meminfo", two_gigabytes);
+  CHECK(memory_room(folder.path())->limit == 2000000LL * 1024);
+  CHECK(memory_room(folder.path())->free == 1000000LL * 1024);
+  folder.write("proc/self/cgroup", "0::/job/step\n");
+  folder.write("sys/fs/cgroup/job/memory.max", "900000000\n");
+  folder.write("sys/fs/cgroup/job/memory.current", "500000000\n");
+  folder.write("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 100000000\n");
+  folder.write("sys/fs/cgroup/job/step/memory.max", "max\n");
+  const auto limited = memory_room(folder.path());
+  CHECK(limited->limit == 900000000);
+  CHECK(limited->free == 500000000);
+  CHECK(limited->of == "cgroup /job");
+}
+
+TEST_CASE("the older kind of cgroups limits memory too") {
+  const Folder folder;
+  folder.write("proc/meminfo", two_gigabytes);
+  folder.write("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/box\n");
+  folder.write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "800000000\n");
+  folder.write("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "300000000\n");
+  CHECK(memory_room(folder.path())->limit == 800000000);
+  CHECK(memory_room(folder.path())->free == 500000000);
+}
+
+TEST_CASE("all that is wrong is found at once, and each is one line") {
+  const Folder folder;
+  folder.write("text.txt", "a few words\n");
+  folder.write("odd.bin", "abc");
+  const auto findings = findings_of(
+      folder, "data:\n  train: [" + folder.path().string() + "/none.bin, " +
+                  folder.path().string() + "/odd.bin, " + folder.path().string() + "/text.txt]\n");
+  std::vector<ExitCode> errors;
+  std::string all;
+  for (const Finding& finding : findings) {
+    if (finding.level == Finding::Level::error) errors.push_back(finding.code);
+    CHECK(finding.text.find('\n') == std::string::npos);
+    all += finding.text + "\n";
+  }
+  INFO(all);
+  CHECK(errors == std::vector{ExitCode::missing_input, ExitCode::bad_data});
+  for (const char* part : {"tokenizer: byte has 256 tokens", "text.txt: text, 1 file, 12 B",
+                           "disk: ", "memory: ", "open files: up to ", "threads: 1 rank x "}) {
+    CHECK_THAT(all, Catch::Contains(part));
+  }
+  CHECK_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST_CASE("tokens beyond the vocabulary are found when the whole data is read") {
+  const Folder folder;
+  folder.write("small.bin", std::string("\x01\x00\xff\x7f", 4) + std::string(200, '\0'));
+  const auto findings =
+      findings_of(folder, "data: {train: " + folder.path().string() + "/small.bin}\n");
+  CHECK(findings[0].level == Finding::Level::error);
+  CHECK_THAT(findings[0].text, Catch::Contains("32767"));
+}
