@@ -131,9 +131,7 @@ TEST_CASE("what train cannot do yet validate refuses as train does, and plan sho
   const TempDir dir;
   for (const char* options : {"parallel: {parallel_mode: auto_parallel}\n",
                               "parallel: {pipeline_stages: 2, pipeline: {scheduler: zb-v, "
-                              "layout: Et||t|L}}\n",
-                              "parallel: {parallel_mode: hybrid_parallel, parallel_optimizer: "
-                              "{enable: true, threshold: 0}}\n"}) {
+                              "layout: Et||t|L}}\n"}) {
     const std::string micro =
         with("global_batch_size: 8", "global_batch_size: 8, micro_batch_num: 2");
     const std::string file = dir.write("bad.yaml", micro + options);

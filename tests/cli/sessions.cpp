@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "catch.h"
@@ -44,8 +46,10 @@ std::size_t newest_good_checkpoint(const std::string& run) {
 }
 
 std::size_t steps_of(const std::string& run) {
-  const std::string text = read_file(run + "/metrics.jsonl");
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  std::istringstream text(read_file(run + "/metrics.jsonl"));
+  std::size_t steps = 0;
+  for (std::string line; std::getline(text, line);) steps += line.starts_with("{\"step\"") ? 1 : 0;
+  return steps;
 }
 
 bool wait_for_steps(const std::string& run, std::size_t count) {
