@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/recompute_cost.h"
 
 namespace trainctl {
 
@@ -28,7 +29,15 @@ double product_flops(const Plan& plan, const std::vector<UnitRange>& units) {
 
 double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   double flops = product_flops(plan, stage.units);
-  for (const int unit : stage.repeated) flops += product_flops(plan, {{unit, unit + 1}}) / 3;
+  for (const Action& row : stage.actions) {
+    if (row.kind != ActionKind::repeat) continue;
+    for (int unit = row.begin; unit < row.end; ++unit) {
+      BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
+      // The core of attention is not a product: it has a kernel of its own.
+      form.again = static_cast<std::uint8_t>(form.again & ~bit_of(BlockPart::attention));
+      flops += repeat_cost(plan, form).flops;
+    }
+  }
   return flops / rates.matmul_flops;
 }
 
