@@ -87,7 +87,7 @@ Measured measure(const BenchSetup& setup, int pairs) {
                  .train = setup.config.train,
                  .optimizer = setup.config.optimizer,
                  .lr_schedule = setup.config.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(setup.config.precision)},
+                 .loss_scaling = resolve_loss_scaling(setup.config)},
                 *world);
   engine.initialise();
   const std::vector<Batch> batches = random_batches(setup.plan);

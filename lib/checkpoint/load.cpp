@@ -90,7 +90,7 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
   for (int value = 0; value < static_cast<int>(words.size()); ++value) {
     for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
       const ParamSpec& parameter = at(store.table(), i);
-      const Slice held = value == 0 ? Slice{0, parameter.shape.numel()} : store.owned(i);
+      const Slice held = store.owned(i);
       if (held.length() == 0) continue;
       const SavedTensor* saved = index.find(parameter.name, at(words, value));
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");

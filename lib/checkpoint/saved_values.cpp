@@ -13,12 +13,9 @@ std::vector<std::string> saved_values(const OptimizerConfig& optimizer) {
 
 Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t first,
                  std::int64_t count) {
-  if (value == 0) {
-    const Tensor master = store.master(parameter);
-    return master.view({master.numel()}).slice(first, first + count);
-  }
   const std::int64_t begin = first - store.owned(parameter).begin;
-  return store.state(parameter, value - 1).slice(begin, begin + count);
+  const Tensor held = value == 0 ? store.master(parameter) : store.state(parameter, value - 1);
+  return held.view({held.numel()}).slice(begin, begin + count);
 }
 
 std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,

@@ -15,7 +15,7 @@ namespace trainctl {
 std::vector<std::string> saved_values(const OptimizerConfig& optimizer);
 
 /// The memory of value number `value` (of saved_values) from element `first` of this rank's share
-/// of a parameter on: `count` elements, flat. Optimizer values are only those that the rank owns.
+/// of a parameter on: `count` elements, flat. Only of what the rank owns.
 Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t first,
                  std::int64_t count);
 

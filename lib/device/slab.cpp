@@ -147,15 +147,4 @@ Tensor Slab::at(const std::string& name) const {
 
 Tensor Slab::bytes() const { return Tensor{data_, Shape{size_}, DType::u8, device_}; }
 
-ActivationStack::ActivationStack(DeviceKind device, int slots, const std::vector<SlabRow>& rows) {
-  slabs_.reserve(static_cast<std::size_t>(slots));
-  for (int slot = 0; slot < slots; ++slot) slabs_.emplace_back(device, rows);
-}
-
-std::int64_t ActivationStack::bytes() const {
-  std::int64_t sum = 0;
-  for (const Slab& slab : slabs_) sum += slab.bytes().numel();
-  return sum;
-}
-
 }  // namespace trainctl

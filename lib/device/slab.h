@@ -1,6 +1,5 @@
-// Owners of device memory. A Slab is one aligned block divided into named tensors; its size is
-// known in advance. An ActivationStack is `slots` equal slabs, one per micro-batch in flight.
-// Neither allocates after construction.
+// The owner of device memory. A Slab is one aligned block divided into named tensors; its size is
+// known in advance. It allocates nothing after construction.
 #pragma once
 
 #include <cstdint>
@@ -41,20 +40,6 @@ class Slab {
   void* data_ = nullptr;
   std::int64_t size_ = 0;
   std::unordered_map<std::string, Tensor> tensors_;
-};
-
-class ActivationStack {
- public:
-  ActivationStack() = default;
-  ActivationStack(DeviceKind device, int slots, const std::vector<SlabRow>& rows);
-  Tensor at(int slot, const std::string& name) const {
-    return slabs_[static_cast<std::size_t>(slot)].at(name);
-  }
-  int slots() const { return static_cast<int>(slabs_.size()); }
-  std::int64_t bytes() const;  // of all slots
-
- private:
-  std::vector<Slab> slabs_;
 };
 
 /// The bytes that this process currently holds through device_allocate, on all devices.

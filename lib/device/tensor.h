@@ -1,5 +1,5 @@
-// A view of contiguous row-major elements on a device. Trivially copyable; owns nothing (Slab and
-// ActivationStack do); no strides, no broadcasting.
+// A view of contiguous row-major elements on a device. Trivially copyable; owns nothing (Slab
+// does); no strides, no broadcasting.
 #pragma once
 
 #include <cassert>

@@ -31,7 +31,9 @@ std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
   const int count = static_cast<int>(store.table().size());
   for (int i = 0; i < count; ++i) {
     const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
-    if (!all_finite(store.master(i))) return "parameter " + name;
+    const bool finite =
+        all_finite(store.master(i)) && (!store.stays(i) || all_finite(store.resident(i)));
+    if (!finite) return "parameter " + name;
   }
   for (const ActivationSpec& spec : stage.activations) {
     const bool kept = spec.storage == Storage::input || spec.storage == Storage::forward ||

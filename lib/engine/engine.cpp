@@ -57,7 +57,7 @@ Engine::Engine(const EngineInput& input, World& world)
       param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
       evaluation_(plan_, world),
-      grad_norm_(plan_, store_, *everyone_,
+      grad_norm_(store_, *everyone_,
                  {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
                  *state_) {
   state_->seed = input_.train.seed;
@@ -114,9 +114,23 @@ Engine::~Engine() {
 
 void Engine::initialise() {
   store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank());
+  param_sync_.expire();
   if (!plan_.broadcast_parameters) return;
-  dp_->broadcast(store_.masters(), 0, compute_);
-  store_.refresh_compute(ops_);
+  // What is divided comes from its owners: only what every rank owns could differ.
+  for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
+    const bool whole = at(rows_.shards, i).kind == ShardKind::whole;
+    if (whole) dp_->broadcast(store_.master(i), 0, compute_);
+  }
+  store_.refresh_weights(ops_);
+}
+
+void Engine::masters_changed() {
+  store_.refresh_weights(ops_);
+  param_sync_.expire();
+}
+
+Slab Engine::gather_parameters() {
+  return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
 }
 
 void Engine::resume(const TrainState& state) {
@@ -128,7 +142,7 @@ void Engine::resume(const TrainState& state) {
   state_->loss_scale = state.loss_scale;
   state_->good_steps = state.good_steps;
   state_->hysteresis = state.hysteresis;
-  store_.refresh_compute(ops_);
+  masters_changed();
 }
 
 TrainState Engine::train_state() const {
@@ -244,7 +258,7 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
       static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, updates_));
   state_->bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
   state_->bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
-  compute_.zero(store_.gradients());
+  compute_.zero(store_.made_gradients());
 }
 
 void Engine::optimizer_step() {
@@ -327,10 +341,18 @@ void Engine::throw_bad_step() const {
                   "train.on_bad_loss: skip leaves such updates out");
 }
 
+/// Gathers what a unit reads, where that does not stay on the rank.
+std::function<void(int)> Engine::fetching() {
+  const bool stays = std::none_of(rows_.reads.begin(), rows_.reads.end(),
+                                  [](const ReadBlock& block) { return block.freed; });
+  if (stays) return {};
+  return [this](int unit) { param_sync_.fetch(unit, ops_, input_.deadline_seconds); };
+}
+
 std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rule,
                                        std::int64_t max_windows,
                                        const std::function<bool()>& ends) {
-  complete_parameters();
+  complete_weights();
   const auto any_ends = [&] {
     double most = 0;
     for (const Pair& other : share({0, ends() ? 1.0 : 0.0})) most = std::max(most, other[1]);
@@ -343,12 +365,13 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
                           .state = *state_,
                           .passes = passes_,
                           .share = parts_.share,
+                          .before_unit = fetching(),
                           .ends = ends ? std::function<bool()>(any_ends) : nullptr},
                          data, rule, max_windows);
 }
 
 void Engine::check_replicas() {
-  complete_parameters();
+  complete_weights();
   if (!replicas_) replicas_ = std::make_unique<ReplicaCheck>(plan_, store_, world_);
   replicas_->run(completed_);
 }

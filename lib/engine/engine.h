@@ -60,8 +60,10 @@ class Engine {
   /// Initialises every parameter from the seed. With parallel.parameter_broadcast, the values of
   /// the first replica are used; the call is then collective.
   void initialise();
-  /// Continues a run whose parameters and optimizer values are in parameters(): the masters whole
-  /// on each rank, the values where this rank owns them.
+  /// Call after masters in parameters() were changed from outside.
+  void masters_changed();
+  /// Continues a run whose masters and optimizer values are in parameters(), as far as this rank
+  /// owns them.
   void resume(const TrainState& state);
   /// After the last step.
   TrainState train_state() const;
@@ -77,16 +79,13 @@ class Engine {
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
-  /// After a step, a parallel optimizer has updated only its own part of the parameters: this
-  /// gathers the rest, as the next step would. A second call does nothing. Collective.
-  void complete_parameters() { param_sync_.complete(ops_, input_.deadline_seconds); }
-  /// With a parallel optimizer, parameters are complete only after complete_parameters().
+  /// After a step, a parallel optimizer has updated only its own part of the weights: this gathers
+  /// those that stay on each rank, as the next step would. A second call does nothing. Collective.
+  void complete_weights() { param_sync_.complete(ops_, input_.deadline_seconds); }
+  /// With a parallel optimizer, weights are complete only after complete_weights().
   ParamStore& parameters() { return store_; }
   /// See gather_parameters in whole_params.h. Collective.
-  Slab gather_parameters() {
-    complete_parameters();
-    return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
-  }
+  Slab gather_parameters();
   const OpContext& ops() const { return ops_; }
   /// The values after the last step.
   const StepState& step_state() const { return *state_; }
@@ -102,6 +101,7 @@ class Engine {
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
+  std::function<void(int unit)> fetching();
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);

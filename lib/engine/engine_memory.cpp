@@ -4,7 +4,7 @@ namespace trainctl {
 
 MemoryEstimate Engine::memory() const {
   MemoryEstimate memory;
-  memory.parameters = store_.bytes("parameters") + store_.bytes("compute");
+  memory.parameters = store_.bytes("weights") + store_.bytes("masters");
   memory.gradients = store_.bytes("gradients");
   memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
   memory.activations = buffers_.bytes();

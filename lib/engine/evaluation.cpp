@@ -40,9 +40,11 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
       if (parts.ends()) return std::nullopt;
     }
     const std::int64_t first = begin + replica * size;
-    if (first >= windows) continue;
-    make_window_batch(data, rule, first, batch);
-    drop_sequences(batch, windows - first, plan.model.seq_length);
+    const bool beyond = first >= windows;
+    if (beyond && !parts.before_unit) continue;
+    // Where the others gather weights this replica takes part, with a batch that does not count.
+    make_window_batch(data, rule, beyond ? begin : first, batch);
+    drop_sequences(batch, beyond ? 0 : windows - first, plan.model.seq_length);
     add_batch(parts, batch, mine);
   }
   parts.pipeline.await_outputs();  // a rank that knows nothing more may leave
@@ -55,6 +57,14 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   }
   const bool knows = parts.pipeline.share_result(mean);
   return knows ? std::optional(mean[0]) : std::nullopt;
+}
+
+void Evaluation::forward(const Parts& parts, const Pass& pass, const UnitRange& units) {
+  if (!parts.before_unit) return parts.stage.forward(pass, 0, units.begin, units.end);
+  for (int unit = units.begin; unit < units.end; ++unit) {
+    parts.before_unit(unit);
+    parts.stage.forward(pass, 0, unit, unit + 1);
+  }
 }
 
 void Evaluation::add_batch(const Parts& parts, const Batch& batch,
@@ -92,7 +102,7 @@ void Evaluation::forward(const Parts& parts) const {
     if (units.empty()) {
       parts.pipeline.pass_on(row);
     } else {
-      parts.stage.forward(pass, 0, units.begin, units.end);
+      forward(parts, pass, units);
     }
     row.kind = ActionKind::send_forward;
     if (places.sends(stage_, chunk)) parts.pipeline.exchange({&row, 1});

@@ -28,8 +28,9 @@ class Evaluation {
     Pipeline& pipeline;
     Stream& compute;
     StepState& state;
-    std::span<const Pass> passes;  // of view 0, by chunk
-    Share share;                   // of a batch, that goes into the tensors of a pass
+    std::span<const Pass> passes;               // of view 0, by chunk
+    Share share;                                // of a batch, that goes into the tensors of a pass
+    std::function<void(int unit)> before_unit;  // collective over replicas; may be empty
     // Whether to end early. Collective over all ranks, which get the same answer; may be empty.
     std::function<bool()> ends;
   };
@@ -48,6 +49,7 @@ class Evaluation {
   /// The loss of one batch, added to `sums` with its weight.
   void add_batch(const Parts& parts, const Batch& batch, std::array<double, 2>& sums) const;
   void forward(const Parts& parts) const;
+  static void forward(const Parts& parts, const Pass& pass, const UnitRange& units);
 
   int stage_ = 0;                 // this rank's
   bool last_ = true;              // it has the head

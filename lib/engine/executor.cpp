@@ -50,6 +50,7 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
       parts.param_sync->wait(action.bucket, *parts.ops, parts.deadline_seconds);
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
+    case ActionKind::free: return;  // what comes there next is gathered after all that reads it
     case ActionKind::fetch:
       return feed(at(batches, action.microbatch), parts.share, pass_of(action, parts).batch);
     case ActionKind::forward:
@@ -68,7 +69,7 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
                                           action.begin, action.end);
     case ActionKind::reduce:
       if (parts.hooks.before_reduce) parts.hooks.before_reduce(action.bucket);
-      return parts.grad_sync->reduce(action.bucket, compute);
+      return parts.grad_sync->reduce(action.bucket, action.visit, compute);
     case ActionKind::reduce_embedding:
       return parts.grad_sync->reduce_embedding(action.bucket, compute);
     case ActionKind::wait_reduce:

@@ -16,7 +16,7 @@ struct Tensor;
 struct Hooks {
   /// After all gradients are summed and before the norm is computed (finalize_model_grads_func). It
   /// may change gradients, equally on all replicas. They include the factor of the loss scale. With
-  /// the parallel optimizer a rank has the sums of its own slices, and partial values elsewhere.
+  /// the parallel optimizer a rank has the sums of its own slices (ParamStore::gradient).
   std::function<void(ParamStore&)> finalize_model_grads{};
   /// The output of the forward of a unit of this rank's stage, in every training step: the residual
   /// stream after the embedding (unit 0) and after each block, and finally the output of the final

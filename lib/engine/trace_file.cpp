@@ -31,7 +31,8 @@ std::string_view category(ActionKind kind) {
     case ActionKind::wait_backward: return "message";
     case ActionKind::step: return "optimizer";
     case ActionKind::gather:
-    case ActionKind::wait_gather: return "parameters";
+    case ActionKind::wait_gather:
+    case ActionKind::free: return "parameters";
     default: return "gradient sums";
   }
 }

@@ -37,6 +37,11 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
   return homes;
 }
 
+std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket) {
+  return std::count_if(stage.actions.begin(), stage.actions.end(),
+                       [&](const Action& row) { return row.kind == kind && row.bucket == bucket; });
+}
+
 ScheduleInput schedule_input(const Plan& plan, int stage) {
   ScheduleInput input;
   input.stages = plan.map.stages;

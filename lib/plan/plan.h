@@ -49,7 +49,11 @@ struct StagePlan {
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
   FlatLayout flat;
+  std::vector<BucketSum> sums;  // per bucket
+  Ring gradient_ring;           // elements, of buckets that are summed repeatedly
   std::vector<GatherBlock> gathers;
+  std::vector<ReadBlock> reads;  // the same, as the schedule sees them
+  Ring weight_ring;              // bytes, of blocks that are freed
   std::vector<ActivationSpec> activations;
   ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
@@ -72,7 +76,7 @@ struct Plan {
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
   GradientRule gradient;
-  bool accumulates_slices = false;  // parallel optimizer: gradients accumulate in its slices
+  OptimizerLevel optimizer_level = OptimizerLevel::level1;  // what the parallel optimizer divides
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step
   int threads_per_rank = 1;
@@ -105,6 +109,9 @@ struct Plan {
 /// The ranks of this rank's pipeline that hold the embedding and the head: two, or one that holds
 /// both.
 std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank);
+
+/// How often a row of `kind` about `bucket` (or block) comes in a step of the stage.
+std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket);
 
 /// What a stage's generator was given, and what is made again.
 ScheduleInput schedule_input(const Plan& plan, int stage);

@@ -58,7 +58,7 @@ class Training::Impl {
                  .train = config_.train,
                  .optimizer = config_.optimizer,
                  .lr_schedule = config_.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(config_.precision),
+                 .loss_scaling = resolve_loss_scaling(config_),
                  .deadline_seconds = config_.parallel.deadline_seconds,
                  .separate_documents = config_.data.reset_attention_mask,
                  .count_loss_weights = config_.data.eod_mask_loss,
@@ -131,7 +131,7 @@ class Training::Impl {
 
   void start_from(const std::string& directory) {
     load_weights(directory, plan_, world_.rank(), engine_.parameters());
-    engine_.parameters().refresh_compute(engine_.ops());
+    engine_.masters_changed();
     if (first()) log_info("weights from " + directory);
   }
 
@@ -298,9 +298,8 @@ class Training::Impl {
 
   void export_weights() {
     ParamStore& store = engine_.parameters();
-    // One rank that holds the whole model needs no copy of it.
-    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1;
-    engine_.complete_parameters();
+    // One rank that holds all masters needs no copy of them.
+    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1 || store.ownership().divided;
     const Slab whole = sharded ? engine_.gather_parameters() : Slab();
     if (!first()) return;
     const Tensor gradients = store.gradients();  // no longer needed

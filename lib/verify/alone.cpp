@@ -35,7 +35,7 @@ Plan plan_alone(const Config& config) {
 /// from the configured one down. Sixteen times less here, as the parts of a sum that ranks hold may
 /// be larger than the sum.
 double fitting_scale(const Config& config, const Plan& plan, const MessageRounding& rounding) {
-  const LossScaling scaling = resolve_loss_scaling(config.precision);
+  const LossScaling scaling = resolve_loss_scaling(config);
   if (!scaling.dynamic()) return scaling.initial;
   EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
   input.hooks = with_rounding({}, rounding);
@@ -97,7 +97,7 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
       const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
       load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
     }
-    store.refresh_compute(engine.ops());
+    engine.masters_changed();
     engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
   }
 }
@@ -109,6 +109,7 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
   constexpr std::uint64_t others = 2;
   Config wide = half;
   wide.precision.compute = ComputeType::fp32;
+  wide.precision.enable_autocast = false;
   record_roundings(wide, rounding, {}, record);
   for (std::uint64_t run = 0; run < others; ++run) {
     const auto change = [signs = Philox(half.train.seed, run)](int unit, const Tensor& stream) {
@@ -125,7 +126,7 @@ EngineInput engine_input(const Config& config, const Plan& plan, double deadline
           .train = config.train,
           .optimizer = config.optimizer,
           .lr_schedule = config.lr_schedule,
-          .loss_scaling = resolve_loss_scaling(config.precision),
+          .loss_scaling = resolve_loss_scaling(config),
           .deadline_seconds = deadline_seconds,
           .separate_documents = config.data.reset_attention_mask,
           .count_loss_weights = true};
@@ -135,7 +136,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   const Config single = alone(config);
   const Plan plan = plan_alone(single);
   Record record;
-  record.loss_scaling = resolve_loss_scaling(single.precision);
+  record.loss_scaling = resolve_loss_scaling(single);
   record.loss_scaling.initial = fitting_scale(single, plan, rounding);
   record.optimizer_states = optimizer_states(single.optimizer);
   record.rounding = rounding;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <utility>
 
 #include "config/schema/words.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -95,7 +97,8 @@ bool apply_message_type(std::string_view word, Config& config) {
 
 /// One that is narrower or wider than what the config says.
 Words message_type_words(const Config& config, const LayoutSizes& sizes) {
-  const ComputeType said = config.parallel.pipeline.dtype.value_or(config.precision.compute);
+  const ComputeType said =
+      config.parallel.pipeline.dtype.value_or(resolve_compute(config.precision));
   const ComputeType other = said == ComputeType::fp32 ? ComputeType::bf16 : ComputeType::fp32;
   return sizes.pp > 1 ? Words{"", send_word(other)} : Words{""};
 }
@@ -121,25 +124,56 @@ Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
   return words;
 }
 
-/// Small parameters are cut too. shardN: by rows in every mode, N ranks sharing a copy.
+constexpr std::pair<std::string_view, OptimizerLevel> levels[] = {
+    {"zero1", OptimizerLevel::level1},
+    {"zero2", OptimizerLevel::level2},
+    {"zero3", OptimizerLevel::level3}};
+
+/// Small parameters are cut too. Gradients are divided by rows or slices only, and so is zero2.
 bool apply_parallel_optimizer(std::string_view word, Config& config) {
-  const std::string_view shard = "shard";
-  const auto ranks = word.starts_with(shard) ? number_behind(word, shard.size()) : std::nullopt;
-  if (word != "zero1" && !ranks) return false;
-  ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
-  optimizer.enable = true;
-  optimizer.threshold = 0;
-  optimizer.gradient_accumulation_shard = false;
-  if (ranks) {
-    config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
-    optimizer.weight_shard_size = *ranks;
+  for (const auto& [name, level] : levels) {
+    if (word != name) continue;
+    ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
+    optimizer.enable = true;
+    optimizer.threshold = 0;
+    optimizer.optimizer_level = level;
+    optimizer.gradient_accumulation_shard = level != OptimizerLevel::level1;
+    if (level == OptimizerLevel::level2) {
+      config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+    }
+    return true;
   }
-  return true;
+  return false;
 }
 
 Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
-  if (sizes.dp == 1) return {""};
-  return sizes.dp % 2 == 0 ? Words{"", "zero1", "shard2"} : Words{"", "zero1"};
+  return sizes.dp > 1 ? Words{"", "zero1", "zero2", "zero3"} : Words{""};
+}
+
+/// N ranks share a copy, of rows in every mode; zero1 if the parallel optimizer is off.
+bool apply_shard_size(std::string_view word, Config& config) {
+  const std::string_view shard = "shard";
+  const auto ranks = word.starts_with(shard) ? number_behind(word, shard.size()) : std::nullopt;
+  if (!ranks) return false;
+  if (!config.parallel.parallel_optimizer.enable) apply_parallel_optimizer("zero1", config);
+  config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+  config.parallel.parallel_optimizer.weight_shard_size = *ranks;
+  return true;
+}
+
+Words shard_size_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.dp > 1 && sizes.dp % 2 == 0 ? Words{"", "shard2"} : Words{""};
+}
+
+/// Sums after every micro-batch.
+bool apply_sums(std::string_view word, Config& config) {
+  if (word != "each_sum") return false;
+  config.hooks.no_sync = NoSync::never;
+  return true;
+}
+
+Words sum_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.dp * sizes.tp > 1 ? Words{"", "each_sum"} : Words{""};
 }
 
 /// How gradients form buckets; what the file does not say of a rule is such that a small model has
@@ -194,11 +228,14 @@ constexpr LayoutSwitch switches[] = {
     {"message type", "send_fp32, send_bf16, send_fp16", "pipeline stages", apply_message_type,
      message_type_words},
     {"m", "mN", "", apply_microbatches, microbatch_words},
-    {"zero1", "zero1, shardN", "replicas", apply_parallel_optimizer, parallel_optimizer_words},
+    {"zero1", "zero1, zero2, zero3", "replicas", apply_parallel_optimizer,
+     parallel_optimizer_words},
     {"buckets", "fusion, layers, megatron", "replicas", apply_buckets, bucket_words},
     {"chunks", "vpN", "pipeline stages", apply_chunks, chunk_words},
     {"recompute", "recompute, selective, kept_sums, sliced, partial", "", apply_recompute,
      recompute_words},
+    {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
+    {"sums", "each_sum", "replicas", apply_sums, sum_words},
 };
 
 }  // namespace

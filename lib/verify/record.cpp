@@ -75,20 +75,6 @@ std::vector<std::int64_t> index_of(std::int64_t element, const Shape& shape) {
   return index;
 }
 
-/// The pieces of `rank`'s shard inside `part`; local places count from its begin.
-std::vector<ShardPiece> pieces_in(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
-                                  const Slice& part) {
-  std::vector<ShardPiece> pieces;
-  if (part.begin == part.end) return pieces;
-  for (const ShardPiece& piece : shard_pieces(spec, mesh, rank)) {
-    const std::int64_t begin = std::max(piece.local, part.begin);
-    const std::int64_t end = std::min(piece.local + piece.length, part.end);
-    if (begin >= end) continue;
-    pieces.push_back({piece.global + begin - piece.local, begin - part.begin, end - begin});
-  }
-  return pieces;
-}
-
 /// Gradients are made from the last unit to the first and, within a unit, from the last row of the
 /// table to the first; that of a tied embedding is whole at the very end. All else in any order.
 std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
@@ -148,8 +134,8 @@ void set_values(const Tensor& tensor, std::vector<float>& values) {
 HeldPart whole_part(const Tensor& shard) { return {shard, {0, shard.numel()}}; }
 
 HeldPart held_part(const ParamStore& store, int parameter, int kind) {
-  if (kind == 0) return whole_part(store.master(parameter));
-  return {store.state(parameter, kind - 1), store.owned(parameter)};
+  const Tensor values = kind == 0 ? store.master(parameter) : store.state(parameter, kind - 1);
+  return {values, store.owned(parameter)};
 }
 
 RecordedState record_state(const ParamStore& store, int optimizer_states) {

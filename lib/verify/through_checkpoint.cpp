@@ -76,7 +76,7 @@ class FreeRank {
           engine_.train_state().samples / layout_.config.train.global_batch_size;
       reports.push_back(engine_.train_step(made_up_batches(layout_.config, plan, replica, step)));
     }
-    engine_.complete_parameters();
+    engine_.complete_weights();
     return reports;
   }
 

@@ -31,7 +31,6 @@ VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& worl
       faults_(given.faults),
       rank_(world.rank()),
       rounds_alike_(message_rounding(truth_) == record.rounding),
-      ownership_(make_ownership(truth_, world.rank())),
       findings_(truth_.mesh, world.rank()),
       engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)), world) {}
 
@@ -126,9 +125,10 @@ void VerifiedRank::load(const WholeTensors& whole, const GetPart& get) {
 void VerifiedRank::load_state(const RecordedState& state) {
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
     load(state.kinds[static_cast<std::size_t>(kind)],
-         [&](int i) { return kind == 0 ? own_master(i) : held_part(store(), i, kind); });
+         [&](int i) { return held_part(store(), i, kind); });
   }
-  store().refresh_compute(engine_.ops());
+  forget_weights();
+  engine_.masters_changed();
 }
 
 void VerifiedRank::one_step() {
@@ -138,7 +138,7 @@ void VerifiedRank::one_step() {
   auto batches = made_up_batches(config_, plan_, plan_.mesh.coordinate(rank_, Axis::dp), data_step);
   if (faults_.batches) faults_.batches(rank_, step_, batches);
   const StepReport report = engine_.train_step(batches);
-  engine_.complete_parameters();
+  engine_.complete_weights();
   if (faults_.parameters) faults_.parameters(rank_, step_, store());
   compare_step(report);
   const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
@@ -146,6 +146,22 @@ void VerifiedRank::one_step() {
     compare_tensors({phase_of(Phase::parameter, kind), step_, 0, fp32_bound},
                     expected.kinds[static_cast<std::size_t>(kind)],
                     [&](int i) { return held_part(store(), i, kind); });
+  }
+  compare_weights(expected.kinds.front());
+}
+
+/// What layers read in the next step, where it stays on the rank: gathered, and perhaps rounded.
+void VerifiedRank::compare_weights(const WholeTensors& whole) {
+  Findings::Subject subject{.phase = Phase::parameter, .step = step_};
+  for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+    if (!store().stays(i)) continue;
+    const ParamSpec& spec = table()[static_cast<std::size_t>(i)];
+    const Tensor weight = store().resident(i);
+    subject.row = i;
+    std::vector<float> values = values_of(weight);
+    subject.bound = weight.dtype == DType::f32 ? fp32_bound : half_bound;
+    findings_.compare(subject, spec, whole.at(spec.name),
+                      whole_part(host_tensor(values.data(), std::ssize(values))));
   }
 }
 
@@ -170,22 +186,23 @@ void VerifiedRank::compare_step(const StepReport& report) {
   compare_count(found.hysteresis, expected.hysteresis);
 }
 
-/// The part of a master that this rank updates. No number elsewhere: the step must get it.
-HeldPart VerifiedRank::own_master(int index) {
-  const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].owned;
-  const Tensor master = store().master(index);
-  const Tensor all = master.view({master.numel()});
-  if (part.end - part.begin < all.numel()) {
-    std::fill_n(all.as<float>(), all.numel(), std::numeric_limits<float>::quiet_NaN());
+/// No number where this rank does not own a weight: the step must get it.
+void VerifiedRank::forget_weights() {
+  for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+    const Tensor weight = store().resident(i);
+    const Slice own = store().stays(i) ? store().owned(i) : Slice{};
+    std::vector<float> values = values_of(weight);
+    constexpr float nothing = std::numeric_limits<float>::quiet_NaN();
+    std::fill(values.begin(), values.begin() + own.begin, nothing);
+    std::fill(values.begin() + own.end, values.end(), nothing);
+    set_values(weight, values);
   }
-  return {all.slice(part.begin, part.end), part};
 }
 
 /// The part of a gradient that is complete on this rank.
 HeldPart VerifiedRank::summed_part(int index) {
-  const Slice part = ownership_.parameters[static_cast<std::size_t>(index)].summed;
-  const Tensor all = store().gradient(index);
-  return {all.view({all.numel()}).slice(part.begin, part.end), part};
+  const Ownership& own = store().ownership().parameters[static_cast<std::size_t>(index)];
+  return {store().gradient(index), own.summed};
 }
 
 /// To those of the mean loss; they are replaced by the single rank's afterwards.

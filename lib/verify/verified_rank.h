@@ -52,7 +52,8 @@ class VerifiedRank {
   void load_state(const RecordedState& state);
   void one_step();
   void compare_step(const StepReport& report);
-  HeldPart own_master(int index);
+  void compare_weights(const WholeTensors& whole);
+  void forget_weights();
   HeldPart summed_part(int index);
   void divide_gradients();
   void gradients_summed();
@@ -63,8 +64,7 @@ class VerifiedRank {
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
-  bool rounds_alike_;  // as the recorded rank does; else only updates can be compared
-  OwnershipTable ownership_;
+  bool rounds_alike_;       // as the recorded rank does; else only updates can be compared
   std::int64_t step_ = 0;   // that is being taken, or was taken last
   bool has_state_ = false;  // the next step starts from what is there
   Findings findings_;

@@ -31,14 +31,15 @@ MatrixBox own_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
 void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t rank,
                   ParamStore& store) {
   const std::vector<ParamSpec>& table = plan.stage_of(rank).parameters;
+  std::vector<float> share;  // of a parameter; the rank may own less
   for (int i = 0; i < static_cast<int>(table.size()); ++i) {
     const ParamSpec& row = table[static_cast<std::size_t>(i)];
-    const Tensor own = store.master(i);
-    if (own.numel() == 0) continue;
+    const Slice own = store.owned(i);
+    if (own.length() == 0) continue;
     const MatrixBox box = own_box(row, plan, rank);
-    float* values = own.as<float>();
-    if (box.rows > 0) weights.read(row.name, box, values);
-    std::fill(values + box.elements(), values + own.numel(), 0.0F);
+    share.assign(static_cast<std::size_t>(row.shape.numel()), 0.0F);
+    if (box.rows > 0) weights.read(row.name, box, share.data());
+    std::copy_n(share.data() + own.begin, own.length(), store.master(i).as<float>());
   }
 }
 

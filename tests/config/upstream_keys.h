@@ -67,6 +67,8 @@ inline constexpr UpstreamCase mindspore_cases[] = {
      "parallel.parallel_optimizer.threshold", "0", "-1", "out-of-range"},
     {"parallel_optimizer_config.optimizer_weight_shard_size", "4",
      "parallel.parallel_optimizer.weight_shard_size", "4", "-2", "out-of-range"},
+    {"parallel_optimizer_config.optimizer_level", "level3",
+     "parallel.parallel_optimizer.optimizer_level", "level3", "level4", "bad-word"},
     {"comm_fusion", "{openstate: false}", "parallel.comm_fusion.openstate", "false", "64",
      "wrong-type"},
     {"comm_fusion.openstate", "false", "parallel.comm_fusion.openstate", "false", "x",

@@ -96,7 +96,7 @@ std::string first_value(const std::string& parallel, const std::string& path) {
 }  // namespace
 
 TEST_CASE("every key of set_auto_parallel_context has its place") {
-  CHECK(std::size(mindspore_cases) == 24 + 18);
+  CHECK(std::size(mindspore_cases) == 24 + 19);
   walk(mindspore_cases, Upstream::mindspore);
 }
 

@@ -80,13 +80,6 @@ TEST_CASE("too little memory is an error that gives the sizes") {
   }
 }
 
-TEST_CASE("an activation stack has one slab per slot") {
-  const ActivationStack stack(DeviceKind::cpu, 3, rows);
-  REQUIRE(stack.slots() == 3);
-  REQUIRE(stack.at(0, "weight").shape == Shape{3, 5});
-  REQUIRE(stack.at(0, "weight").data != stack.at(2, "weight").data);
-}
-
 TEST_CASE("raw memory comes zeroed and aligned") {
   for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{3} << 20}) {
     void* data = device_allocate(DeviceKind::cpu, bytes);

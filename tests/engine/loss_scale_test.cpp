@@ -71,7 +71,7 @@ std::map<int, Held> held_after(SampleRun run) {
     const ParamStore& store = engine.parameters();
     for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
       take(store.master(i));
-      take(store.compute(i));
+      take(store.resident(i));
       take(store.state(i, 0));
       take(store.state(i, 1));
     }

@@ -9,7 +9,6 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "plan/prepare/make_plan.h"
-#include "plan/prepare/runnable.h"
 #include "sample_run.h"
 
 using namespace trainctl;
@@ -188,6 +187,11 @@ std::int64_t state_bytes(const ParamStore& store, int states) {
   return store.ownership().state_length * states * 4;
 }
 
+Options level(const char* word) {
+  return {"parallel.parallel_optimizer.enable=true", "parallel.parallel_optimizer.threshold=0",
+          "parallel.parallel_optimizer.optimizer_level=" + std::string(word)};
+}
+
 /// Every parameter of the model, whole, as the run left it.
 std::map<std::string, std::vector<float>> exported(const SampleRun& given) {
   std::map<std::string, std::vector<float>> values;
@@ -204,18 +208,6 @@ std::map<std::string, std::vector<float>> exported(const SampleRun& given) {
   };
   train_sample(run);
   return values;
-}
-
-std::vector<std::string> refusals(const Options& options, int ranks) {
-  ReadResult read = read_config_text(sample_yaml(), "sample.yaml", options);
-  const Plan plan = make_plan(read.config, {.world_size = ranks, .ranks_per_host = ranks},
-                              read.sources, read.diagnostics);
-  REQUIRE_FALSE(read.diagnostics.has_errors());
-  Diagnostics found;
-  check_runnable(plan, read.sources, Severity::error, found);
-  std::vector<std::string> paths;
-  for (const Diagnostic& diagnostic : found.list()) paths.push_back(diagnostic.path);
-  return paths;
 }
 
 }  // namespace
@@ -241,6 +233,35 @@ TEST_CASE("the parallel optimizer gives the losses of the plain one") {
                                          .world = {}});
       CHECK(plain.back().loss < plain.front().loss);
       check_same(sharded, plain, half ? 1e-3 : 1e-5);
+    }
+  }
+}
+
+TEST_CASE("every level gives the losses of the plain one", "[threads]") {
+  const std::vector<Options> ways{
+      level("level2") + Options{"train.micro_batch_size=1"},
+      level("level3") + Options{"train.micro_batch_size=1"},
+      level("level3") + Options{"parallel.parallel_optimizer.prefetch=0"},
+      level("level1") + Options{"train.micro_batch_size=1", "hooks.no_sync=never"},
+      level("level2") + Options{"train.micro_batch_size=1", "recompute.enable=true",
+                                "recompute.parallel_optimizer_comm_recompute=true"},
+  };
+  for (const char* type : {"fp32", "bf16"}) {
+    const Options precision{"precision.compute=" + std::string(type)};
+    for (const Case& layout : cases) {
+      if (layout.ranks > 4) continue;
+      const auto plain = train_sample({.set_options = layout.layout + precision,
+                                       .ranks = layout.ranks,
+                                       .steps = 3,
+                                       .world = {}});
+      for (const Options& way : ways) {
+        INFO(text_of(layout) << " " << type << " " << way[2] << " " << way.back());
+        const auto sharded = train_sample({.set_options = layout.layout + precision + way,
+                                           .ranks = layout.ranks,
+                                           .steps = 3,
+                                           .world = {}});
+        check_same(sharded, plain, type == std::string("bf16") ? 2e-3 : 1e-5);
+      }
     }
   }
 }
@@ -277,16 +298,22 @@ TEST_CASE("every rank has the whole parameters after the step", "[threads]") {
 }
 
 TEST_CASE("the plan's state and traffic are those of the run") {
-  for (const char* threshold : {"0", "4"}) {
+  for (const char* word : {"level1", "level2", "level3"}) {
     for (const Case& layout : cases) {
-      INFO(text_of(layout) << " threshold " << threshold);
+      const char* threshold = word == std::string("level2") ? "4" : "0";
+      INFO(text_of(layout) << " " << word);
       std::mutex mutex;
       std::map<int, Uses> uses;
       std::int64_t most_state = 0;
       std::int64_t planned_state = 0;
+      std::int64_t most_parameters = 0;
+      std::int64_t planned_parameters = 0;
       bool dealt = false;
-      SampleRun run{
-          .set_options = layout.layout + on, .ranks = layout.ranks, .steps = 3, .world = {}};
+      SampleRun run{.set_options = layout.layout + level(word),
+                    .ranks = layout.ranks,
+                    .steps = 3,
+                    .world = {}};
+      run.set_options.push_back("precision.compute=bf16");
       run.set_options.push_back("parallel.parallel_optimizer.threshold=" + std::string(threshold));
       run.wrap = [&](World& world) {
         const std::lock_guard lock(mutex);
@@ -298,6 +325,11 @@ TEST_CASE("the plan's state and traffic are those of the run") {
         const std::int64_t state = state_bytes(engine.parameters(), 2);
         dealt = stage.shards.front().kind == ShardKind::dealt;
         if (!dealt) CHECK(state == stage.memory.optimizer);
+        const MemoryEstimate held = engine.memory();
+        if (!dealt) CHECK(held.parameters == stage.memory.parameters);
+        CHECK(held.gradients == stage.memory.gradients);
+        most_parameters = std::max(most_parameters, held.parameters);
+        planned_parameters = stage.memory.parameters;
         most_state = std::max(most_state, state);
         planned_state = stage.memory.optimizer;
         const char* exchange = dealt ? "broadcast parameters" : "all_gather parameters";
@@ -310,14 +342,16 @@ TEST_CASE("the plan's state and traffic are those of the run") {
           if (name == std::string("all_reduce gradients")) {
             use = {use.count + slices.count, use.bytes + slices.bytes};
           }
-          // Parameters once more before the replicas are compared.
-          const int times = std::string(name).ends_with("parameters") ? 4 : 3;
+          // Weights that stay are gathered once more before the replicas are compared.
+          const bool again = std::string(name).ends_with("parameters") && word[5] != '3';
+          const int times = again ? 4 : 3;
           CHECK(uses[world.rank()][name].count == times * use.count);
           CHECK(uses[world.rank()][name].bytes == times * use.bytes);
         }
       };
       train_sample(run);
       if (dealt) CHECK(most_state == planned_state);
+      if (dealt) CHECK(most_parameters == planned_parameters);
     }
   }
 }
@@ -335,6 +369,40 @@ TEST_CASE("the state of rows is divided by the replicas") {
   };
   train_sample(run);
   CHECK(held == expected);
+}
+
+TEST_CASE("bytes of parameters, gradients and state on a rank") {
+  // Wide blocks, so that biases and norms count little.
+  const Options model{"precision.compute=bf16",    "model.num_layers=4",
+                      "model.hidden_size=128",     "model.ffn_hidden_size=512",
+                      "train.micro_batch_size=1",  "model.tie_word_embeddings=false",
+                      "parallel.bucket_size=20000"};
+  struct Level {
+    const char* word;
+    double whole, divided;  // bytes of each parameter: on every rank, and divided among them
+  };
+  for (const Level& one : {Level{"level1", 6, 12}, {"level2", 2, 16}, {"level3", 0, 16}}) {
+    for (const int ranks : {1, 2, 4, 8}) {
+      INFO(one.word << " on " << ranks);
+      SampleRun run{
+          .set_options = rows + model + level(one.word), .ranks = ranks, .steps = 1, .world = {}};
+      run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+        if (world.rank() != 0) return;
+        const MemoryEstimate held = engine.memory();
+        const StagePlan& stage = plan.stages[0];
+        CHECK(held.parameters == stage.memory.parameters);
+        CHECK(held.gradients == stage.memory.gradients);
+        CHECK(held.optimizer == stage.memory.optimizer);
+        if (ranks == 1) return;
+        const auto count = static_cast<double>(plan.parameter_count());
+        const auto rings =
+            static_cast<double>(stage.weight_ring.length + 4 * stage.gradient_ring.length);
+        const auto bytes = static_cast<double>(held.parameters + held.gradients + held.optimizer);
+        CHECK(bytes - rings == Approx(count * (one.whole + one.divided / ranks)).epsilon(0.1));
+      };
+      train_sample(run);
+    }
+  }
 }
 
 TEST_CASE("a bad update is left out on every rank", "[threads]") {
@@ -359,17 +427,6 @@ TEST_CASE("a bad update is left out on every rank", "[threads]") {
     CHECK_FALSE(reports[2].skipped);
     CHECK(std::isfinite(reports[3].loss));
   }
-}
-
-TEST_CASE("what the parallel optimizer cannot do yet is refused by name") {
-  const Options gather{"parallel.parallel_optimizer.enable=true",
-                       "parallel.parallel_optimizer.threshold=0"};
-  const Options split{"train.micro_batch_size=1"};
-  CHECK(refusals(rows + gather, 4).empty());  // one micro-batch: nothing accumulates
-  CHECK(refusals(rows + gather + split, 4) ==
-        Options{"parallel.parallel_optimizer.gradient_accumulation_shard"});
-  CHECK(refusals(rows + on + split, 4).empty());
-  CHECK(refusals(gather + split + Options{"parallel.parallel_mode=data_parallel"}, 4).empty());
 }
 
 TEST_CASE("fewer ranks that share a copy of the state hold more of it and sum their slices") {

@@ -58,7 +58,7 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
                  .train = read.config.train,
                  .optimizer = read.config.optimizer,
                  .lr_schedule = read.config.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(read.config.precision),
+                 .loss_scaling = resolve_loss_scaling(read.config),
                  .deadline_seconds = run.deadline_seconds,
                  .separate_documents = read.config.data.reset_attention_mask,
                  .count_loss_weights = read.config.data.eod_mask_loss,

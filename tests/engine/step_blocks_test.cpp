@@ -72,7 +72,7 @@ class Watched {
                    .train = config.train,
                    .optimizer = config.optimizer,
                    .lr_schedule = config.lr_schedule,
-                   .loss_scaling = resolve_loss_scaling(config.precision),
+                   .loss_scaling = resolve_loss_scaling(config),
                    .deadline_seconds = 60,
                    .count_loss_weights = true,
                    .request = [] { return 0; },

@@ -45,7 +45,8 @@ TEST_CASE("what changes the estimate", "[memory]") {
   const MemoryEstimate fp32 = memory_of(config);
   config.precision.compute = ComputeType::bf16;
   const MemoryEstimate bf16 = memory_of(config);
-  CHECK(bf16.parameters == 124'475'904 * 6);
+  // Masters, 16-bit matrices, and norms and biases in fp32.
+  CHECK(bf16.parameters == 124'475'904 * 6 + 121'344 * 2);
   CHECK(bf16.gradients == fp32.gradients);
   CHECK(bf16.activations < fp32.activations * 6 / 10);
 
@@ -130,7 +131,11 @@ TEST_CASE("megatron's optimizer slices divide the state", "[memory]") {
   const std::int64_t length = plan.stages[0].flat.length;
   const MemoryEstimate& memory = plan.stages[0].memory;
   CHECK(memory.optimizer == length / 4 * 8);
-  CHECK(memory.parameters == length * (2 + 4));
+  std::int64_t vectors = 0;
+  for (const ParamSpec& row : plan.stages[0].parameters) {
+    if (row.role == DTypeRole::vector) vectors += (row.shape.numel() + 15) / 16 * 16;
+  }
+  CHECK(memory.parameters == length * 2 + vectors * 4 + length / 4 * 4);
   CHECK(memory.gradients == length * 4);
   CHECK(whole.optimizer > 3 * memory.optimizer);
 }
@@ -154,13 +159,20 @@ TEST_CASE("rows of parameters divide state and accumulated gradients", "[memory]
   }
   CHECK(biases > 0);
   CHECK(stage.memory.optimizer == held * 8);
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
-  CHECK(stage.memory.gradients == (held + largest) * 4);
+  // Parts of sums are padded to 64 bytes; biases are whole, in buckets that are summed once.
+  std::int64_t gradients = stage.gradient_ring.length;
+  for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
+    const Bucket& bucket = stage.flat.buckets[i];
+    if (stage.gradient_ring.slot[i] < 0) gradients += bucket.length;
+    for (const int index : bucket.parameters) {
+      const std::int64_t part = stage.parameters[static_cast<std::size_t>(index)].shape.numel() / 2;
+      if (stage.gradient_ring.slot[i] >= 0) gradients += (part + 15) / 16 * 16;
+    }
+  }
+  CHECK(stage.memory.gradients == gradients * 4);
+  CHECK(stage.gradient_ring.sizes.size() < stage.flat.buckets.size());
+  CHECK(gradients < stage.flat.length);
   config.parallel.parallel_optimizer.gradient_accumulation_shard = false;
-  CHECK(memory_of(config, 2).gradients == stage.flat.length * 4);
-  config.parallel.parallel_optimizer.gradient_accumulation_shard = true;
-  config.train.micro_batch_size.reset();  // one micro-batch: nothing accumulates
   CHECK(memory_of(config, 2).gradients == stage.flat.length * 4);
 }
 

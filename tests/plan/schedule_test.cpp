@@ -137,7 +137,7 @@ TEST_CASE("what decides whether a bucket is summed", "[schedule]") {
 TEST_CASE("parameters are gathered first, and waited for where they are read", "[schedule]") {
   const ScheduleInput input = stage_input({.microbatches = 2, .width = 4}, 0);
   const auto rows = schedule_no_pipelining(input);
-  const std::vector<UnitRange> gathers{{0, 2}, {2, 4}, {3, 4}};
+  const std::vector<ReadBlock> gathers{{{0, 2}}, {{2, 4}}, {{3, 4}}};
   const auto head = [&](ParamSyncStart when) {
     Texts all = texts(refine(rows, input, {}, gathers, when));
     all.resize(10);
@@ -189,6 +189,7 @@ TEST_CASE("every kind of row has a text", "[schedule]") {
   CHECK(to_string(Action{ActionKind::forward, 1, 2, 3, 4}) == "F2.1[3,4)");
   CHECK(short_name(Action{ActionKind::forward, 1, 2, 3, 4}) == "F2.1");
   CHECK(to_string(Action{.kind = ActionKind::wait_reduce, .bucket = 3}) == "wait_reduce 3");
+  CHECK(to_string(Action{.kind = ActionKind::free, .bucket = 3, .visit = 2}) == "free 3.2");
   CHECK(to_string(Action{.kind = ActionKind::reduce_embedding, .bucket = 2}) ==
         "reduce_embedding 2");
   CHECK(to_string(Action{ActionKind::send_forward, 0, 5}) == "send_forward 5.0");

@@ -31,10 +31,17 @@ Plan plan_of(const Config& config, std::int64_t ranks) {
 
 void shard(Config& config, std::int64_t ranks) {
   config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
-  config.parallel.parallel_optimizer = {.enable = true,
-                                        .gradient_accumulation_shard = false,
-                                        .threshold = 0,
-                                        .weight_shard_size = ranks};
+  ParallelOptimizerConfig& optimizer = config.parallel.parallel_optimizer;
+  optimizer.enable = true;
+  optimizer.gradient_accumulation_shard = false;
+  optimizer.threshold = 0;
+  optimizer.weight_shard_size = ranks;
+}
+
+void level(Config& config, OptimizerLevel level) {
+  shard(config, -1);
+  config.parallel.parallel_optimizer.gradient_accumulation_shard = true;
+  config.parallel.parallel_optimizer.optimizer_level = level;
 }
 
 const std::vector<std::pair<std::string, Change>> ways{
@@ -45,6 +52,21 @@ const std::vector<std::pair<std::string, Change>> ways{
        shard(config, -1);
        config.parallel.bucket_rule = BucketRule::megatron;
      }},
+    {"rows of gradients", [](Config& config) { level(config, OptimizerLevel::level2); }},
+    {"rows of weights", [](Config& config) { level(config, OptimizerLevel::level3); }},
+    {"rows of weights, two ranks a copy",
+     [](Config& config) {
+       level(config, OptimizerLevel::level3);
+       config.parallel.parallel_optimizer.weight_shard_size = 2;
+       config.parallel.parallel_optimizer.prefetch = 0;
+     }},
+    {"slices of weights",
+     [](Config& config) {
+       level(config, OptimizerLevel::level3);
+       config.parallel.bucket_rule = BucketRule::megatron;
+       config.parallel.bucket_size = 2000;
+     }},
+    {"sums of every micro-batch", [](Config& config) { config.hooks.no_sync = NoSync::never; }},
     {"rows before the forward",
      [](Config& config) {
        shard(config, -1);
@@ -103,6 +125,53 @@ TEST_CASE("every way to divide the optimizer equals a single rank", "[verify]") 
   }
 }
 
+TEST_CASE("weights that are not there when they are read are found", "[verify]") {
+  const Config model = model_of(gpt);
+  const Verification single(model, 1);
+  const Change rows = [](Config& config) { level(config, OptimizerLevel::level3); };
+  CHECK(compare(single, model, "dp2+m2", rows).equal);
+  Config changed = with_layout(model, parse_layouts("dp2+m2", 0).front());
+  rows(changed);
+  const std::vector<int> slot = plan_of(changed, 2).stages[0].weight_ring.slot;
+  REQUIRE(slot[1] == slot[3]);
+  const auto find = [](const std::vector<Action>& actions, const std::string& text) {
+    const auto found = std::find_if(actions.begin(), actions.end(),
+                                    [&](const Action& row) { return to_string(row) == text; });
+    return found - actions.begin();
+  };
+  const auto put = [&](Plan& plan, const std::string& text, const std::string& before) {
+    std::vector<Action>& actions = plan.stages[0].actions;
+    const Action row = actions[static_cast<std::size_t>(find(actions, text))];
+    actions.erase(actions.begin() + find(actions, text));
+    actions.insert(actions.begin() + find(actions, before), row);
+  };
+  // Block 2 comes after F of unit 2.
+  const auto late = [&](int, Plan& plan) {
+    put(plan, "wait_gather 2", "wait_gather 3");
+    put(plan, "gather 2", "wait_gather 2");
+  };
+  // Block 3 comes into the slot of block 1 before F of unit 1.
+  const auto early = [&](int, Plan& plan) {
+    put(plan, "gather 3", "F0.0[1,2)");
+    put(plan, "wait_gather 3", "F0.0[1,2)");
+  };
+  for (const auto& fault : {Faults{.plan = late}, Faults{.plan = early}}) {
+    const LayoutVerdict verdict = compare(single, model, "dp2+m2", rows, fault);
+    INFO(told(verdict));
+    CHECK_FALSE(verdict.equal);
+    REQUIRE(verdict.first);
+    CHECK(verdict.first->what == "activation");
+  }
+  const auto lost = [&](int, Plan& plan) {
+    std::erase_if(plan.stages[0].actions, [](const Action& row) {
+      return row.kind == ActionKind::reduce && row.bucket == 1 && row.visit == 1;
+    });
+  };
+  const LayoutVerdict sum = compare(single, model, "dp2+m2", rows, {.plan = lost});
+  REQUIRE(sum.first);
+  CHECK(sum.first->what == "gradient");
+}
+
 TEST_CASE("a mistake in what is divided is found", "[verify]") {
   const Config model = model_of(gpt);
   const Verification single(model, 1);
@@ -125,7 +194,7 @@ TEST_CASE("a mistake in what is divided is found", "[verify]") {
   const auto wrong_sum = [](int rank, std::int64_t, ParamStore& store) {
     if (rank != 1) return;
     const int index = store.index_of("layers.1.mlp.up.weight");
-    store.gradient(index).as<float>()[store.owned(index).begin] += 1;
+    store.owned_gradient(index).as<float>()[0] += 1;
   };
   const LayoutVerdict sum = compare(single, model, "dp2", rows, {.gradients = wrong_sum});
   REQUIRE(sum.first);

@@ -17,6 +17,13 @@ constexpr CodeNote notes[] = {
      "size (MindSpore ignores it without a message; here it is a warning).",
      "8 ranks: parallel: {parallel_optimizer: {enable: true, weight_shard_size: 3}}",
      "8 ranks: parallel: {parallel_optimizer: {enable: true, weight_shard_size: 4}}"},
+    {"optimizer-level", "optimizer_level contradicts gradient_accumulation_shard",
+     "level1 keeps gradients whole, level2 and level3 divide them; gradient_accumulation_shard "
+     "says "
+     "the same of gradients alone (MindSpore refuses the contradiction too).",
+     "parallel: {parallel_optimizer: {enable: true, optimizer_level: level3, "
+     "gradient_accumulation_shard: false}}",
+     "parallel: {parallel_optimizer: {enable: true, optimizer_level: level3}}"},
     {"fusion-mode", "mode index for a collective other than the all-reduce",
      "The indices count gradients, so only comm_fusion.allreduce has mode index (MindSpore).",
      "parallel: {comm_fusion: {allgather: {mode: index, config: [4]}}}",

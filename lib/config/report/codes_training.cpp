@@ -79,6 +79,16 @@ constexpr CodeNote notes[] = {
      "loss_scale sets a constant scale; dynamic_loss_scale changes the scale during the run.",
      "precision: {compute: fp16, loss_scale: 1024, dynamic_loss_scale: true}",
      "precision: {compute: fp16, initial_loss_scale: 1024}"},
+    {"autocast-compute", "autocast_dtype and compute name two 16-bit types",
+     "Under enable_autocast the matrix products are computed in autocast_dtype instead of compute "
+     "(Megatron: ModelParallelConfig). Master weights are fp32 with either key.",
+     "precision: {compute: fp16, enable_autocast: true, autocast_dtype: bf16}",
+     "precision: {enable_autocast: true, autocast_dtype: bf16}"},
+    {"unscaled-fp16", "fp16 without a loss scale",
+     "The smallest number of fp16 is 6e-8. Without a factor on the loss, smaller gradients become "
+     "0. grad_scale: none is for losses that are scaled elsewhere.",
+     "precision: {compute: fp16}, hooks: {grad_scale: none}",
+     "precision: {compute: fp16}, hooks: {grad_scale: loss_scale}"},
     {"warmup-below-decay", "warmup_steps is not below decay_steps",
      "warmup_steps must be below decay_steps (default: train.steps; Megatron).",
      "train: {steps: 10}, lr_schedule: {warmup_steps: 10}",

@@ -28,6 +28,7 @@ enum class PipelineCommBackend { nccl, ucc };
 enum class GradSyncStart { overlap, after_backward };
 enum class ParamSyncStart { overlap, before_forward };
 enum class NoSync { last_microbatch, never };
+enum class OptimizerLevel { level1, level2, level3 };
 enum class GradScale { loss_scale, none };
 enum class LogLevelName { debug, info, warning, error };
 

@@ -89,7 +89,8 @@ void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
   visit(precision.compute,
         field("compute", "Type of the matrix products; master weights stay fp32"));
   visit(precision.enable_autocast,
-        field("enable_autocast", "Matrix products in autocast_dtype, parameters in fp32"));
+        field("enable_autocast",
+              "Matrix products in autocast_dtype instead of compute; master weights stay fp32"));
   visit(precision.autocast_dtype,
         field("autocast_dtype", "Type of the matrix products under enable_autocast")
             .unset("compute"));

@@ -104,15 +104,18 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
             .from(1)
             .to(1 << 20));
   visit(model.perform_initialization,
-        field("perform_initialization", "Initialise the weights from the seed; false: zeros"));
+        field("perform_initialization",
+              "Draw the weights from the seed; false: they start at 0, to be loaded"));
   visit(model.use_cpu_initialization,
         field("use_cpu_initialization", "Initial weights are the same on every device"));
   visit(model.use_te_rng_tracker,
         field("use_te_rng_tracker", "Random numbers depend only on global indices"));
-  visit(model.cross_entropy_loss_fusion,
-        field("cross_entropy_loss_fusion", "Compute the loss without storing all logits"));
+  visit(
+      model.cross_entropy_loss_fusion,
+      field("cross_entropy_loss_fusion",
+            "Compute the loss in parts of the tokens; false: all logits of a micro-batch at once"));
   visit(model.cross_entropy_fusion_impl,
-        field("cross_entropy_fusion_impl", "native: trainctl's own fused kernel"));
+        field("cross_entropy_fusion_impl", "The fused loss; both words: trainctl's own"));
 }
 
 }  // namespace trainctl

@@ -103,7 +103,8 @@ void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
   visit(hooks.timers, field("timers", "Time each phase of a step"));
   visit(hooks.finalize_model_grads,
         field("finalize_model_grads", "Finish the gradient sums after the last backward pass"));
-  visit(hooks.grad_scale, field("grad_scale", "Factor on the loss before the backward pass"));
+  visit(hooks.grad_scale,
+        field("grad_scale", "Factor on the loss before the backward pass; none: 1, also in fp16"));
   visit(hooks.no_sync, field("no_sync",
                              "Backward passes that start no gradient sums: last_microbatch: all "
                              "except the last; never: none"));

@@ -48,6 +48,9 @@ struct ParallelOptimizerConfig {  // optimizer state sharded among data-parallel
   bool gradient_accumulation_shard = true;
   std::int64_t threshold = 64;          // KB; smaller parameters stay whole
   std::int64_t weight_shard_size = -1;  // ranks that share one parameter's state; -1: all replicas
+  // Default: level2 with gradient_accumulation_shard, else level1.
+  std::optional<OptimizerLevel> optimizer_level;
+  std::int64_t prefetch = 1;  // level3: blocks gathered ahead of the one that is read
   bool operator==(const ParallelOptimizerConfig&) const = default;
 };
 

@@ -9,8 +9,6 @@
 
 namespace trainctl {
 
-inline constexpr double most_ranks_in_config = 1 << 24;
-
 template <class Visitor>
 void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
   visit(fusion.mode, field("mode",
@@ -26,21 +24,6 @@ void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
   visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
   visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
   visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
-  visit(optimizer.enable, field("enable", "Shard the optimizer's state over the replicas (ZeRO)"));
-  visit(optimizer.gradient_accumulation_shard,
-        field("gradient_accumulation_shard",
-              "Also shard accumulated gradients, with one reduce-scatter per micro-batch"));
-  visit(optimizer.threshold,
-        field("threshold", "In KB; smaller parameters are not sharded").from(0).to(1e12));
-  visit(optimizer.weight_shard_size,
-        field("weight_shard_size",
-              "Ranks that share one copy of a parameter's state; -1: all replicas")
-            .from(-1)
-            .to(most_ranks_in_config));
 }
 
 template <class Visitor>

@@ -53,7 +53,7 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
   visit(pipeline.batch_p2p_sync,
         field("batch_p2p_sync", "Wait for the device after each batch of messages"));
   visit(pipeline.use_ring_exchange_p2p,
-        field("use_ring_exchange_p2p", "Use one ring exchange instead of single messages"));
+        field("use_ring_exchange_p2p", "Exchange with both neighbours in one call"));
   visit(pipeline.overlap_p2p_comm_warmup_flush,
         field("overlap_p2p_comm_warmup_flush", "Overlap in warm-up and cool-down too"));
   visit(pipeline.deallocate_outputs,

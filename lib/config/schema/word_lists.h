@@ -122,6 +122,9 @@ inline constexpr Word param_sync_words[] = {{"overlap", ParamSyncStart::overlap}
                                             {"before_forward", ParamSyncStart::before_forward}};
 inline constexpr Word no_sync_words[] = {{"last_microbatch", NoSync::last_microbatch},
                                          {"never", NoSync::never}};
+inline constexpr Word optimizer_level_words[] = {{"level1", OptimizerLevel::level1},
+                                                 {"level2", OptimizerLevel::level2},
+                                                 {"level3", OptimizerLevel::level3}};
 inline constexpr Word grad_scale_words[] = {{"loss_scale", GradScale::loss_scale},
                                             {"none", GradScale::none}};
 inline constexpr Word log_level_words[] = {{"debug", LogLevelName::debug},

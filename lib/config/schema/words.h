@@ -53,6 +53,8 @@ inline constexpr std::span<const Word> words_of<ParamSyncStart> = detail::param_
 template <>
 inline constexpr std::span<const Word> words_of<NoSync> = detail::no_sync_words;
 template <>
+inline constexpr std::span<const Word> words_of<OptimizerLevel> = detail::optimizer_level_words;
+template <>
 inline constexpr std::span<const Word> words_of<GradScale> = detail::grad_scale_words;
 template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;

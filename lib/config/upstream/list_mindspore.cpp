@@ -57,6 +57,8 @@ constexpr UpstreamKey rows[] = {
      "parallel.parallel_optimizer.threshold", "64"},
     {"parallel_optimizer_config.optimizer_weight_shard_size",
      "parallel.parallel_optimizer.weight_shard_size", "-1"},
+    {"parallel_optimizer_config.optimizer_level", "parallel.parallel_optimizer.optimizer_level",
+     "null"},
     {"enable_alltoall", "parallel.enable_alltoall", "false"},
     {"force_fp32_communication", "parallel.force_fp32_communication", "false"},
     {"all_reduce_fusion_config",

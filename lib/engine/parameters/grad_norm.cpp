@@ -1,30 +1,16 @@
 #include "engine/parameters/grad_norm.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "base/at.h"
 #include "ops/square_sum.h"
 #include "plan/ownership/ownership.h"
 
 namespace trainctl {
 
-namespace {
-
-std::vector<std::size_t> in_memory_order(const StagePlan& stage) {
-  std::vector<std::size_t> order(stage.parameters.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return stage.flat.offset[a] < stage.flat.offset[b];
-  });
-  return order;
-}
-
-}  // namespace
-
-GradNorm::GradNorm(const Plan& plan, const ParamStore& store, Group& everyone, const Rule& rule,
-                   StepState& state)
+GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState& state)
     : everyone_(everyone),
-      parts_(parts(plan.stage_of(everyone.rank()), store)),
+      parts_(parts(store)),
       sums_(static_cast<std::size_t>(2 * everyone.size())) {
   const LossScaling& scaling = rule.scaling;
   const Tensor sums = host_tensor(sums_.data(), std::ssize(sums_));
@@ -40,24 +26,47 @@ GradNorm::GradNorm(const Plan& plan, const ParamStore& store, Group& everyone, c
   state.hysteresis = scaling.hysteresis;
 }
 
-/// What this rank owns, in as few pieces of the gradient buffer as it goes.
-std::vector<GradNorm::Part> GradNorm::parts(const StagePlan& stage, const ParamStore& store) const {
-  std::vector<Part> made;
-  std::int64_t begin = 0;
-  bool stretch = false;  // the last piece may go on
-  for (const std::size_t index : in_memory_order(stage)) {
-    const Ownership& own = store.ownership().parameters[index];
-    const std::int64_t at = stage.flat.offset[index];
+/// What this rank owns, in as few pieces of memory as it goes. The gaps between gradients that are
+/// whole are 0.
+std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
+  struct Piece {
+    Tensor values;
+    std::size_t sum = 0;
+    bool whole = false;
+    std::ptrdiff_t begin = 0;  // from the start of all gradients
+  };
+  std::vector<Piece> pieces;
+  const Tensor all = store.gradients();
+  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+    const Ownership& own = at(store.ownership().parameters, i);
+    const Tensor values =
+        own.owned.length() > 0 ? store.owned_gradient(i) : store.made_gradient(i).slice(0, 0);
+    const bool whole =
+        !store.repeats(i) && own.owned.length() == at(store.table(), i).shape.numel();
     const std::size_t sum = own.counts ? 0 : 1;
-    const std::int64_t count = stage.parameters[index].shape.numel();
-    const bool whole = own.owned.begin == 0 && own.owned.end == count;
-    if (!(whole && stretch && made.back().sum == sum)) {
-      stretch = whole;
-      if (own.owned.begin == own.owned.end) continue;
-      begin = at + own.owned.begin;
-      made.push_back({{}, sum});
+    pieces.push_back({values, sum, whole, values.as<float>() - all.as<float>()});
+  }
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  std::vector<Part> made;
+  std::ptrdiff_t begin = 0;  // of the last part
+  std::ptrdiff_t end = 0;
+  bool whole = false;  // its last piece
+  for (const Piece& piece : pieces) {
+    if (piece.values.numel() == 0) {  // another rank's: not a gap
+      whole = false;
+      continue;
     }
-    made.back().gradients = store.gradients().slice(begin, at + own.owned.end);
+    const std::ptrdiff_t last = piece.begin + piece.values.numel();
+    const bool goes_on = !made.empty() && made.back().sum == piece.sum &&
+                         (piece.begin == end || (whole && piece.whole));
+    if (!goes_on) {
+      begin = piece.begin;
+      made.push_back({{}, piece.sum});
+    }
+    made.back().gradients = all.slice(begin, last);
+    end = last;
+    whole = piece.whole;
   }
   return made;
 }

@@ -23,8 +23,7 @@ class GradNorm {
   };
   /// `everyone`, `state` and the memory of `store` must outlive this object. Sets the initial loss
   /// scale of `state`.
-  GradNorm(const Plan& plan, const ParamStore& store, Group& everyone, const Rule& rule,
-           StepState& state);
+  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState& state);
   GradNorm(const GradNorm&) = delete;
   GradNorm& operator=(const GradNorm&) = delete;
 
@@ -36,7 +35,7 @@ class GradNorm {
     Tensor gradients;
     std::size_t sum = 0;  // index into StepState::square_sums
   };
-  std::vector<Part> parts(const StagePlan& stage, const ParamStore& store) const;
+  std::vector<Part> parts(const ParamStore& store) const;
 
   Group& everyone_;
   std::vector<Part> parts_;

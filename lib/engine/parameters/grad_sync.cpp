@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/await.h"
+#include "ops/add.h"
 #include "ops/kernels.h"
 #include "plan/gradients/buckets.h"
 #include "plan/ownership/row_exchange.h"
@@ -58,7 +59,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
     const Bucket& bucket = stage.flat.buckets[i];
-    const Tensor all = store.bucket(static_cast<int>(i));
+    const Tensor all = store.made_bucket(static_cast<int>(i));
     Pending& pending = buckets_.emplace_back();
     add_partial(pending, stage, store, bucket);
     switch (stage.shards[static_cast<std::size_t>(bucket.parameters.front())].kind) {
@@ -74,6 +75,9 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
       default: add(pending.sums, nullptr, replicas_, {undivided(all)});
     }
     add_shared(pending, stage, store, bucket);
+    if (stage.sums[i].slot < 0) continue;
+    pending.made = all;
+    add_kept(pending, store, bucket);
   }
 }
 
@@ -99,7 +103,7 @@ void GradSync::add_partial(Pending& pending, const StagePlan& stage, const Param
     std::vector<Divided> partial;
     for (const int index : bucket.parameters) {
       const ParamSpec& row = stage.parameters[static_cast<std::size_t>(index)];
-      if (is_partial(row, copies)) partial.push_back(undivided(store.gradient(index)));
+      if (is_partial(row, copies)) partial.push_back(undivided(store.made_gradient(index)));
     }
     if (!partial.empty()) add(pending.sums, nullptr, (copies ? copies_ : tp_).get(), partial);
   }
@@ -113,7 +117,7 @@ void GradSync::add_rows(Pending& pending, const ParamStore& store, const Bucket&
     std::vector<Divided> gradients;
     for (const int index : exchange.parameters) {
       const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
-      const Tensor all = flat(store.gradient(index));
+      const Tensor all = store.made_gradient(index);
       gradients.push_back({all.slice(own.scattered.begin, own.scattered.end),
                            all.slice(own.summed.begin, own.summed.end)});
     }
@@ -127,14 +131,21 @@ void GradSync::add_shared(Pending& pending, const StagePlan& stage, const ParamS
   for (const int index : bucket.parameters) {
     const auto at = static_cast<std::size_t>(index);
     if (!stage.parameters[at].two_homes) continue;
-    const Slice summed = store.ownership().parameters[at].summed;
-    if (summed.length() == 0) continue;
-    const Tensor gradient = flat(store.gradient(index)).slice(summed.begin, summed.end);
-    add(pending.shared, nullptr, embedding_.get(), {undivided(gradient)});
+    if (store.ownership().parameters[at].summed.length() == 0) continue;
+    add(pending.shared, nullptr, embedding_.get(), {undivided(store.gradient(index))});
   }
 }
 
-void GradSync::start(const std::vector<Sum>& sums, Pending& pending, Stream& compute) {
+void GradSync::add_kept(Pending& pending, const ParamStore& store, const Bucket& bucket) const {
+  for (const int index : bucket.parameters) {
+    const Slice& summed = store.ownership().parameters[static_cast<std::size_t>(index)].summed;
+    if (summed.length() == 0) continue;
+    pending.kept.push_back(
+        {flat(store.gradient(index)), part_in(store.made_gradient(index), summed)});
+  }
+}
+
+void GradSync::start(const std::vector<Sum>& sums, Stream& compute) {
   stream_.wait(compute.record());
   for (const Sum& sum : sums) {
     enqueue(sum.in, ops_);
@@ -144,17 +155,27 @@ void GradSync::start(const std::vector<Sum>& sums, Pending& pending, Stream& com
     if (sum.group != nullptr) sum.group->all_reduce(sum.values.part, stream_);
     enqueue(sum.out, ops_);
   }
-  pending.done = stream_.record();
 }
 
-void GradSync::reduce(int bucket, Stream& compute) {
+void GradSync::reduce(int bucket, int visit, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
-  start(pending.sums, pending, compute);
+  start(pending.sums, compute);
+  for (const Move& kept : pending.kept) {
+    if (visit == 0) {
+      stream_.copy(kept.to, kept.from);
+    } else {
+      stream_.enqueue(Task(
+          [this, kept] { trainctl::add(ops_, {.a = kept.to, .b = kept.from, .y = kept.to}); }));
+    }
+  }
+  if (!pending.made.empty()) stream_.zero(pending.made);
+  pending.done = stream_.record();
 }
 
 void GradSync::reduce_embedding(int bucket, Stream& compute) {
   Pending& pending = buckets_[static_cast<std::size_t>(bucket)];
-  start(pending.shared, pending, compute);
+  start(pending.shared, compute);
+  pending.done = stream_.record();
 }
 
 void GradSync::wait(int bucket, Stream& compute, double deadline_seconds) {

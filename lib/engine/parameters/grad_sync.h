@@ -1,9 +1,9 @@
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
-// during the backward pass: first the packed parameters whose gradient is partial over
-// tensor-parallel ranks (plan/tables/params.h, gradient_sum), then the bucket over its replicas. If
-// optimizer state is sharded, buckets are reduce-scattered, whole or by the routes of their
-// parameters (plan/ownership/); a rank then has only the sums of its slices, and undefined values
-// elsewhere. Without gradient_fp32_sync, gradients travel in the compute type.
+// during the backward pass: partial ones over tensor-parallel ranks first (plan/tables/params.h,
+// gradient_sum), then the bucket over its replicas, or by reduce-scatters where the optimizer's
+// state is divided (plan/ownership/): a rank then has the sums of its slices. A bucket that is
+// summed repeatedly is made in a slot: each sum is added to those before it and leaves the slot at
+// 0. Without gradient_fp32_sync, gradients travel in the compute type.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,9 @@ class GradSync {
   /// this object.
   GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device);
 
-  /// Starts the sum of one bucket after everything enqueued on `compute` so far.
-  void reduce(int bucket, Stream& compute);
+  /// Starts a sum of one bucket, number `visit` of the step, after everything enqueued on `compute`
+  /// so far.
+  void reduce(int bucket, int visit, Stream& compute);
   /// Starts the sum of the tied embedding in this bucket over the first and the last stage, after
   /// the bucket's own sum.
   void reduce_embedding(int bucket, Stream& compute);
@@ -47,6 +48,8 @@ class GradSync {
   struct Pending {
     std::vector<Sum> sums;
     std::vector<Sum> shared;  // of the tied embedding, on the stages that hold it
+    std::vector<Move> kept;   // of a repeated sum: this rank's parts, to where they are added up
+    Tensor made;              // of a repeated sum: the slot
     Event done;
   };
   void add(std::vector<Sum>& sums, Group* scatter, Group* group,
@@ -56,7 +59,8 @@ class GradSync {
   void add_rows(Pending& pending, const ParamStore& store, const Bucket& bucket, bool fused);
   void add_shared(Pending& pending, const StagePlan& stage, const ParamStore& store,
                   const Bucket& bucket);
-  void start(const std::vector<Sum>& sums, Pending& pending, Stream& compute);
+  void add_kept(Pending& pending, const ParamStore& store, const Bucket& bucket) const;
+  void start(const std::vector<Sum>& sums, Stream& compute);
 
   GroupMap groups_;  // of replicas
   Group* replicas_;  // null: one replica

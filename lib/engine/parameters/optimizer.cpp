@@ -4,9 +4,7 @@ namespace trainctl {
 
 namespace {
 
-Tensor part_of(const Tensor& x, Slice part) {
-  return x.empty() ? x : x.view({x.numel()}).slice(part.begin, part.end);
-}
+Tensor flat(const Tensor& x) { return x.view({x.numel()}); }
 
 }  // namespace
 
@@ -18,15 +16,15 @@ int optimizer_states(const OptimizerConfig& config) {
 Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store,
                      const StepState* state) {
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-    const Slice part = store.owned(i);
-    if (part.begin == part.end) continue;
+    if (store.owned(i).length() == 0) continue;
+    const Tensor rounded = store.rounded(i);
     const bool decay = store.table()[static_cast<std::size_t>(i)].decay;
     if (config.type == OptimizerType::adamw) {
-      adamw_.push_back({.parameter = part_of(store.master(i), part),
-                        .gradient = part_of(store.gradient(i), part),
+      adamw_.push_back({.parameter = flat(store.master(i)),
+                        .gradient = store.owned_gradient(i),
                         .m = store.state(i, 0),
                         .v = store.state(i, 1),
-                        .compute = part_of(store.compute(i), part),
+                        .compute = rounded,
                         .beta1 = static_cast<float>(config.beta1),
                         .beta2 = static_cast<float>(config.beta2),
                         .epsilon = static_cast<float>(config.eps),
@@ -34,10 +32,10 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store,
                         .state = state});
     } else {
       const bool momentum = optimizer_states(config) > 0;
-      sgd_.push_back({.parameter = part_of(store.master(i), part),
-                      .gradient = part_of(store.gradient(i), part),
+      sgd_.push_back({.parameter = flat(store.master(i)),
+                      .gradient = store.owned_gradient(i),
                       .momentum = momentum ? store.state(i, 0) : Tensor{},
-                      .compute = part_of(store.compute(i), part),
+                      .compute = rounded,
                       .coefficient = static_cast<float>(config.momentum),
                       .decay = decay,
                       .state = state});

@@ -1,35 +1,42 @@
 #include "engine/parameters/param_store.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "base/at.h"
 #include "base/hash.h"
 #include "ops/cast.h"
 #include "ops/normal_fill.h"
+#include "plan/gradients/resident.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
 
 namespace {
 
-std::vector<SlabRow> rows_of(const StagePlan& stage, const ParamStore::Contents& contents) {
-  const Shape flat{stage.flat.length};
-  std::vector<SlabRow> rows{{"parameters", flat, DType::f32}};
-  if (contents.compute != DType::f32) rows.push_back({"compute", flat, contents.compute});
-  if (contents.training) rows.push_back({"gradients", flat, DType::f32});
-  for (int state = 0; state < contents.states; ++state) {
-    const Shape values{contents.ownership.state_length};
-    rows.push_back({"state" + std::to_string(state), values, DType::f32});
-  }
-  return rows;
+ParamStore::Contents completed(ParamStore::Contents contents, const StagePlan& stage) {
+  if (contents.ownership.parameters.empty()) contents.ownership = whole_ownership(stage);
+  return contents;
 }
 
-void fill_ones(const Tensor& x) {
-  float* values = x.as<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) values[i] = 1.0F;
+std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const ParameterPlaces& places) {
+  std::vector<SlabRow> rows{{"weights", Shape{places.weight_bytes}, DType::u8}};
+  const Shape owned{contents.ownership.state_length};
+  if (places.masters) rows.push_back({"masters", owned, DType::f32});
+  if (contents.training) rows.push_back({"gradients", Shape{places.gradient_length}, DType::f32});
+  for (int state = 0; state < contents.states; ++state) {
+    rows.push_back({"state" + std::to_string(state), owned, DType::f32});
+  }
+  return rows;
 }
 
 }  // namespace
 
 ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents)
-    : stage_(stage), contents_(contents), slab_(device, rows_of(stage, contents)) {
+    : stage_(stage),
+      contents_(completed(contents, stage)),
+      places_(place_parameters(stage, contents.compute, contents_.ownership)),
+      slab_(device, rows_of(contents_, places_)) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
   }
@@ -38,61 +45,100 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
 void ParamStore::initialise(const OpContext& context, std::uint64_t seed, const Mesh& mesh,
                             std::int64_t rank) {
   for (int i = 0; i < static_cast<int>(table().size()); ++i) {
-    const ParamSpec& spec = table()[static_cast<std::size_t>(i)];
-    const Tensor values = master(i);
-    const Tensor flat = values.view({values.numel()});
-    switch (spec.init) {
-      case InitKind::zeros: context.stream->zero(values); break;
-      case InitKind::ones: fill_ones(values); break;
-      case InitKind::normal:
-        for (const ShardPiece& piece : shard_pieces(spec, mesh, rank)) {
-          normal_fill(context, {.x = flat.slice(piece.local, piece.local + piece.length),
-                                .seed = seed,
-                                .stream = fnv1a(spec.name),
-                                .first = piece.global,
-                                .deviation = static_cast<float>(spec.init_deviation)});
-        }
+    const ParamSpec& spec = at(table(), i);
+    const Slice own = owned(i);
+    const Tensor values = master(i).view({own.length()});
+    if (spec.init != InitKind::normal) {
+      const float value = spec.init == InitKind::ones ? 1.0F : 0.0F;
+      std::fill_n(values.as<float>(), values.numel(), value);
+      continue;
+    }
+    for (const ShardPiece& piece : pieces_in(spec, mesh, rank, own)) {
+      normal_fill(context, {.x = values.slice(piece.local, piece.local + piece.length),
+                            .seed = seed,
+                            .stream = fnv1a(spec.name),
+                            .first = piece.global,
+                            .deviation = static_cast<float>(spec.init_deviation)});
     }
   }
-  refresh_compute(context);
+  refresh_weights(context);
 }
 
-void ParamStore::refresh_compute(const OpContext& context) const {
-  if (contents_.compute == DType::f32) return;
-  cast(context, {.x = slab_.at("parameters"), .y = slab_.at("compute")});
+void ParamStore::refresh_weights(const OpContext& context) const {
+  for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+    const Tensor weight = rounded(i);
+    if (!weight.empty() && owned(i).length() > 0) cast(context, {.x = master(i), .y = weight});
+  }
 }
 
 Weight ParamStore::weight(const std::string& name) const {
   const int parameter = index_of(name);
-  const Tensor copy = compute(parameter);
-  return {copy.empty() ? master(parameter) : copy,
-          contents_.training ? gradient(parameter) : Tensor{}};
+  const Shape& shape = at(table(), parameter).shape;
+  return {resident(parameter),
+          contents_.training ? made_gradient(parameter).view(shape) : Tensor{}};
 }
 
-Tensor ParamStore::compute(int parameter) const {
-  const ParamSpec& spec = table()[static_cast<std::size_t>(parameter)];
-  if (contents_.compute == DType::f32 || spec.role == DTypeRole::vector) return {};
-  return piece("compute", parameter);
+Tensor ParamStore::resident(int parameter) const {
+  const ParamSpec& spec = at(table(), parameter);
+  const Tensor weights = slab_.at("weights");
+  return {static_cast<std::byte*>(weights.data) + place(parameter).weight, spec.shape,
+          read_type(spec, contents_.compute), weights.device};
+}
+
+Tensor ParamStore::block_weights(int block) const {
+  const Bucket& bucket = at(stage_.flat.buckets, at(stage_.gathers, block).bucket);
+  const Tensor weights = slab_.at("weights");
+  return {static_cast<std::byte*>(weights.data) + at(places_.blocks, block), Shape{bucket.length},
+          contents_.compute, weights.device};
+}
+
+Tensor ParamStore::part_of(const std::string& buffer, std::int64_t begin, int parameter,
+                           const Slice& part) const {
+  const Tensor values = slab_.at(buffer).slice(begin, begin + part.length());
+  const Shape& shape = at(table(), parameter).shape;
+  return part.length() == shape.numel() ? values.view(shape) : values;
+}
+
+Tensor ParamStore::master(int parameter) const {
+  const Slice own = owned(parameter);
+  if (!place(parameter).is_master) {
+    return part_of("masters", place(parameter).master, parameter, own);
+  }
+  const Tensor whole = resident(parameter);
+  return own.length() == whole.numel() ? whole : part_in(whole, own);
+}
+
+Tensor ParamStore::rounded(int parameter) const {
+  if (place(parameter).is_master || place(parameter).freed) return {};
+  return part_in(resident(parameter), owned(parameter));
 }
 
 Tensor ParamStore::state(int parameter, int state) const {
   const Slice part = owned(parameter);
   if (part.begin == part.end) return {};
-  const std::int64_t begin = ownership().parameters[static_cast<std::size_t>(parameter)].state;
-  return slab_.at("state" + std::to_string(state)).slice(begin, begin + part.end - part.begin);
+  const std::int64_t begin = at(ownership().parameters, parameter).state;
+  return slab_.at("state" + std::to_string(state)).slice(begin, begin + part.length());
 }
 
-Tensor ParamStore::stretch(const std::string& buffer, int index) const {
-  const Bucket& bucket = stage_.flat.buckets[static_cast<std::size_t>(index)];
-  return slab_.at(buffer).slice(bucket.offset, bucket.offset + bucket.length);
+Tensor ParamStore::gradient(int parameter) const {
+  return part_of("gradients", place(parameter).sum, parameter,
+                 at(ownership().parameters, parameter).summed);
 }
 
-Tensor ParamStore::piece(const std::string& buffer, int parameter) const {
-  const auto at = static_cast<std::size_t>(parameter);
-  const Tensor flat = slab_.at(buffer);
-  const ParamSpec& spec = table()[at];
-  const std::int64_t begin = stage_.flat.offset[at];
-  return flat.slice(begin, begin + spec.shape.numel()).view(spec.shape);
+Tensor ParamStore::owned_gradient(int parameter) const {
+  const Slice own = owned(parameter);
+  const Slice summed = at(ownership().parameters, parameter).summed;
+  return part_in(gradient(parameter), {own.begin - summed.begin, own.end - summed.begin});
+}
+
+Tensor ParamStore::made_gradient(int parameter) const {
+  const std::int64_t begin = place(parameter).gradient;
+  return gradients().slice(begin, begin + at(table(), parameter).shape.numel());
+}
+
+Tensor ParamStore::made_bucket(int bucket) const {
+  const std::int64_t begin = at(places_.buckets, bucket);
+  return gradients().slice(begin, begin + at(stage_.flat.buckets, bucket).length);
 }
 
 }  // namespace trainctl

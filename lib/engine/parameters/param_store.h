@@ -1,5 +1,7 @@
 // Owns parameters, gradients and optimizer state of one rank in flat buffers, as the plan places
-// them. Layers get views; optimizer, reduction and export iterate over the parameter table.
+// them (plan/ownership/parameter_places.h): the fp32 masters and the optimizer's values of what the
+// rank updates, and the weights that its layers read. Layers get views; optimizer, exchanges,
+// checkpoints and export iterate over the parameter table.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,7 @@
 #include "device/slab.h"
 #include "nn/weight.h"
 #include "ops/context.h"
-#include "plan/ownership/ownership.h"
+#include "plan/ownership/parameter_places.h"
 
 namespace trainctl {
 
@@ -20,50 +22,82 @@ class ParamStore {
     DType compute = DType::f32;
     int states = 0;              // fp32 optimizer values per parameter (0 to 2)
     bool training = true;        // false: no gradients
-    OwnershipTable ownership{};  // of this rank; may be empty without optimizer states
+    OwnershipTable ownership{};  // of this rank; empty: it owns every parameter
   };
   /// The parameters of `stage`, which must outlive the store.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
 
-  /// Initialises every shard from (seed, name of the parameter, index of the element in the whole
-  /// parameter): the values are the same for every mesh.
+  /// Initialises what this rank owns from (seed, name of the parameter, index of the element in the
+  /// whole parameter): the values are the same for every mesh.
   void initialise(const OpContext& context, std::uint64_t seed, const Mesh& mesh,
                   std::int64_t rank);
-  /// Rounds the masters to the compute copy; does nothing in fp32.
-  void refresh_compute(const OpContext& context) const;
+  /// Rounds the owned masters to the weights, where these stay on the rank and are not themselves
+  /// masters.
+  void refresh_weights(const OpContext& context) const;
 
   const std::vector<ParamSpec>& table() const { return stage_.parameters; }
-  Weight weight(const std::string& name) const;
-  Tensor master(int parameter) const { return piece("parameters", parameter); }
-  Tensor gradient(int parameter) const { return piece("gradients", parameter); }
-  /// The bf16 or fp16 copy, or an empty tensor if the kernels read the master.
-  Tensor compute(int parameter) const;
+  int index_of(const std::string& name) const { return index_.at(name); }
   const OwnershipTable& ownership() const { return contents_.ownership; }
-  /// The part of a parameter that this rank updates, and its optimizer values number `state`, flat;
-  /// empty if this rank updates nothing.
+
+  /// What a layer gets. Its gradient is the memory that products are added to.
+  Weight weight(const std::string& name) const;
+  /// What the layer reads, whole; of a block that is freed only while it is gathered.
+  Tensor resident(int parameter) const;
+  /// Whether the weight stays on the rank, rather than in a block that is freed.
+  bool stays(int parameter) const { return !place(parameter).freed; }
+  /// The weights of a block that is a bucket split into equal slices, flat, in the compute type.
+  Tensor block_weights(int block) const;
+
+  /// The part of a parameter that this rank updates.
   Slice owned(int parameter) const {
     return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
   }
+  /// The fp32 master of the owned part: flat, but in the parameter's shape if it is whole.
+  Tensor master(int parameter) const;
+  /// The owned part of the weight in 16 bits, flat; empty if the weight is the master or does not
+  /// stay.
+  Tensor rounded(int parameter) const;
+  /// The optimizer's values number `state` of the owned part, flat; empty if there is none.
   Tensor state(int parameter, int state) const;
-  Tensor masters() const { return slab_.at("parameters"); }
+
+  /// The part of a gradient that is complete after its bucket's sums (Ownership::summed): flat, but
+  /// in the parameter's shape if it is whole.
+  Tensor gradient(int parameter) const;
+  /// Of the owned part, flat.
+  Tensor owned_gradient(int parameter) const;
+  /// The gradient that the layers of this rank make, flat and whole.
+  Tensor made_gradient(int parameter) const;
+  /// Those of a bucket, including the gaps between them.
+  Tensor made_bucket(int bucket) const;
+  /// Whether a bucket is summed repeatedly: what is made then moves to where the sum is.
+  bool repeats(int parameter) const { return place(parameter).repeated; }
+  /// All memory of gradients, and the part in which they are made, which each step begins with 0.
   Tensor gradients() const { return slab_.at("gradients"); }
-  /// The gradients and the masters of a bucket, flat, including the gaps between them.
-  Tensor bucket(int index) const { return stretch("gradients", index); }
-  Tensor bucket_masters(int index) const { return stretch("parameters", index); }
-  /// Names of existing buffers: "parameters", "compute", "gradients", "state0", "state1".
+  Tensor made_gradients() const { return gradients().slice(0, places_.made_length); }
+
+  /// Names of existing buffers: "weights", "masters", "gradients", "state0", "state1".
   std::int64_t bytes(const std::string& buffer) const {
     return slab_.contains(buffer) ? slab_.at(buffer).bytes() : 0;
   }
-  int index_of(const std::string& name) const { return index_.at(name); }
 
  private:
-  Tensor piece(const std::string& buffer, int parameter) const;
-  Tensor stretch(const std::string& buffer, int bucket) const;
+  const ParameterPlace& place(int parameter) const {
+    return places_.parameters[static_cast<std::size_t>(parameter)];
+  }
+  /// Elements [begin, begin + part.length()) of a buffer, which are `part` of the parameter.
+  Tensor part_of(const std::string& buffer, std::int64_t begin, int parameter,
+                 const Slice& part) const;
 
   const StagePlan& stage_;
   Contents contents_;
+  ParameterPlaces places_;
   Slab slab_;
   std::unordered_map<std::string, int> index_;
 };
+
+/// The place of this rank's owned part in a tensor of a whole parameter.
+inline Tensor part_in(const Tensor& whole, const Slice& part) {
+  return whole.view({whole.numel()}).slice(part.begin, part.end);
+}
 
 }  // namespace trainctl

@@ -1,9 +1,10 @@
 #include "engine/parameters/param_sync.h"
 
+#include <algorithm>
 #include <string>
 
+#include "base/at.h"
 #include "comm/await.h"
-#include "ops/cast.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/tables/groups.h"
 
@@ -15,61 +16,98 @@ std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
                                  const OwnershipTable& table) {
   const std::int64_t most = packed_parameters(plan, stage, table);
   if (most == 0) return {};
-  return {{"packed", Shape{most}, DType::f32}};
+  return {{"packed", Shape{most}, DType::u8}};
 }
 
 }  // namespace
 
 ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
                      const OpContext& queue, DeviceKind device)
-    : groups_(world, "parameters"),
+    : stage_(plan.stage_of(world.rank())),
+      groups_(world, "parameters"),
       queue_(queue),
       replicas_(nullptr),
-      packed_(device, packed_rows(plan, plan.stage_of(world.rank()), store.ownership())) {
-  const StagePlan& stage = plan.stage_of(world.rank());
-  const std::string kind = replicas_kind(plan.mesh, false);
+      packed_(device, packed_rows(plan, stage_, store.ownership())) {
   const std::vector<int> ranks = plan.mesh.group(world.rank(), {Axis::cp, Axis::dp});
-  for (const GatherBlock& planned : stage.gathers) {
+  const auto replicas = [&] { return groups_.over(replicas_kind(plan.mesh, false), ranks); };
+  for (int number = 0; number < std::ssize(stage_.gathers); ++number) {
+    const GatherBlock& planned = at(stage_.gathers, number);
     Block& block = blocks_.emplace_back();
-    if (planned.bucket >= 0) {
-      Group* group = groups_.over(kind, ranks);
-      const Tensor whole = store.bucket_masters(planned.bucket);
-      const std::int64_t part = whole.numel() / group->size();
-      const std::int64_t begin = group->rank() * part;
-      block.gathers.push_back({group, {whole, whole.slice(begin, begin + part)}, {}, {}});
-    }
-    add_rows(block, store, planned, fuses_rows(plan.gradient.buckets));
     for (const int index : planned.parameters) {
-      const OptimizerShard& shard = stage.shards[static_cast<std::size_t>(index)];
-      if (shard.kind == ShardKind::dealt) {
-        replicas_ = groups_.over(kind, ranks);
-        block.sends.push_back({static_cast<int>(shard.owner), flat(store.master(index))});
-      }
-      const Tensor copy = store.compute(index);
-      if (!copy.empty()) block.copies.push_back({store.master(index), copy});
+      const Slice own = store.owned(index);
+      if (!planned.freed || own.length() == 0) continue;
+      block.own.push_back({part_in(store.resident(index), own), flat(store.master(index))});
+    }
+    if (planned.bucket >= 0) {
+      replicas_ = replicas();
+      add_slices(block, plan, store, number);
+    }
+    add_rows(block, plan, store, planned);
+    for (const int index : planned.parameters) {
+      const OptimizerShard& shard = at(stage_.shards, index);
+      if (shard.kind != ShardKind::dealt) continue;
+      replicas_ = replicas();
+      block.sends.push_back({static_cast<int>(shard.owner), flat(store.resident(index))});
     }
   }
 }
 
-void ParamSync::add_rows(Block& block, const ParamStore& store, const GatherBlock& planned,
-                         bool fused) {
+Tensor ParamSync::packed(std::int64_t elements, DType type) const {
+  const Tensor all = packed_.at("packed");
+  return {all.data, Shape{elements}, type, all.device};
+}
+
+/// The whole stretch, and the weights of another type on their own: of these each rank sends as
+/// many as any has.
+void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& store, int number) {
+  const GatherBlock& planned = at(stage_.gathers, number);
+  const std::int64_t ranks = replicas_->size();
+  const Tensor whole = store.block_weights(number);
+  const std::int64_t part = whole.numel() / ranks;
+  const std::int64_t begin = replicas_->rank() * part;
+  block.gathers.push_back({replicas_, {whole, whole.slice(begin, begin + part)}, {}, {}});
+  const std::int64_t most = most_apart(plan, stage_, planned, ranks);
+  if (most == 0) return;
+  const Tensor all = packed(ranks * most, DType::f32);
+  const std::int64_t own = replicas_->rank() * most;
+  Gather& gather =
+      block.gathers.emplace_back(Gather{replicas_, {all, all.slice(own, own + most)}, {}, {}});
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    std::int64_t place = rank * most;
+    for (const ApartPiece& piece : pieces_apart(plan, stage_, planned, ranks, rank)) {
+      const std::int64_t length = piece.part.length();
+      const Tensor weight = part_in(store.resident(piece.parameter), piece.part);
+      const Tensor sent = all.slice(place, place + length);
+      place += length;
+      if (rank == replicas_->rank()) {
+        gather.in.push_back({sent, weight});
+      } else {
+        gather.out.push_back({weight, sent});
+      }
+    }
+  }
+}
+
+void ParamSync::add_rows(Block& block, const Plan& plan, const ParamStore& store,
+                         const GatherBlock& planned) {
   const OwnershipTable& table = store.ownership();
-  for (const RowExchange& exchange : row_exchanges(table, planned.parameters, fused)) {
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+  for (const RowExchange& exchange : row_gathers(plan, stage_, table, planned)) {
+    const ShardRoute& route = at(table.routes, exchange.route);
     Gather& gather = block.gathers.emplace_back();
     gather.group = groups_.over(route.gather_kind, route.gather);
-    std::vector<Divided> masters;
+    std::vector<Divided> weights;
+    std::int64_t elements = 0;
     for (const int index : exchange.parameters) {
-      const Slice& own = table.parameters[static_cast<std::size_t>(index)].owned;
-      const Tensor master = flat(store.master(index));
-      masters.push_back({master, master.slice(own.begin, own.end)});
+      const Tensor weight = flat(store.resident(index));
+      weights.push_back({weight, part_in(weight, store.owned(index))});
+      elements += weight.numel();
     }
-    if (masters.size() == 1) {
-      gather.values = masters.front();
+    if (weights.size() == 1) {
+      gather.values = weights.front();
       continue;
     }
-    Packed packed =
-        pack_gather(masters, packed_.at("packed"), gather.group->size(), gather.group->rank());
+    Packed packed = pack_gather(weights, this->packed(elements, weights.front().whole.dtype),
+                                gather.group->size(), gather.group->rank());
     gather.values = packed.all;
     gather.in = std::move(packed.in);
     gather.out = std::move(packed.out);
@@ -77,9 +115,10 @@ void ParamSync::add_rows(Block& block, const ParamStore& store, const GatherBloc
 }
 
 void ParamSync::start(int block, Stream& compute) {
-  Block& mine = blocks_[static_cast<std::size_t>(block)];
+  Block& mine = at(blocks_, block);
   Stream& stream = *queue_.stream;
   stream.wait(compute.record());
+  enqueue(mine.own, queue_);
   for (const Gather& gather : mine.gathers) {
     enqueue(gather.in, queue_);
     gather.group->all_gather(gather.values.part, gather.values.whole, stream);
@@ -90,20 +129,33 @@ void ParamSync::start(int block, Stream& compute) {
 }
 
 void ParamSync::wait(int block, const OpContext& context, double deadline_seconds) {
-  const Block& mine = blocks_[static_cast<std::size_t>(block)];
+  const Block& mine = at(blocks_, block);
   // The host waits as well, as for the sums of gradients: a failed gather must stop this rank here.
   await(mine.done, deadline_seconds,
         [&] { return "gather " + std::to_string(block) + " of parameters"; });
   context.stream->wait(mine.done);
-  for (const Copy& copy : mine.copies) cast(context, {.x = copy.master, .y = copy.compute});
 }
 
 void ParamSync::complete(const OpContext& context, double deadline_seconds) {
   if (current_) return;
   const int count = static_cast<int>(blocks_.size());
-  for (int block = 0; block < count; ++block) start(block, *context.stream);
-  for (int block = 0; block < count; ++block) wait(block, context, deadline_seconds);
+  const auto stays = [&](int block) { return !at(stage_.gathers, block).freed; };
+  for (int block = 0; block < count; ++block) {
+    if (stays(block)) start(block, *context.stream);
+  }
+  for (int block = 0; block < count; ++block) {
+    if (stays(block)) wait(block, context, deadline_seconds);
+  }
   current_ = true;
+}
+
+void ParamSync::fetch(int unit, const OpContext& context, double deadline_seconds) {
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    const ReadBlock& read = at(stage_.reads, block);
+    if (!read.freed || !read.holds(unit)) continue;
+    start(block, *context.stream);
+    wait(block, context, deadline_seconds);
+  }
 }
 
 }  // namespace trainctl

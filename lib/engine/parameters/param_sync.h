@@ -1,8 +1,8 @@
-// Gathers the masters that other ranks have updated, block by block (plan/gradients/gathers.h), on
-// the communication stream: rows and slices of buckets are gathered among the ranks that share a
-// copy of their optimizer state, dealt parameters are broadcast by their owners. Each step begins
-// with these gathers; code that reads parameters between two steps must complete them
-// first.
+// Gathers the weights of parameters that other ranks have updated, block by block
+// (plan/gradients/gathers.h), on the communication stream, in the types in which layers read them:
+// rows and slices of buckets are gathered among the ranks that share a copy of their optimizer
+// state, dealt parameters are broadcast by their owners. Blocks that stay are gathered as a step
+// begins, others for each use. Code that reads weights between two steps must gather them first.
 #pragma once
 
 #include <vector>
@@ -23,43 +23,47 @@ class ParamSync {
 
   /// Starts the gathers of one block after everything enqueued on `compute` so far.
   void start(int block, Stream& compute);
-  /// The size of the buffer that gathered parameters arrive in.
+  /// The size of the buffer that gathered weights arrive in.
   std::int64_t bytes() const { return packed_.bytes().numel(); }
-  /// The context's stream continues after the gathers and rounds matrices to the compute copy.
+  /// The context's stream continues after the gathers.
   void wait(int block, const OpContext& context, double deadline_seconds);
 
-  /// Call after the optimizer: the parameters that other ranks updated are now outdated here.
+  /// Call when masters have changed: the weights that other ranks update are now outdated here.
   void expire() { current_ = false; }
-  /// Gathers everything and waits, unless done since the last update. Collective.
+  /// Gathers every block that stays and waits, unless done since the last update. Collective.
   void complete(const OpContext& context, double deadline_seconds);
+  /// Outside of a step: gathers the blocks that `unit` reads and that do not stay. They are there
+  /// until the next call. Collective.
+  void fetch(int unit, const OpContext& context, double deadline_seconds);
 
  private:
   struct Gather {
     Group* group = nullptr;
     Divided values;
-    std::vector<Move> in, out;  // for parameters that travel together
+    std::vector<Move> in, out;  // for weights that travel together
   };
   struct Send {
     int owner = 0;  // rank within dp
     Tensor whole;
   };
-  struct Copy {
-    Tensor master, compute;
-  };
   struct Block {
+    std::vector<Move> own;  // masters to their places in a block that does not stay
     std::vector<Gather> gathers;
     std::vector<Send> sends;
-    std::vector<Copy> copies;
     Event done;
   };
-  void add_rows(Block& block, const ParamStore& store, const GatherBlock& planned, bool fused);
+  void add_slices(Block& block, const Plan& plan, const ParamStore& store, int number);
+  void add_rows(Block& block, const Plan& plan, const ParamStore& store,
+                const GatherBlock& planned);
+  Tensor packed(std::int64_t elements, DType type) const;
 
+  const StagePlan& stage_;
   GroupMap groups_;
   const OpContext& queue_;
   Group* replicas_;  // null: one replica
   Slab packed_;
   std::vector<Block> blocks_;
-  bool current_ = true;
+  bool current_ = false;
 };
 
 }  // namespace trainctl

@@ -4,6 +4,7 @@
 #include <map>
 #include <string_view>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "plan/tables/shard.h"
@@ -17,6 +18,11 @@ bool same_pieces(const ParamSpec& parameter, const Mesh& mesh, std::int64_t a, s
                             [](const ShardPiece& x, const ShardPiece& y) {
                               return x.global == y.global && x.length == y.length;
                             });
+}
+
+std::uint64_t hash_values(const Tensor& values, std::uint64_t hash) {
+  return fnv1a({static_cast<const char*>(values.data), static_cast<std::size_t>(values.bytes())},
+               hash);
 }
 
 /// Which of `ranks` do not have the hash of the first.
@@ -50,7 +56,7 @@ std::vector<int> holders_of(const ParamSpec& parameter, const Mesh& mesh, std::i
 }
 
 ReplicaCheck::ReplicaCheck(const Plan& plan, const ParamStore& store, World& world)
-    : store_(store) {
+    : store_(store), shards_(plan.stage_of(world.rank()).shards) {
   std::map<std::vector<int>, std::vector<int>> by_ranks;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     by_ranks[holders_of(store.table()[static_cast<std::size_t>(i)], plan.mesh, world.rank())]
@@ -66,9 +72,9 @@ ReplicaCheck::ReplicaCheck(const Plan& plan, const ParamStore& store, World& wor
 std::uint64_t ReplicaCheck::hash_of(std::span<const int> parameters) const {
   std::uint64_t hash = fnv_offset;
   for (const int index : parameters) {
-    const Tensor values = store_.master(index);
-    hash = fnv1a({static_cast<const char*>(values.data), static_cast<std::size_t>(values.bytes())},
-                 hash);
+    if (store_.stays(index)) hash = hash_values(store_.resident(index), hash);
+    const bool whole = at(shards_, index).kind == ShardKind::whole;
+    if (whole) hash = hash_values(store_.master(index), hash);
   }
   return hash;
 }

@@ -1,6 +1,7 @@
 // Checks that the ranks that hold the same part of a parameter have the same values: data-parallel
 // replicas, tensor-parallel ranks that hold a whole parameter or share key and value heads, and the
-// two copies of a tied embedding.
+// two copies of a tied embedding. Compared are the weights, as far as they stay on the ranks, and
+// the masters of what each of these ranks updates.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace trainctl {
 
 class ReplicaCheck {
  public:
-  /// Collective over all ranks: forms its own groups. `store` must outlive this object.
+  /// Collective over all ranks: forms its own groups. `plan` and `store` must outlive this object.
   ReplicaCheck(const Plan& plan, const ParamStore& store, World& world);
 
   /// Compares hashes. Throws Error{peer} naming the first parameter that differs and the ranks that
@@ -32,6 +33,7 @@ class ReplicaCheck {
   std::uint64_t hash_of(std::span<const int> parameters) const;
 
   const ParamStore& store_;
+  const std::vector<OptimizerShard>& shards_;
   std::vector<Shared> shared_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/at.h"
 #include "comm/await.h"
 #include "plan/tables/shard.h"
 
@@ -11,15 +12,11 @@ namespace {
 
 constexpr int tag = 1;
 
-/// The rank at these coordinates, 0 on every other axis.
-std::int64_t rank_at(const Mesh& mesh, std::int64_t tp, std::int64_t pp) {
-  return tp * mesh.stride(Axis::tp) + pp * mesh.stride(Axis::pp);
-}
-
-void place(const ParamSpec& row, const Mesh& mesh, std::int64_t rank, const Tensor& shard,
-           const Tensor& whole) {
-  for (const ShardPiece& piece : shard_pieces(row, mesh, rank)) {
-    std::memcpy(whole.as<float>() + piece.global, shard.as<float>() + piece.local,
+/// `values`: what `rank` owns of its share.
+void place(const ParamSpec& row, const Mesh& mesh, std::int64_t rank, const Slice& owned,
+           const Tensor& values, const Tensor& whole) {
+  for (const ShardPiece& piece : pieces_in(row, mesh, rank, owned)) {
+    std::memcpy(whole.as<float>() + piece.global, values.as<float>() + piece.local,
                 static_cast<std::size_t>(piece.length) * sizeof(float));
   }
 }
@@ -50,24 +47,24 @@ Slab gather_parameters(const Plan& plan, const ParamStore& store, Group& everyon
   const bool root = everyone.rank() == 0;
   Slab whole = root ? Slab(DeviceKind::cpu, whole_rows(plan)) : Slab();
   Stream stream(DeviceKind::cpu, "gather", Stream::Mode::run_inline);
-  for (std::int64_t pp = 0; pp < mesh.pp; ++pp) {
-    for (const ParamSpec& row : plan.stages[static_cast<std::size_t>(pp)].parameters) {
-      if (row.second_home) continue;
-      for (std::int64_t tp = 0; tp < mesh.tp; ++tp) {
-        const std::int64_t rank = rank_at(mesh, tp, pp);
-        if (!counts_over_tensor_ranks(row, mesh, rank) || (!root && rank != everyone.rank()))
-          continue;
-        if (root && rank == 0) {
-          place(row, mesh, 0, store.master(store.index_of(row.name)), whole.at(row.name));
-        } else if (root) {
-          const Tensor shard = whole.at("received").slice(0, row.shape.numel());
-          finish(everyone.receive(shard, static_cast<int>(rank), tag, stream), row.name,
-                 deadline_seconds);
-          place(row, mesh, rank, shard, whole.at(row.name));
-        } else {
-          finish(everyone.send(store.master(store.index_of(row.name)), 0, tag, stream), row.name,
-                 deadline_seconds);
-        }
+  for (int rank = 0; rank < everyone.size(); ++rank) {
+    if (!root && rank != everyone.rank()) continue;
+    const StagePlan& stage = plan.stage_of(rank);
+    const bool here = rank == everyone.rank();
+    const OwnershipTable table = here ? store.ownership() : make_ownership(plan, rank);
+    for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
+      const ParamSpec& row = at(stage.parameters, i);
+      const Ownership& own = at(table.parameters, i);
+      // Of ranks that own the same values, one sends them.
+      if (!own.counts || own.owned.length() == 0) continue;
+      if (root && here) {
+        place(row, mesh, rank, own.owned, store.master(i), whole.at(row.name));
+      } else if (root) {
+        const Tensor part = whole.at("received").slice(0, own.owned.length());
+        finish(everyone.receive(part, rank, tag, stream), row.name, deadline_seconds);
+        place(row, mesh, rank, own.owned, part, whole.at(row.name));
+      } else {
+        finish(everyone.send(store.master(i), 0, tag, stream), row.name, deadline_seconds);
       }
     }
   }

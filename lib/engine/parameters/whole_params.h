@@ -1,4 +1,4 @@
-// Assembles the whole model on rank 0 from the shards of all ranks, for export.
+// Assembles the whole model on rank 0 from the masters that all ranks own, for export.
 #pragma once
 
 #include "comm/group.h"

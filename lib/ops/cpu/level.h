@@ -4,12 +4,13 @@
 // lib/ops/cpu.
 #pragma once
 
+#include "ops/cpu_level.h"
 #include "ops/kernels.h"
 
 namespace trainctl {
 
 struct LevelKernels {
-  Kernels kernels;  // without matmul; a null entry is that of the level below
+  Kernels kernels;  // without matmul; entries may be null where it is not the base of a level
   /// Products in register tiles (matmul/tiles.h) and through fp32 (matmul/widened.h).
   bool (*tiles)(const OpContext&, const Matmul&);
   void (*widened)(const OpContext&, const Matmul&);
@@ -20,8 +21,23 @@ struct LevelKernels {
 extern "C" {
 /// The table, as the level's own sources name it.
 extern const trainctl::LevelKernels trainctl_level;
-/// The tables of all levels, as everybody else sees them.
+/// The tables of all levels, as everybody else sees them. Those above v3 are null in a build for one
+/// machine that lacks the instructions (levels.cmake).
 extern const trainctl::LevelKernels trainctl_level_v3;
-extern const trainctl::LevelKernels trainctl_level_avx512;
-extern const trainctl::LevelKernels trainctl_level_avx512_bf16;
+extern const trainctl::LevelKernels trainctl_level_avx512 __attribute__((weak));
+extern const trainctl::LevelKernels trainctl_level_avx512_bf16 __attribute__((weak));
 }
+
+namespace trainctl {
+
+/// What a level is made of.
+struct LevelParts {
+  CpuLevel level;
+  const LevelKernels* base;    // null: not in this build
+  const LevelKernels* newest;  // replaces what it has of `base`, and has the tiles
+};
+
+/// `level` must not be `plain`.
+const LevelParts& parts_of(CpuLevel level);
+
+}  // namespace trainctl

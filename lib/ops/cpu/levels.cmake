@@ -3,6 +3,8 @@
 # Otherwise it could take an inline function or a template, of which every object has a copy, from the
 # AVX-512 kernels for code that runs on every processor. The kernels' code has a section of its own, level_NAME.
 
+include(CheckCXXSourceRuns)
+
 # cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES adamw.cpp ...)
 function(cpu_level name)
   cmake_parse_arguments(L "" "" "OPTIONS;SOURCES" ${ARGN})
@@ -41,7 +43,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND avx512 -Wno-maybe-uninitialized)
 endif()
 cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES ${every_kernel} matmul/tiles.cpp)
-cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles.cpp)
-# Level amx has the kernels of avx512_bf16 and oneDNN's products.
-cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
-          SOURCES attention.cpp kernels_bf16.cpp matmul/tiles.cpp)
+if(NOT TRAINCTL_EVERY_CPU_LEVEL)
+  check_cxx_source_runs("int main() {
+    return __builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") &&
+           __builtin_cpu_supports(\"avx512cd\") && __builtin_cpu_supports(\"avx512dq\") &&
+           __builtin_cpu_supports(\"avx512vl\") ? 0 : 1; }" TRAINCTL_MACHINE_HAS_AVX512)
+endif()
+if(TRAINCTL_EVERY_CPU_LEVEL OR TRAINCTL_MACHINE_HAS_AVX512)
+  cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles.cpp)
+  # Level amx has the kernels of avx512_bf16 and oneDNN's products.
+  cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
+            SOURCES attention.cpp kernels_bf16.cpp matmul/tiles.cpp)
+endif()

@@ -12,16 +12,24 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::array<CpuLevel, 4> levels{CpuLevel::v3, CpuLevel::avx512, CpuLevel::avx512_bf16,
-                                         CpuLevel::amx};
+const std::array<LevelParts, 4> levels{{
+    {CpuLevel::v3, &trainctl_level_v3, &trainctl_level_v3},
+    {CpuLevel::avx512, &trainctl_level_avx512, &trainctl_level_avx512},
+    {CpuLevel::avx512_bf16, &trainctl_level_avx512, &trainctl_level_avx512_bf16},
+    {CpuLevel::amx, &trainctl_level_avx512, &trainctl_level_avx512_bf16},
+}};
 
-Kernels make_table(CpuLevel level) {
-  Kernels table = level == CpuLevel::v3 ? trainctl_level_v3.kernels : trainctl_level_avx512.kernels;
-  if (level >= CpuLevel::avx512_bf16) {
-    table.attention_forward = trainctl_level_avx512_bf16.kernels.attention_forward;
-    table.attention_backward = trainctl_level_avx512_bf16.kernels.attention_backward;
-  }
-  table.matmul = matmul_kernel(level);
+std::size_t index_of(CpuLevel level) {
+  return static_cast<std::size_t>(level) - static_cast<std::size_t>(CpuLevel::v3);
+}
+
+Kernels make_table(const LevelParts& parts) {
+  if (parts.base == nullptr) return {};
+  Kernels table = parts.base->kernels;
+  const Kernels& newest = parts.newest->kernels;
+  if (newest.attention_forward != nullptr) table.attention_forward = newest.attention_forward;
+  if (newest.attention_backward != nullptr) table.attention_backward = newest.attention_backward;
+  table.matmul = matmul_kernel(parts.level);
   return table;
 }
 
@@ -30,19 +38,19 @@ Kernels make_table(CpuLevel level) {
 std::vector<CpuLevel> available_cpu_levels() {
   const CpuIdentity identity = read_cpu_identity();
   std::vector<CpuLevel> available;
-  for (const CpuLevel level : levels) {
-    const bool usable =
-        missing_features(identity, level).empty() && (level != CpuLevel::amx || request_amx());
-    if (usable) available.push_back(level);
+  for (const auto& [level, base, newest] : levels) {
+    if (base == nullptr || !missing_features(identity, level).empty()) continue;
+    if (level != CpuLevel::amx || request_amx()) available.push_back(level);
   }
   return available;
 }
 
+const LevelParts& parts_of(CpuLevel level) { return levels[index_of(level)]; }
+
 const Kernels& kernels_of(CpuLevel level) {
-  static const std::array<Kernels, 4> tables{make_table(CpuLevel::v3), make_table(CpuLevel::avx512),
-                                             make_table(CpuLevel::avx512_bf16),
-                                             make_table(CpuLevel::amx)};
-  return tables[static_cast<std::size_t>(level) - static_cast<std::size_t>(CpuLevel::v3)];
+  static const std::array<Kernels, 4> tables{make_table(levels[0]), make_table(levels[1]),
+                                             make_table(levels[2]), make_table(levels[3])};
+  return tables[index_of(level)];
 }
 
 std::string lacking_cpu_features() {

@@ -48,16 +48,11 @@ bool stays_in_cache(const Matmul& args) {
   return args.a.bytes() + args.b.bytes() + args.c.bytes() <= cache_bytes;
 }
 
-void widen(CpuLevel level, const OpContext& context, const Matmul& args) {
-  const LevelKernels& kernels = level == CpuLevel::v3 ? trainctl_level_v3 : trainctl_level_avx512;
-  kernels.widened(context, args);
-}
-
 /// False where `way` leaves the product to another one.
 bool multiply(Way way, CpuLevel level, const OpContext& context, const Matmul& args) {
   switch (way) {
     case Way::library: matmul_library(context, args); return true;
-    case Way::widened: widen(level, context, args); return true;
+    case Way::widened: parts_of(level).base->widened(context, args); return true;
     case Way::large_tiles: return !stays_in_cache(args) && multiply_in_tiles(level, context, args);
     case Way::tiles: return multiply_in_tiles(level, context, args);
   }
@@ -92,10 +87,7 @@ Kernel<Matmul> matmul_kernel(CpuLevel level) {
 }
 
 bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args) {
-  const LevelKernels& kernels = level == CpuLevel::v3       ? trainctl_level_v3
-                                : level == CpuLevel::avx512 ? trainctl_level_avx512
-                                                            : trainctl_level_avx512_bf16;
-  return kernels.tiles(context, args);
+  return parts_of(level).newest->tiles(context, args);
 }
 
 }  // namespace trainctl

@@ -148,7 +148,8 @@ void add_vocabulary(UseList& list) {
   // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
   // of the head.
   const std::int64_t rows = plan.local.head_rows;
-  const std::int64_t chunk = head_chunk(plan.local.vocabulary, rows, plan.compute);
+  const std::int64_t chunk =
+      plan.model.whole_logits ? rows : head_chunk(plan.local.vocabulary, rows, plan.compute);
   const std::int64_t chunks = (rows + chunk - 1) / chunk;
   list.add_total(layer_call("all_gather", "head statistics", "tp", UnitKind::head), count * chunks,
                  count * 3 * plan.mesh.tp * rows * fp32);

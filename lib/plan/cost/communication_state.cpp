@@ -3,6 +3,7 @@
 #include "base/at.h"
 #include "plan/cost/communication.h"
 #include "plan/gradients/buckets.h"
+#include "plan/gradients/resident.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/rules/resolve.h"
 #include "plan/tables/groups.h"
@@ -15,14 +16,12 @@ constexpr std::int64_t fp32 = 4;
 
 /// The sums of a bucket's gradients over the ranks with the same parameters: as one stretch, or of
 /// rows by their routes.
-void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
-              const std::string& group) {
+void add_sums(UseList& list, const OwnershipTable& table, int number, const std::string& group) {
   const Plan& plan = list.plan();
+  const Bucket& bucket = at(list.stage().flat.buckets, number);
   const ShardKind kind = at(list.stage().shards, bucket.parameters.front()).kind;
-  const bool each = list.config().hooks.no_sync == NoSync::never;
-  const bool rows = kind == ShardKind::rows;
-  const std::int64_t count = each || (rows && plan.accumulates_slices) ? plan.microbatches : 1;
-  if (!rows) {
+  const std::int64_t count = visits_of(list.stage(), ActionKind::reduce, number);
+  if (kind != ShardKind::rows) {
     const char* operation = kind == ShardKind::bucket ? "reduce_scatter" : "all_reduce";
     return list.add({operation, "gradients", "gradients", group}, count,
                     bucket.length * list.gradient());
@@ -47,27 +46,34 @@ void add_sums(UseList& list, const OwnershipTable& table, const Bucket& bucket,
 }
 
 /// A block of parameters, from the ranks that have updated them.
-void add_gather(UseList& list, const OwnershipTable& table, const GatherBlock& block,
-                const std::string& group) {
+void add_gather(UseList& list, const OwnershipTable& table, int number, const std::string& group) {
+  const Plan& plan = list.plan();
   const StagePlan& stage = list.stage();
-  const auto bytes_of = [&](int index) { return at(stage.parameters, index).shape.numel() * fp32; };
+  const GatherBlock& block = at(stage.gathers, number);
+  const std::int64_t count = visits_of(stage, ActionKind::gather, number);
+  const auto bytes_of = [&](int index) {
+    const ParamSpec& row = at(stage.parameters, index);
+    return row.shape.numel() * size_of(read_type(row, plan.compute));
+  };
   if (block.bucket >= 0) {
-    const Bucket& bucket = at(stage.flat.buckets, block.bucket);
-    return list.add({"all_gather", "parameters", "parameters", group}, 1, bucket.length * fp32);
+    const UseList::Call call{"all_gather", "parameters", "parameters", group};
+    const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
+    const std::int64_t length = at(stage.flat.buckets, block.bucket).length;
+    list.add(call, count, length * size_of(plan.compute));
+    return list.add(call, count, ranks * most_apart(plan, stage, block, ranks) * fp32);
   }
   for (const int index : block.parameters) {
     const OptimizerShard& shard = at(stage.shards, index);
     if (shard.kind != ShardKind::dealt) continue;
-    list.add({"broadcast", "parameters", "parameters", group}, 1, bytes_of(index));
+    list.add({"broadcast", "parameters", "parameters", group}, count, bytes_of(index));
   }
-  const bool fused = fuses_rows(list.plan().gradient.buckets);
-  for (const RowExchange& exchange : row_exchanges(table, block.parameters, fused)) {
+  for (const RowExchange& exchange : row_gathers(plan, stage, table, block)) {
     const ShardRoute& route = at(table.routes, exchange.route);
     std::int64_t bytes = 0;
     for (const int index : exchange.parameters) bytes += bytes_of(index);
     list.add(
-        {"all_gather", "parameters", "parameters", route.gather_kind, std::ssize(route.gather)}, 1,
-        bytes);
+        {"all_gather", "parameters", "parameters", route.gather_kind, std::ssize(route.gather)},
+        count, bytes);
   }
 }
 
@@ -76,23 +82,25 @@ void add_replicas(UseList& list) {
   const StagePlan& stage = list.stage();
   const OwnershipTable table = make_ownership(list.plan(), list.rank());
   const auto group = [&](bool expert) { return replicas_kind(list.plan().mesh, expert); };
-  for (const Bucket& bucket : stage.flat.buckets) {
-    add_sums(list, table, bucket, group(bucket.expert));
+  for (int bucket = 0; bucket < std::ssize(stage.flat.buckets); ++bucket) {
+    add_sums(list, table, bucket, group(at(stage.flat.buckets, bucket).expert));
   }
-  for (const GatherBlock& block : stage.gathers) {
-    const ParamSpec& first = at(stage.parameters, block.parameters.front());
-    add_gather(list, table, block, group(first.expert));
+  for (int block = 0; block < std::ssize(stage.gathers); ++block) {
+    const int first = at(stage.gathers, block).parameters.front();
+    add_gather(list, table, block, group(at(stage.parameters, first).expert));
   }
 }
 
 /// Gradients that ranks with different shards hold parts of, bucket by bucket.
 void add_shared_gradients(UseList& list) {
-  for (const Bucket& bucket : list.stage().flat.buckets) {
+  for (int number = 0; number < std::ssize(list.stage().flat.buckets); ++number) {
+    const Bucket& bucket = at(list.stage().flat.buckets, number);
+    const std::int64_t count = visits_of(list.stage(), ActionKind::reduce, number);
     const auto partial = [&](bool copies) {
       return partial_elements(list.stage().parameters, bucket, copies) * list.gradient();
     };
-    list.add({"all_reduce", "replicated gradients", "gradients", "tp"}, 1, partial(false));
-    list.add({"all_reduce", "shared keys and values", "gradients", "kv"}, 1, partial(true));
+    list.add({"all_reduce", "replicated gradients", "gradients", "tp"}, count, partial(false));
+    list.add({"all_reduce", "shared keys and values", "gradients", "kv"}, count, partial(true));
     for (const int index : bucket.parameters) {
       const ParamSpec& row = at(list.stage().parameters, index);
       if (!row.two_homes) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "plan/cost/lay_moves.h"
 
 namespace trainctl {
 
@@ -130,9 +131,7 @@ StageForms given_forms(const Plan& plan, int stage, const Config& config) {
 void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows) {
   ScheduleInput input = schedule_input(plan, stage);
   input.forms = rows.forms;
-  rows.actions =
-      refine(rows.schedule, input, bucket_sums(rows.flat, rows.parameters), units_of(rows.gathers),
-             config.hooks.param_sync, config.hooks.grad_sync == GradSyncStart::overlap);
+  lay_moves(plan, input, config, rows);
   rows.activations = make_activations(activation_input(plan, stage, rows.forms), rows.units);
   if (!plan.gradient.fused) {
     rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,

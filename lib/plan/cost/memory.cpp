@@ -4,6 +4,7 @@
 #include "base/scratch.h"
 #include "base/staging.h"
 #include "plan/cost/estimate.h"
+#include "plan/ownership/parameter_places.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/ownership/saved_parts.h"
 
@@ -48,21 +49,6 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
   return held + sliced + most;
 }
 
-/// Elements of gradients: sharded accumulators beside one whole bucket where they are asked for.
-std::int64_t gradient_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards,
-                               bool accumulates_slices) {
-  std::int64_t kept = 0;
-  bool rows = false;
-  for (const OptimizerShard& shard : shards) {
-    kept += shard.elements;
-    rows = rows || shard.kind == ShardKind::rows;
-  }
-  if (!rows || !accumulates_slices) return stage.flat.length;
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : stage.flat.buckets) largest = std::max(largest, bucket.length);
-  return std::min(stage.flat.length, kept + largest);
-}
-
 /// Elements that a rank of the stage writes to a checkpoint, at most.
 std::int64_t most_saved_elements(const Plan& plan, int stage) {
   const Mesh& mesh = plan.mesh;
@@ -98,23 +84,21 @@ std::int64_t MemoryEstimate::total() const {
 
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
   constexpr std::int64_t fp32 = 4;
-  const std::int64_t copy = plan.compute == DType::f32 ? 0 : size_of(plan.compute);
   const std::int64_t state = state_elements(stage, stage.shards);
-  const std::int64_t length = stage.flat.length;
   const int number = static_cast<int>(&stage - plan.stages.data());
+  const OwnershipTable table = make_ownership(plan, number * plan.mesh.stride(Axis::pp));
+  const ParameterPlaces places = place_parameters(stage, plan.compute, table);
   MemoryEstimate memory;
-  // Masters are what is exchanged after an update, so every rank has them whole.
-  memory.parameters = length * (fp32 + copy);
-  memory.gradients = gradient_elements(stage, stage.shards, plan.accumulates_slices) * fp32;
+  memory.parameters = places.weight_bytes + (places.masters ? state * fp32 : 0);
+  memory.gradients = places.gradient_length * fp32;
   memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
   memory.activations =
       stage.activation_slots.bytes + plan.threads_per_rank * scratch_bytes_per_thread;
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  const OwnershipTable table = make_ownership(plan, number * plan.mesh.stride(Axis::pp));
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
-                         packed_parameters(plan, stage, table) * fp32;
+                         packed_parameters(plan, stage, table);
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
   const std::int64_t local_tokens =
       plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;

@@ -15,8 +15,8 @@ SimulationInput simulation_input(const Plan& plan) {
       simulation.ranks.push_back(
           RankRows{schedule_input(plan, stage), rank / inner, rank % inner, rows.actions});
     }
-    simulation.buckets.push_back(bucket_sums(rows.flat, rows.parameters));
-    simulation.gathers.push_back(units_of(rows.gathers));
+    simulation.buckets.push_back(rows.sums);
+    simulation.gathers.push_back(rows.reads);
   }
   return simulation;
 }

@@ -147,11 +147,11 @@ class RowCosts {
         message_ = seconds / real(use.count);  // all are of one size
       }
     }
-    const auto sums = bucket_sums(rows_.flat, rows_.parameters);
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      if (sums[i].reduced) bucket_elements_ += real(rows_.flat.buckets[i].length);
+    for (const Action& row : rows_.actions) {
+      if (row.kind == ActionKind::reduce) bucket_elements_ += real(bucket_of(row.bucket).length);
+      if (row.kind != ActionKind::gather) continue;
+      gathered_elements_ += elements_of(at(rows_.gathers, row.bucket));
     }
-    for (const GatherBlock& block : rows_.gathers) gathered_elements_ += elements_of(block);
   }
 
   double of(const Action& row) const {
@@ -196,7 +196,7 @@ class RowCosts {
   double embedding_sum_ = 0;    // of a tied embedding
   double gradients_ = 0;        // all buckets of the stage
   double parameters_ = 0;       // all blocks
-  double bucket_elements_ = 0;  // of those that are reduced
+  double bucket_elements_ = 0;  // of all sums
   double gathered_elements_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "plan/gradients/gathers.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "plan/gradients/buckets.h"
@@ -11,24 +12,43 @@ namespace {
 
 class Gathers {
  public:
-  Gathers(const std::vector<ParamSpec>& parameters, const std::vector<OptimizerShard>& shards)
-      : parameters_(parameters), shards_(shards) {}
+  Gathers(const std::vector<ParamSpec>& parameters, const std::vector<OptimizerShard>& shards,
+          const std::vector<bool>& freed)
+      : parameters_(parameters), shards_(shards), freed_(freed) {}
 
   /// The sharded parameters of a bucket.
   void add(const Bucket& bucket, int number) {
     GatherBlock block;
+    bool all_freed = true;
     for (const int index : bucket.parameters) {
-      if (kind(index) != ShardKind::whole) block.parameters.push_back(index);
-      if (kind(index) == ShardKind::bucket) block.bucket = number;
+      const bool sliced = kind(index) == ShardKind::bucket;
+      if (sliced || (kind(index) != ShardKind::whole && !freed(index))) {
+        block.parameters.push_back(index);
+      }
+      if (sliced) block.bucket = number;
+      all_freed = all_freed && freed(index);
     }
+    block.freed = block.bucket >= 0 && all_freed;
     add(std::move(block));
+  }
+
+  /// Those of each unit together.
+  void add_freed() {
+    std::map<int, GatherBlock> blocks;
+    for (int index = 0; index < static_cast<int>(parameters_.size()); ++index) {
+      const bool apart = kind(index) == ShardKind::rows || kind(index) == ShardKind::dealt;
+      if (!apart || !freed(index)) continue;
+      blocks[spec(index).unit].parameters.push_back(index);
+      blocks[spec(index).unit].freed = true;
+    }
+    for (auto& [unit, block] : blocks) add(std::move(block));
   }
 
   void add_fused(bool expert, const CommFusionConfig& fusion) {
     std::vector<int> rows;
     std::vector<std::int64_t> elements;
     for (int index = 0; index < static_cast<int>(parameters_.size()); ++index) {
-      if (kind(index) != ShardKind::rows || spec(index).expert != expert) continue;
+      if (kind(index) != ShardKind::rows || spec(index).expert != expert || freed(index)) continue;
       rows.push_back(index);
       elements.push_back(spec(index).shape.numel());
     }
@@ -51,6 +71,7 @@ class Gathers {
 
  private:
   const ParamSpec& spec(int index) const { return parameters_[static_cast<std::size_t>(index)]; }
+  bool freed(int index) const { return !freed_.empty() && freed_[static_cast<std::size_t>(index)]; }
   ShardKind kind(int index) const { return shards_[static_cast<std::size_t>(index)].kind; }
 
   void add(GatherBlock block) {
@@ -62,6 +83,7 @@ class Gathers {
 
   const std::vector<ParamSpec>& parameters_;
   const std::vector<OptimizerShard>& shards_;
+  const std::vector<bool>& freed_;
   std::vector<GatherBlock> made_;
 };
 
@@ -70,8 +92,9 @@ class Gathers {
 std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<OptimizerShard>& shards,
                                       const FlatLayout& flat, BucketRule rule,
-                                      const CommFusionConfig& fusion) {
-  Gathers made(parameters, shards);
+                                      const CommFusionConfig& fusion,
+                                      const std::vector<bool>& freed) {
+  Gathers made(parameters, shards, freed);
   const bool fused = rule == BucketRule::comm_fusion;
   if (fused) {
     made.add_fused(false, fusion);
@@ -82,13 +105,8 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
     const ShardKind kind = shards[static_cast<std::size_t>(bucket.parameters.front())].kind;
     if (!fused || kind != ShardKind::rows) made.add(bucket, static_cast<int>(i - 1));
   }
+  made.add_freed();
   return made.take();
-}
-
-std::vector<UnitRange> units_of(const std::vector<GatherBlock>& gathers) {
-  std::vector<UnitRange> units;
-  for (const GatherBlock& block : gathers) units.push_back(block.units);
-  return units;
 }
 
 }  // namespace trainctl

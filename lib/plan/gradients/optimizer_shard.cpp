@@ -97,14 +97,4 @@ std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
   return shards;
 }
 
-std::string dealing_error(OptimizerType optimizer, std::size_t parameters,
-                          std::int64_t data_parallel) {
-  if (optimizer != OptimizerType::adamw) {
-    return "data_parallel shards the optimizer of adamw only";
-  }
-  const auto count = static_cast<std::int64_t>(parameters);
-  if (count >= data_parallel) return {};
-  return text(count) + " parameters cannot be dealt to " + text(data_parallel) + " ranks";
-}
-
 }  // namespace trainctl

@@ -48,9 +48,4 @@ std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh);
 std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
                                             const std::vector<ParamSpec>& parameters);
 
-/// Why whole parameters cannot be dealt out (an error of the configuration); empty: they can. Only
-/// AdamW is dealt, and there must be as many parameters as ranks.
-std::string dealing_error(OptimizerType optimizer, std::size_t parameters,
-                          std::int64_t data_parallel);
-
 }  // namespace trainctl

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/at.h"
 #include "plan/gradients/buckets.h"
+#include "plan/gradients/resident.h"
 
 namespace trainctl {
 
@@ -54,13 +56,64 @@ std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
   return most;
 }
 
+std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
+                                     const OwnershipTable& table, const GatherBlock& block) {
+  std::vector<RowExchange> exchanges;
+  for (const bool computed : {true, false}) {
+    std::vector<int> parameters;
+    for (const int index : block.parameters) {
+      const DType type = read_type(at(stage.parameters, index), plan.compute);
+      if ((type == plan.compute) == computed) parameters.push_back(index);
+    }
+    for (RowExchange& one : row_exchanges(table, parameters, fuses_rows(plan.gradient.buckets))) {
+      exchanges.push_back(std::move(one));
+    }
+  }
+  return exchanges;
+}
+
+std::vector<ApartPiece> pieces_apart(const Plan& plan, const StagePlan& stage,
+                                     const GatherBlock& block, std::int64_t ranks,
+                                     std::int64_t rank) {
+  std::vector<ApartPiece> pieces;
+  const Bucket& bucket = at(stage.flat.buckets, block.bucket);
+  const std::int64_t length = bucket.length / ranks;
+  const std::int64_t begin = bucket.offset + rank * length;
+  for (const int index : block.parameters) {
+    const ParamSpec& row = at(stage.parameters, index);
+    if (read_type(row, plan.compute) == plan.compute) continue;
+    const std::int64_t from = begin - at(stage.flat.offset, index);
+    const Slice part{std::max<std::int64_t>(from, 0), std::min(from + length, row.shape.numel())};
+    if (part.begin < part.end) pieces.push_back({index, part});
+  }
+  return pieces;
+}
+
+std::int64_t most_apart(const Plan& plan, const StagePlan& stage, const GatherBlock& block,
+                        std::int64_t ranks) {
+  std::int64_t most = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    std::int64_t elements = 0;
+    for (const ApartPiece& piece : pieces_apart(plan, stage, block, ranks, rank)) {
+      elements += piece.part.length();
+    }
+    most = std::max(most, elements);
+  }
+  return most;
+}
+
 std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,
                                const OwnershipTable& table) {
-  const bool fused = fuses_rows(plan.gradient.buckets);
   std::int64_t most = 0;
   for (const GatherBlock& block : stage.gathers) {
-    const auto whole = [&](std::size_t index) { return stage.parameters[index].shape.numel(); };
-    most = std::max(most, most_packed(row_exchanges(table, block.parameters, fused), whole));
+    const auto bytes = [&](std::size_t index) {
+      const ParamSpec& row = stage.parameters[index];
+      return row.shape.numel() * size_of(read_type(row, plan.compute));
+    };
+    most = std::max(most, most_packed(row_gathers(plan, stage, table, block), bytes));
+    if (block.bucket < 0) continue;
+    const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
+    most = std::max(most, ranks * most_apart(plan, stage, block, ranks) * size_of(DType::f32));
   }
   return most;
 }

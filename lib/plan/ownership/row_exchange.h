@@ -23,8 +23,25 @@ inline bool fuses_rows(BucketRule rule) {
 std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
                                        const std::vector<int>& parameters, bool fused);
 
-/// The lengths of two buffers: that in which a stage's gradients are packed, one sum at a time, and
-/// that into which parameters are gathered together.
+/// The same for a gather, in which only weights of one type travel together.
+std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
+                                     const OwnershipTable& table, const GatherBlock& block);
+
+/// Of a bucket that is split into equal slices: what rank number `rank` of those that share it owns
+/// of the parameters whose type is not the one that most layers compute in.
+struct ApartPiece {
+  int parameter = 0;
+  Slice part;
+};
+std::vector<ApartPiece> pieces_apart(const Plan& plan, const StagePlan& stage,
+                                     const GatherBlock& block, std::int64_t ranks,
+                                     std::int64_t rank);
+/// The most elements of these that any rank owns: each rank sends as many.
+std::int64_t most_apart(const Plan& plan, const StagePlan& stage, const GatherBlock& block,
+                        std::int64_t ranks);
+
+/// The sizes of two buffers: that in which a stage's gradients are packed, one sum at a time, in
+/// elements, and that into which parameters are gathered together, in bytes.
 std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
                               const OwnershipTable& table);
 std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,

@@ -107,12 +107,16 @@ void add_stage(Digest& digest, const StagePlan& stage) {
     digest.add(row.shape, row.dtype, row.storage, row.from, row.until, row.kind);
   }
   for (const GatherBlock& block : stage.gathers) {
-    digest.add(block.parameters.size(), block.bucket);
+    digest.add(block.parameters.size(), block.bucket, block.freed);
     for (const int index : block.parameters) digest.add(index);
   }
   digest.add(stage.activation_slots.bytes);
+  for (const Ring* ring : {&stage.gradient_ring, &stage.weight_ring}) {
+    for (const int slot : ring->slot) digest.add(slot);
+    digest.add(ring->length);
+  }
   for (const Action& row : stage.actions) {
-    digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket);
+    digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket, row.visit);
   }
 }
 

@@ -76,9 +76,11 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline) {
   if (pipeline.dtype) plan.message_dtype = dtype_of(*pipeline.dtype);
   const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm &&
                                                         traits_of(pipeline.scheduler).batches);
-  plan.messages = {.mode = pipeline.overlap_p2p_comm ? MessageMode::overlapped
-                           : batched                 ? MessageMode::batched
-                                                     : MessageMode::single,
+  // A ring exchange is a batch, whatever the keys for single messages say (Megatron-Core).
+  const bool ring = pipeline.use_ring_exchange_p2p;
+  plan.messages = {.mode = ring || batched             ? MessageMode::batched
+                           : pipeline.overlap_p2p_comm ? MessageMode::overlapped
+                                                       : MessageMode::single,
                    .keeps_outputs = !pipeline.deallocate_outputs,
                    .casts = plan.message_dtype != plan.compute};
 }
@@ -106,7 +108,7 @@ Plan sizes_of(const Facts& facts) {
   plan.ranks_are_threads = facts.site.ranks_are_threads;
   plan.mesh = facts.mesh;
   plan.model = facts.model;
-  plan.compute = dtype_of(config.precision.compute);
+  plan.compute = dtype_of(resolve_compute(config.precision));
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
@@ -116,9 +118,7 @@ Plan sizes_of(const Facts& facts) {
   plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
                             plan.split_vocabulary});
   plan.threads_per_rank = threads_of(parallel, facts.site);
-  plan.accumulates_slices = parallel.parallel_optimizer.enable &&
-                            parallel.parallel_optimizer.gradient_accumulation_shard &&
-                            (plan.mesh.pp > 1 || plan.microbatches > 1);
+  plan.optimizer_level = resolve_optimizer_level(parallel);
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule =
       schedule_name(parallel.pipeline.scheduler, stages, static_cast<int>(facts.chunks));
@@ -164,8 +164,6 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(rows.schedule);
-  rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
-                              config.parallel.comm_fusion);
   rows.slots = peak_microbatches(rows.schedule);
   rows.forms = given_forms(plan, stage, config);
   lay_out(plan, stage, config, rows);

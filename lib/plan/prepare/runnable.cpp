@@ -8,14 +8,6 @@ namespace trainctl {
 
 namespace {
 
-/// Whether any parameter of the plan is cut by rows.
-bool any_rows(const Plan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-    return std::any_of(stage.shards.begin(), stage.shards.end(),
-                       [](const OptimizerShard& shard) { return shard.kind == ShardKind::rows; });
-  });
-}
-
 bool any_empty(const StageMap& map) {
   return std::any_of(map.all.begin(), map.all.end(),
                      [](const auto& chunk) { return chunk.first_unit == chunk.end_unit; });
@@ -29,10 +21,6 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
     diagnostics.add(
         {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
   };
-  if (plan.accumulates_slices && any_rows(plan)) {
-    refuse("parallel.parallel_optimizer.gradient_accumulation_shard",
-           "gradients that accumulate in slices");
-  }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
     refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
   }

@@ -106,7 +106,7 @@ void check_fusion(const Facts& facts, Check& check);     // buckets and fused co
 void check_overlap(const Facts& facts, Check& check);    // communication beside computation
 void check_recompute(const Facts& facts, Check& check);  // and offloading
 void check_modes(const Facts& facts, Check& check);      // what the parallel mode ignores
-void check_precision(const PrecisionConfig& precision, Check& check);
+void check_precision(const Config& config, Check& check);
 void check_optimizer(const OptimizerConfig& optimizer, Check& check);
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
 void check_data(const Config& config, Check& check);

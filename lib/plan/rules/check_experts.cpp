@@ -24,7 +24,7 @@ void check_partition(const Facts& facts, Check& check) {
                 indivisible(named("moe.num_experts", experts), named("expert_parallel", ranks)),
                 "set expert_parallel to " + divisors_near(experts, ranks) +
                     ", or moe.num_experts to " + multiples_near(ranks, experts));
-  } else if (facts.config.precision.compute == ComputeType::fp16 &&
+  } else if (resolve_compute(facts.config.precision) == ComputeType::fp16 &&
              check.clean({"precision.compute"})) {
     check.error("expert-fp16", "precision.compute",
                 "compute must not be fp16 with " + named("expert_parallel", ranks) +

@@ -9,23 +9,36 @@ namespace {
 
 const char* overlap_path = "parallel.pipeline.overlap_p2p_comm";
 const char* batch_path = "parallel.pipeline.batch_p2p_comm";
+const char* ring_path = "parallel.pipeline.use_ring_exchange_p2p";
+
+/// A ring exchange is a batch with both neighbours.
+void check_batches(const Facts& facts, Check& check) {
+  const PipelineConfig& pipeline = facts.parallel().pipeline;
+  const ScheduleTraits& traits = traits_of(pipeline.scheduler);
+  if (traits.batches || facts.mesh.pp == 1 || facts.unsplit) return;
+  const auto refuse = [&](const char* path, const std::string& key) {
+    check.error("scheduler-batches", path,
+                "scheduler " + std::string(traits.word) +
+                    " exchanges its messages one by one, but " + key + " is true",
+                "set " + key + " to false or leave it out, or set scheduler to 1f1b");
+  };
+  if (pipeline.use_ring_exchange_p2p) {
+    refuse(ring_path, "use_ring_exchange_p2p");
+  } else if (pipeline.batch_p2p_comm == true) {
+    refuse(batch_path, "batch_p2p_comm");
+  }
+}
 
 void check_overlapped(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
-  if (!check.clean({overlap_path, batch_path})) return;
+  if (!check.clean({overlap_path, batch_path, ring_path})) return;
+  check_batches(facts, check);
+  if (pipeline.use_ring_exchange_p2p) return;
   if (pipeline.overlap_p2p_comm && pipeline.batch_p2p_comm == true) {
     check.error("overlap-batch", batch_path,
                 "batch_p2p_comm and overlap_p2p_comm must not both be true: a batch of messages "
                 "completes as a whole",
                 "set batch_p2p_comm to false or leave it out, or set overlap_p2p_comm to false");
-    return;
-  }
-  const ScheduleTraits& traits = traits_of(pipeline.scheduler);
-  if (pipeline.batch_p2p_comm == true && !traits.batches && facts.mesh.pp > 1 && !facts.unsplit) {
-    check.error("scheduler-batches", batch_path,
-                "scheduler " + std::string(traits.word) +
-                    " exchanges its messages one by one, but batch_p2p_comm is true",
-                "set batch_p2p_comm to false or leave it out, or set scheduler to 1f1b");
     return;
   }
   if (pipeline.overlap_p2p_comm_warmup_flush && !pipeline.overlap_p2p_comm) {
@@ -50,10 +63,10 @@ void remark_ways(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   if (pipeline.use_ring_exchange_p2p) {
     const char* reason = "use_ring_exchange_p2p replaces single messages";
-    check.no_effect(batch_path, pipeline.batch_p2p_comm == true, reason);
+    check.no_effect(batch_path, pipeline.batch_p2p_comm.has_value(), reason);
     check.no_effect(overlap_path, pipeline.overlap_p2p_comm, reason);
   }
-  const auto compute = facts.config.precision.compute;
+  const auto compute = resolve_compute(facts.config.precision);
   if (pipeline.dtype && *pipeline.dtype != compute && facts.mesh.pp > 1 &&
       check.clean({"parallel.pipeline.dtype", "precision.compute"})) {
     check.warning("pipeline-dtype", "parallel.pipeline.dtype",

@@ -64,7 +64,7 @@ void remark_data(const Facts& facts, Check& check) {
                     reason);
   }
   if (!facts.mesh_is_clean(check)) return;
-  const bool narrow = facts.config.precision.compute != ComputeType::fp32;
+  const bool narrow = resolve_compute(facts.config.precision) != ComputeType::fp32;
   const char* one_replica = "data_parallel is 1";
   check.no_effect("parallel.dataset_strategy",
                   facts.mesh.dp == 1 && parallel.dataset_strategy.word == "full_batch",

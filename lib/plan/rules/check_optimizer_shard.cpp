@@ -1,10 +1,14 @@
 // Optimizer state sharded among the replicas.
+#include "config/schema/words.h"
 #include "plan/rules/check.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
 namespace {
 
+const char* level_path = "parallel.parallel_optimizer.optimizer_level";
+const char* gradients_path = "parallel.parallel_optimizer.gradient_accumulation_shard";
 const char* size_path = "parallel.parallel_optimizer.weight_shard_size";
 
 std::string text_of(std::int64_t value) { return std::to_string(value); }
@@ -36,6 +40,32 @@ void check_shard_size(const Facts& facts, Check& check) {
   }
 }
 
+void check_level(const Facts& facts, Check& check) {
+  const ParallelOptimizerConfig& optimizer = facts.parallel().parallel_optimizer;
+  const OptimizerLevel level = resolve_optimizer_level(facts.parallel());
+  const bool shard = optimizer.gradient_accumulation_shard;
+  const bool divides = level != OptimizerLevel::level1;
+  const std::string word(word_of(level));
+  if (check.given(gradients_path) && optimizer.optimizer_level && shard != divides) {
+    check.error("optimizer-level", level_path,
+                "optimizer_level (" + word + ") " + (divides ? "divides" : "does not divide") +
+                    " gradients, but gradient_accumulation_shard is " + (shard ? "true" : "false"),
+                "leave gradient_accumulation_shard out, or set it to " +
+                    std::string(divides ? "true" : "false"));
+  }
+  const bool dealt = facts.mode == ParallelMode::data_parallel &&
+                     resolve_bucket_rule(facts.parallel()) != BucketRule::megatron;
+  if (dealt) {
+    check.no_effect(level_path, level == OptimizerLevel::level2,
+                    "parallel_mode data_parallel sums whole gradients on every rank");
+  }
+  const RecomputeConfig& recompute = facts.config.recompute;
+  const bool frees = level == OptimizerLevel::level3 ||
+                     (recompute.enable && recompute.parallel_optimizer_comm_recompute);
+  check.no_effect("parallel.parallel_optimizer.prefetch", !frees && optimizer.prefetch != 1,
+                  "weights stay whole on every rank");
+}
+
 }  // namespace
 
 void check_optimizer_shard(const Facts& facts, Check& check) {
@@ -49,11 +79,7 @@ void check_optimizer_shard(const Facts& facts, Check& check) {
     return;
   }
   check_shard_size(facts, check);
-  if (facts.mesh.pp == 1 && facts.batch.microbatches == 1) {
-    check.no_effect("parallel.parallel_optimizer.gradient_accumulation_shard",
-                    !optimizer.gradient_accumulation_shard,
-                    "with one micro-batch, gradients are not accumulated");
-  }
+  check_level(facts, check);
 }
 
 }  // namespace trainctl

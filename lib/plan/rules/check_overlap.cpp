@@ -34,7 +34,7 @@ std::vector<std::string> unmet_needs(const Facts& facts) {
     unmet.push_back("virtual_pipeline_stages above 1 with pipeline_stages " +
                     text_of(facts.mesh.pp) + " (it is 1)");
   }
-  if (config.precision.compute == ComputeType::fp32) {
+  if (resolve_compute(config.precision) == ComputeType::fp32) {
     unmet.emplace_back("precision.compute bf16 or fp16 (it is fp32)");
   }
   if (config.recompute.enable) unmet.emplace_back("recompute.enable false (it is true)");

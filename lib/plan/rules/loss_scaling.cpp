@@ -1,15 +1,19 @@
 #include "plan/rules/loss_scaling.h"
 
+#include "config/schema/words.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
 
-LossScaling resolve_loss_scaling(const PrecisionConfig& precision) {
+LossScaling resolve_loss_scaling(const Config& config) {
+  const PrecisionConfig& precision = config.precision;
+  if (config.hooks.grad_scale == GradScale::none) return {};
   if (precision.loss_scale) {
     const double scale = *precision.loss_scale;
     return {.on = true, .initial = scale, .least = scale};
   }
-  if (!precision.dynamic_loss_scale.value_or(precision.compute == ComputeType::fp16)) return {};
+  const bool narrow = resolve_compute(precision) == ComputeType::fp16;
+  if (!precision.dynamic_loss_scale.value_or(narrow)) return {};
   return {.on = true,
           .initial = precision.initial_loss_scale,
           .least = precision.min_loss_scale,
@@ -19,7 +23,30 @@ LossScaling resolve_loss_scaling(const PrecisionConfig& precision) {
           .hysteresis = precision.loss_scale_hysteresis};
 }
 
-void check_precision(const PrecisionConfig& precision, Check& check) {
+namespace {
+
+void check_compute(const Config& config, Check& check) {
+  const PrecisionConfig& precision = config.precision;
+  const ComputeType products = resolve_compute(precision);
+  if (precision.compute != ComputeType::fp32 && products != precision.compute) {
+    check.error("autocast-compute", "precision.autocast_dtype",
+                named("autocast_dtype", std::string(word_of(products))) + " and compute (" +
+                    std::string(word_of(precision.compute)) +
+                    ") are two types for the matrix products",
+                "leave compute out, or enable_autocast");
+  }
+  if (config.hooks.grad_scale == GradScale::none && products == ComputeType::fp16) {
+    check.warning("unscaled-fp16", "hooks.grad_scale",
+                  "grad_scale is none: in fp16, gradients below 6e-8 become 0",
+                  "set grad_scale to loss_scale");
+  }
+}
+
+}  // namespace
+
+void check_precision(const Config& config, Check& check) {
+  const PrecisionConfig& precision = config.precision;
+  check_compute(config, check);
   if (precision.loss_scale && precision.dynamic_loss_scale.value_or(false)) {
     check.error(
         "loss-scale-twice", "precision.loss_scale",
@@ -28,10 +55,12 @@ void check_precision(const PrecisionConfig& precision, Check& check) {
         "leave loss_scale out and set initial_loss_scale to " + number(*precision.loss_scale));
     return;
   }
-  if (!resolve_loss_scaling(precision).dynamic()) {
+  if (!resolve_loss_scaling(config).dynamic()) {
     const PrecisionConfig usual;
-    const std::string reason =
-        precision.loss_scale ? "loss_scale is constant" : "dynamic_loss_scale is false";
+    const std::string reason = config.hooks.grad_scale == GradScale::none
+                                   ? "hooks.grad_scale is none"
+                               : precision.loss_scale ? "loss_scale is constant"
+                                                      : "dynamic_loss_scale is false";
     const auto remark = [&](const char* key, bool differs) {
       check.no_effect(std::string("precision.") + key, differs, reason);
     };

@@ -23,6 +23,6 @@ struct LossScaling {
 };
 
 /// The loss scaling that the configuration asks for, with all defaults filled in.
-LossScaling resolve_loss_scaling(const PrecisionConfig& precision);
+LossScaling resolve_loss_scaling(const Config& config);
 
 }  // namespace trainctl

@@ -87,6 +87,11 @@ ParallelConfig for_one_rank(ParallelConfig parallel) {
   return parallel;
 }
 
+ComputeType resolve_compute(const PrecisionConfig& precision) {
+  if (!precision.enable_autocast) return precision.compute;
+  return precision.autocast_dtype.value_or(precision.compute);
+}
+
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
   BatchSizes sizes;
@@ -110,6 +115,15 @@ BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
     return BucketRule::comm_fusion;
   }
   return parallel.gradient_aggregation_group ? BucketRule::layers : BucketRule::size;
+}
+
+OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel) {
+  const ParallelOptimizerConfig& optimizer = parallel.parallel_optimizer;
+  const bool shard = optimizer.gradient_accumulation_shard &&
+                     resolve_bucket_rule(parallel) != BucketRule::megatron;
+  if (!optimizer.enable) return OptimizerLevel::level1;
+  return optimizer.optimizer_level.value_or(shard ? OptimizerLevel::level2
+                                                  : OptimizerLevel::level1);
 }
 
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {

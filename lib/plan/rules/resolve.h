@@ -24,6 +24,10 @@ std::int64_t world_size_of(const ParallelConfig& parallel);
 /// The same section for one rank: sizes and placement at their defaults, the rest as given.
 ParallelConfig for_one_rank(ParallelConfig parallel);
 
+/// The type of the matrix products: autocast_dtype under enable_autocast, else compute. The masters
+/// are fp32 in either case (Megatron-Core: enable_autocast, autocast_dtype).
+ComputeType resolve_compute(const PrecisionConfig& precision);
+
 struct BatchSizes {
   std::int64_t micro_batch_size = 0;  // sequences
   std::int64_t microbatches = 0;      // per rank and step
@@ -32,6 +36,10 @@ struct BatchSizes {
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
+/// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with
+/// gradient_accumulation_shard, but level1 where it divides buckets, as upstream. level1 where it
+/// is off.
+OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel);
 /// Model chunks per stage: virtual_pipeline_stages, or the number that pipeline.layout implies.
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode);
 

@@ -9,6 +9,7 @@ namespace trainctl {
 enum class ActionKind : std::uint8_t {
   gather,            // start gathering a block of parameters from the ranks that updated them
   wait_gather,       // the compute queue waits for the block
+  free,              // the block's memory may be taken by another block
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
   repeat,            // R: F again, as far as the unit did not keep what it made
@@ -39,10 +40,13 @@ constexpr bool is_message(ActionKind kind) {
   return is_receive(kind) || kind == ActionKind::send_forward || kind == ActionKind::send_backward;
 }
 
-/// Communication of one gradient bucket or one block of parameters.
+/// A row about one block of parameters.
+constexpr bool names_block(ActionKind kind) {
+  return kind == ActionKind::gather || kind == ActionKind::wait_gather || kind == ActionKind::free;
+}
+/// A row about one gradient bucket or one block of parameters.
 constexpr bool names_bucket(ActionKind kind) {
-  return kind == ActionKind::gather || kind == ActionKind::wait_gather ||
-         kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
+  return names_block(kind) || kind == ActionKind::reduce || kind == ActionKind::reduce_embedding ||
          kind == ActionKind::wait_reduce;
 }
 
@@ -57,12 +61,14 @@ struct Action {
   int microbatch = 0;
   int begin = 0;  // units [begin, end), numbered over the whole model
   int end = 0;
-  int bucket = -1;  // reduce, reduce_embedding, wait_reduce; gather, wait_gather: of
+  int bucket = -1;  // reduce, reduce_embedding, wait_reduce; gather, wait_gather, free: of
                     // plan/gradients/gathers.h
+  int visit = 0;    // how many of the same row came before in the step
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "reduce 3".
+/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "reduce 3", and
+/// "reduce 3.1" for its second visit.
 std::string to_string(const Action& action);
 /// "F0.1": without the units.
 std::string short_name(const Action& action);

@@ -8,6 +8,7 @@ namespace trainctl {
 namespace {
 
 bool is_computed(ActionKind kind) {
+  if (kind == ActionKind::free) return true;  // takes no time, on its place in the compute queue
   return !is_message(kind) && !is_message_wait(kind) && !names_bucket(kind);
 }
 /// F, B or W of some unit.
@@ -152,7 +153,7 @@ int* Play::sent_from(const RankRows& rank, const Action& action, Queues& queues)
 void Play::join(int rank, std::size_t row, Queues& queues) {
   const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
   const Action& action = mine.rows[row];
-  Exchange& meeting = exchanges_[{mine.input.stage, action.kind, action.bucket}];
+  Exchange& meeting = exchanges_[{mine.input.stage, action.kind, action.bucket, action.visit}];
   if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
   graph_.raise_cost(meeting.point, cost_of(mine, action));
   meeting.members.push_back(rank);
@@ -173,9 +174,12 @@ void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
   graph_.wait(meeting.point, queues.compute);
   queues.embedding = meeting.point;
   queues.embedding_bucket = mine.rows[row].bucket;
-  const auto found =
-      exchanges_.find({mine.input.stage, ActionKind::reduce, queues.embedding_bucket});
-  if (found != exchanges_.end()) graph_.wait(meeting.point, found->second.point);
+  const int stage = mine.input.stage;
+  for (const auto& [key, sum] : exchanges_) {
+    const auto& [of, kind, bucket, visit] = key;
+    if (of != stage || kind != ActionKind::reduce || bucket != queues.embedding_bucket) continue;
+    graph_.wait(meeting.point, sum.point);
+  }
 }
 
 void Play::await(int rank, std::size_t row, Queues& queues) {
@@ -184,8 +188,8 @@ void Play::await(int rank, std::size_t row, Queues& queues) {
   graph_.wait(point, queues.compute);
   const bool gather = mine.rows[row].kind == ActionKind::wait_gather;
   const int bucket = mine.rows[row].bucket;
-  const auto found =
-      exchanges_.find({mine.input.stage, gather ? ActionKind::gather : ActionKind::reduce, bucket});
+  const ActionKind awaited = gather ? ActionKind::gather : ActionKind::reduce;
+  const auto found = exchanges_.find({mine.input.stage, awaited, bucket, mine.rows[row].visit});
   if (found != exchanges_.end()) graph_.wait(point, found->second.point);
   if (!gather && queues.embedding_bucket == bucket) graph_.wait(point, queues.embedding);
   if (queues.compute != none && !points_[static_cast<std::size_t>(queues.compute)].computes) {

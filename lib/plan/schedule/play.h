@@ -49,7 +49,7 @@ class Play {
     int rows = 1;
     bool computes = false;  // rows of the compute queue
   };
-  /// A reduce of one bucket, or a gather of one block.
+  /// One visit of a bucket's reduce or of a block's gather.
   struct Exchange {
     int point = none;
     std::vector<int> members;  // ranks
@@ -110,6 +110,7 @@ class Play {
     return rank_of(point).rows[static_cast<std::size_t>(point.row)];
   }
   double cost_of(const RankRows& rank, const Action& action) const {
+    if (action.kind == ActionKind::free) return 0;
     return input_.cost ? input_.cost(rank, action) : 1.0;
   }
   /// When the batch before a wait_reduce was done; waiting for it is not exposed reduction.
@@ -129,8 +130,9 @@ class Play {
   int microbatches_ = 0;
   std::vector<bool> apart_;  // per group: its ranks have different rows
   std::vector<int> group_sizes_;
-  std::map<std::tuple<int, ActionKind, int>, Exchange> exchanges_;  // (stage, kind, bucket)
-  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;          // (replica, inner)
+  // By (stage, kind, bucket, visit).
+  std::map<std::tuple<int, ActionKind, int, int>, Exchange> exchanges_;
+  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;  // (replica, inner)
   std::unordered_map<SharedRow, RowMeeting, SharedRowHash> shared_rows_;
   std::vector<Message> messages_;   // see find_message()
   std::map<int, int> after_batch_;  // see queued_after()

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "plan/schedule/prove_moves.h"
 #include "plan/schedule/simulate.h"
 
 namespace trainctl {
@@ -29,7 +30,7 @@ struct Progress {
 class Proof {
  public:
   Proof(const RankRows& rank, const std::vector<BucketSum>& buckets,
-        const std::vector<UnitRange>& gathers, std::string who,
+        const std::vector<ReadBlock>& gathers, std::string who,
         std::vector<std::string>& violations)
       : in_(rank.input),
         places_(rank.input.places()),
@@ -41,9 +42,7 @@ class Proof {
         reduced_(buckets.size(), 0),
         shared_(buckets.size(), 0),
         waited_(buckets.size(), 0),
-        gathered_(gathers.size(), 0),
-        arrived_(gathers.size(), 0),
-        coming_(gathers.size()) {
+        moves_(buckets, gathers, [this](const std::string& what) { fail(what); }) {
     const auto microbatches = static_cast<std::size_t>(in_.microbatches);
     for (const UnitRange& range : in_.units) {
       Progress fresh;
@@ -75,9 +74,11 @@ class Proof {
   void check(const Action& action) {
     if (stepped_) fail("comes after the step");
     if (!in_range(action)) return fail("is out of range");
+    moves_.check(action);
     switch (action.kind) {
-      case ActionKind::gather: return gather(action);
-      case ActionKind::wait_gather: return wait_gather(action);
+      case ActionKind::gather:
+      case ActionKind::wait_gather:
+      case ActionKind::free: return;
       case ActionKind::fetch: return fetch(action);
       case ActionKind::forward: return forward(action);
       case ActionKind::repeat: return repeat(action);
@@ -97,7 +98,7 @@ class Proof {
 
   bool in_range(const Action& action) const {
     if (action.kind == ActionKind::step) return true;
-    if (action.kind == ActionKind::gather || action.kind == ActionKind::wait_gather) {
+    if (names_block(action.kind)) {
       return action.bucket >= 0 && action.bucket < static_cast<int>(gathers_.size());
     }
     if (names_bucket(action.kind)) return has_bucket(action);
@@ -147,26 +148,6 @@ class Proof {
     return now.backward_ran && now.backward == range.begin;
   }
 
-  void gather(const Action& action) {
-    if (gathered_[static_cast<std::size_t>(action.bucket)]++ > 0) fail("has been gathered before");
-  }
-
-  void wait_gather(const Action& action) {
-    const auto block = static_cast<std::size_t>(action.bucket);
-    if (gathered_[block] == 0) fail("is not being gathered");
-    if (arrived_[block]++ == 0) --coming_;
-  }
-
-  void check_arrived(const Action& action) {
-    if (coming_ == 0) return;
-    for (std::size_t block = 0; block < gathers_.size(); ++block) {
-      const UnitRange& units = gathers_[block];
-      if (arrived_[block] > 0) continue;
-      if (action.end <= units.begin || action.begin >= units.end) continue;
-      fail("reads parameters before wait_gather " + std::to_string(block));
-    }
-  }
-
   void fetch(const Action& action) {
     if (at(action).fetched) fail("has been fetched before");
     at(action).fetched = true;
@@ -184,7 +165,6 @@ class Proof {
     if (below != nullptr && !forward_done(*below, units_of(from))) {
       fail("its input is not made: F of chunk " + std::to_string(from->chunk));
     }
-    check_arrived(action);
     if (action.begin != now.forward || forward_done(now, units(action))) {
       fail("F must go on at unit " + std::to_string(now.forward));
     }
@@ -250,7 +230,9 @@ class Proof {
   /// No bucket spans two chunks: its gradients are those of its chunk from its ready unit up.
   void reduce(const Action& action) {
     const auto bucket = static_cast<std::size_t>(action.bucket);
-    if (reduced_[bucket]++ > 0) fail("has been reduced before");
+    const bool again = reduced_[bucket]++ > 0;
+    if (buckets_[bucket].repeated) return;
+    if (again) fail("has been reduced before");
     check_final(buckets_[bucket]);
   }
 
@@ -272,15 +254,17 @@ class Proof {
     if (shared_[bucket]++ > 0) fail("has been reduced before");
     if (!buckets_[bucket].reduced) return check_final(buckets_[bucket]);
     if (reduced_[bucket] == 0) fail("is not being reduced on its stage");
+    if (buckets_[bucket].repeated) check_final(buckets_[bucket]);
   }
 
   void wait_reduce(const Action& action) {
     const auto bucket = static_cast<std::size_t>(action.bucket);
     if (buckets_[bucket].reduced && reduced_[bucket] == 0) fail("is not being reduced");
     if (buckets_[bucket].embedding && shared_[bucket] == 0) {
+      if (buckets_[bucket].repeated) return;  // it only waits for the slot
       fail("is not being summed over the embedding group");
     }
-    waited_[bucket] = 1;
+    waited_[bucket] = buckets_[bucket].reduced ? reduced_[bucket] : 1;
   }
 
   void message(const Action& action) {
@@ -338,25 +322,19 @@ class Proof {
       if (sum.embedding && shared_[bucket] == 0) {
         fail("bucket " + name + " is never summed over the embedding group");
       }
-      if (reduced_[bucket] + shared_[bucket] > 0 && waited_[bucket] == 0) {
+      if (reduced_[bucket] + shared_[bucket] > 0 &&
+          waited_[bucket] < std::max(1, reduced_[bucket])) {
         fail("nobody waited for reduce " + name);
       }
     }
-    for (std::size_t block = 0; block < gathers_.size(); ++block) {
-      const std::string name = "gather " + std::to_string(block);
-      if (gathered_[block] == 0) {
-        fail(name + " is missing");
-      } else if (arrived_[block] == 0) {
-        fail("nobody waited for " + name);
-      }
-    }
+    moves_.finish();
   }
 
   const ScheduleInput& in_;
   ChunkPlaces places_;
   std::span<const Action> rows_;
   const std::vector<BucketSum>& buckets_;
-  const std::vector<UnitRange>& gathers_;
+  const std::vector<ReadBlock>& gathers_;
   std::string who_;
   std::vector<std::string>& violations_;
   std::vector<Progress> progress_;  // [chunk][micro-batch]
@@ -367,9 +345,7 @@ class Proof {
   std::vector<int> reduced_;        // per bucket: how many rows of each kind
   std::vector<int> shared_;
   std::vector<int> waited_;
-  std::vector<int> gathered_;  // per block of parameters
-  std::vector<int> arrived_;
-  std::size_t coming_ = 0;  // blocks that are not waited for yet
+  MoveProof moves_;
   std::size_t row_ = 0;
   bool stepped_ = false;
 };
@@ -377,7 +353,7 @@ class Proof {
 }  // namespace
 
 void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
-                const std::vector<UnitRange>& gathers, const std::string& who,
+                const std::vector<ReadBlock>& gathers, const std::string& who,
                 std::vector<std::string>& violations) {
   Proof(rank, buckets, gathers, who, violations).run();
 }

@@ -12,28 +12,37 @@ namespace {
 class Refinement {
  public:
   Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets,
-             const std::vector<UnitRange>& gathers, std::size_t rows, bool overlap)
-      : buckets_(buckets), gathers_(gathers), forms_(input.forms) {
+             const std::vector<ReadBlock>& gathers, std::size_t rows, bool overlap)
+      : buckets_(buckets),
+        gathers_(gathers),
+        forms_(input.forms),
+        microbatches_(static_cast<std::size_t>(input.microbatches)),
+        visits_(buckets.size(), 0) {
     int end = 0;
     std::size_t parts = rows;
     for (const UnitRange& range : input.units) {
       Chunk& chunk = chunks_.emplace_back();
       chunk.begin = range.begin;
-      chunk.final_from = range.end;
+      chunk.once.final_from = range.end;
       for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-        const int ready = buckets_[bucket].ready_unit;
-        if (overlap && buckets_[bucket].reduced && ready >= range.begin && ready < range.end) {
-          chunk.buckets.push_back(static_cast<int>(bucket));
-        }
+        const BucketSum& sum = buckets_[bucket];
+        if (!sum.reduced || !range.holds(sum.ready_unit)) continue;
+        if (sum.repeated) chunk.each_buckets.push_back(static_cast<int>(bucket));
+        if (overlap && !sum.repeated) chunk.once_buckets.push_back(static_cast<int>(bucket));
       }
       // Those of experts come last in the layout, but are ready between the others.
-      std::stable_sort(chunk.buckets.begin(), chunk.buckets.end(),
-                       [&](int a, int b) { return ready_at(a) > ready_at(b); });
+      for (auto* list : {&chunk.once_buckets, &chunk.each_buckets}) {
+        std::stable_sort(list->begin(), list->end(),
+                         [&](int a, int b) { return ready_at(a) > ready_at(b); });
+      }
+      chunk.each.assign(microbatches_, chunk.once);
+      chunk.together = !overlap;
       end = std::max(end, range.end);
       parts += static_cast<std::size_t>(input.microbatches) *
                static_cast<std::size_t>(3 * (range.end - range.begin));
     }
     weights_left_.assign(static_cast<std::size_t>(end), input.microbatches);
+    weight_done_.assign(static_cast<std::size_t>(end) * microbatches_, 0);
     rows_.reserve(parts + 3 * buckets_.size() + 3 * gathers_.size() + 1);
   }
 
@@ -41,6 +50,7 @@ class Refinement {
 
   void gather_all(ParamSyncStart when) {
     for (std::size_t block = 0; block < gathers_.size(); ++block) {
+      if (gathers_[block].freed) continue;
       coming_.push_back(static_cast<int>(block));
       rows_.push_back(Action{.kind = ActionKind::gather, .bucket = coming_.back()});
     }
@@ -54,10 +64,12 @@ class Refinement {
     Action part = row;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const auto reads = [&](int block) {
-        const UnitRange& units = gathers_[static_cast<std::size_t>(block)];
-        return units.begin <= unit && unit < units.end;
+        return gathers_[static_cast<std::size_t>(block)].holds(unit);
       };
-      if (std::none_of(coming_.begin(), coming_.end(), reads)) continue;
+      const bool freed = std::any_of(gathers_.begin(), gathers_.end(), [&](const ReadBlock& block) {
+        return block.freed && (block.holds(unit) || block.holds(unit - 1));
+      });
+      if (!freed && std::none_of(coming_.begin(), coming_.end(), reads)) continue;
       part.end = unit;
       if (part.begin < part.end) rows_.push_back(part);
       part.begin = unit;
@@ -83,11 +95,11 @@ class Refinement {
       part.kind = row.kind;
     }
     rows_.push_back(part);
-    if (row.kind == ActionKind::backward_weight) finish_weight(row.chunk, unit);
+    if (row.kind == ActionKind::backward_weight) finish_weight(part);
   }
 
   void reduce_all() {
-    add_rows(ActionKind::reduce, [](const BucketSum& sum) { return sum.reduced; });
+    add_rows(ActionKind::reduce, [](const BucketSum& sum) { return sum.reduced && !sum.repeated; });
   }
 
   /// By now every reduce has been started.
@@ -99,11 +111,16 @@ class Refinement {
   std::vector<Action> take() { return std::move(rows_); }
 
  private:
+  struct Front {
+    int final_from = 0;    // units from here up are final
+    std::size_t next = 0;  // bucket in order of readiness
+  };
   struct Chunk {
     int begin = 0;
-    int final_from = 0;        // units from here up are final
-    std::vector<int> buckets;  // in order of readiness
-    std::size_t next = 0;      // into `buckets`
+    Front once;                                   // over all micro-batches
+    std::vector<Front> each;                      // of each micro-batch
+    std::vector<int> once_buckets, each_buckets;  // in order of readiness
+    bool together = false;                        // those of a micro-batch start once all are final
   };
 
   void await_gather(int block) {
@@ -117,27 +134,53 @@ class Refinement {
   void add_rows(ActionKind kind, Predicate has_one) {
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
       if (!has_one(buckets_[bucket])) continue;
-      rows_.push_back(Action{.kind = kind, .bucket = static_cast<int>(bucket)});
+      const bool last = kind == ActionKind::wait_reduce && visits_[bucket] > 0;
+      rows_.push_back(Action{.kind = kind,
+                             .bucket = static_cast<int>(bucket),
+                             .visit = last ? visits_[bucket] - 1 : 0});
     }
   }
 
-  void finish_weight(int chunk_index, int unit) {
-    if (--weights_left_[static_cast<std::size_t>(unit)] > 0) return;
-    Chunk& chunk = chunks_[static_cast<std::size_t>(chunk_index)];
-    while (chunk.final_from > chunk.begin &&
-           weights_left_[static_cast<std::size_t>(chunk.final_from - 1)] == 0) {
-      --chunk.final_from;
+  /// Moves the front down to the lowest unit of which `is_final` says so for all above, and starts
+  /// the sums of the buckets that are final then.
+  template <class IsFinal>
+  void advance(const Chunk& chunk, const std::vector<int>& buckets, bool together, Front& front,
+               IsFinal is_final) {
+    while (front.final_from > chunk.begin && is_final(front.final_from - 1)) --front.final_from;
+    while (front.next < buckets.size()) {
+      const int bucket = buckets[front.next];
+      if ((together ? chunk.begin : ready_at(bucket)) < front.final_from) return;
+      ++front.next;
+      rows_.push_back(Action{.kind = ActionKind::reduce,
+                             .bucket = bucket,
+                             .visit = visits_[static_cast<std::size_t>(bucket)]++});
     }
-    while (chunk.next < chunk.buckets.size() &&
-           ready_at(chunk.buckets[chunk.next]) >= chunk.final_from) {
-      rows_.push_back(Action{.kind = ActionKind::reduce, .bucket = chunk.buckets[chunk.next++]});
-    }
+  }
+
+  void finish_weight(const Action& row) {
+    Chunk& chunk = chunks_[static_cast<std::size_t>(row.chunk)];
+    const auto microbatch = static_cast<std::size_t>(row.microbatch);
+    const auto done = [&](int unit) -> char& {
+      return weight_done_[static_cast<std::size_t>(unit) * microbatches_ + microbatch];
+    };
+    done(row.begin) = 1;
+    advance(chunk, chunk.each_buckets, chunk.together, chunk.each[microbatch],
+            [&](int unit) { return done(unit) != 0; });
+    const auto left = [&](int unit) -> int& {
+      return weights_left_[static_cast<std::size_t>(unit)];
+    };
+    if (--left(row.begin) > 0) return;
+    advance(chunk, chunk.once_buckets, false, chunk.once,
+            [&](int unit) { return left(unit) == 0; });
   }
 
   const std::vector<BucketSum>& buckets_;
-  const std::vector<UnitRange>& gathers_;
+  const std::vector<ReadBlock>& gathers_;
   const StageForms& forms_;
+  std::size_t microbatches_;
   std::vector<int> weights_left_;  // per unit
+  std::vector<char> weight_done_;  // per unit and micro-batch
+  std::vector<int> visits_;        // per bucket: reduces so far
   std::vector<Chunk> chunks_;
   std::vector<int> coming_;  // blocks that are gathered and not waited for yet
   std::vector<Action> rows_;
@@ -160,6 +203,8 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
     sum.ready_unit = bucket.ready_unit;
     for (const int index : bucket.parameters) {
       const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
+      const auto place = std::lower_bound(sum.units.begin(), sum.units.end(), row.unit);
+      if (place == sum.units.end() || *place != row.unit) sum.units.insert(place, row.unit);
       const auto& axes = row.gradient_sum;
       sum.reduced = sum.reduced || row.tp_copies > 1 ||
                     std::find(axes.begin(), axes.end(), true) != axes.end();
@@ -171,7 +216,7 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
-                           const std::vector<UnitRange>& gathers, ParamSyncStart param_sync,
+                           const std::vector<ReadBlock>& gathers, ParamSyncStart param_sync,
                            bool overlap) {
   Refinement refined(input, buckets, gathers, rows.size(), overlap);
   refined.gather_all(param_sync);

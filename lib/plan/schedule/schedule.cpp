@@ -77,19 +77,40 @@ int peak_microbatches(std::span<const Action> rows) {
   return peak;
 }
 
+bool BucketSum::adds(const Action& row) const {
+  const bool backward =
+      row.kind == ActionKind::backward_input || row.kind == ActionKind::backward_weight;
+  if (row.kind == ActionKind::forward) return row.begin <= head && head < row.end;
+  if (!backward) return false;
+  const auto first = std::lower_bound(units.begin(), units.end(), row.begin);
+  return first != units.end() && *first < row.end;
+}
+
+bool ReadBlock::read_by(const Action& row) const {
+  const bool backward = row.kind == ActionKind::backward_input;
+  if (!backward && row.kind != ActionKind::forward && row.kind != ActionKind::repeat) return false;
+  for (int unit = std::max(row.begin, backward ? 1 : 0); unit < row.end; ++unit) {
+    if (holds(unit)) return true;
+  }
+  return false;
+}
+
 std::string short_name(const Action& action) {
   const std::string place = std::to_string(action.microbatch) + "." + std::to_string(action.chunk);
+  const std::string bucket =
+      std::to_string(action.bucket) + (action.visit > 0 ? "." + std::to_string(action.visit) : "");
   switch (action.kind) {
-    case ActionKind::gather: return "gather " + std::to_string(action.bucket);
-    case ActionKind::wait_gather: return "wait_gather " + std::to_string(action.bucket);
+    case ActionKind::gather: return "gather " + bucket;
+    case ActionKind::wait_gather: return "wait_gather " + bucket;
+    case ActionKind::free: return "free " + bucket;
     case ActionKind::fetch: return "fetch " + place;
     case ActionKind::forward: return "F" + place;
     case ActionKind::repeat: return "R" + place;
     case ActionKind::backward_input: return "B" + place;
     case ActionKind::backward_weight: return "W" + place;
-    case ActionKind::reduce: return "reduce " + std::to_string(action.bucket);
-    case ActionKind::reduce_embedding: return "reduce_embedding " + std::to_string(action.bucket);
-    case ActionKind::wait_reduce: return "wait_reduce " + std::to_string(action.bucket);
+    case ActionKind::reduce: return "reduce " + bucket;
+    case ActionKind::reduce_embedding: return "reduce_embedding " + bucket;
+    case ActionKind::wait_reduce: return "wait_reduce " + bucket;
     case ActionKind::step: return "step";
     case ActionKind::send_forward: return "send_forward " + place;
     case ActionKind::receive_forward: return "receive_forward " + place;

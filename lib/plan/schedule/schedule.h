@@ -55,29 +55,73 @@ std::vector<Action> arrange_messages(std::vector<Action> rows, const ScheduleInp
 
 /// How the gradients of one bucket are communicated between their last W and the step.
 struct BucketSum {
-  int ready_unit = 0;      // its lowest unit: the gradients are final after W of it
-  bool reduced = false;    // summed over ranks of its stage
-  bool embedding = false;  // a tied embedding with two homes: afterwards summed over both
+  int ready_unit = 0;        // its lowest unit: the gradients are final after W of it
+  bool reduced = false;      // summed over ranks of its stage
+  bool embedding = false;    // a tied embedding with two homes: afterwards summed over both
+  bool repeated = false;     // summed after every micro-batch, into memory of its own
+  std::vector<int> units{};  // whose B and W add to the gradients, ascending
+  int head = -1;             // the unit whose F adds to them as well; -1: none does
+  int slot = -1;             // repeated: where the gradients of a micro-batch are made; see Ring
   bool has_rows() const { return reduced || embedding; }
+  /// Whether the row adds to the gradients.
+  bool adds(const Action& row) const;
+};
+
+/// Parameters that are gathered together, by the units that read them.
+struct ReadBlock {
+  UnitRange units;
+  int also = -1;       // another unit: the head, where its matrix is the embedding's
+  bool freed = false;  // gathered for each use; else once, before the first
+  int slot = -1;       // freed: where they lie; see Ring
+  bool holds(int unit) const { return units.holds(unit) || unit == also; }
+  /// Whether the row reads them: F, B except the embedding's.
+  bool read_by(const Action& row) const;
+};
+
+/// Memory that blocks of parameters or buckets of gradients take in turn.
+struct Ring {
+  std::vector<int> slot;            // by block or bucket; -1: it takes none
+  std::vector<std::int64_t> sizes;  // of each slot: that of the largest that takes it
+  std::vector<std::int64_t> begin;  // of each slot
+  std::int64_t length = 0;          // of all
 };
 /// For each bucket in buffer order. A bucket is reduced if the gradient of one of its parameters is
 /// summed over an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
                                    const std::vector<ParamSpec>& parameters);
 
-/// Completes the rows of a stage. `gathers`: the units that read each block of parameters that
-/// other ranks update. Starts every gather first, in order, and waits for each before the first F
-/// of its units, which splits that F (before_forward: before everything else). Splits B and W per
-/// unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit below).
-/// Puts R before the B of a unit of which input.forms repeats parts.
+/// Completes the rows of a stage. `gathers`: the blocks of parameters that other ranks update.
+/// Starts the gather of every block that is not freed first, in order, and waits for each before
+/// the first F of its units, which splits that F (before_forward: before everything else). Splits B
+/// and W per unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit
+/// below). Puts R before the B of a unit of which input.forms repeats parts.
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
-/// (without `overlap`: after the whole backward). Before the step, sums the tied embedding over its
-/// two stages and waits for all sums.
+/// (without `overlap`: after the whole backward); if it is repeated, in each. Before the step, sums
+/// the tied embedding over its two stages and waits for all sums.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
-                           const std::vector<UnitRange>& gathers = {},
+                           const std::vector<ReadBlock>& gathers = {},
                            ParamSyncStart param_sync = ParamSyncStart::overlap,
                            bool overlap = true);
+
+/// Adds the rows of the blocks that are freed to the rows of refine(). While some are read, those
+/// of the next `ahead` uses are gathered; what none of these uses reads is freed.
+std::vector<Action> gather_freed(const std::vector<Action>& rows,
+                                 const std::vector<ReadBlock>& blocks, int ahead);
+
+/// The slots of the blocks that are freed: two that are held at once have different ones. `sizes`:
+/// of each block, in any unit, which is that of the ring.
+Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks,
+                 const std::vector<std::int64_t>& sizes);
+
+/// The slots of the buckets that are summed repeatedly. While the next one is made, the sum of one
+/// may be under way.
+Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>& buckets,
+                   const std::vector<std::int64_t>& sizes);
+
+/// Before a row adds to gradients in a slot, waits for the sum that is under way there.
+std::vector<Action> await_slots(const std::vector<Action>& rows,
+                                const std::vector<BucketSum>& buckets);
 
 /// The largest number of micro-batches of one chunk that occupy a slot at once: from the first row
 /// that fills it (data fetched, input received, F) to the last B or W.

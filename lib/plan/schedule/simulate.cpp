@@ -24,7 +24,7 @@ std::string Play::cycle() const {
 
 void Play::find_unmatched(std::vector<std::string>& violations) const {
   for (const auto& [key, meeting] : exchanges_) {
-    const auto& [stage, kind, bucket] = key;
+    const auto& [stage, kind, bucket, visit] = key;
     for (std::size_t rank = 0; rank < input_.ranks.size(); ++rank) {
       if (input_.ranks[rank].input.stage != stage) continue;
       const auto& joined = meeting.members;
@@ -32,7 +32,7 @@ void Play::find_unmatched(std::vector<std::string>& violations) const {
         continue;
       }
       violations.push_back("rank " + std::to_string(rank) + " never joins " +
-                           to_string(Action{.kind = kind, .bucket = bucket}));
+                           to_string(Action{.kind = kind, .bucket = bucket, .visit = visit}));
     }
   }
   for (const auto& [row, meeting] : shared_rows_) {
@@ -121,7 +121,7 @@ std::string Play::describe(int index) const {
 Simulation simulate(const SimulationInput& input) {
   Simulation result;
   const std::vector<BucketSum> no_buckets;
-  const std::vector<UnitRange> no_gathers;
+  const std::vector<ReadBlock> no_gathers;
   std::map<std::pair<int, const Action*>, bool> proven;  // replicas share their rows
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
     const RankRows& mine = input.ranks[rank];

@@ -32,8 +32,8 @@ struct SimulationInput {
   /// for the receive). Waits and send rows themselves take no time.
   std::function<double(const RankRows&, const Action&)> cost;
   bool keep_times = false;  // fill Simulation::times
-  /// Per stage, the units that read each block of gathered parameters; no entry means no gathers.
-  std::vector<std::vector<UnitRange>> gathers{};
+  /// Per stage, the blocks of gathered parameters; no entry means no gathers.
+  std::vector<std::vector<ReadBlock>> gathers{};
 };
 
 /// When a row of the compute queue ran.
@@ -68,18 +68,20 @@ struct Simulation {
 /// unit), F from the lowest unit up and B from the highest down, F repeated before B where it must
 /// be; data fetched before its use; what comes from another stage received before its use, what
 /// goes there sent after it is computed, what comes from another chunk of the rank made before;
-/// each bucket reduced once, after its gradients are final, then a tied embedding summed over its
-/// stages, and all sums awaited; parameters that other ranks update gathered once and awaited
-/// before F of their units; one step, last. Over all ranks: every message and collective meets its
-/// partners, and there is no cycle of waits (the shortest cycle is named). Neighbouring message
-/// rows form one batch that is posted together; the batches of a rank run in order. Unless outputs
-/// are kept, a chunk has one buffer for them, so F waits until its chunk's last output is sent; it
-/// has one for gradients, so B of its first unit waits until the last gradient is.
+/// each bucket reduced once, after its gradients are final (or repeatedly: nothing is added to a
+/// slot while another bucket's gradients or a sum are in it), then a tied embedding summed over its
+/// stages, and all sums awaited; parameters that other ranks update gathered and awaited before
+/// they are read, freed after, and never two blocks in one slot; one step, last. Over all ranks:
+/// every message and collective meets its partners, and there is no cycle of waits (the shortest
+/// cycle is named). Neighbouring message rows form one batch that is posted together; the batches
+/// of a rank run in order. Unless outputs are kept, a chunk has one buffer for them, so F waits
+/// until its chunk's last output is sent; it has one for gradients, so B of its first unit waits
+/// until the last gradient is.
 Simulation simulate(const SimulationInput& input);
 
 /// The per-rank part of the proof; appends to `violations`.
 void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
-                const std::vector<UnitRange>& gathers, const std::string& who,
+                const std::vector<ReadBlock>& gathers, const std::string& who,
                 std::vector<std::string>& violations);
 
 }  // namespace trainctl

@@ -260,7 +260,9 @@ void add_messages(Rows& rows, const Share& share, const UnitRange& units) {
 void add_head_scratch(Rows& rows, const Share& share) {
   const ActivationInput& input = share.input;
   const LocalShape& local = share.local;
-  const std::int64_t chunk = head_chunk(local.vocabulary, local.head_rows, input.compute);
+  const std::int64_t chunk = input.model.whole_logits
+                                 ? local.head_rows
+                                 : head_chunk(local.vocabulary, local.head_rows, input.compute);
   rows.row("head.logits", chunk, local.vocabulary, shared);
   const auto stats = [&](const std::string& name, std::int64_t ranks) {
     rows.add(name, Shape{3 * ranks, chunk}, DType::f32, shared);

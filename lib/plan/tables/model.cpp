@@ -48,7 +48,8 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.hidden_dropout = config.hidden_dropout;
   model.attention_dropout = config.attention_dropout;
   model.embedding_dropout = config.embedding_dropout;
-  model.init_std = config.init_method_std;
+  model.init_std = config.perform_initialization ? config.init_method_std : 0.0;
+  model.whole_logits = !config.cross_entropy_loss_fusion;
   model.experts = moe.num_experts;
   model.topk = moe.router_topk;
   model.expert_ffn = moe.ffn_hidden_size.value_or(model.ffn);

@@ -43,6 +43,7 @@ struct ModelShape {
   RopeScalingConfig rope_scaling;
   double hidden_dropout = 0, attention_dropout = 0, embedding_dropout = 0;
   double init_std = 0.02;
+  bool whole_logits = false;     // the head computes all logits of a micro-batch at once
   std::int64_t experts = 1;      // 1: a plain MLP in every block
   std::int64_t topk = 1;         // experts of each token
   std::int64_t expert_ffn = 0;   // width inside one expert

@@ -1,5 +1,7 @@
 #include "plan/tables/shard.h"
 
+#include <algorithm>
+
 #include "plan/tables/box.h"
 
 namespace trainctl {
@@ -10,6 +12,19 @@ std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mes
   std::vector<ShardPiece> pieces;
   for (const BoxRun& run : runs_between(share, whole_box(parameter.global_shape), share)) {
     pieces.push_back({run.from, run.to, run.length});
+  }
+  return pieces;
+}
+
+std::vector<ShardPiece> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
+                                  const Slice& part) {
+  std::vector<ShardPiece> pieces;
+  if (part.begin == part.end) return pieces;
+  for (const ShardPiece& piece : shard_pieces(parameter, mesh, rank)) {
+    const std::int64_t begin = std::max(piece.local, part.begin);
+    const std::int64_t end = std::min(piece.local + piece.length, part.end);
+    if (begin >= end) continue;
+    pieces.push_back({piece.global + begin - piece.local, begin - part.begin, end - begin});
   }
   return pieces;
 }

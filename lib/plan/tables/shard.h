@@ -21,6 +21,10 @@ struct ShardPiece {
 std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mesh,
                                      std::int64_t rank);
 
+/// Those inside `part` of the shard; local places count from its begin.
+std::vector<ShardPiece> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
+                                  const Slice& part);
+
 /// Whether `rank` represents its shard among the tensor-parallel ranks: of the ranks with the same
 /// elements, the first does; a second home never does.
 bool counts_over_tensor_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);

@@ -156,7 +156,7 @@ void evaluate_on(const EvaluateRequest& request, World& world,
                  .count_loss_weights = data.eod_mask_loss},
                 world);
   load_weights(*open_weights(made.weights, plan.model), plan, world.rank(), engine.parameters());
-  engine.parameters().refresh_compute(engine.ops());
+  engine.masters_changed();
   const std::optional<double> loss = engine.evaluate(windows, corpus.rule, request.max_sequences);
   if (world.rank() != 0) return;
   require(loss.has_value(), ExitCode::internal, "rank 0 has no loss");

@@ -99,7 +99,7 @@ class Model {
     set_thread_count(plan.threads_per_rank);
     ops_ = buffers_.context(stream_);
     load_weights(*open_weights(directory, plan.model), plan, world.rank(), store_);
-    store_.refresh_compute(ops_);
+    store_.refresh_weights(ops_);
     ModelShape model = plan.model;  // a cache for a context that stays empty would be large
     model.positions = std::min(model.positions, tokens);
     decoder_ =

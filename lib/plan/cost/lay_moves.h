@@ -1,0 +1,13 @@
+// The rows of a stage with what they gather, free and sum, and the memory that these moves share.
+#pragma once
+
+#include "config/schema/config.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// Fills in sums, gathers, reads, rings and actions of a stage, whose tables, schedule and forms
+/// are there. `input` has the forms.
+void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows);
+
+}  // namespace trainctl

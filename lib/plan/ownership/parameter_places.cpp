@@ -1,0 +1,147 @@
+#include "plan/ownership/parameter_places.h"
+
+#include "base/at.h"
+#include "plan/gradients/resident.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t unit = 16;  // fp32 elements in 64 bytes
+
+std::int64_t padded(std::int64_t elements) { return (elements + unit - 1) / unit * unit; }
+
+class Placement {
+ public:
+  Placement(const StagePlan& stage, DType compute, const OwnershipTable& table)
+      : stage_(stage), compute_(compute), table_(table) {
+    places_.parameters.resize(stage.parameters.size());
+    places_.blocks.assign(stage.gathers.size(), 0);
+  }
+
+  ParameterPlaces place() {
+    place_freed();
+    for (const Bucket& bucket : stage_.flat.buckets) place_weights(bucket);
+    place_gradients();
+    for (int i = 0; i < std::ssize(stage_.parameters); ++i) {
+      ParameterPlace& place = at(places_.parameters, i);
+      place.master = at(table_.parameters, i).state;
+      place.is_master = !place.freed && read_type(at(stage_.parameters, i), compute_) == DType::f32;
+      places_.masters = places_.masters || !place.is_master;
+    }
+    return std::move(places_);
+  }
+
+ private:
+  bool sliced(int parameter) const {
+    return at(stage_.shards, parameter).kind == ShardKind::bucket;
+  }
+
+  std::int64_t lay(const std::vector<int>& parameters, const Bucket* bucket, std::int64_t begin) {
+    const ResidentLayout layout =
+        lay_residents(parameters, stage_.parameters, stage_.flat, bucket, compute_);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      at(places_.parameters, parameters[i]).weight = begin + layout.begin[i];
+    }
+    return layout.bytes;
+  }
+
+  const Bucket* bucket_of(const GatherBlock& block) const {
+    return block.bucket < 0 ? nullptr : &at(stage_.flat.buckets, block.bucket);
+  }
+
+  /// The ring comes first.
+  void place_freed() {
+    places_.weight_bytes = stage_.weight_ring.length;
+    for (std::size_t i = 0; i < stage_.gathers.size(); ++i) {
+      const GatherBlock& block = stage_.gathers[i];
+      if (!block.freed) continue;
+      const int slot = at(stage_.weight_ring.slot, i);
+      places_.blocks[i] = at(stage_.weight_ring.begin, slot);
+      lay(block.parameters, bucket_of(block), places_.blocks[i]);
+      for (const int index : block.parameters) at(places_.parameters, index).freed = true;
+    }
+  }
+
+  /// Those that stay, bucket by bucket, for a bucket may be gathered as one stretch.
+  void place_weights(const Bucket& bucket) {
+    std::vector<int> staying;
+    for (const int index : bucket.parameters) {
+      if (!at(places_.parameters, index).freed) staying.push_back(index);
+    }
+    if (staying.empty()) return;
+    for (std::size_t i = 0; i < stage_.gathers.size(); ++i) {
+      if (bucket_of(stage_.gathers[i]) == &bucket) places_.blocks[i] = places_.weight_bytes;
+    }
+    const Bucket* stretch = sliced(staying.front()) ? &bucket : nullptr;
+    places_.weight_bytes += lay(staying, stretch, places_.weight_bytes);
+  }
+
+  /// First what is made and summed in place, then the slots, then the parts of repeated sums.
+  void place_gradients() {
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
+      const Bucket& bucket = stage_.flat.buckets[i];
+      places_.buckets.push_back(end);
+      if (slot_of(i) < 0) end += bucket.length;
+    }
+    for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
+      if (slot_of(i) >= 0) places_.buckets[i] = end + at(stage_.gradient_ring.begin, slot_of(i));
+    }
+    end = places_.made_length = end + stage_.gradient_ring.length;
+    for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
+      end = place_gradients(stage_.flat.buckets[i], places_.buckets[i], slot_of(i) >= 0, end);
+    }
+    places_.gradient_length = end;
+  }
+
+  int slot_of(std::size_t bucket) const {
+    return stage_.gradient_ring.slot.empty() ? -1 : at(stage_.gradient_ring.slot, bucket);
+  }
+
+  std::int64_t place_gradients(const Bucket& bucket, std::int64_t made, bool repeated,
+                               std::int64_t end) {
+    std::int64_t sum = end;
+    const bool slices = sliced(bucket.parameters.front());
+    for (const int index : bucket.parameters) {
+      ParameterPlace& place = at(places_.parameters, index);
+      const Slice& summed = at(table_.parameters, index).summed;
+      place.repeated = repeated;
+      place.gradient = made + at(stage_.flat.offset, index) - bucket.offset;
+      place.sum = repeated ? sum : place.gradient + summed.begin;
+      sum += slices ? summed.length() : padded(summed.length());
+    }
+    if (!repeated) return end;
+    // Slices of a bucket are equally long, whatever part of them is parameters.
+    if (slices) sum = end + padded(bucket.length / at(stage_.shards, bucket.parameters[0]).ranks);
+    return sum;
+  }
+
+  const StagePlan& stage_;
+  DType compute_;
+  const OwnershipTable& table_;
+  ParameterPlaces places_;
+};
+
+}  // namespace
+
+ParameterPlaces place_parameters(const StagePlan& stage, DType compute,
+                                 const OwnershipTable& table) {
+  return Placement(stage, compute, table).place();
+}
+
+OwnershipTable whole_ownership(const StagePlan& stage) {
+  OwnershipTable table;
+  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
+    const Slice whole{0, stage.parameters[i].shape.numel()};
+    table.parameters.push_back({.scattered = whole,
+                                .summed = whole,
+                                .owned = whole,
+                                .state = stage.flat.offset[i],
+                                .counts = true});
+  }
+  table.state_length = stage.flat.length;
+  return table;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,224 @@
+// Rows that are repeated for memory that is shared: blocks of parameters that are freed after use,
+// and the slots of repeated gradient sums.
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/at.h"
+#include "plan/schedule/schedule.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Consecutive readers of the same freed blocks.
+struct Use {
+  std::size_t first = 0;  // rows
+  std::size_t last = 0;
+  std::vector<int> blocks;
+};
+
+std::vector<Use> uses_of(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks) {
+  std::vector<Use> uses;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (!is_pass(rows[row].kind)) continue;
+    Use use{row, row, {}};
+    for (int block = 0; block < std::ssize(blocks); ++block) {
+      const ReadBlock& one = at(blocks, block);
+      if (one.freed && one.read_by(rows[row])) use.blocks.push_back(block);
+    }
+    if (use.blocks.empty()) continue;
+    if (!uses.empty() && uses.back().blocks == use.blocks) {
+      uses.back().last = row;
+    } else {
+      uses.push_back(std::move(use));
+    }
+  }
+  return uses;
+}
+
+/// Writes the rows around the uses.
+class Gatherer {
+ public:
+  Gatherer(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks, int ahead)
+      : rows_(rows),
+        uses_(uses_of(rows, blocks)),
+        ahead_(static_cast<std::size_t>(ahead)),
+        visits_(blocks.size(), -1) {}
+
+  std::vector<Action> write() {
+    std::size_t use = 0;
+    prepare(0);
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      if (use < uses_.size() && uses_[use].first == row) await(uses_[use]);
+      made_.push_back(rows_[row]);
+      if (use < uses_.size() && uses_[use].last == row) prepare(++use);
+    }
+    return std::move(made_);
+  }
+
+ private:
+  /// Once the uses before number `use` are over: what it and the next ones read is gathered.
+  void prepare(std::size_t use) {
+    std::vector<int> wanted;  // in the order of use
+    for (std::size_t i = use; i < uses_.size() && i <= use + ahead_; ++i) {
+      for (const int block : uses_[i].blocks) {
+        if (std::find(wanted.begin(), wanted.end(), block) == wanted.end()) wanted.push_back(block);
+      }
+    }
+    for (auto held = held_.begin(); held != held_.end();) {
+      const bool stays = std::find(wanted.begin(), wanted.end(), *held) != wanted.end();
+      if (!stays) add(ActionKind::free, *held);
+      held = stays ? std::next(held) : held_.erase(held);
+    }
+    for (const int block : wanted) {
+      if (!held_.insert(block).second) continue;
+      ++at(visits_, block);
+      add(ActionKind::gather, block);
+      coming_.insert(block);
+    }
+  }
+
+  void await(const Use& use) {
+    for (const int block : use.blocks) {
+      if (coming_.erase(block) > 0) add(ActionKind::wait_gather, block);
+    }
+  }
+
+  void add(ActionKind kind, int block) {
+    made_.push_back(Action{.kind = kind, .bucket = block, .visit = at(visits_, block)});
+  }
+
+  const std::vector<Action>& rows_;
+  std::vector<Use> uses_;
+  std::size_t ahead_;
+  std::vector<int> visits_;  // by block: of its last gather
+  std::set<int> held_;
+  std::set<int> coming_;  // not waited for yet
+  std::vector<Action> made_;
+};
+
+struct Life {  // rows [first, last]
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+using Lives = std::vector<Life>;  // ascending
+
+bool meet(const Lives& a, const Lives& b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (a[i].last < b[j].first) {
+      ++i;
+    } else if (b[j].last < a[i].first) {
+      ++j;
+    } else {
+      return true;
+    }
+  }
+  return false;
+}
+
+Lives merged(const Lives& a, const Lives& b) {
+  Lives all;
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
+             [](const Life& x, const Life& y) { return x.first < y.first; });
+  return all;
+}
+
+/// Those that live take slots, the largest first, each the first that is free while it lives.
+Ring ring_of(const std::vector<Lives>& lives, const std::vector<std::int64_t>& sizes) {
+  Ring ring;
+  ring.slot.assign(lives.size(), -1);
+  std::vector<std::size_t> order(lives.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return sizes[a] > sizes[b]; });
+  std::vector<Lives> taken;
+  for (const std::size_t one : order) {
+    if (lives[one].empty()) continue;
+    std::size_t slot = 0;
+    while (slot < taken.size() && meet(taken[slot], lives[one])) ++slot;
+    if (slot == taken.size()) {
+      taken.emplace_back();
+      ring.sizes.push_back(sizes[one]);
+    }
+    taken[slot] = merged(taken[slot], lives[one]);
+    ring.slot[one] = static_cast<int>(slot);
+  }
+  for (const std::int64_t size : ring.sizes) {
+    ring.begin.push_back(ring.length);
+    ring.length += size;
+  }
+  return ring;
+}
+
+}  // namespace
+
+std::vector<Action> gather_freed(const std::vector<Action>& rows,
+                                 const std::vector<ReadBlock>& blocks, int ahead) {
+  return Gatherer(rows, blocks, ahead).write();
+}
+
+Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks,
+                 const std::vector<std::int64_t>& sizes) {
+  std::vector<Lives> lives(blocks.size());
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const Action& action = rows[row];
+    if (!names_block(action.kind) || !at(blocks, action.bucket).freed) continue;
+    Lives& mine = at(lives, action.bucket);
+    if (action.kind == ActionKind::gather) mine.push_back({row, rows.size()});
+    if (action.kind == ActionKind::free) mine.back().last = row;
+  }
+  return ring_of(lives, sizes);
+}
+
+Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>& buckets,
+                   const std::vector<std::int64_t>& sizes) {
+  std::vector<Lives> lives(buckets.size());
+  std::vector<char> open(buckets.size(), 0);  // something is added since the last sum
+  int under_way = -1;                         // the last bucket of which a sum was started
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+      if (!buckets[bucket].repeated || open[bucket] != 0 || !buckets[bucket].adds(rows[row])) {
+        continue;
+      }
+      open[bucket] = 1;
+      lives[bucket].push_back({row, rows.size()});
+    }
+    if (rows[row].kind != ActionKind::reduce || !at(buckets, rows[row].bucket).repeated) continue;
+    // The sum before this one may last until here.
+    if (under_way >= 0 && under_way != rows[row].bucket && at(open, under_way) == 0) {
+      at(lives, under_way).back().last = row;
+    }
+    under_way = rows[row].bucket;
+    at(open, under_way) = 0;
+    if (!at(lives, under_way).empty()) at(lives, under_way).back().last = row;
+  }
+  return ring_of(lives, sizes);
+}
+
+std::vector<Action> await_slots(const std::vector<Action>& rows,
+                                const std::vector<BucketSum>& buckets) {
+  std::vector<Action> made;
+  std::vector<Action> under_way;  // by slot: the sum that nobody has waited for
+  for (const Action& row : rows) {
+    for (const BucketSum& sum : buckets) {
+      if (sum.slot < 0 || sum.slot >= std::ssize(under_way) || !sum.adds(row)) continue;
+      Action& last = at(under_way, sum.slot);
+      if (last.bucket < 0) continue;
+      made.push_back({.kind = ActionKind::wait_reduce, .bucket = last.bucket, .visit = last.visit});
+      last = {};
+    }
+    made.push_back(row);
+    if (row.kind != ActionKind::reduce) continue;
+    const int slot = at(buckets, row.bucket).slot;
+    if (slot < 0) continue;
+    if (slot >= std::ssize(under_way)) under_way.resize(static_cast<std::size_t>(slot) + 1);
+    at(under_way, slot) = row;
+  }
+  return made;
+}
+
+}  // namespace trainctl
