@@ -9,6 +9,7 @@
 #include "config/read/read.h"
 #include "count_blocks.h"
 #include "engine/engine.h"
+#include "engine/ledger.h"
 #include "plan/prepare/make_plan.h"
 #include "run/corpus.h"
 #include "run/directory/metrics.h"
@@ -90,9 +91,11 @@ class Watched {
                         .steps = config.train.steps});
     const auto step = [&] {
       const StepReport report = engine.train_step(loader.next_step());
-      metrics.write(report);
+      StepNotes notes;
+      notes.ledger = own_ledger(trace, trace.completed_steps());
+      metrics.write(report, notes);
       shown.clear();
-      append_progress(report, {}, {.eta_seconds = 100, .width = 200}, shown);
+      append_progress(report, 0.5, {.eta_seconds = 100, .width = 200}, shown);
     };
     for (int i = 0; i < stretch_.unwatched_steps; ++i) step();
     steps_.arrive_and_wait();
