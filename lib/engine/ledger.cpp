@@ -24,7 +24,8 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
       ledger.bubble += record.waited;  // for a buffer that another stage has not yet read
       return;
     case ActionKind::gather:
-    case ActionKind::wait_gather: ledger.gather += work + record.waited; return;
+    case ActionKind::wait_gather:
+    case ActionKind::free: ledger.gather += work + record.waited; return;
     case ActionKind::reduce: ledger.dp += work; return;
     case ActionKind::wait_reduce:
       ledger.dp += work;

@@ -22,7 +22,8 @@ std::string name_of(const Action& row) {
     case ActionKind::reduce_embedding:
     case ActionKind::wait_reduce: return "s";
     case ActionKind::gather:
-    case ActionKind::wait_gather: return "g";
+    case ActionKind::wait_gather:
+    case ActionKind::free: return "g";
     case ActionKind::send_forward:
     case ActionKind::send_backward:
     case ActionKind::receive_forward:

@@ -32,7 +32,8 @@ svg { display: block; width: 100%; font: 11.5px system-ui, "DejaVu Sans", sans-s
 svg text { fill: var(--soft); }
 svg line { stroke: var(--line); }
 i { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 6px; }
-.value { min-height: 21px; font-size: 13px; color: var(--soft); font-variant-numeric: tabular-nums; }
+.value { min-height: 21px; font-size: 13px; color: var(--soft);
+  font-variant-numeric: tabular-nums; }
 summary { cursor: pointer; font-weight: 600; }
 )css";
 }
@@ -92,7 +93,7 @@ const curve = (title, keys) => {
     lines.push({name: data.runs.length > 1 ? run.name + (nth ? " " + key : "") : key, points,
       color: colors[(at + nth * data.runs.length) % colors.length], dashed: nth > 0});
   }));
-  if (!lines.length) return;
+  if (!lines.length) return () => {};
   const node = section(document.getElementById("curves"), title);
   const legend = make("p", node);
   lines.forEach((line) => {
@@ -101,6 +102,10 @@ const curve = (title, keys) => {
   });
   const holder = make("div", node);
   const value = make("div", node, "", {class: "value"});
+  // The grid has its columns only when all its sections are there.
+  return () => draw_lines(title, lines, node, holder, value);
+};
+const draw_lines = (title, lines, node, holder, value) => {
   const width = Math.max(260, node.clientWidth - 34), height = 190, left = 52, bottom = 22;
   const all = lines.flatMap((line) => line.points);
   const xs = all.map((point) => point[0]), ys = all.map((point) => point[1]);
@@ -112,8 +117,9 @@ const curve = (title, keys) => {
   const x = (step) => left + (width - left - 6) * (step - x0) / (x1 - x0);
   const y = (number) => 8 + (height - bottom - 8) * (1 - (number - y0) / (y1 - y0));
   const svg = make("svg:svg", holder, undefined, {viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${title}: ${lines.map((line) => `${line.name} from ${short(line.points[0][1])} ` +
-      `to ${short(line.points[line.points.length - 1][1])}`).join("; ")}`});
+    "aria-label": title + ": " + lines.map((line) =>
+      `${line.name} from ${short(line.points[0][1])} ` +
+      `to ${short(line.points[line.points.length - 1][1])}`).join("; ")});
   for (let i = 0; i <= 4; ++i) {
     const number = y0 + (y1 - y0) * i / 4;
     make("svg:line", svg, undefined, {x1: left, x2: width - 6, y1: y(number), y2: y(number)});
@@ -125,7 +131,8 @@ const curve = (title, keys) => {
     "stroke-width": 1.7, "stroke-dasharray": line.dashed ? "5 3" : "none",
     points: line.points.map((point) => x(point[0]).toFixed(1) + "," + y(point[1]).toFixed(1))
       .join(" ")}));
-  const mark = make("svg:line", svg, undefined, {y1: 8, y2: height - bottom, visibility: "hidden"});
+  const mark = make("svg:line", svg, undefined,
+    {y1: 8, y2: height - bottom, visibility: "hidden"});
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
     const step = x0 + ((event.clientX - box.left) * width / box.width - left) * (x1 - x0) /
@@ -276,7 +283,7 @@ const draw = () => {
     ["Tokens per second", ["tokens_per_second"]], ["MFU", ["mfu"]], ["Memory, bytes", ["memory"]],
     ["Loss scale", ["loss_scale"]],
     ["Waiting for other ranks, seconds of rank 0", ["ledger.bubble", "ledger.dp", "ledger.tp"]]]
-    .forEach(([title, keys]) => curve(title, keys));
+    .map(([title, keys]) => curve(title, keys)).forEach((draw_curve) => draw_curve());
   ledgers();
   timelines();
   configs();
