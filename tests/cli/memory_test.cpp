@@ -17,7 +17,7 @@ Memory memory_of(const std::string& config, const std::string& output,
   const Outcome outcome = trainctl(train_words(config, output, more));
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
-  const std::size_t line = outcome.err.find("memory: ");
+  const std::size_t line = outcome.err.rfind("memory: ");  // the first is planned
   REQUIRE(line != std::string::npos);
   Memory memory;
   REQUIRE(std::sscanf(outcome.err.c_str() + line, "memory: %lf MiB at most, planned %lf MiB",

@@ -81,8 +81,6 @@ constexpr Feature features[] = {
     {"precision.dynamic_loss_scale", "hooks.grad_scale", "none"},
     {"precision.initial_loss_scale", "hooks.grad_scale", "none"},
     {"precision.min_loss_scale", "hooks.grad_scale", "none"},
-    {"parallel.cp_comm_type", "parallel.context_parallel", "1"},
-    {"parallel.hierarchical_context_parallel_sizes", "parallel.context_parallel", "1"},
     {"log.barrier_with_timers", "hooks.timers", "false"},
 };
 

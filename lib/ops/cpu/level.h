@@ -21,11 +21,11 @@ struct LevelKernels {
 extern "C" {
 /// The table, as the level's own sources name it.
 extern const trainctl::LevelKernels trainctl_level;
-/// The tables of all levels, as everybody else sees them. Those above v3 are null in a build for
-/// one machine that lacks the instructions (levels.cmake).
+/// The tables of all levels, as everybody else sees them. Those above v3 do not exist in a build
+/// for one machine that lacks the instructions (levels.cmake).
 extern const trainctl::LevelKernels trainctl_level_v3;
-extern const trainctl::LevelKernels trainctl_level_avx512 __attribute__((weak));
-extern const trainctl::LevelKernels trainctl_level_avx512_bf16 __attribute__((weak));
+extern const trainctl::LevelKernels trainctl_level_avx512;
+extern const trainctl::LevelKernels trainctl_level_avx512_bf16;
 }
 
 namespace trainctl {

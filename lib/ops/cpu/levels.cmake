@@ -54,4 +54,5 @@ if(TRAINCTL_EVERY_CPU_LEVEL OR TRAINCTL_MACHINE_HAS_AVX512)
   # Level amx has the kernels of avx512_bf16 and oneDNN's products.
   cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
             SOURCES attention.cpp kernels_bf16.cpp matmul/tiles.cpp)
+  set_source_files_properties(cpu/levels.cpp PROPERTIES COMPILE_DEFINITIONS TRAINCTL_AVX512)
 endif()

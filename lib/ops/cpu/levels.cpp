@@ -12,11 +12,19 @@ namespace trainctl {
 
 namespace {
 
+#ifdef TRAINCTL_AVX512  // the levels are built (levels.cmake)
+constexpr const LevelKernels* avx512 = &trainctl_level_avx512;
+constexpr const LevelKernels* avx512_bf16 = &trainctl_level_avx512_bf16;
+#else
+constexpr const LevelKernels* avx512 = nullptr;
+constexpr const LevelKernels* avx512_bf16 = nullptr;
+#endif
+
 const std::array<LevelParts, 4> levels{{
     {CpuLevel::v3, &trainctl_level_v3, &trainctl_level_v3},
-    {CpuLevel::avx512, &trainctl_level_avx512, &trainctl_level_avx512},
-    {CpuLevel::avx512_bf16, &trainctl_level_avx512, &trainctl_level_avx512_bf16},
-    {CpuLevel::amx, &trainctl_level_avx512, &trainctl_level_avx512_bf16},
+    {CpuLevel::avx512, avx512, avx512},
+    {CpuLevel::avx512_bf16, avx512, avx512_bf16},
+    {CpuLevel::amx, avx512, avx512_bf16},
 }};
 
 std::size_t index_of(CpuLevel level) {

@@ -48,13 +48,17 @@ std::string token_line(const std::string& path, const PreflightInput& input) {
 Finding check_tokenizer(const PreflightInput& input) {
   const std::string& name = input.read.config.data.tokenizer;
   const std::int64_t vocabulary = input.plan.model.vocab;
-  return found("tokenizer: ", [&] {
-    const Tokenizer tokenizer = Tokenizer::open(name);
-    const std::string text = name + " has " + format_grouped(tokenizer.vocab_size()) +
-                             " tokens, model.vocab_size is " + format_grouped(vocabulary);
-    require(tokenizer.vocab_size() <= vocabulary, ExitCode::config, text + ": raise it");
-    return text;
+  const std::string place = input.read.sources.find("data.tokenizer").to_string();
+  Finding finding = found("", [&] {
+    const std::int64_t tokens = Tokenizer::open(name).vocab_size();
+    const std::string text = name + " has " + format_grouped(tokens) + " tokens, ";
+    const std::string size = "model.vocab_size is " + format_grouped(vocabulary);
+    require(tokens <= vocabulary, ExitCode::config, text + "but " + size + ": raise it");
+    return text + size;
   });
+  const bool fine = finding.level == Level::fine;
+  finding.text = (fine ? "tokenizer: " : place + ": data.tokenizer: ") + finding.text;
+  return finding;
 }
 
 }  // namespace
