@@ -94,7 +94,9 @@ Tensor ParamStore::block_weights(int block) const {
 
 Tensor ParamStore::part_of(const std::string& buffer, std::int64_t begin, int parameter,
                            const Slice& part) const {
-  const Tensor values = slab_.at(buffer).slice(begin, begin + part.length());
+  const Tensor all = slab_.at(buffer);
+  if (part.length() == 0) return all.slice(0, 0);  // has no place
+  const Tensor values = all.slice(begin, begin + part.length());
   const Shape& shape = at(table(), parameter).shape;
   return part.length() == shape.numel() ? values.view(shape) : values;
 }
