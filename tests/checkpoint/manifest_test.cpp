@@ -8,6 +8,8 @@
 #include "base/philox.h"
 #include "catch.h"
 #include "checkpoint/hash_bytes.h"
+#include "fuzz_body.h"
+#include "thorough.h"
 
 using namespace trainctl;
 using Json = nlohmann::ordered_json;
@@ -112,6 +114,9 @@ TEST_CASE("a manifest that was changed is refused with the place", "[manifest]")
       {changed([](Json& m) { m["tensors"][1]["value"] = "parameters"; }),
        "parameters of a is listed twice"},
       {changed([](Json& m) { m["plan_hash"] = "12"; }), "must be 16 hexadecimal digits"},
+      {changed([](Json& m) { m["tensors"][0]["name"] = "a\x1b[2J"; }),
+       "name has control characters: \"a\\u001b[2J\""},
+      {std::string(100'000, '['), "nested deeper than 16 levels"},
   };
   for (const Case& one : cases) {
     CAPTURE(one.text.substr(0, 200));
@@ -135,4 +140,25 @@ TEST_CASE("a flipped bit of a manifest is found, and no text crashes the reader"
       CHECK(read == sample());
     }
   }
+}
+
+TEST_CASE("changed contents with a right hash give an Error or a manifest, never worse",
+          "[manifest]") {
+  const std::string content = Json::parse(manifest_text(sample()))["manifest"].dump();
+  const std::string telling = "\"{}[],:0129-.e\\tnu";
+  REQUIRE(testing::use_text(content));
+  int accepted = 0;
+  const auto rounds = static_cast<std::uint64_t>(tries(600, 50'000));
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    const Philox random(3, i);
+    std::string text = content;
+    const std::size_t place = random.bits(0) % text.size();
+    switch (random.bits(1) % 4) {
+      case 0: text.erase(place, 1 + random.bits(2) % 9); break;
+      case 1: text.insert(place, text.substr(random.bits(2) % text.size(), 30)); break;
+      default: text[place] = telling[random.bits(2) % telling.size()]; break;
+    }
+    accepted += testing::use_text(text) ? 1 : 0;
+  }
+  CHECK(accepted > 0);
 }

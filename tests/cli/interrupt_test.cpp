@@ -80,7 +80,7 @@ TEST_CASE("a signal at any moment ends a run soon, with what it promises saved",
   std::mt19937 random(11);
   const std::vector<Way> all = ways();
   double longest = 0;
-  const int interrupts = tries(8, 100);
+  const int interrupts = tries(4, 100);
   for (int number = 0; number < interrupts; ++number) {
     const Way& way = all[static_cast<std::size_t>(number) % all.size()];
     const std::string run = dir / way.name;
