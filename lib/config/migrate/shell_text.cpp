@@ -5,7 +5,6 @@
 
 #include "config/migrate/foreign_text.h"
 #include "config/schema/values.h"
-#include "config/upstream/other_keys.h"
 
 namespace trainctl {
 namespace {

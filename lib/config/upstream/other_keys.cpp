@@ -116,16 +116,6 @@ const OtherKey* find_other_key(Project project, std::string_view key) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> split_at(std::string_view text, char between) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(between), text.size());
-    parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 std::vector<std::string> paths_of(const OtherKey& row) { return split_at(row.paths, ' '); }
 
 std::optional<std::string> convert(const OtherKey& row, const std::string& value) {
