@@ -41,10 +41,21 @@ void from_text(const std::string& text, Beginning& beginning) {
   beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
 }
 
+/// A number for {n} belongs to the run that makes its directory: another may begin at the same time.
+fs::path claimed_directory(const std::string& pattern) {
+  while (true) {
+    const fs::path path = output_directory(pattern);
+    if (pattern.find("{n}") == std::string::npos) return path;
+    std::error_code failure;
+    fs::create_directories(path.parent_path(), failure);
+    if (fs::create_directory(path, failure) || failure) return path;
+  }
+}
+
 Beginning decide(const Config& config, const std::string& resume) {
   Beginning beginning;
   try {
-    beginning.directory = output_directory(config.output.dir);
+    beginning.directory = claimed_directory(config.output.dir);
     beginning.lock = std::make_unique<DirectoryLock>(beginning.directory);
     beginning.start =
         decide_start({.directory = beginning.directory, .resume = resume, .config = config});

@@ -115,3 +115,29 @@ TEST_CASE("epochs count the training data") {
   CHECK(trainctl({"plan", config, "--set", "data.train=" + (dir / "none")}).exit_code == 0);
   CHECK(trainctl({"validate", config, "--set", "data.train=" + (dir / "none")}).exit_code == 66);
 }
+
+TEST_CASE("a run whose length is in tokens goes on when they grow, and migrate keeps the keys") {
+  const TempDir dir;
+  const std::string text =
+      config_with("tokens: 512, micro_batch_size: 4, gradient_accumulation_steps: 2",
+                  "style: cosine, max_lr: 1.0e-3, warmup_ratio: 0.25");
+  const std::string config = dir.write("a.yaml", text);
+  const auto train = [&](const std::string& file, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"train", file, "--output", dir / "run"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = trainctl(words);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.err;
+  };
+  train(config, {"--stop-after", "3"});
+  CHECK(contains(train(config), "resuming after step 3 from"));
+  CHECK(contains(train(config), "is finished: it has 4 of 4 steps"));
+  CHECK(contains(train(dir / "run/config.yaml"), "is finished: it has 4 of 4 steps"));
+  CHECK(contains(train(config, {"--set", "train.tokens=768"}), "resuming after step 4 from"));
+  CHECK(contains(read_file(dir / "run/config.yaml"), "steps: 6"));
+  const Outcome migrated = trainctl({"migrate", config});
+  CHECK(contains(migrated.out, "  tokens: 512\n"));
+  CHECK(contains(migrated.out, "  warmup_ratio: 0.25\n"));
+  CHECK(contains(migrated.out, "  micro_batch_num: 2\n"));
+}

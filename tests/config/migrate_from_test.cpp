@@ -403,7 +403,8 @@ TEST_CASE("Hugging Face's config.json and training arguments") {
   CHECK(run.text.find("  warmup_ratio: 0.03") != std::string::npos);
   CHECK(run.text.find("  compute: bf16  # bf16 true, line 9") != std::string::npos);
   const auto messages = said(Project::hugging_face, arguments);
-  CHECK(run.text.find("  micro_batch_num: 2  # gradient_accumulation_steps 2") != std::string::npos);
+  CHECK(run.text.find("  micro_batch_num: 2  # gradient_accumulation_steps 2") !=
+        std::string::npos);
   CHECK(says(messages, "not-carried report_to"));
 }
 

@@ -32,6 +32,8 @@ constexpr Expected pasted[] = {
     {"lr_scheduler_type: constant_with_warmup", "write lr_schedule.style: constant "},
     {"per_device_train_batch_size: 8", "write train.micro_batch_size: 8 "},
     {"max_steps: 500", "write train.steps: 500 "},
+    {"num_train_epochs: 3", "write train.epochs: 3 "},
+    {"warmup_ratio: 0.03", "did you mean lr_schedule.warmup_ratio?"},
     {"adam_beta2: 0.95", "write optimizer.beta2: 0.95 "},
     {"max_grad_norm: 1.0", "write optimizer.clip_grad_norm: 1.0 "},
     {"optim: adamw_torch_fused", "write optimizer.type: adamw "},

@@ -96,6 +96,7 @@ struct OutputConfig {
   std::string dir = "runs/default";
   bool overwrite = false;  // replace the files of an earlier run there
   bool save_weights = true;
+  bool tensorboard = false;  // an event file beside metrics.jsonl
   bool operator==(const OutputConfig&) const = default;
 };
 

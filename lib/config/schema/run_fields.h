@@ -43,6 +43,9 @@ void fields(Visitor& visit, Is<OutputConfig> auto& output) {
   visit(output.dir, field("dir", "Directory for metrics, logs, weights and the config").from(1));
   visit(output.overwrite, field("overwrite", "Replace the files of an earlier run in dir"));
   visit(output.save_weights, field("save_weights", "Write the final weights"));
+  visit(output.tensorboard,
+        field("tensorboard",
+              "Also write each step to an event file of TensorBoard, in DIR/tensorboard"));
 }
 
 template <class Visitor>

@@ -51,6 +51,7 @@ std::optional<std::string> validation_part(const std::string& text) {
 
 std::optional<std::string> special(std::string_view how, const std::string& value) {
   if (how == "#split") return validation_part(value);
+  if (how == "#true") return "true";
   if (how == "#hf") return "hf:" + value;
   if (how == "#nanogpt") return "data/" + value + "/train.bin";
   if (how == "#paths") return value;

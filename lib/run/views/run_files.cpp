@@ -23,6 +23,16 @@ void add_values(const json& object, const std::string& before, std::map<std::str
   }
 }
 
+std::optional<StepLine> step_of(const json& line) {
+  if (!line.contains("step") || !line["step"].is_number_integer()) return std::nullopt;
+  StepLine step;
+  step.step = line["step"].get<std::int64_t>();
+  add_values(line, "", step.values);
+  step.values.erase("step");
+  if (const auto time = step.values.extract("time")) step.time = time.mapped();
+  return step;
+}
+
 void add_line(const std::string& text, RunFiles& run) {
   const json line = json::parse(text, nullptr, false);
   if (!line.is_object()) return;
@@ -35,13 +45,7 @@ void add_line(const std::string& text, RunFiles& run) {
     }
     return;
   }
-  if (!line.contains("step") || !line["step"].is_number_integer()) return;
-  StepLine step;
-  step.step = line["step"].get<std::int64_t>();
-  add_values(line, "", step.values);
-  step.values.erase("step");
-  if (const auto time = step.values.extract("time")) step.time = time.mapped();
-  run.lines.push_back(std::move(step));
+  if (auto step = step_of(line)) run.lines.push_back(std::move(*step));
 }
 
 std::string text_of(const fs::path& path) {
@@ -51,6 +55,11 @@ std::string text_of(const fs::path& path) {
 }
 
 }  // namespace
+
+std::optional<StepLine> parse_step_line(const std::string& text) {
+  const json line = json::parse(text, nullptr, false);
+  return line.is_object() ? step_of(line) : std::nullopt;
+}
 
 RunFiles read_run_files(const fs::path& directory) {
   RunFiles run;
@@ -72,20 +81,22 @@ RunFiles read_run_files(const fs::path& directory) {
   return run;
 }
 
+void append_event(const StepLine& line, std::string& bytes) {
+  std::vector<std::string> tags;
+  std::vector<Scalar> scalars;
+  tags.reserve(line.values.size());
+  for (const auto& [key, value] : line.values) {
+    tags.push_back(key);
+    if (const std::size_t dot = key.find('.'); dot != std::string::npos) tags.back()[dot] = '/';
+    scalars.push_back({tags.back(), value});
+  }
+  append_scalars(line.time, line.step, scalars, bytes);
+}
+
 std::string event_file_of(const RunFiles& run) {
   std::string bytes;
   append_file_version(run.lines.empty() ? 0 : run.lines.front().time, bytes);
-  for (const StepLine& line : run.lines) {
-    std::vector<std::string> tags;
-    std::vector<Scalar> scalars;
-    tags.reserve(line.values.size());
-    for (const auto& [key, value] : line.values) {
-      tags.push_back(key);
-      if (const std::size_t dot = key.find('.'); dot != std::string::npos) tags.back()[dot] = '/';
-      scalars.push_back({tags.back(), value});
-    }
-    append_scalars(line.time, line.step, scalars, bytes);
-  }
+  for (const StepLine& line : run.lines) append_event(line, bytes);
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,13 @@ struct RunFiles {
   std::string measured;                       // measured.json as text; empty: there is none
 };
 
+/// Nothing for a line that is not of a step.
+std::optional<StepLine> parse_step_line(const std::string& text);
 /// Throws Error{missing_input} if the directory has no metrics.jsonl.
 RunFiles read_run_files(const std::filesystem::path& directory);
 
+/// A line of metrics.jsonl as an event of TensorBoard, added to `bytes`.
+void append_event(const StepLine& line, std::string& bytes);
 /// The event file of TensorBoard with every line, as bytes.
 std::string event_file_of(const RunFiles& run);
 

@@ -1,0 +1,44 @@
+#include "run/views/event_log.h"
+
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "run/records/event_file.h"
+#include "run/views/run_files.h"
+
+namespace trainctl {
+
+namespace fs = std::filesystem;
+
+EventLog::EventLog(const fs::path& directory)
+    : metrics_(directory / "metrics.jsonl"), folder_(directory / "tensorboard") {
+  std::error_code failure;
+  fs::create_directories(folder_, failure);
+  require(!failure, ExitCode::io,
+          "cannot create the folder " + folder_.string() + ": " + failure.message());
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    if (entry.path().extension() == ".trainctl") fs::remove(entry.path(), failure);
+  }
+}
+
+void EventLog::update() {
+  std::ifstream file(metrics_);
+  file.seekg(read_);
+  std::string bytes;
+  for (std::string text; std::getline(file, text) && !file.eof();) {
+    read_ += static_cast<std::int64_t>(text.size()) + 1;
+    const auto line = parse_step_line(text);
+    if (!line) continue;
+    if (path_.empty()) {
+      path_ = folder_ / event_file_name(line->time);
+      append_file_version(line->time, bytes);
+    }
+    append_event(*line, bytes);
+  }
+  // Opened each time: `trainctl report` may have replaced it.
+  if (!bytes.empty()) File::open_to_append(path_).write(bytes);
+}
+
+}  // namespace trainctl
