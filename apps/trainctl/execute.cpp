@@ -62,6 +62,7 @@ void write_line(std::string_view line) {
 }
 
 void pass_on(int number) {
+  const int before = errno;
   if (first_signal == 0) {
     first_signal = number;
     kill(mpirun_process, SIGUSR1);
@@ -72,6 +73,7 @@ void pass_on(int number) {
     kill(mpirun_process, SIGINT);
     write_line("a second SIGINT: the ranks end at once\n");
   }
+  errno = before;
 }
 
 /// While mpirun starts the ranks, a signal for them gets lost.

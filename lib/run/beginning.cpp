@@ -41,7 +41,7 @@ void from_text(const std::string& text, Beginning& beginning) {
   beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
 }
 
-/// A number for {n} belongs to the run that makes its directory: another may begin at the same time.
+/// A number for {n} belongs to the run that makes its directory: another may begin just then.
 fs::path claimed_directory(const std::string& pattern) {
   while (true) {
     const fs::path path = output_directory(pattern);
@@ -112,6 +112,12 @@ Beginning agree_on_beginning(const Config& config, const std::string& resume, Wo
       beginning.refused == ExitCode::ok && beginning.start.kind != Start::Kind::finished;
   if (runs) check_shared(beginning.directory, world, everyone);
   return beginning;
+}
+
+Config config_to_go_on(Config config, const fs::path& directory) {
+  config.output.dir = directory.string();
+  config.output.overwrite = false;
+  return config;
 }
 
 void enter_directory(const Beginning& beginning, const std::string& config_text,

@@ -10,11 +10,11 @@
 #include "engine/engine.h"
 #include "formats/strategy/requested_files.h"
 #include "ops/kernels.h"
+#include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
 #include "plan/prepare/runnable.h"
 #include "plan/rules/check.h"
 #include "plan/rules/joint_layout.h"
-#include "plan/rules/lengths.h"
 #include "run/corpus.h"
 
 namespace trainctl {

@@ -18,25 +18,13 @@
 #include "run/directory/signals.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
+#include "run/signal_effects.h"
 #include "run/training.h"
 #include "weights/hugging_face_weights.h"
 
 namespace trainctl {
 
 namespace {
-
-constexpr int requeue = static_cast<int>(ExitCode::requeue);
-constexpr int interrupted = static_cast<int>(ExitCode::interrupted);
-constexpr SignalEffect before_first_step{
-    .text = "interrupted before the first step, there is nothing to save",
-    .requeue_code = interrupted,
-    .interrupt_code = interrupted,
-    .at_once = true};
-constexpr SignalEffect before_going_on{
-    .text = "interrupted before the first step of this session, there is nothing new to save",
-    .requeue_code = requeue,
-    .interrupt_code = interrupted,
-    .at_once = true};
 
 /// What one rank knows before it talks to the others.
 struct Prepared {

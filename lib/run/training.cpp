@@ -24,6 +24,7 @@
 #include "run/records/step_records.h"
 #include "run/records/timeline.h"
 #include "run/requests.h"
+#include "run/signal_effects.h"
 #include "run/views/event_log.h"
 #include "run/views/report_page.h"
 #include "weights/export.h"
@@ -33,19 +34,6 @@
 namespace trainctl {
 
 namespace {
-
-/// What goes on with this run when it is trained: it names the run's own directory, and replaces
-/// nothing.
-Config to_run_again(Config config, const std::filesystem::path& directory) {
-  config.output.dir = directory.string();
-  config.output.overwrite = false;
-  return config;
-}
-
-constexpr SignalEffect stop_after_step{.text = "the step ends and a checkpoint is saved",
-                                       .requeue_code = static_cast<int>(ExitCode::requeue),
-                                       .interrupt_code = static_cast<int>(ExitCode::interrupted)};
-constexpr SignalEffect finish{.text = "the last step is done, the rest is still written"};
 
 /// The last steps of which the ledger takes the median.
 constexpr std::int64_t ledger_steps = 16;
@@ -61,7 +49,7 @@ class Training::Impl {
         world_(world),
         everyone_(everyone),
         directory_(input.beginning.directory),
-        config_text_(dump_config(to_run_again(config_, directory_), &input.read.sources)),
+        config_text_(dump_config(config_to_go_on(config_, directory_), &input.read.sources)),
         requests_(first(), config_.checkpoint.every_minutes),
         corpus_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
                             config_.train.seed, everyone, world.local_rank() == 0)),
@@ -187,7 +175,7 @@ class Training::Impl {
     }
     if (!stops(request)) request = greatest(requests_.ask());
     if (stops(request)) return request;
-    change_signal_effect(finish);
+    change_signal_effect(after_last_step);
     return Request::none;
   }
 
@@ -282,14 +270,12 @@ class Training::Impl {
     if (!first()) log_info(end + ": " + reason);
     if (step > 0) save(last_, false);
     const bool saved = step > 0 && saver_.saved_step() == step;
-    if (first()) {
-      const std::string what = end + " (" + reason + ")";
-      if (saved) {
-        log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
-                 ", and the same command goes on from there");
-      } else {
-        log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
-      }
+    const std::string what = end + " (" + reason + ")";
+    if (first() && saved) {
+      log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
+               ", and the same command goes on from there");
+    } else if (first()) {
+      log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
     }
     const bool again = saved && request == Request::requeue;
     return static_cast<int>(again ? ExitCode::requeue : ExitCode::interrupted);

@@ -240,6 +240,20 @@ TEST_CASE("Megatron's script") {
   CHECK_FALSE(says(messages, "not-carried --lr"));
 }
 
+TEST_CASE("what a script gets when it starts keeps the name of its variable") {
+  const Migrated result = migrate_from(
+      Project::megatron,
+      "CHECKPOINT_PATH=$1 # a path\nDATA=$2/${3}_text\nN=$(hostname)\n"
+      "pretrain_gpt.py --num-layers 2 --save $CHECKPOINT_PATH --data-path ${DATA} --seed $N "
+      "--data-cache-path $4\n",
+      "f");
+  CAPTURE(result.text);
+  CHECK(result.text.find("dir: \"${CHECKPOINT_PATH}\"") != std::string::npos);
+  CHECK(result.text.find("train: \"${DATA}\"") != std::string::npos);
+  CHECK(result.text.find("cache_dir: \"${ARG4}\"") != std::string::npos);
+  CHECK(result.text.find("seed: \"${N}\"") != std::string::npos);
+}
+
 TEST_CASE("Megatron's arguments of a Llama model, in one variable as older scripts have them") {
   const std::string script =
       "GPT_ARGS=\"\n"

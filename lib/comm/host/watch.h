@@ -73,7 +73,7 @@ class Watch {
 
   void work();
   bool hangs();
-  /// The reason to report, if there is one now; asks nobody else.
+  /// Why to report now, if there is a reason. `asked`: a wait of this process asks for it.
   std::optional<Reason> reason(bool asked);
   void write_report(int ended);
   std::string line(const WatchedRank& rank, double stalled) const;

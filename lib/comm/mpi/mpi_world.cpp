@@ -63,9 +63,11 @@ class ExitAfter {
   std::thread thread_;
 };
 
+bool is_gone(long process) { return ::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH; }
+
 /// 'T' stopped, 'Z' ended, others alive; 'Z' too when there is no such process.
 char state_of(long process) {
-  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return 'Z';
+  if (is_gone(process)) return 'Z';
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
@@ -78,18 +80,19 @@ unsigned long process_namespace() {
   return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
 }
 
-constexpr const char* ended_word = "ended";
+bool is_visible(const MpiPeer& peer, const MpiPeer& self) {
+  return std::strcmp(peer.host, self.host) == 0 && self.process_namespace != 0 &&
+         peer.process_namespace == self.process_namespace;
+}
 
 /// "stopped", "ended" or "" where that cannot be seen from here.
 const char* trouble_of(const MpiPeer& peer, const MpiPeer& self) {
-  const bool visible = std::strcmp(peer.host, self.host) == 0 && self.process_namespace != 0 &&
-                       peer.process_namespace == self.process_namespace;
-  if (!visible) return "";
+  if (!is_visible(peer, self)) return "";
   switch (state_of(peer.process)) {
     case 'T':
     case 't': return "stopped";
     case 'Z':
-    case 'X': return ended_word;
+    case 'X': return "ended";
     default: return "";
   }
 }
@@ -204,12 +207,13 @@ void MpiWorld::start_watch() {
                        }});
 }
 
+/// One cheap call for each rank of this host, as it is asked often.
 int MpiWorld::ended_rank() const {
   if (leaving_) return Watch::none;
   const MpiPeer& self = shared_.peers[static_cast<std::size_t>(rank())];
   for (int other = 0; other < size(); ++other) {
     const MpiPeer& peer = shared_.peers[static_cast<std::size_t>(other)];
-    if (std::strcmp(trouble_of(peer, self), ended_word) == 0) return other;
+    if (is_visible(peer, self) && is_gone(peer.process)) return other;
   }
   return Watch::none;
 }

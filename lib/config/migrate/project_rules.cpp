@@ -164,6 +164,9 @@ void settle_torchtitan(Migration& m) {
   if (shard >= 1 && shard * replicate > 1) {
     m.put("parallel.data_parallel", shard * replicate, "replicate degree x shard degree");
   }
+  const bool saves =
+      m.text("checkpoint.enable", m.text("checkpoint.enable_checkpoint", "true")) != "false";
+  if (!saves) m.remove("checkpoint.every");
   put_defaults(m, torchtitan_defaults);
 }
 
@@ -187,8 +190,7 @@ void settle_llmc(Migration& m) {
     m.put("train.micro_batch_num", 1, "no -d: one micro-batch per rank");
   }
   m.put("lr_schedule.min_lr", m.number("-q", 1) * rate, "-q x -l");
-  if (!m.at("train.steps"))
-    m.not_carried("-x", "without it llm.c makes one pass; give train.steps");
+  if (!m.at("train.steps")) m.put("train.epochs", 1, "no -x: one pass over the data");
   m.put("data.validation.max_sequences", m.number("-m", 20) * micro, "-m x -b");
   if (m.text("-i").find('*') != std::string::npos) {
     m.not_carried("-i", "patterns are not expanded: list the files in data.train");

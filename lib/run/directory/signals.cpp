@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <initializer_list>
 
@@ -62,10 +63,11 @@ void tell(int number, const SignalEffect& effect) {
   if (speaker.told_by_launch && number == SIGUSR1 && !effect.at_once) return;
   Line line;
   if (on_terminal) line << "\n";  // there may be a line of progress
-  line << word_of(number) << ": " << effect.text;
+  line << word_of(number) << ": ";
   if (!effect.at_once && number == SIGTERM && speaker.mpirun_kills) {
-    line << ", if mpirun leaves the time";
+    line << "mpirun ends the job; if it leaves the time, ";
   }
+  line << effect.text;
   const int code = code_after(number, effect);
   if (code > 0) line << "; trainctl leaves with " << code;
   if (!effect.at_once && number == SIGINT) line << "; a second SIGINT ends it at once";
@@ -86,6 +88,7 @@ void end_at_once(int number) {
 // mpirun sends SIGTERM after the SIGINT that a terminal sends to all, so only a second SIGINT is a
 // person who insists.
 void on_signal(int number) {
+  const int before = errno;
   const SignalEffect& effect = *current.load();
   if (effect.at_once) {
     tell(number, effect);
@@ -94,6 +97,7 @@ void on_signal(int number) {
   if (number == SIGINT && interrupts.exchange(1) > 0) return end_at_once(number);
   int none = 0;
   if (received.compare_exchange_strong(none, number)) tell(number, effect);
+  errno = before;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "plan/rules/lengths.h"
+#include "plan/prepare/lengths.h"
 
 #include <cmath>
 #include <string>
