@@ -26,19 +26,20 @@ EventLog::EventLog(const fs::path& directory)
 void EventLog::update() {
   std::ifstream file(metrics_);
   file.seekg(read_);
-  std::string bytes;
+  RunFiles added;
   for (std::string text; std::getline(file, text) && !file.eof();) {
     read_ += static_cast<std::int64_t>(text.size()) + 1;
-    const auto line = parse_step_line(text);
-    if (!line) continue;
-    if (path_.empty()) {
-      path_ = folder_ / event_file_name(line->time);
-      append_file_version(line->time, bytes);
-    }
-    append_event(*line, bytes);
+    add_metrics_line(text, added);
   }
+  if (added.times.empty()) return;
+  std::string bytes;
+  if (path_.empty()) {
+    path_ = folder_ / event_file_name(added.times.front());
+    append_file_version(added.times.front(), bytes);
+  }
+  append_events(added, bytes);
   // Opened each time: `trainctl report` may have replaced it.
-  if (!bytes.empty()) File::open_to_append(path_).write(bytes);
+  File::open_to_append(path_).write(bytes);
 }
 
 }  // namespace trainctl
