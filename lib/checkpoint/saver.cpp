@@ -1,9 +1,11 @@
 #include "checkpoint/saver.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <thread>
+#include <ctime>
 
 #include "base/at.h"
 #include "base/error.h"
@@ -15,6 +17,8 @@
 #include "checkpoint/rank_file.h"
 #include "comm/group.h"
 #include "config/schema/words.h"
+#include "formats/strategy/file.h"
+#include "plan/ownership/saved_parts.h"
 
 namespace trainctl {
 
@@ -24,6 +28,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto look_interval = std::chrono::milliseconds(10);
 constexpr auto notice_interval = std::chrono::seconds(30);
+
+// A thread that writes beside the steps takes the time that they leave.
+constexpr int background_nice = 10;
 
 // What a rank tells the others about its file, below the bytes written so far.
 constexpr double written_state = -1;
@@ -41,6 +48,15 @@ SavedLayout layout_of(const Plan& plan, const Config& config) {
           .parallel_optimizer = config.parallel.parallel_optimizer.enable};
 }
 
+/// On Linux this is of the calling thread alone.
+void yield_to_steps() { ::setpriority(PRIO_PROCESS, 0, background_nice); }
+
+double processor_seconds_of_thread() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
 
 struct Saver::Flight {
@@ -51,6 +67,7 @@ struct Saver::Flight {
   std::atomic<bool> ended{false};
   RankPieces pieces;    // once it has ended, unless it failed
   std::string failure;  // once it has ended
+  double processor_seconds = 0;
   std::thread thread;
 
   ~Flight() {
@@ -62,6 +79,7 @@ struct Saver::Flight {
     } catch (const std::exception& error) {
       failure = error.what();
     }
+    processor_seconds = processor_seconds_of_thread();
     ended = true;
   }
 };
@@ -70,15 +88,17 @@ Saver::Saver(Input input, OnComplete on_complete)
     : input_(std::move(input)),
       on_complete_(std::move(on_complete)),
       folder_(input_.run),
-      progress_(static_cast<std::size_t>(input_.everyone.size())) {}
-
-Saver::~Saver() = default;
-
-std::int64_t Saver::staging_bytes(const Plan& plan, const OptimizerConfig& optimizer,
-                                  std::int64_t rank) {
-  const std::vector<SavedPart> parts = saved_parts(plan, make_ownership(plan, rank), rank);
-  return saved_elements(parts) * std::ssize(saved_values(optimizer)) * 4;
+      progress_(static_cast<std::size_t>(input_.everyone.size())) {
+  if (!saves_in_background(input_.config.checkpoint)) return;
+  // Now, so that the first save finds the memory touched.
+  const Plan& plan = input_.plan;
+  const std::int64_t rank = input_.everyone.rank();
+  const std::int64_t elements = saved_elements(saved_parts(plan, input_.store.ownership(), rank));
+  staging_.resize(static_cast<std::size_t>(elements * 4) *
+                  saved_values(input_.config.optimizer).size());
 }
+
+Saver::~Saver() { end_removal(); }
 
 void Saver::save(const SaveMoment& moment, bool in_background) {
   finish();
@@ -103,7 +123,10 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
     region.memory.data = to;
     to += size;
   }
-  flight_->thread = std::thread([flight = flight_.get(), rank] { flight->write(rank); });
+  flight_->thread = std::thread([flight = flight_.get(), rank] {
+    yield_to_steps();
+    flight->write(rank);
+  });
 }
 
 bool Saver::all_ended() {
@@ -180,11 +203,14 @@ void Saver::end_flight() {
                 " was not saved; its files were removed");
     }
   }
+  writer_seconds_ = flight_->processor_seconds;
   flight_.reset();
 }
 
 /// Of rank 0.
 void Saver::publish(const std::vector<std::string>& pieces) {
+  const std::string strategy = write_layouts(
+      make_layout_file(input_.plan, input_.config.parallel, &input_.config.optimizer), true);
   Manifest manifest{.state = flight_->moment.state,
                     .loss = flight_->moment.loss,
                     .val_loss = flight_->moment.val_loss,
@@ -193,11 +219,13 @@ void Saver::publish(const std::vector<std::string>& pieces) {
                     .plan_hash = input_.plan.hash,
                     .layout = layout_of(input_.plan, input_.config),
                     .config_hash = hash_bytes(input_.config_text),
+                    .strategy_hash = hash_bytes(strategy),
                     .files = {},
                     .tensors = {}};
   for (const std::string& text : pieces) add_pieces(manifest, text);
   const std::filesystem::path& directory = flight_->directory;
   write_whole_file(directory / saved_config_name, input_.config_text);
+  write_whole_file(directory / saved_strategy_name, strategy);
   write_whole_file(directory / manifest_name, manifest_text(manifest));
   folder_.publish(manifest.state.step);
 }
@@ -215,13 +243,29 @@ void Saver::prune() {
     }
     kept.push_back(one);
   }
+  end_removal();
+  std::vector<std::filesystem::path> retired;
   for (const std::int64_t step : steps_to_remove(rule, kept)) {
     try {
-      folder_.remove(step);
+      retired.push_back(folder_.retire(step));
     } catch (const Error& error) {
       log_warning(std::string("checkpoint: ") + error.what());
     }
   }
+  if (retired.empty()) return;
+  removal_ = std::thread([this, retired = std::move(retired)] {
+    yield_to_steps();
+    for (const auto& directory : retired) {
+      const std::string reason = remove_directory(directory);
+      if (!reason.empty()) not_removed_.push_back(reason);
+    }
+  });
+}
+
+void Saver::end_removal() {
+  if (removal_.joinable()) removal_.join();
+  for (const std::string& reason : not_removed_) log_warning("checkpoint: " + reason);
+  not_removed_.clear();
 }
 
 }  // namespace trainctl
