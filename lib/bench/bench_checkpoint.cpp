@@ -184,7 +184,7 @@ void bench_checkpoint(const BenchRequest& request, const CheckpointBench& option
                       std::ostream& out) {
   BenchRequest saving = request;
   for (const char* option :
-       {"checkpoint.asynchronous=true", "checkpoint.every=1", "checkpoint.keep=1"}) {
+       {"checkpoint.asynchronous=true", "checkpoint.every=1", "checkpoint.keep=0"}) {
     saving.set_options.emplace_back(option);
   }
   const BenchSetup setup = read_bench_setup(saving);

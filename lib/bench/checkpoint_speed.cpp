@@ -66,11 +66,12 @@ class SavingRank {
       : world_(self_world()),
         everyone_(world_->everyone("bench")),
         config_(setup.config),
+        folder_(directory),
         engine_({.plan = setup.plan,
-                 .train = config_.train,
-                 .optimizer = config_.optimizer,
-                 .lr_schedule = config_.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(config_)},
+                 .train = setup.config.train,
+                 .optimizer = setup.config.optimizer,
+                 .lr_schedule = setup.config.lr_schedule,
+                 .loss_scaling = resolve_loss_scaling(setup.config)},
                 *world_),
         batches_(random_batches(setup.plan)),
         saver_({.plan = setup.plan,
@@ -113,29 +114,45 @@ class SavingRank {
     }
   }
   void finish_save() { saver_.finish(); }
+  /// From the next save on, older ones go while the newest is written.
+  void keep_newest() { config_.checkpoint.keep = 1; }
+  void remove_saves() {
+    for (const auto& entry : folder_.complete()) remove_directory(entry.path);
+  }
 
   const Saver& saver() const { return saver_; }
 
  private:
   std::unique_ptr<World> world_;
   std::unique_ptr<Group> everyone_;
-  const Config& config_;
+  Config config_;  // of the saver
+  CheckpointFolder folder_;
   Engine engine_;
   std::vector<Batch> batches_;
   Saver saver_;
 };
 
 void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, SavingSpeed& speed) {
-  for (int pair = 0; pair < pairs; ++pair) {
-    rank.take_step();
+  const auto save = [&] {
     speed.save_seconds.push_back(seconds_of([&] { rank.begin_save(false); }));
     require(rank.saver().failures() == 0, ExitCode::io, "a checkpoint could not be saved");
+    rank.remove_saves();
+  };
+  const auto write = [&] {
     speed.write_seconds.push_back(write_plainly(directory / "plain", speed.bytes));
+  };
+  for (int pair = 0; pair < pairs; ++pair) {
+    rank.take_step();
+    // Each is first in turn: what was written before can slow down the next.
+    if (pair % 2 == 0) save();
+    write();
+    if (pair % 2 == 1) save();
     say("save and plain write", pair, pairs, speed.save_seconds.back(), speed.write_seconds.back());
   }
 }
 
 void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay& delay) {
+  rank.keep_newest();
   delay.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   delay.steps = rank.take_steps_while_saving() + 1;  // a save may take longer than this one
   for (int pair = 0; pair < pairs; ++pair) {

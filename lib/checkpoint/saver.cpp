@@ -73,9 +73,9 @@ struct Saver::Flight {
   ~Flight() {
     if (thread.joinable()) thread.join();
   }
-  void write(std::int64_t rank) {
+  void write(std::int64_t rank, WriteMode mode) {
     try {
-      pieces = write_rank_file(directory, rank, regions, written);
+      pieces = write_rank_file(directory, rank, regions, mode, written);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -110,7 +110,8 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   std::error_code failure;  // a directory that is not there shows when the file is made
   std::filesystem::create_directories(flight_->directory, failure);
   if (!in_background) {
-    flight_->thread = std::thread([flight = flight_.get(), rank] { flight->write(rank); });
+    flight_->thread =
+        std::thread([flight = flight_.get(), rank] { flight->write(rank, WriteMode::cached); });
     return finish();
   }
   std::int64_t bytes = 0;
@@ -125,7 +126,7 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   }
   flight_->thread = std::thread([flight = flight_.get(), rank] {
     yield_to_steps();
-    flight->write(rank);
+    flight->write(rank, WriteMode::past_cache);
   });
 }
 
