@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,17 +19,13 @@ std::string rank_file_name(std::int64_t rank);
 /// The name of a piece in the file: "exp_avg/layers.0.norm1.weight[0:64]".
 std::string piece_name(const std::string& value, const std::string& name, const Box& box);
 
-/// How a file is written.
-enum class WriteMode : std::uint8_t {
-  cached,      // through the system's cache of files: the fastest if someone waits for it
-  past_cache,  // with less than half of the processor time, which steps beside it can use
-};
-
 /// Writes the regions one after the other into a new file `directory`/rank_file_name(rank) and
-/// brings it to stable storage. `written` grows with the bytes. Throws Error{io}; the file may then
-/// be there in part.
+/// brings it to stable storage. `written` grows with the bytes. `staged`: the memory of all regions
+/// in their order, aligned to File::direct_alignment; it is written past the system's cache of
+/// files, which takes a third of the processor time. Empty: each region is written from where it
+/// is. Throws Error{io}; the file may then be there in part.
 RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           const std::vector<Region>& regions, WriteMode mode,
+                           std::vector<Region> regions, std::span<const std::byte> staged,
                            std::atomic<std::int64_t>& written);
 
 }  // namespace trainctl

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parallel_for.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "checkpoint/hash_bytes.h"
@@ -63,6 +65,7 @@ struct Saver::Flight {
   SaveMoment moment;
   std::filesystem::path directory;
   std::vector<Region> regions;
+  std::span<const std::byte> staged;  // empty: written from where it is
   std::atomic<std::int64_t> written{0};
   std::atomic<bool> ended{false};
   RankPieces pieces;    // once it has ended, unless it failed
@@ -73,9 +76,9 @@ struct Saver::Flight {
   ~Flight() {
     if (thread.joinable()) thread.join();
   }
-  void write(std::int64_t rank, WriteMode mode) {
+  void write(std::int64_t rank) {
     try {
-      pieces = write_rank_file(directory, rank, regions, mode, written);
+      pieces = write_rank_file(directory, rank, std::move(regions), staged, written);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -90,12 +93,10 @@ Saver::Saver(Input input, OnComplete on_complete)
       folder_(input_.run),
       progress_(static_cast<std::size_t>(input_.everyone.size())) {
   if (!saves_in_background(input_.config.checkpoint)) return;
-  // Now, so that the first save finds the memory touched.
   const Plan& plan = input_.plan;
   const std::int64_t rank = input_.everyone.rank();
   const std::int64_t elements = saved_elements(saved_parts(plan, input_.store.ownership(), rank));
-  staging_.resize(static_cast<std::size_t>(elements * 4) *
-                  saved_values(input_.config.optimizer).size());
+  make_staging(elements * 4 * std::ssize(saved_values(input_.config.optimizer)));
 }
 
 Saver::~Saver() { end_removal(); }
@@ -109,24 +110,54 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   flight_->regions = saved_regions(input_.plan, input_.store, input_.config.optimizer, rank);
   std::error_code failure;  // a directory that is not there shows when the file is made
   std::filesystem::create_directories(flight_->directory, failure);
-  if (!in_background) {
-    flight_->thread =
-        std::thread([flight = flight_.get(), rank] { flight->write(rank, WriteMode::cached); });
-    return finish();
-  }
+  if (in_background) stage();
+  flight_->thread = std::thread([flight = flight_.get(), rank, in_background] {
+    if (in_background) yield_to_steps();
+    flight->write(rank);
+  });
+  if (!in_background) finish();
+}
+
+void Saver::make_staging(std::int64_t bytes) {
+  if (bytes == 0) return;
+  staging_ = Slab(DeviceKind::cpu, {{"bytes", Shape{bytes}, DType::u8}});
+  // Now, so that the first save finds the memory there.
+  std::memset(staging_.bytes().data, 0, static_cast<std::size_t>(bytes));
+}
+
+void Saver::stage() {
+  struct Block {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t bytes;
+    std::uint64_t* hash;
+  };
   std::int64_t bytes = 0;
   for (const Region& region : flight_->regions) bytes += region.memory.bytes();
-  staging_.resize(static_cast<std::size_t>(bytes));
-  std::byte* to = staging_.data();
+  if (!staging_.contains("bytes") || staging_.at("bytes").bytes() < bytes) make_staging(bytes);
+  if (bytes == 0) return;
+  auto* to = static_cast<std::byte*>(staging_.at("bytes").data);
+  flight_->staged = {to, static_cast<std::size_t>(bytes)};
+  std::vector<Block> blocks;
   for (Region& region : flight_->regions) {
-    const auto size = static_cast<std::size_t>(region.memory.bytes());
-    if (size > 0) std::memcpy(to, region.memory.data, size);
+    const auto* from = static_cast<const std::byte*>(region.memory.data);
     region.memory.data = to;
+    const std::int64_t size = region.memory.bytes();
+    region.hashes.resize(static_cast<std::size_t>((size + hashed_bytes - 1) / hashed_bytes));
+    for (std::size_t i = 0; i < region.hashes.size(); ++i) {
+      const std::int64_t begin = static_cast<std::int64_t>(i) * hashed_bytes;
+      const auto length = static_cast<std::size_t>(std::min(hashed_bytes, size - begin));
+      blocks.push_back({to + begin, from + begin, length, &region.hashes[i]});
+    }
     to += size;
   }
-  flight_->thread = std::thread([flight = flight_.get(), rank] {
-    yield_to_steps();
-    flight->write(rank, WriteMode::past_cache);
+  // The copy is hashed while it is in the processor's cache.
+  parallel_for(std::ssize(blocks), 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      const Block& block = at(blocks, i);
+      std::memcpy(block.to, block.from, block.bytes);
+      *block.hash = hash_bytes(std::span<const std::byte>(block.to, block.bytes));
+    }
   });
 }
 

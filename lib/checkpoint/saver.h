@@ -13,6 +13,7 @@
 
 #include "checkpoint/folder.h"
 #include "config/schema/config.h"
+#include "device/slab.h"
 #include "engine/parameters/param_store.h"
 #include "engine/train_state.h"
 #include "plan/plan.h"
@@ -71,11 +72,14 @@ class Saver {
   void publish(const std::vector<std::string>& pieces);
   void prune();
   void end_removal();
+  void make_staging(std::int64_t bytes);
+  /// Copies what is to be written, and points the regions to the copy.
+  void stage();
 
   Input input_;
   OnComplete on_complete_;
   CheckpointFolder folder_;
-  std::vector<std::byte> staging_;  // the copy of a save in background
+  Slab staging_;  // the copy of a save in background
   std::unique_ptr<Flight> flight_;
   std::vector<double> progress_;  // of every rank, at the last look
   std::int64_t saved_step_ = 0;
