@@ -156,11 +156,12 @@ void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay&
   delay.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   delay.steps = rank.take_steps_while_saving() + 1;  // a save may take longer than this one
   for (int pair = 0; pair < pairs; ++pair) {
+    const double before = rank.saver().writer_seconds();
     delay.plain_seconds.push_back(seconds_of([&] { rank.take_steps(delay.steps); }));
     delay.saving_seconds.push_back(seconds_of([&] { rank.take_steps_while_saving(delay.steps); }));
     rank.finish_save();
     require(rank.saver().failures() == 0, ExitCode::io, "a checkpoint could not be saved");
-    delay.writer_seconds.push_back(rank.saver().writer_seconds());
+    delay.writer_seconds.push_back(rank.saver().writer_seconds() - before);
     say("steps without and with a save", pair, pairs, delay.plain_seconds.back(),
         delay.saving_seconds.back());
   }

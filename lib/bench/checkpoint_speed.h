@@ -25,7 +25,7 @@ struct SavingDelay {
   std::vector<double> plain_seconds;  // of a window without a save
   std::vector<double> saving_seconds;
   std::vector<double> copy_seconds;    // one memcpy of the bytes
-  std::vector<double> writer_seconds;  // processor time of the thread that writes
+  std::vector<double> writer_seconds;  // processor time of the threads that write and delete
   int cores = 1;
 };
 

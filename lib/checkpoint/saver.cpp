@@ -151,12 +151,10 @@ void Saver::stage() {
     }
     to += size;
   }
-  // The copy is hashed while it is in the processor's cache.
   parallel_for(std::ssize(blocks), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       const Block& block = at(blocks, i);
-      std::memcpy(block.to, block.from, block.bytes);
-      *block.hash = hash_bytes(std::span<const std::byte>(block.to, block.bytes));
+      *block.hash = copy_and_hash({block.from, block.bytes}, block.to);
     }
   });
 }
@@ -235,7 +233,7 @@ void Saver::end_flight() {
                 " was not saved; its files were removed");
     }
   }
-  writer_seconds_ = flight_->processor_seconds;
+  writer_seconds_ += flight_->processor_seconds;
   flight_.reset();
 }
 
@@ -291,11 +289,15 @@ void Saver::prune() {
       const std::string reason = remove_directory(directory);
       if (!reason.empty()) not_removed_.push_back(reason);
     }
+    removal_seconds_ = processor_seconds_of_thread();
   });
 }
 
 void Saver::end_removal() {
-  if (removal_.joinable()) removal_.join();
+  if (removal_.joinable()) {
+    removal_.join();
+    writer_seconds_ += removal_seconds_;
+  }
   for (const std::string& reason : not_removed_) log_warning("checkpoint: " + reason);
   not_removed_.clear();
 }

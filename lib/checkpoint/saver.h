@@ -61,7 +61,7 @@ class Saver {
   void set_saved_step(std::int64_t step) { saved_step_ = step; }
   /// Saves that failed; their files were removed.
   std::int64_t failures() const { return failures_; }
-  /// The processor time of this rank's thread in the last save that ended.
+  /// The processor time of this rank's threads that have written files or deleted older ones.
   double writer_seconds() const { return writer_seconds_; }
 
  private:
@@ -88,6 +88,7 @@ class Saver {
   // On rank 0: deletes the files of older checkpoints, which can take as long as a step.
   std::thread removal_;
   std::vector<std::string> not_removed_;  // of that thread
+  double removal_seconds_ = 0;            // of that thread
 };
 
 }  // namespace trainctl
