@@ -1,7 +1,5 @@
 // trainctl verify: proves layouts equal to a single rank, over threads of this process.
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -12,6 +10,7 @@
 #include "planned.h"
 #include "run/directory/signals.h"
 #include "run/records/process_memory.h"
+#include "verify/data.h"
 #include "verify/layout_selection.h"
 #include "verify/message_rounding.h"
 #include "verify/verify.h"
@@ -56,27 +55,6 @@ struct Task {
   std::string name() const {
     return saves == nullptr ? runs->name : saves->name + "->" + runs->name;
   }
-};
-
-/// A folder that goes away.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string made = (std::filesystem::temp_directory_path() / "trainctl-verify-XXXXXX").string();
-    require(::mkdtemp(made.data()) != nullptr, ExitCode::io,
-            "cannot create a folder like " + made + "; TMPDIR may name another place");
-    path_ = made;
-  }
-  ~ScratchFolder() {
-    std::error_code failure;
-    std::filesystem::remove_all(path_, failure);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 /// Throws Error{config} where a layout that was asked for is not legal. The file's places would
@@ -158,7 +136,11 @@ std::vector<Task> tasks_of(const VerifyCommand& command, const std::vector<Candi
 }
 
 LayoutVerdict verdict_of(const Verification& verification, const Task& task) {
-  if (task.saves == nullptr) return verification.compare(task.runs->layout());
+  if (task.saves == nullptr) {
+    LayoutVerdict verdict = verification.compare(task.runs->layout());
+    if (verdict.equal) verdict.add(verification.run_freely(task.runs->layout()));
+    return verdict;
+  }
   const ScratchFolder folder;
   LayoutVerdict verdict = verification.compare_through_checkpoint(
       task.saves->layout(), task.runs->layout(), folder.path() / "pair");

@@ -25,6 +25,7 @@ Json json_of(const Departure& departure) {
           {"rank", departure.rank},
           {"index", departure.index},
           {"found", value(departure.found)},
+          {"beside", departure.beside},
           {"expected", value(departure.expected)},
           {"error", value(departure.error)},
           {"bound", departure.bound}};
@@ -74,10 +75,8 @@ void VerifyOutput::show(const std::string& layout, std::int64_t ranks,
       printed("%.2f", verdict.seconds));
   if (verdict.first) {
     const Departure& first = *verdict.first;
-    const char* other =
-        first.bound > 0 ? ", a single rank has " : ", without the checkpoint it is ";
     print("  first: " + first.place() + ", rank " + std::to_string(first.rank) + ": " +
-          number(first.found) + other + number(first.expected) + " (error " +
+          number(first.found) + ", " + first.beside + " " + number(first.expected) + " (error " +
           printed("%.1e", first.error) + ", bound " + printed("%.0e", first.bound) + ")\n");
   }
   if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");

@@ -93,12 +93,14 @@ void Evaluation::forward(const Parts& parts) const {
                .chunk = chunk,
                .begin = units.begin,
                .end = units.end};
+    // All passes lie in view 0, where what the chunk receives and makes may have the place of what
+    // was sent before.
+    parts.pipeline.await_outputs();
     if (places.receives(stage_, chunk)) {
       parts.pipeline.exchange({&row, 1});
       parts.pipeline.await_received(row);
     }
     row.kind = ActionKind::forward;
-    parts.pipeline.await_output(row);
     if (units.empty()) {
       parts.pipeline.pass_on(row);
     } else {

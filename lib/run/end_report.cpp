@@ -11,6 +11,7 @@
 #include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "ops/cpu_level.h"
+#include "plan/cost/estimate.h"
 #include "run/measured.h"
 #include "run/records/ledger_text.h"
 
@@ -201,8 +202,8 @@ void tell_traffic(const std::vector<TrafficRow>& rows, const std::vector<double>
 }  // namespace
 
 void tell_measured(const EndReport& report, const std::filesystem::path& file) {
-  const auto rows =
-      compare_traffic(report.plan.stage_of(report.world.rank()), report.world.traffic());
+  const auto planned_uses = estimate_communication(report.plan, report.world.rank(), report.config);
+  const auto rows = compare_traffic(planned_uses, report.world.traffic());
   const std::string differs = differences(rows);
   if (!differs.empty()) log_warning("not as planned: " + differs);
   std::array<double, per_rank> mine{};

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/world.h"
+#include "config/schema/config.h"
 #include "engine/ledger.h"
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
@@ -15,6 +16,7 @@ namespace trainctl {
 
 struct EndReport {
   const Plan& plan;
+  const Config& config;
   World& world;
   Group& everyone;              // all ranks of the world in order
   const MemoryEstimate& taken;  // by this rank: Engine::memory()

@@ -18,9 +18,10 @@ TrafficRow& row_of(std::vector<TrafficRow>& rows, const std::string& operation,
 
 }  // namespace
 
-std::vector<TrafficRow> compare_traffic(const StagePlan& stage, const Traffic& traffic) {
+std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planned,
+                                        const Traffic& traffic) {
   std::vector<TrafficRow> rows;
-  for (const CollectiveUse& use : stage.communication) {
+  for (const CollectiveUse& use : planned) {
     TrafficRow& row = row_of(rows, use.operation, use.group_name());
     row.planned.count += use.count;
     row.planned.bytes += use.bytes;

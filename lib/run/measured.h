@@ -19,8 +19,9 @@ struct TrafficRow {
   bool same() const { return planned.count == measured.count && planned.bytes == measured.bytes; }
 };
 
-/// Rows in the plan's order, then those that are not in the plan.
-std::vector<TrafficRow> compare_traffic(const StagePlan& stage, const Traffic& traffic);
+/// `planned`: of this rank (estimate_communication). Rows in its order, then those that it lacks.
+std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planned,
+                                        const Traffic& traffic);
 
 /// "all_reduce 'gradients dp': 4 calls with 1,024 bytes, planned 3 with 768", one line for each row
 /// that differs; empty if all are equal.

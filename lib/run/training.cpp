@@ -25,6 +25,7 @@
 #include "run/records/step_records.h"
 #include "run/records/timeline.h"
 #include "run/requests.h"
+#include "run/steps.h"
 #include "run/views/report_page.h"
 #include "weights/export.h"
 #include "weights/hugging_face_names.h"
@@ -55,17 +56,7 @@ class Training::Impl {
         // Without a file the last steps are measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
                std::max(config_.log.trace_steps, ledger_steps)),
-        engine_({.plan = plan_,
-                 .train = config_.train,
-                 .optimizer = config_.optimizer,
-                 .lr_schedule = config_.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(config_),
-                 .deadline_seconds = config_.parallel.deadline_seconds,
-                 .separate_documents = config_.data.reset_attention_mask,
-                 .count_loss_weights = config_.data.eod_mask_loss,
-                 .request = [this] { return static_cast<int>(requests_.ask()); },
-                 .trace = &trace_},
-                world),
+        engine_(engine_input(), world),
         saver_({.plan = plan_,
                 .config = config_,
                 .config_text = config_text_,
@@ -75,9 +66,7 @@ class Training::Impl {
                 .deadline_seconds = config_.parallel.deadline_seconds},
                [this](std::int64_t) {
                  if (records_) records_->sync();
-               }) {
-    corpus_.rule.sequences = plan_.micro_batch_size;
-  }
+               }) {}
 
   int run() {
     begin();
@@ -117,6 +106,13 @@ class Training::Impl {
  private:
   bool first() const { return world_.rank() == 0; }
 
+  EngineInput engine_input() {
+    EngineInput input = run_engine_input(config_, plan_);
+    input.request = [this] { return static_cast<int>(requests_.ask()); };
+    input.trace = &trace_;
+    return input;
+  }
+
   void begin() {
     const std::string plan_text =
         print_json({.plan = plan_, .config = &config_, .diagnostics = &input_.read.diagnostics});
@@ -155,9 +151,9 @@ class Training::Impl {
     const std::int64_t begin = engine_.train_state().step;
     std::int64_t end = config_.train.steps;
     if (input_.stop_after > 0) end = std::min(end, begin + input_.stop_after);
-    BatchRule fed = corpus_.rule;
-    fed.sequences = plan_.fed_sequences();
-    BatchLoader loader(corpus_.train, fed, loader_order(end - begin));
+    BatchLoader loader(
+        corpus_.train, loader_rule(corpus_, plan_),
+        loader_order(config_, plan_, world_.rank(), engine_.train_state().samples, end - begin));
     Request request = greatest(requests_.ask());
     if (lacks_validation_ && !stops(request)) validate_again(request);
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
@@ -190,16 +186,6 @@ class Training::Impl {
     return static_cast<Request>(static_cast<int>(most));
   }
 
-  BatchLoader::Order loader_order(std::int64_t steps) const {
-    return {.global_batch = config_.train.global_batch_size,
-            .microbatches = plan_.microbatches,
-            .data_parallel = plan_.full_batch ? 1 : plan_.mesh.dp,
-            .data_rank = plan_.full_batch ? 0 : plan_.mesh.coordinate(world_.rank(), Axis::dp),
-            .first_sample = engine_.train_state().samples,
-            .steps = steps,
-            .ahead = config_.data.prefetch};
-  }
-
   bool validation_due(std::int64_t step) const {
     if (!corpus_.validation) return false;
     const std::int64_t every = config_.train.validate_every;
@@ -210,8 +196,8 @@ class Training::Impl {
   /// A signal ends it early; `request` then says so.
   std::optional<double> validate(Request& request) {
     const std::optional<double> loss =
-        engine_.evaluate(*corpus_.validation, corpus_.rule, config_.data.validation.max_sequences,
-                         [this] { return stops(requests_.ask()); });
+        validation_loss(engine_, plan_, corpus_, config_.data.validation.max_sequences,
+                        [this] { return stops(requests_.ask()); });
     request = std::max(request, greatest(requests_.ask()));
     return loss;
   }
@@ -299,15 +285,10 @@ class Training::Impl {
   }
 
   void export_weights() {
-    ParamStore& store = engine_.parameters();
-    // One rank that holds all masters needs no copy of them.
-    const bool sharded = plan_.mesh.tp * plan_.mesh.pp > 1 || store.ownership().divided;
-    const Slab whole = sharded ? engine_.gather_parameters() : Slab();
+    const WholeWeights whole(engine_, plan_);
     if (!first()) return;
-    const Tensor gradients = store.gradients();  // no longer needed
-    const HeldWeights weights([&](const std::string& name) {
-      return sharded ? whole.at(name) : store.master(store.index_of(name));
-    });
+    const Tensor gradients = engine_.parameters().gradients();  // no longer needed
+    const HeldWeights weights([&](const std::string& name) { return whole(name); });
     write_model(
         directory_, plan_.model, weights, {.stored = DType::f32, .tokens = special_tokens()},
         {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
@@ -332,9 +313,10 @@ class Training::Impl {
     const MemoryEstimate taken = engine_.memory();
     const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
     const TimeEstimate time = estimate_time(plan_, rates);
-    const EndReport report{plan_,    world_,  everyone_, taken,
-                           measured, ledgers, timeline,  records_ ? &records_->peak() : nullptr,
-                           rates,    time};
+    const EndReport report{plan_,     config_,  world_,
+                           everyone_, taken,    measured,
+                           ledgers,   timeline, records_ ? &records_->peak() : nullptr,
+                           rates,     time};
     const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
     const bool shown = !first() || try_to_write([&] {
       write_whole_file(directory_ / "report.html", report_page({read_run_files(directory_)}));

@@ -8,27 +8,23 @@
 #include "comm/world.h"
 #include "plan/rules/resolve.h"
 #include "run/prepare.h"
+#include "run/steps.h"
 #include "verify/data.h"
 
 namespace trainctl {
 
 namespace {
 
-/// The same training on one rank. The number of micro-batches follows from their size.
-Config alone(Config config) {
-  config.parallel = for_one_rank(config.parallel);
-  config.parallel.threads_per_rank = 1;
-  config.train.micro_batch_num.reset();
-  config.train.on_bad_loss = OnBadLoss::stop;
-  return config;
-}
-
-Plan plan_alone(const Config& config) {
-  Diagnostics diagnostics;
-  Plan plan = prepare(config, {}, {}, Purpose::verify, diagnostics);
-  require(!diagnostics.has_errors(), ExitCode::config,
-          "one rank alone cannot run this: " + render_text(diagnostics, false));
-  return plan;
+/// Moves each value by about one unit in its last place, up or down.
+void nudge(const Tensor& values, const Philox& signs) {
+  const float unit = values.dtype == DType::bf16  ? 0x1p-8F
+                     : values.dtype == DType::f16 ? 0x1p-11F
+                                                  : 0x1p-23F;
+  std::vector<float> wide = values_of(values);
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    wide[i] *= 1 + (signs.bits(i) % 2 == 0 ? unit : -unit);
+  }
+  set_values(values, wide);
 }
 
 /// A loss scale with which the first step does not overflow: training would find the largest such,
@@ -53,19 +49,6 @@ double fitting_scale(const Config& config, const Plan& plan, const MessageRoundi
 std::int64_t first_element(const Plan& plan, int microbatch) {
   return first_sequence(plan, 0, microbatch) * plan.model.seq_length * plan.model.hidden;
 }
-
-/// Moves each value by about one unit in its last place, up or down.
-void nudge(const Tensor& values, const Philox& signs) {
-  const float unit = values.dtype == DType::bf16 ? 0x1p-8F : 0x1p-11F;
-  std::vector<float> wide = values_of(values);
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    wide[i] *= 1 + (signs.bits(i) % 2 == 0 ? unit : -unit);
-  }
-  set_values(values, wide);
-}
-
-/// What another run changes in a forward, before it is compared.
-using Change = std::function<void(int unit, const Tensor& stream)>;
 
 /// Takes each recorded step once more, by `config` and with `change`: by how much its activations
 /// and gradients differ from the recorded ones, at most, is noted as their rounding.
@@ -106,30 +89,47 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
 /// others in 16 bits, in which the embedding's output is rounded otherwise and so all that follows.
 /// One of them alone may by chance be close where values of different signs are added up.
 void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
-  constexpr std::uint64_t others = 2;
-  Config wide = half;
-  wide.precision.compute = ComputeType::fp32;
-  wide.precision.enable_autocast = false;
-  record_roundings(wide, rounding, {}, record);
-  for (std::uint64_t run = 0; run < others; ++run) {
-    const auto change = [signs = Philox(half.train.seed, run)](int unit, const Tensor& stream) {
-      if (unit == 0) nudge(stream, signs);
-    };
-    record_roundings(half, rounding, change, record);
+  record_roundings(in_fp32(half), rounding, {}, record);
+  for (std::uint64_t run = 0; run < other_roundings; ++run) {
+    record_roundings(half, rounding, rounded_otherwise(half.train.seed, run), record);
   }
 }
 
 }  // namespace
 
+Config alone(Config config) {
+  config.parallel = for_one_rank(config.parallel);
+  config.parallel.threads_per_rank = 1;
+  config.train.micro_batch_num.reset();
+  config.train.on_bad_loss = OnBadLoss::stop;
+  return config;
+}
+
+Plan plan_alone(const Config& config) {
+  Diagnostics diagnostics;
+  Plan plan = prepare(config, {}, {}, Purpose::verify, diagnostics);
+  require(!diagnostics.has_errors(), ExitCode::config,
+          "one rank alone cannot run this: " + render_text(diagnostics, false));
+  return plan;
+}
+
+Change rounded_otherwise(std::uint64_t seed, std::uint64_t run) {
+  return [signs = Philox(seed, run)](int unit, const Tensor& stream) {
+    if (unit == 0) nudge(stream, signs);
+  };
+}
+
+Config in_fp32(Config config) {
+  config.precision.compute = ComputeType::fp32;
+  config.precision.enable_autocast = false;
+  return config;
+}
+
 EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds) {
-  return {.plan = plan,
-          .train = config.train,
-          .optimizer = config.optimizer,
-          .lr_schedule = config.lr_schedule,
-          .loss_scaling = resolve_loss_scaling(config),
-          .deadline_seconds = deadline_seconds,
-          .separate_documents = config.data.reset_attention_mask,
-          .count_loss_weights = true};
+  EngineInput input = run_engine_input(config, plan);
+  input.deadline_seconds = deadline_seconds;
+  input.count_loss_weights = true;
+  return input;
 }
 
 Record record_alone(const Config& config, std::int64_t steps, const MessageRounding& rounding) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "config/schema/config.h"
 #include "engine/engine.h"
@@ -10,6 +11,21 @@
 #include "verify/record.h"
 
 namespace trainctl {
+
+/// The same training on one rank. The number of micro-batches follows from their size.
+Config alone(Config config);
+/// Of such a configuration. Throws Error{config} if one rank cannot run it.
+Plan plan_alone(const Config& config);
+
+/// What a run changes in the output of a unit's forward, before the next unit reads it.
+using Change = std::function<void(int unit, const Tensor& stream)>;
+/// Rounds the embedding's output otherwise: each value moves by about one unit in its last place,
+/// up or down. Another `run` moves it another way.
+Change rounded_otherwise(std::uint64_t seed, std::uint64_t run);
+/// In 16 bits, how many such runs tell how far rounding goes.
+inline constexpr std::uint64_t other_roundings = 2;
+/// The same computation in fp32.
+Config in_fp32(Config config);
 
 /// The engine of a verified run; everything this refers to must outlive it.
 EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds);

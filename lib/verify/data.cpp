@@ -1,6 +1,13 @@
 #include "verify/data.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/error.h"
 #include "base/philox.h"
+#include "data/token_writer.h"
 
 namespace trainctl {
 
@@ -39,7 +46,59 @@ void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batc
   }
 }
 
+constexpr std::uint64_t file_stream = 0x66696C6573;
+
+std::int32_t end_token(const Config& config) {
+  return static_cast<std::int32_t>(config.data.eod_token.value_or(config.model.vocab_size - 1));
+}
+
+void write_tokens(const Config& config, const std::filesystem::path& prefix, std::int64_t samples,
+                  std::uint64_t part) {
+  const Philox random(config.train.seed, file_stream + part);
+  const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
+  const std::int64_t count = samples * config.model.seq_length + 1;
+  TokenWriter writer(prefix, config.model.vocab_size);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = random.bits(static_cast<std::uint64_t>(i));
+    const bool ends = bits % 8 == 0;
+    const auto token =
+        ends ? end_token(config) : static_cast<std::int32_t>((bits >> 3) % vocabulary);
+    writer.append({&token, 1});
+    if (ends) writer.end_document(-1);
+  }
+  writer.end_document(-1);
+  writer.commit();
+}
+
 }  // namespace
+
+ScratchFolder::ScratchFolder() {
+  std::string made = (std::filesystem::temp_directory_path() / "trainctl-verify-XXXXXX").string();
+  require(::mkdtemp(made.data()) != nullptr, ExitCode::io,
+          "cannot create a folder like " + made + "; TMPDIR may name another place");
+  path_ = made;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code failure;
+  std::filesystem::remove_all(path_, failure);
+}
+
+FreeData::FreeData(const Config& config, std::int64_t steps) {
+  const std::int64_t batch = config.train.global_batch_size;
+  write_tokens(config, folder_.path() / "train", steps * batch, 0);
+  write_tokens(config, folder_.path() / "validation", batch / 2 + 1, 1);
+}
+
+Corpus FreeData::open(const Config& config, const ModelShape& model, Group& everyone) const {
+  DataConfig data = config.data;
+  data.train = {{(folder_.path() / "train").string(), 1.0}};
+  data.validation = {};
+  data.validation.path = (folder_.path() / "validation").string();
+  data.eod_token = end_token(config);
+  const bool first = everyone.rank() == 0;
+  return open_corpus(data, Tokenizer::open("byte"), model, config.train.seed, everyone, first);
+}
 
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch) {
   return (microbatch * plan.mesh.dp + data_rank) * plan.micro_batch_size;

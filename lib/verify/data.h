@@ -1,12 +1,16 @@
-// Generated training data for comparisons: needs no files; depends only on the seed and the sample.
+// Generated training data for comparisons, which depends only on the seed and the sample: batches,
+// and for free runs token files in a folder that goes away.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <vector>
 
+#include "comm/group.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
 #include "plan/plan.h"
+#include "run/corpus.h"
 
 namespace trainctl {
 
@@ -18,5 +22,33 @@ std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64
 /// at every eighth token on average.
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
                                    std::int64_t step);
+
+/// A folder that goes away.
+class ScratchFolder {
+ public:
+  /// In TMPDIR. Throws Error{io}.
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Token files for the loader. Tokens are uniform, an eighth of them ends a document. For
+/// validation there are about half as many windows as a step has sequences, an odd number where
+/// that is even, so that replicas cannot share them evenly.
+class FreeData {
+ public:
+  /// Enough for `steps` steps. Throws Error{io}.
+  FreeData(const Config& config, std::int64_t steps);
+  /// The data section of `config`, with these files. Collective over `everyone`.
+  Corpus open(const Config& config, const ModelShape& model, Group& everyone) const;
+
+ private:
+  ScratchFolder folder_;
+};
 
 }  // namespace trainctl

@@ -31,91 +31,17 @@ WholeTensors record(const ParamStore& store, Get get) {
   return tensors;
 }
 
+}  // namespace
+
 double largest_of(const std::vector<float>& values) {
   double largest = 0;
   for (const float value : values) largest = std::max(largest, std::abs(double{value}));
   return largest;
 }
 
-const char* word_of_phase(Phase phase) {
-  constexpr const char* words[] = {"initial parameter",
-                                   "loaded parameter",
-                                   "loaded optimizer state 1 of",
-                                   "loaded optimizer state 2 of",
-                                   "activation",
-                                   "loss",
-                                   "gradient",
-                                   "grad norm",
-                                   "loss scale",
-                                   "scaler state",
-                                   "parameter",
-                                   "optimizer state 1 of",
-                                   "optimizer state 2 of"};
-  return words[static_cast<std::size_t>(phase)];
-}
-
-/// Not a number is infinitely wrong, whatever the scale.
-double error_of(double difference, double scale) {
-  if (difference == 0) return 0;
-  const double error = difference / scale;
-  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
-}
-
 double difference_of(double found, double expected) {
   const double difference = std::abs(found - expected);
   return std::isfinite(difference) ? difference : std::numeric_limits<double>::infinity();
-}
-
-std::vector<std::int64_t> index_of(std::int64_t element, const Shape& shape) {
-  std::vector<std::int64_t> index(static_cast<std::size_t>(shape.rank()));
-  for (int dim = shape.rank() - 1; dim >= 0; --dim) {
-    index[static_cast<std::size_t>(dim)] = element % shape[dim];
-    element /= shape[dim];
-  }
-  return index;
-}
-
-/// Gradients are made from the last unit to the first and, within a unit, from the last row of the
-/// table to the first; that of a tied embedding is whole at the very end. All else in any order.
-std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
-  constexpr std::int64_t most_rows = 1 << 20;
-  const std::int64_t unit = spec.two_homes ? 0 : spec.unit;
-  const std::int64_t place = unit * most_rows + subject.row;
-  return subject.phase == Phase::gradient ? -place : place;
-}
-
-}  // namespace
-
-struct Findings::Whole {
-  const std::string& name;
-  const Shape& shape;
-  double largest;  // of its absolute values
-  std::int64_t place;
-};
-
-struct Findings::Farthest {
-  double difference = -1;
-  double found = 0;
-  double expected = 0;
-  std::int64_t at = -1;  // in the whole tensor
-
-  /// Elements [begin, begin + count) of the whole tensor.
-  void look(const float* own, const float* whole, std::int64_t begin, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const double value = double{own[i]};
-      const double other = double{whole[begin + i]};
-      const double distance = difference_of(value, other);
-      if (distance > difference) *this = {distance, value, other, begin + i};
-    }
-  }
-};
-
-std::string Departure::place() const {
-  std::string text = what + (tensor.empty() ? "" : " " + tensor);
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    text += (i == 0 ? "[" : ", ") + std::to_string(index[i]);
-  }
-  return text + (index.empty() ? "" : "]") + ", step " + std::to_string(step);
 }
 
 std::vector<float> values_of(const Tensor& tensor) {
@@ -216,72 +142,6 @@ std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int
               0.0F);
   }
   return values;
-}
-
-void Findings::compare(const Subject& subject, const ParamSpec& spec,
-                       const std::vector<float>& whole, const HeldPart& held) {
-  Farthest farthest;
-  for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
-    farthest.look(held.values.as<float>() + piece.local, whole.data(), piece.global, piece.length);
-  }
-  if (farthest.at < 0) return;
-  take(subject, {spec.name, spec.global_shape, largest_of(whole), place_of(subject, spec)},
-       farthest);
-}
-
-void Findings::compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
-                       const Tensor& part) {
-  assert(begin + part.numel() <= std::ssize(whole.values));
-  Farthest farthest;
-  farthest.look(values_of(part).data(), whole.values.data(), begin, part.numel());
-  take(subject, {whole.name, whole.shape, whole.largest, subject.row}, farthest);
-}
-
-void Findings::take(const Subject& subject, const Whole& whole, const Farthest& element) {
-  const double scale = std::max(whole.largest, subject.least_scale);
-  take({.step = subject.step,
-        .what = word_of_phase(subject.phase),
-        .tensor = whole.name,
-        .rank = rank_,
-        .index = index_of(element.at, whole.shape),
-        .found = element.found,
-        .expected = element.expected,
-        .error = error_of(element.difference, scale),
-        .bound = std::max(subject.bound, std::min(subject.least_bound / scale, 0.25))},
-       {subject.step, static_cast<std::int64_t>(subject.phase), whole.place, rank_});
-}
-
-void Findings::compare(const Subject& subject, double found, double expected) {
-  take({.step = subject.step,
-        .what = word_of_phase(subject.phase),
-        .tensor = {},
-        .rank = rank_,
-        .index = {},
-        .found = found,
-        .expected = expected,
-        .error = error_of(difference_of(found, expected), std::abs(expected)),
-        .bound = subject.bound},
-       {subject.step, static_cast<std::int64_t>(subject.phase), 0, rank_});
-}
-
-void Findings::take(const Departure& found, const Order& order) {
-  keep_larger(found);
-  if (found.error <= found.bound || (first_ && first_order_ <= order)) return;
-  first_ = found;
-  first_order_ = order;
-}
-
-/// Errors are compared in units of their bounds.
-void Findings::keep_larger(const Departure& found) {
-  const bool larger = found.error / found.bound > largest_.error / largest_.bound;
-  if (largest_.what.empty() || larger) largest_ = found;
-}
-
-void Findings::merge(const Findings& other) {
-  if (!other.largest_.what.empty()) keep_larger(other.largest_);
-  if (!other.first_ || (first_ && first_order_ <= other.first_order_)) return;
-  first_ = other.first_;
-  first_order_ = other.first_order_;
 }
 
 }  // namespace trainctl

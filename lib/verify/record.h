@@ -1,10 +1,8 @@
-// What a single rank computed, step by step, and the comparison of a rank's shards with it.
+// What a single rank computed, step by step.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +10,6 @@
 #include "ops/step_state.h"
 #include "plan/rules/loss_scaling.h"
 #include "verify/message_rounding.h"
-#include "verify/verify.h"
 
 namespace trainctl {
 
@@ -75,6 +72,9 @@ void record_part(RecordedStream& stream, std::int64_t begin, const Tensor& part)
 /// Takes in how far the same part of the step rounded otherwise is from what is recorded.
 void record_rounding(RecordedStream& stream, std::int64_t begin, const Tensor& part);
 double largest_of(const WholeTensors& tensors);
+double largest_of(const std::vector<float>& values);
+/// Infinite where one is not a number.
+double difference_of(double found, double expected);
 /// The largest difference between elements, of each tensor.
 std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other);
 
@@ -85,65 +85,5 @@ void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
 /// A rank's part, with 0 from number `end` of the whole tensor on.
 std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                                const HeldPart& held, std::int64_t end);
-
-/// The kinds of numbers, in the order in which a step computes them.
-enum class Phase : std::uint8_t {
-  initial,
-  loaded,  // from a checkpoint: the master, then the optimizer's values
-  loaded_state1,
-  loaded_state2,
-  activation,
-  loss,
-  gradient,
-  grad_norm,
-  loss_scale,
-  scaler,  // how many updates, and the counters that move the loss scale
-  parameter,
-  state1,
-  state2
-};
-
-/// The comparisons of one rank, or of all when merged.
-class Findings {
- public:
-  Findings(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
-
-  struct Subject {
-    Phase phase = Phase::loss;
-    std::int64_t step = 0;   // 1 for the first
-    double least_scale = 0;  // where the tensor's own largest value is smaller
-    double bound = 0;
-    // Of the difference itself. Where it is larger than the other bound it holds, up to an error
-    // of a quarter.
-    double least_bound = 0;
-    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage; of a stream its unit
-  };
-  /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
-  void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
-               const HeldPart& held);
-  /// Of a stream the elements [begin, ..), which are `part`.
-  void compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
-               const Tensor& part);
-  void compare(const Subject& subject, double found, double expected);
-  /// Takes in those of another rank; of the first departures the one that a step makes first stays.
-  void merge(const Findings& other);
-
-  const std::optional<Departure>& first() const { return first_; }
-  const Departure& largest() const { return largest_; }
-
- private:
-  struct Whole;     // a tensor that a rank has a part of
-  struct Farthest;  // the element of that part with the largest difference
-  void take(const Subject& subject, const Whole& whole, const Farthest& element);
-  using Order = std::array<std::int64_t, 4>;  // step, phase, place in the phase, rank
-  void take(const Departure& found, const Order& order);
-  void keep_larger(const Departure& found);
-
-  const Mesh& mesh_;
-  int rank_;
-  Order first_order_{};
-  std::optional<Departure> first_;
-  Departure largest_;
-};
 
 }  // namespace trainctl

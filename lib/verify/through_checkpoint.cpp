@@ -166,6 +166,7 @@ class BitComparison {
   Departure departure(Departure where, double found, double expected) const {
     where.rank = rank_;
     where.found = found;
+    where.beside = "without the checkpoint it is";
     where.expected = expected;
     where.error = std::abs(found - expected) / std::abs(expected);
     return where;

@@ -23,7 +23,8 @@ Phase phase_of(Phase first, int kind) { return static_cast<Phase>(static_cast<in
 
 }  // namespace
 
-VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& world)
+VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& world,
+                           Findings& findings)
     : record_(record),
       config_(given.config),
       plan_(given.plan),
@@ -31,7 +32,7 @@ VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& worl
       faults_(given.faults),
       rank_(world.rank()),
       rounds_alike_(message_rounding(truth_) == record.rounding),
-      findings_(truth_.mesh, world.rank()),
+      findings_(findings),
       engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)), world) {}
 
 void VerifiedRank::initialise() {
@@ -223,9 +224,8 @@ void VerifiedRank::gradients_summed() {
   load(recorded().gradients, [&](int i) { return summed_part(i); });
 }
 
-LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
-                            const Faults& faults,
-                            const std::function<void(VerifiedRank&, World&)>& body) {
+LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
+                          const std::function<void(const Given&, World&, Findings&)>& body) {
   LayoutVerdict verdict;
   Findings all(layout.plan.mesh, 0);
   std::mutex mutex;  // of both
@@ -237,20 +237,20 @@ LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
     if (faults.plan) faults.plan(world.rank(), own_plan);
     const std::unique_ptr<World> other = faults.world ? faults.world(world) : nullptr;
     World& own_world = other ? *other : world;
-    VerifiedRank rank(record, {own_config, own_plan, layout.plan, faults, layout.deadline_seconds},
-                      own_world);
+    Findings own(layout.plan.mesh, world.rank());
     try {
-      body(rank, own_world);
+      body({own_config, own_plan, layout.config, layout.plan, faults, layout.deadline_seconds},
+           own_world, own);
     } catch (const std::exception& failure) {
       const std::lock_guard lock(mutex);
-      all.merge(rank.findings());
+      all.merge(own);
       if (verdict.failure.empty()) {
         verdict.failure = "rank " + std::to_string(world.rank()) + ": " + failure.what();
       }
       throw;
     }
     const std::lock_guard lock(mutex);
-    all.merge(rank.findings());
+    all.merge(own);
   };
   try {
     run_thread_world(static_cast<int>(layout.plan.mesh.world_size()),
@@ -262,6 +262,15 @@ LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
   verdict.largest = all.largest();
   verdict.equal = !verdict.first && verdict.failure.empty();
   return verdict;
+}
+
+LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
+                            const Faults& faults,
+                            const std::function<void(VerifiedRank&, World&)>& body) {
+  return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
+    VerifiedRank rank(record, given, world, findings);
+    body(rank, world);
+  });
 }
 
 }  // namespace trainctl

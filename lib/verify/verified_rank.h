@@ -9,15 +9,17 @@
 #include "engine/engine.h"
 #include "engine/train_state.h"
 #include "plan/ownership/ownership.h"
+#include "verify/findings.h"
 #include "verify/record.h"
 #include "verify/verify.h"
 
 namespace trainctl {
 
-/// What one rank runs with, and the plan as it was before any fault.
+/// What one rank runs with, and configuration and plan as they were before any fault.
 struct Given {
   const Config& config;
   const Plan& plan;
+  const Config& truth_config;
   const Plan& truth;
   const Faults& faults;
   double deadline_seconds;
@@ -25,7 +27,7 @@ struct Given {
 
 class VerifiedRank {
  public:
-  VerifiedRank(const Record& record, const Given& given, World& world);
+  VerifiedRank(const Record& record, const Given& given, World& world, Findings& findings);
 
   /// The initial parameters, compared.
   void initialise();
@@ -36,7 +38,6 @@ class VerifiedRank {
   void run_until(std::int64_t last);
 
   Engine& engine() { return engine_; }
-  const Findings& findings() const { return findings_; }
 
  private:
   const std::vector<ParamSpec>& table() const { return truth_.stage_of(rank_).parameters; }
@@ -67,11 +68,16 @@ class VerifiedRank {
   bool rounds_alike_;       // as the recorded rank does; else only updates can be compared
   std::int64_t step_ = 0;   // that is being taken, or was taken last
   bool has_state_ = false;  // the next step starts from what is there
-  Findings findings_;
+  Findings& findings_;
   Engine engine_;
 };
 
-/// Runs `body` on every rank of a layout, as threads.
+/// Runs `body` on every rank of a layout, as threads. What each rank found until it ended, and why
+/// one failed, goes into the verdict.
+LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
+                          const std::function<void(const Given&, World&, Findings&)>& body);
+
+/// The same with a VerifiedRank for each.
 LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
                             const Faults& faults,
                             const std::function<void(VerifiedRank&, World&)>& body);

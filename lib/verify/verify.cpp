@@ -4,6 +4,7 @@
 #include <map>
 
 #include "verify/alone.h"
+#include "verify/free_run.h"
 #include "verify/message_rounding.h"
 #include "verify/record.h"
 #include "verify/through_checkpoint.h"
@@ -34,7 +35,7 @@ void LayoutVerdict::add(const LayoutVerdict& later) {
 
 std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
                                 std::int64_t records) {
-  std::int64_t total = records * record_bytes(config, steps);
+  std::int64_t total = records * (record_bytes(config, steps) + free_record_bytes(config));
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;
@@ -53,6 +54,18 @@ struct Verification::Impl {
     if (found != records.end()) return found->second;
     return records.emplace(rounding, record_alone(config, steps, rounding)).first->second;
   }
+
+  std::optional<FreeData> free_data{};
+  std::map<FreeRules, FreeRecord> free_records{};
+
+  const FreeRecord& free_record_of(const FreeRules& rules) {
+    if (!free_data) free_data.emplace(config, free_steps);
+    const auto found = free_records.find(rules);
+    if (found != free_records.end()) return found->second;
+    const LossScaling& scaling = record_of(rules.rounding).loss_scaling;
+    return free_records.emplace(rules, record_freely(config, *free_data, rules, scaling))
+        .first->second;
+  }
 };
 
 Verification::Verification(const Config& config, std::int64_t steps)
@@ -70,6 +83,14 @@ LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& 
   };
   LayoutVerdict verdict =
       compare_ranks(impl_->record_of(message_rounding(layout.plan)), layout, faults, body);
+  verdict.seconds = seconds_since(start);
+  return verdict;
+}
+
+LayoutVerdict Verification::run_freely(const VerifiedLayout& layout, const Faults& faults) const {
+  const auto start = Clock::now();
+  const FreeRecord& record = impl_->free_record_of(free_rules(layout.plan));
+  LayoutVerdict verdict = judge_free_run(record, *impl_->free_data, layout, faults);
   verdict.seconds = seconds_since(start);
   return verdict;
 }

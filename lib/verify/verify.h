@@ -26,6 +26,8 @@ namespace trainctl {
 inline constexpr double fp32_bound = 2e-5;
 inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
 
+inline constexpr const char* single_rank_has = "a single rank has";
+
 /// One element of a tensor that differs beyond its bound.
 struct Departure {
   std::int64_t step = 0;            // 1 for the first
@@ -34,8 +36,9 @@ struct Departure {
   int rank = 0;                     // that holds it
   std::vector<std::int64_t> index;  // in the whole tensor
   double found = 0;
-  double expected = 0;  // of the single rank
-  double error = 0;     // see docs/verify.md
+  const char* beside = single_rank_has;  // what `expected` is
+  double expected = 0;
+  double error = 0;  // see docs/verify.md
   double bound = 0;
   /// "gradient layers.0.mlp.up.weight[3, 7], step 2"
   std::string place() const;
@@ -63,8 +66,13 @@ struct Faults {
   /// When gradients are summed; when the step is done.
   std::function<void(int rank, std::int64_t step, ParamStore&)> gradients{};
   std::function<void(int rank, std::int64_t step, ParamStore&)> parameters{};
-  /// When a checkpoint is loaded.
+  /// When a checkpoint is loaded; in a free run, when the parameters are initialised.
   std::function<void(int rank, ParamStore&)> loaded{};
+  /// Of a free run: the order of the loader; how many windows an evaluation has (0: all); the plan
+  /// by which parameters are exported.
+  std::function<void(int rank, BatchLoader::Order&)> order{};
+  std::function<void(int rank, std::int64_t& windows)> windows{};
+  std::function<void(int rank, Plan&)> exported{};
 };
 
 /// A layout to compare. `plan` was made from `config`; model, data and training are those of the
@@ -92,6 +100,11 @@ class Verification {
   /// The first plan whose messages round (see message_rounding) makes a record for all that round
   /// the same.
   LayoutVerdict compare(const VerifiedLayout& layout, const Faults& faults = {}) const;
+
+  /// The layout as `train` runs it, with nothing set right between the steps: no hooks, batches
+  /// from the loader, each step from what the last one left, then an evaluation and the export. The
+  /// batches of `faults` are not used.
+  LayoutVerdict run_freely(const VerifiedLayout& layout, const Faults& faults = {}) const;
 
   /// `saves` takes the first half of the steps and saves a checkpoint in the folder `run`, which
   /// must be empty. `loads` loads it and takes the other half. Both are compared with the single

@@ -47,6 +47,13 @@ LayoutVerdict compare_sample(const Options& options, const std::string& layout,
   return verification_of(options).compare({own, plan_of(own, choice.ranks()), deadline}, faults);
 }
 
+LayoutVerdict run_sample_freely(const Options& options, const std::string& layout,
+                                const Faults& faults, double deadline) {
+  const LayoutChoice choice = parse_layouts(layout, 0).front();
+  const Config own = with_layout(read_sample(options).config, choice);
+  return verification_of(options).run_freely({own, plan_of(own, choice.ranks()), deadline}, faults);
+}
+
 std::string told(const LayoutVerdict& verdict) {
   const std::string place =
       verdict.first ? verdict.first->place() + ", rank " + std::to_string(verdict.first->rank)
@@ -54,9 +61,9 @@ std::string told(const LayoutVerdict& verdict) {
   return place + " " + std::to_string(verdict.largest.error) + " " + verdict.failure;
 }
 
-void check_fault(const FaultRow& row) {
-  const LayoutVerdict right = compare_sample(row.options, row.layout);
-  const LayoutVerdict wrong = compare_sample(row.options, row.layout, row.faults);
+void check_fault(const FaultRow& row, decltype(compare_sample)& compare) {
+  const LayoutVerdict right = compare(row.options, row.layout, {}, 20);
+  const LayoutVerdict wrong = compare(row.options, row.layout, row.faults, 20);
   INFO(row.name << ": " << told(wrong) << "; without: " << told(right));
   CHECK(right.equal);
   CHECK_FALSE(wrong.equal);

@@ -23,6 +23,9 @@ Plan plan_of(const Config& config, std::int64_t ranks);
 /// Two steps of a layout, by its name.
 LayoutVerdict compare_sample(const Options& options, const std::string& layout,
                              const Faults& faults = {}, double deadline = 20);
+/// The free run of a layout.
+LayoutVerdict run_sample_freely(const Options& options, const std::string& layout,
+                                const Faults& faults = {}, double deadline = 20);
 std::string told(const LayoutVerdict& verdict);
 
 struct FaultRow {
@@ -37,6 +40,6 @@ struct FaultRow {
 };
 
 /// The layout is equal without the mistake, and with it departs first where the row says.
-void check_fault(const FaultRow& row);
+void check_fault(const FaultRow& row, decltype(compare_sample)& compare = compare_sample);
 
 }  // namespace trainctl

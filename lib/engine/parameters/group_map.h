@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/world.h"
@@ -19,7 +20,8 @@ class GroupMap {
   /// collective over these ranks.
   Group* over(const std::string& kind, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return nullptr;
-    std::unique_ptr<Group>& group = groups_[ranks];
+    // The same ranks under another name are another group: traffic is counted by name.
+    std::unique_ptr<Group>& group = groups_[{kind, ranks}];
     if (!group) group = world_.group(purpose_ + " " + kind, ranks);
     return group.get();
   }
@@ -27,7 +29,7 @@ class GroupMap {
  private:
   World& world_;
   std::string purpose_;
-  std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
+  std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
 };
 
 }  // namespace trainctl

@@ -229,9 +229,9 @@ void add_messages(UseList& list) {
 
 }  // namespace
 
-std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
+std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
                                                   const Config& config) {
-  UseList list(plan, at(plan.stages, stage), config);
+  UseList list(plan, rank, config);
   const Passes passes = passes_of(list);
   if (plan.mesh.tp > 1) {
     add_region(list, passes, "attention", BlockPart::qkv);

@@ -17,8 +17,8 @@ class UseList {
     UnitKind unit = UnitKind::block;              // purpose layers
   };
 
-  UseList(const Plan& plan, const StagePlan& stage, const Config& config)
-      : plan_(plan), stage_(stage), config_(config) {}
+  UseList(const Plan& plan, std::int64_t rank, const Config& config)
+      : plan_(plan), stage_(plan.stage_of(rank)), rank_(rank), config_(config) {}
 
   /// `count` calls of `bytes` each; ignored for a group of one rank.
   void add(const Call& call, std::int64_t count, std::int64_t bytes) {
@@ -36,10 +36,7 @@ class UseList {
 
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
-  /// The first rank of the stage.
-  std::int64_t rank() const {
-    return (&stage_ - plan_.stages.data()) * plan_.mesh.stride(Axis::pp);
-  }
+  std::int64_t rank() const { return rank_; }
   const Config& config() const { return config_; }
   std::int64_t element() const { return size_of(plan_.compute); }
   std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
@@ -54,6 +51,7 @@ class UseList {
 
   const Plan& plan_;
   const StagePlan& stage_;
+  std::int64_t rank_;
   const Config& config_;
   std::vector<CollectiveUse> uses_;
 };

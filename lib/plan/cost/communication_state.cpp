@@ -91,8 +91,10 @@ void add_replicas(UseList& list) {
   }
 }
 
-/// Gradients that ranks with different shards hold parts of, bucket by bucket.
+/// Gradients that ranks with different shards hold parts of, bucket by bucket. Of a tied embedding
+/// a rank sums what its bucket's sum has completed.
 void add_shared_gradients(UseList& list) {
+  const OwnershipTable table = make_ownership(list.plan(), list.rank());
   for (int number = 0; number < std::ssize(list.stage().flat.buckets); ++number) {
     const Bucket& bucket = at(list.stage().flat.buckets, number);
     const std::int64_t count = visits_of(list.stage(), ActionKind::reduce, number);
@@ -105,7 +107,7 @@ void add_shared_gradients(UseList& list) {
       const ParamSpec& row = at(list.stage().parameters, index);
       if (!row.two_homes) continue;
       list.add({"all_reduce", "tied embedding", "gradients", "embedding"}, 1,
-               row.shape.numel() * list.gradient());
+               at(table.parameters, index).summed.length() * list.gradient());
     }
   }
 }
@@ -122,7 +124,8 @@ void add_pairs(UseList& list, const std::string& what) {
 /// the same order.
 void add_scalars(UseList& list) {
   add_pairs(list, "loss");
-  if (list.config().data.eod_mask_loss) add_pairs(list, "loss weights");
+  // With full_batch every rank has all of them.
+  if (list.config().data.eod_mask_loss && !list.plan().full_batch) add_pairs(list, "loss weights");
   add_pairs(list, "gradient norm");
 }
 

@@ -20,9 +20,10 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
                              const std::vector<UnitRange>& units);
 
-/// Traffic of one rank of stage number `stage` in one step: collectives of the layers by
-/// transition(from, to) of plan/tables/layout.h, messages between stages, gradients, parameters.
-std::vector<CollectiveUse> estimate_communication(const Plan& plan, int stage,
+/// Traffic of one rank in one step: collectives of the layers by transition(from, to) of
+/// plan/tables/layout.h, messages between stages, gradients, parameters. The ranks of a stage
+/// differ at most in the bytes of slices that do not divide evenly.
+std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
                                                   const Config& config);
 
 /// The rows of all stages without their costs: two ranks that share layers and two replicas stand

@@ -188,7 +188,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   prove(plan);
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
-    rows.communication = estimate_communication(plan, stage, config);
+    rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
     rows.memory = estimate_memory(plan, rows, config);
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());

@@ -186,7 +186,7 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
   const auto limit = static_cast<std::int64_t>(*config.recompute.memory_limit * (1 << 30));
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
-    rows.communication = estimate_communication(plan, stage, config);
+    rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
     rows.memory = estimate_memory(plan, rows, config);
     const StagePick pick(plan, stage, config, *rates);
     std::int64_t least = rows.memory.total();

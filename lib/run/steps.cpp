@@ -1,0 +1,50 @@
+#include "run/steps.h"
+
+namespace trainctl {
+
+EngineInput run_engine_input(const Config& config, const Plan& plan) {
+  return {.plan = plan,
+          .train = config.train,
+          .optimizer = config.optimizer,
+          .lr_schedule = config.lr_schedule,
+          .loss_scaling = resolve_loss_scaling(config),
+          .deadline_seconds = config.parallel.deadline_seconds,
+          .separate_documents = config.data.reset_attention_mask,
+          .count_loss_weights = config.data.eod_mask_loss};
+}
+
+BatchRule loader_rule(const Corpus& corpus, const Plan& plan) {
+  BatchRule rule = corpus.rule;
+  rule.sequences = plan.fed_sequences();
+  return rule;
+}
+
+BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
+                                std::int64_t first_sample, std::int64_t steps) {
+  return {.global_batch = config.train.global_batch_size,
+          .microbatches = plan.microbatches,
+          .data_parallel = plan.full_batch ? 1 : plan.mesh.dp,
+          .data_rank = plan.full_batch ? 0 : plan.mesh.coordinate(rank, Axis::dp),
+          .first_sample = first_sample,
+          .steps = steps,
+          .ahead = config.data.prefetch};
+}
+
+std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,
+                                      std::int64_t max_sequences,
+                                      const std::function<bool()>& ends) {
+  BatchRule rule = corpus.rule;
+  rule.sequences = plan.micro_batch_size;
+  return engine.evaluate(*corpus.validation, rule, max_sequences, ends);
+}
+
+WholeWeights::WholeWeights(Engine& engine, const Plan& plan)
+    : store_(engine.parameters()),
+      gathered_(plan.mesh.tp * plan.mesh.pp > 1 || store_.ownership().divided),
+      whole_(gathered_ ? engine.gather_parameters() : Slab()) {}
+
+Tensor WholeWeights::operator()(const std::string& name) const {
+  return gathered_ ? whole_.at(name) : store_.master(store_.index_of(name));
+}
+
+}  // namespace trainctl

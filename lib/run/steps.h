@@ -1,0 +1,48 @@
+// The parts of a training run that decide its numbers: the engine's input, a rank's micro-batches,
+// the evaluation, the weights that are exported. `train` and `verify` run the same.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "config/schema/config.h"
+#include "data/batch.h"
+#include "device/slab.h"
+#include "engine/engine.h"
+#include "plan/plan.h"
+#include "run/corpus.h"
+
+namespace trainctl {
+
+/// Without request, hooks and trace. Refers to both arguments.
+EngineInput run_engine_input(const Config& config, const Plan& plan);
+
+/// What a batch of the loader has: the sequences of one replica, or with full_batch of all.
+BatchRule loader_rule(const Corpus& corpus, const Plan& plan);
+/// The micro-batches of `rank` in `steps` steps, of which the first begins with `first_sample`.
+BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
+                                std::int64_t first_sample, std::int64_t steps);
+
+/// Mean loss over the validation data, of which there must be some: the first `max_sequences`, or
+/// all if that is 0. See Engine::evaluate. Collective.
+std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,
+                                      std::int64_t max_sequences,
+                                      const std::function<bool()>& ends = {});
+
+/// The whole model on rank 0, in fp32. One rank that holds all masters needs no copy of them.
+class WholeWeights {
+ public:
+  /// Collective. `engine` must outlive this object.
+  WholeWeights(Engine& engine, const Plan& plan);
+  /// On rank 0; with the vocabulary's padding.
+  Tensor operator()(const std::string& name) const;
+
+ private:
+  const ParamStore& store_;
+  bool gathered_;
+  Slab whole_;
+};
+
+}  // namespace trainctl

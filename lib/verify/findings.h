@@ -1,0 +1,97 @@
+// The comparison of what ranks hold with what a single rank computed: where they depart.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/tables/mesh.h"
+#include "verify/record.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+/// The kinds of numbers, in the order in which a step computes them; then those of a free run.
+enum class Phase : std::uint8_t {
+  initial,
+  loaded,  // from a checkpoint: the master, then the optimizer's values
+  loaded_state1,
+  loaded_state2,
+  activation,
+  loss,
+  gradient,
+  grad_norm,
+  loss_scale,
+  scaler,  // how many updates, and the counters that move the loss scale
+  parameter,
+  state1,
+  state2,
+  free_loss,
+  free_gradient,
+  free_norm,
+  free_scale,
+  compute_copy,  // what layers read of a parameter
+  calls,         // of one operation of one group in a step
+  bytes,
+  validation,
+  exported,
+  owned,    // a master, beside what was exported
+  resident  // a weight that stays on the rank, beside the same
+};
+
+/// The comparisons of one rank, or of all when merged.
+class Findings {
+ public:
+  Findings(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
+
+  struct Subject {
+    Phase phase = Phase::loss;
+    std::int64_t step = 0;   // 1 for the first
+    double least_scale = 0;  // where the tensor's own largest value is smaller
+    double bound = 0;        // 0: the same bits
+    // Of the difference itself. Where it is larger than the other bound it holds, up to an error
+    // of a quarter.
+    double least_bound = 0;
+    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage; of a stream its unit
+    const char* beside = single_rank_has;
+  };
+  /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
+  void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
+               const HeldPart& held);
+  /// Of a stream the elements [begin, ..), which are `part`.
+  void compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
+               const Tensor& part);
+  /// `tensor`: what the number is of, or empty.
+  void compare(const Subject& subject, double found, double expected,
+               const std::string& tensor = {});
+  /// Error: the mean difference over `scale`. least_bound is that of the mean difference, without
+  /// a limit.
+  void compare_mean(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
+                    const HeldPart& held, double scale);
+  /// Takes in those of another rank; of the first departures the one that a step makes first stays.
+  void merge(const Findings& other);
+
+  const std::optional<Departure>& first() const { return first_; }
+  const Departure& largest() const { return largest_; }
+
+ private:
+  struct Whole;     // a tensor that a rank has a part of
+  struct Farthest;  // the element of that part with the largest difference
+  Farthest farthest_of(const ParamSpec& spec, const std::vector<float>& whole,
+                       const HeldPart& held) const;
+  Departure departure(const Subject& subject, double found, double expected) const;
+  void take(const Subject& subject, const Whole& whole, const Farthest& element);
+  using Order = std::array<std::int64_t, 4>;  // step, phase, place in the phase, rank
+  void take(const Departure& found, const Order& order);
+  void keep_larger(const Departure& found);
+
+  const Mesh& mesh_;
+  int rank_;
+  Order first_order_{};
+  std::optional<Departure> first_;
+  Departure largest_;
+};
+
+}  // namespace trainctl

@@ -1,0 +1,183 @@
+#include "verify/free_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/at.h"
+#include "comm/world.h"
+#include "engine/engine.h"
+#include "run/steps.h"
+#include "verify/alone.h"
+
+namespace trainctl {
+
+namespace {
+
+/// One rank that runs once.
+struct Once {
+  const Config& config;
+  const Plan& plan;
+  const Corpus& corpus;
+  const FreeRules& rules;
+  const LossScaling& scaling;
+  Change change;
+};
+
+std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
+  BatchRule rule = once.corpus.rule;
+  rule.sequences = once.plan.micro_batch_size;
+  std::vector<Batch> batches(static_cast<std::size_t>(once.plan.microbatches));
+  std::int64_t microbatch = 0;
+  for (Batch& batch : batches) {
+    resize(batch, rule.sequences * once.plan.model.seq_length);
+    const std::int64_t first = first_sequence(once.plan, 0, microbatch++);
+    make_train_batch(once.corpus.train, rule, step * once.config.train.global_batch_size + first,
+                     batch);
+  }
+  return batches;
+}
+
+/// The hook of the forward is always there.
+EngineInput input_of(const Once& once) {
+  EngineInput input = run_engine_input(once.config, once.plan);
+  input.loss_scaling = once.scaling;
+  input.hooks.after_forward = [change = once.change](int unit, int, const Tensor& stream) {
+    if (change) change(unit, stream);
+  };
+  return input;
+}
+
+void multiply(const Tensor& values, std::int64_t factor) {
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    values.as<float>()[i] *= static_cast<float>(factor);
+  }
+}
+
+WholeTensors masters_of(const ParamStore& store) {
+  return std::move(record_state(store, 0).kinds.front());
+}
+
+/// That of one step without dropout whose micro-batches are the windows, each by itself.
+double loss_of_windows(const Once& once, const WholeTensors& masters) {
+  const Dataset& windows = *once.corpus.validation;
+  Config config = once.config;
+  config.model.hidden_dropout = 0;
+  config.model.attention_dropout = 0;
+  config.model.embedding_dropout = 0;
+  config.train.global_batch_size = windows.windows();
+  config.train.micro_batch_size = 1;
+  const Plan plan = plan_alone(config);
+  BatchRule rule = once.corpus.rule;
+  rule.sequences = 1;
+  std::vector<Batch> batches(static_cast<std::size_t>(windows.windows()));
+  std::int64_t window = 0;
+  for (Batch& batch : batches) {
+    resize(batch, plan.model.seq_length);
+    make_window_batch(windows, rule, window++, batch);
+  }
+  EngineInput input = input_of({config, plan, once.corpus, once.rules, once.scaling, once.change});
+  input.count_loss_weights = true;
+  input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
+  const auto world = self_world();
+  Engine engine(input, *world);
+  engine.initialise();
+  for (int i = 0; i < static_cast<int>(engine.parameters().table().size()); ++i) {
+    const ParamSpec& spec = at(engine.parameters().table(), i);
+    load_part(spec, plan.mesh, 0, masters.at(spec.name), held_part(engine.parameters(), i, 0));
+  }
+  engine.masters_changed();
+  return engine.train_step(batches).loss;
+}
+
+FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
+  FreeNumbers numbers;
+  FreeStep step;
+  EngineInput input = input_of(once);
+  input.hooks.finalize_model_grads = [&](ParamStore& store) {
+    if (once.rules.factor != 1) multiply(store.gradients(), once.rules.factor);
+    step.gradients = record_gradients(store);
+  };
+  input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
+  const auto world = self_world();
+  Engine engine(input, *world);
+  engine.initialise();
+  if (initial != nullptr) *initial = masters_of(engine.parameters());
+  for (std::int64_t index = 0; index < free_steps; ++index) {
+    const StepReport report = engine.train_step(read_batches(once, index));
+    engine.masters_changed();
+    step.loss = report.loss;
+    step.grad_norm = report.grad_norm;
+    step.loss_scale = report.loss_scale;
+    step.skipped = report.skipped;
+    numbers.steps.push_back(std::move(step));
+    step = {};
+  }
+  numbers.exported = masters_of(engine.parameters());
+  numbers.validation_loss = loss_of_windows(once, numbers.exported);
+  return numbers;
+}
+
+void widen(double& most, double one, double other) {
+  most = std::max(most, difference_of(one, other));
+}
+
+void widen(std::map<std::string, double>& most, const WholeTensors& one,
+           const WholeTensors& other) {
+  for (const auto& [name, values] : one) {
+    most[name] = std::max(most[name], mean_distance(values, other.at(name)));
+  }
+}
+
+void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other) {
+  most.steps.resize(one.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    widen(most.steps[i].loss, one.steps[i].loss, other.steps[i].loss);
+    if (one.steps[i].skipped || other.steps[i].skipped) continue;
+    widen(most.steps[i].grad_norm, one.steps[i].grad_norm, other.steps[i].grad_norm);
+    widen(most.steps[i].gradients, one.steps[i].gradients, other.steps[i].gradients);
+  }
+  widen(most.exported, one.exported, other.exported);
+  widen(most.validation_loss, one.validation_loss, other.validation_loss);
+}
+
+}  // namespace
+
+FreeRules free_rules(const Plan& plan) { return {message_rounding(plan), plan.gradient.factor}; }
+
+double mean_distance(const std::vector<float>& one, const std::vector<float>& other) {
+  double sum = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    sum += difference_of(double{one[i]}, other.empty() ? 0 : double{other[i]});
+  }
+  return one.empty() ? 0 : sum / static_cast<double>(one.size());
+}
+
+FreeRecord record_freely(const Config& config, const FreeData& data, const FreeRules& rules,
+                         const LossScaling& scaling) {
+  const Config single = alone(config);
+  FreeRecord record;
+  record.plan = plan_alone(single);
+  record.loss_scaling = scaling;
+  const auto world = self_world();
+  const Corpus corpus = data.open(single, record.plan.model, *world->everyone("data"));
+  Once once{single, record.plan, corpus, rules, scaling, {}};
+  record.found = run_once(once, &record.initial);
+  for (std::uint64_t run = 0; run < other_roundings; ++run) {
+    once.change = rounded_otherwise(single.train.seed, run);
+    widen(record.rounding, record.found, run_once(once));
+  }
+  if (record.plan.compute == DType::f32) return record;
+  const Config wide = in_fp32(single);
+  const Plan wide_plan = plan_alone(wide);
+  widen(record.rounding, record.found, run_once({wide, wide_plan, corpus, rules, scaling, {}}));
+  return record;
+}
+
+std::int64_t free_record_bytes(const Config& config) {
+  const Plan plan = plan_alone(alone(config));
+  // Initial and exported values and the gradients of each step, and the latter two of another run.
+  return 4 * plan.parameter_count() * (1 + 2 * (1 + free_steps));
+}
+
+}  // namespace trainctl

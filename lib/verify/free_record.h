@@ -1,0 +1,78 @@
+// What a single rank computes in a free run: steps that follow from one another, an evaluation, the
+// exported parameters. It takes ways of its own where `train` has others: units run one by one
+// under a hook, batches are read without the loader, compute copies are rounded from the masters
+// after each step, and the validation loss is that of a training step.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/schema/config.h"
+#include "plan/plan.h"
+#include "plan/rules/loss_scaling.h"
+#include "verify/data.h"
+#include "verify/message_rounding.h"
+#include "verify/record.h"
+
+namespace trainctl {
+
+/// Steps of a free run: the second reads what a step leaves, the third what one of those leaves.
+inline constexpr std::int64_t free_steps = 3;
+
+/// In what a single rank must do as the layouts it is compared with.
+struct FreeRules {
+  MessageRounding rounding;
+  std::int64_t factor = 1;  // of the gradients: GradientRule::factor
+  auto operator<=>(const FreeRules&) const = default;
+};
+FreeRules free_rules(const Plan& plan);
+
+struct FreeStep {
+  double loss = 0;
+  double grad_norm = 0;
+  std::optional<double> loss_scale;
+  bool skipped = false;
+  WholeTensors gradients;  // summed, with their factor
+};
+
+struct FreeNumbers {
+  std::vector<FreeStep> steps;
+  WholeTensors exported;
+  double validation_loss = 0;
+};
+
+/// How far the same numbers of runs that round otherwise are from one another, at most; of tensors,
+/// the mean over their elements.
+struct FreeRounding {
+  struct Step {
+    double loss = 0;
+    double grad_norm = 0;
+    std::map<std::string, double> gradients;
+  };
+  std::vector<Step> steps;
+  std::map<std::string, double> exported;
+  double validation_loss = 0;
+};
+
+struct FreeRecord {
+  Plan plan;  // of the single rank
+  LossScaling loss_scaling;
+  WholeTensors initial;
+  FreeNumbers found;
+  FreeRounding rounding;
+};
+
+/// The mean of |one - other|, or without `other` of |one|.
+double mean_distance(const std::vector<float>& one, const std::vector<float>& other = {});
+
+FreeRecord record_freely(const Config& config, const FreeData& data, const FreeRules& rules,
+                         const LossScaling& scaling);
+
+/// Bytes of that record while it is made.
+std::int64_t free_record_bytes(const Config& config);
+
+}  // namespace trainctl

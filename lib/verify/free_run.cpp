@@ -1,0 +1,253 @@
+#include "verify/free_run.h"
+
+#include <algorithm>
+
+#include "base/at.h"
+#include "engine/engine.h"
+#include "plan/cost/estimate.h"
+#include "plan/tables/shard.h"
+#include "run/measured.h"
+#include "run/steps.h"
+#include "verify/verified_rank.h"
+
+namespace trainctl {
+
+namespace {
+
+/// A layout may be so many times as far from the single rank as another rounding takes that rank
+/// from itself.
+constexpr double roundings_apart = 4;
+
+/// As a tensor of that type has them.
+std::vector<float> rounded(std::vector<float> values, DType dtype) {
+  if (dtype == DType::f32) return values;
+  std::vector<std::byte> narrow(values.size() * static_cast<std::size_t>(size_of(dtype)));
+  const Tensor tensor{narrow.data(), {std::ssize(values)}, dtype, DeviceKind::cpu};
+  set_values(tensor, values);
+  return values_of(tensor);
+}
+
+class FreeRun {
+ public:
+  /// `exported` is filled by rank 0 and read by all ranks.
+  FreeRun(const FreeRecord& record, const Given& given, World& world, Findings& findings,
+          WholeTensors& exported)
+      : record_(record),
+        given_(given),
+        plan_(given.plan),
+        world_(world),
+        findings_(findings),
+        exported_(exported),
+        planned_(estimate_communication(given.truth, world.rank(), given.truth_config)),
+        trace_(plan_.stage_of(world.rank()).actions, free_steps),
+        everyone_(world.everyone("free run")),
+        engine_(input(), world) {}
+
+  void run(const FreeData& data) {
+    engine_.initialise();
+    if (given_.faults.loaded) given_.faults.loaded(world_.rank(), store());
+    const Corpus corpus = data.open(given_.config, plan_.model, *everyone_);
+    train(corpus);
+    evaluate(corpus);
+    export_weights();
+  }
+
+ private:
+  EngineInput input() {
+    EngineInput input = run_engine_input(given_.config, plan_);
+    input.deadline_seconds = given_.deadline_seconds;
+    input.loss_scaling = record_.loss_scaling;
+    input.request = [] { return 0; };
+    input.trace = &trace_;
+    return input;
+  }
+
+  void train(const Corpus& corpus) {
+    BatchLoader::Order order = loader_order(given_.config, plan_, world_.rank(),
+                                            engine_.train_state().samples, free_steps);
+    if (given_.faults.order) given_.faults.order(world_.rank(), order);
+    BatchLoader loader(corpus.train, loader_rule(corpus, plan_), order);
+    for (std::int64_t step = 1; step <= free_steps; ++step) {
+      const StepReport report = engine_.train_step(loader.next_step());
+      if (given_.faults.parameters) given_.faults.parameters(world_.rank(), step, store());
+      compare_step(report);
+      compare_copies(step);
+      compare_traffic_of(step);
+    }
+  }
+
+  bool in_fp32() const {
+    return given_.truth.compute == DType::f32 && given_.truth.message_dtype == DType::f32;
+  }
+  /// Of tensors and the norm.
+  double bound(std::int64_t step) const {
+    if (step == 1) return in_fp32() ? fp32_bound : half_bound;
+    return in_fp32() ? free_fp32_bound : free_half_bound;
+  }
+  double loss_bound() const { return in_fp32() ? fp32_bound : loss_half_bound; }
+
+  void compare_step(const StepReport& report) {
+    const FreeStep& expected = at(record_.found.steps, report.step - 1);
+    const FreeRounding::Step& rounding = at(record_.rounding.steps, report.step - 1);
+    Findings::Subject subject{.step = report.step, .bound = bound(report.step)};
+    const auto compare = [&](Phase phase, double found, double other, double apart) {
+      subject.phase = phase;
+      subject.least_bound = roundings_apart * apart;
+      findings_.compare(subject, found, other);
+    };
+    subject.bound = loss_bound();
+    compare(Phase::free_loss, report.loss, expected.loss, rounding.loss);
+    subject.bound = bound(report.step);
+    if (!expected.skipped) {
+      compare(Phase::free_norm, report.grad_norm, expected.grad_norm, rounding.grad_norm);
+      compare_gradients(subject, expected, rounding);
+    }
+    compare(Phase::free_scale, report.loss_scale.value_or(1), expected.loss_scale.value_or(1), 0);
+  }
+
+  /// They stay until the next step begins.
+  void compare_gradients(Findings::Subject subject, const FreeStep& expected,
+                         const FreeRounding::Step& rounding) {
+    subject.phase = Phase::free_gradient;
+    const double least_scale = 1e-3 * largest_of(expected.gradients);
+    for (subject.row = 0; const ParamSpec& spec : table()) {
+      const int index = static_cast<int>(subject.row);
+      const std::vector<float>& whole = expected.gradients.at(spec.name);
+      subject.least_bound = roundings_apart * rounding.gradients.at(spec.name);
+      findings_.compare_mean(subject, spec, whole,
+                             {store().gradient(index), at(owners(), index).summed},
+                             std::max(mean_distance(whole), least_scale));
+      ++subject.row;
+    }
+  }
+
+  /// What the layers read of what this rank updates are its masters, rounded.
+  void compare_copies(std::int64_t step) {
+    Findings::Subject subject{.phase = Phase::compute_copy, .step = step};
+    subject.beside = "its master rounds to";
+    for (subject.row = 0; const ParamSpec& spec : table()) {
+      const int index = static_cast<int>(subject.row++);
+      const Tensor copy = store().rounded(index);
+      if (store().owned(index).length() == 0 || copy.empty()) continue;
+      // Compared in the place that they have in the whole tensor.
+      std::vector<float> found = values_of(copy);
+      const std::vector<float> own = rounded(values_of(store().master(index)), copy.dtype);
+      std::vector<float> expected(static_cast<std::size_t>(spec.global_shape.numel()));
+      const HeldPart part{host_tensor(found.data(), std::ssize(found)), store().owned(index)};
+      for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part.part)) {
+        std::copy_n(own.begin() + piece.local, piece.length, expected.begin() + piece.global);
+      }
+      findings_.compare(subject, spec, expected, part);
+    }
+  }
+
+  void compare_traffic_of(std::int64_t step) {
+    Findings::Subject subject{.step = step, .beside = "the plan has"};
+    for (const TrafficRow& row : compare_traffic(planned_, world_.traffic())) {
+      const std::string name = row.operation + " '" + row.group + "'";
+      const auto compare = [&](Phase phase, std::int64_t measured, std::int64_t planned) {
+        subject.phase = phase;
+        findings_.compare(subject, static_cast<double>(measured), static_cast<double>(planned),
+                          name);
+      };
+      compare(Phase::calls, row.measured.count, row.planned.count);
+      compare(Phase::bytes, row.measured.bytes, row.planned.bytes);
+      ++subject.row;
+    }
+  }
+
+  void evaluate(const Corpus& corpus) {
+    std::int64_t windows = 0;
+    if (given_.faults.windows) given_.faults.windows(world_.rank(), windows);
+    const std::optional<double> found = validation_loss(engine_, plan_, corpus, windows);
+    if (!found) return;
+    const Findings::Subject subject{
+        .phase = Phase::validation,
+        .step = free_steps,
+        .bound = loss_bound(),
+        .least_bound = roundings_apart * record_.rounding.validation_loss};
+    findings_.compare(subject, *found, record_.found.validation_loss);
+  }
+
+  void export_weights() {
+    if (given_.faults.exported) given_.faults.exported(world_.rank(), plan_);
+    const WholeWeights whole(engine_, plan_);
+    if (world_.rank() == 0) {
+      for (const auto& [name, values] : record_.found.exported)
+        exported_[name] = values_of(whole(name));
+      compare_exported();
+    }
+    gather_values(*everyone_, 0.0);  // now all ranks may read them
+    compare_owned();
+  }
+
+  /// With the single rank's, whose own rows say what the whole parameters are. The mean difference
+  /// is divided by the mean distance that the parameter has moved.
+  void compare_exported() {
+    Findings own(record_.plan.mesh, 0);
+    Findings::Subject subject{.phase = Phase::exported, .step = free_steps};
+    for (const ParamSpec& spec : record_.plan.stages.front().parameters) {
+      const std::vector<float>& expected = record_.found.exported.at(spec.name);
+      std::vector<float>& found = exported_.at(spec.name);
+      const HeldPart part = whole_part(host_tensor(found.data(), std::ssize(found)));
+      const double least = fp32_bound * largest_of(expected);
+      const double moved = mean_distance(expected, record_.initial.at(spec.name));
+      subject.bound = export_bound;
+      subject.least_bound =
+          std::max(least, roundings_apart * record_.rounding.exported.at(spec.name));
+      own.compare_mean(subject, spec, expected, part, moved);
+      ++subject.row;
+    }
+    findings_.merge(own);
+  }
+
+  /// Of every rank: the masters are what was exported, the weights that stay are that, rounded.
+  void compare_owned() {
+    Findings::Subject subject{.step = free_steps};
+    for (subject.row = 0; const ParamSpec& spec : table()) {
+      const int index = static_cast<int>(subject.row);
+      const std::vector<float>& whole = exported_.at(spec.name);
+      subject.phase = Phase::owned;
+      subject.beside = "the export has";
+      findings_.compare(subject, spec, whole, held_part(store(), index, 0));
+      if (store().stays(index)) {
+        const Tensor weight = store().resident(index);
+        std::vector<float> values = values_of(weight);
+        subject.phase = Phase::resident;
+        subject.beside = "the export rounds to";
+        findings_.compare(subject, spec, rounded(whole, weight.dtype),
+                          whole_part(host_tensor(values.data(), std::ssize(values))));
+      }
+      ++subject.row;
+    }
+  }
+
+  ParamStore& store() { return engine_.parameters(); }
+  const std::vector<ParamSpec>& table() const {
+    return given_.truth.stage_of(world_.rank()).parameters;
+  }
+  const std::vector<Ownership>& owners() { return store().ownership().parameters; }
+
+  const FreeRecord& record_;
+  const Given given_;
+  Plan plan_;  // as the engine has it
+  World& world_;
+  Findings& findings_;
+  WholeTensors& exported_;
+  const std::vector<CollectiveUse> planned_;  // of a step
+  Trace trace_;
+  std::unique_ptr<Group> everyone_;
+  Engine engine_;
+};
+
+}  // namespace
+
+LayoutVerdict judge_free_run(const FreeRecord& record, const FreeData& data,
+                             const VerifiedLayout& layout, const Faults& faults) {
+  WholeTensors exported;
+  return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
+    FreeRun(record, given, world, findings, exported).run(data);
+  });
+}
+
+}  // namespace trainctl
