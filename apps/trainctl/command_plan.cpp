@@ -1,11 +1,13 @@
 // trainctl plan: prints what every rank would do, from arithmetic alone.
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "commands.h"
+#include "execute.h"
 #include "failure_document.h"
 #include "formats/print/print.h"
 #include "formats/strategy/requested_files.h"
@@ -21,7 +23,7 @@ constexpr const char* examples =
     "  trainctl plan --config configs/gpt2-124m.yaml --world-size 8\n"
     "  trainctl plan --config configs/llama3-8b.yaml --world-size 16384 --ranks-per-host 8\n"
     "  trainctl plan --config configs/gpt.yaml --rank 0 --format json\n"
-    "  trainctl plan --config configs/gpt.yaml --format html -o plan.html\n"
+    "  trainctl plan --config configs/gpt.yaml --format html --memory-limit 16 -o plan.html\n"
     "  trainctl plan --config configs/gpt.yaml --world-size 8 --groups dp\n"
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
     "  trainctl plan --diff configs/gpt.yaml other.yaml\n";
@@ -36,6 +38,8 @@ struct PlanCommand {
   std::string output;
   bool force = false;
   std::vector<std::string> diff;
+  double memory_limit = 0;   // GiB; 0: not given
+  std::string command_line;  // for the page
 };
 
 MemoryModels memory_models_of(const std::string& word) {
@@ -109,6 +113,7 @@ PrintInput print_input(const PlanCommand& command, const Planned& planned) {
   input.memory_models = memory_models_of(command.memory_model);
   input.lr_at = steps_of(command.lr_at);
   input.diagnostics = &planned.read.diagnostics;
+  if (command.memory_limit > 0) input.memory_limit = command.memory_limit;
   return input;
 }
 
@@ -118,7 +123,13 @@ std::string text_of(const PlanCommand& command, const PrintInput& input) {
     return json ? print_groups_json(input, command.groups)
                 : print_groups_table(input, command.groups);
   }
-  if (command.format == "html") return print_html(input, command.request.config);
+  if (command.format == "html") {
+    const PlanRequest& request = command.request;
+    return print_html(input, {.title = std::filesystem::path(request.config).stem().string(),
+                              .file = request.config,
+                              .command = command.command_line,
+                              .sets = request.set_options});
+  }
   return json ? print_json(input) : print_table(input);
 }
 
@@ -164,6 +175,8 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_text("--memory-model", command.memory_model,
                 "Memory models to show: own|megatron|megatron-0.15|korthikanti|all; default all",
                 "MODEL");
+  line.add_number("--memory-limit", command.memory_limit,
+                  "GiB of a rank: say whether the plan fits; default: recompute.memory_limit", 0);
   line.add_text("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps",
                 "N,N,...");
   line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
@@ -198,6 +211,10 @@ int run_plan(const Arguments& arguments) {
   add_options(line, command);
   if (!line.parse(arguments, examples)) return 0;
   check_together(command);
+  if (line.given("--memory-limit") && command.memory_limit <= 0) {
+    refuse(name, "--memory-limit must be above 0");
+  }
+  command.command_line = name + std::string(" ") + shell_line(arguments);
   if (!command.diff.empty()) return show_diff(command);
   return command.format == "github" ? show_findings(command) : show_plan(command);
 }

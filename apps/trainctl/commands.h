@@ -21,6 +21,7 @@ int run_explain(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
 int run_completion(const Arguments& arguments);
 int run_evaluate(const Arguments& arguments);
+int run_watch(const Arguments& arguments);
 
 /// Every command by its name, as on the command line.
 int run_command(const Arguments& arguments);

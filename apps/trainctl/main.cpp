@@ -56,6 +56,7 @@ int run_command(const Arguments& arguments) {
        {"generate", "Continue a text with a trained model", run_generate},
        {"evaluate", "Compute loss, perplexity and bits per byte on any data", run_evaluate},
        {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},
+       {"watch", "Show a run on the terminal while it goes on", run_watch},
        {"bench", "Measure training steps, operations or communication", run_bench},
        {"completion", "Print completion of commands for bash, zsh or fish", run_completion},
        {"explain", "Explain the code of a diagnostic", run_explain},

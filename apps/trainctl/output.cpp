@@ -20,6 +20,13 @@ namespace {
               "cannot write to standard output: " + std::string(std::strerror(reason)));
 }
 
+bool colors_are_wanted() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return (no_color == nullptr || *no_color == '\0') && terminal != nullptr &&
+         std::strcmp(terminal, "dumb") != 0;
+}
+
 }  // namespace
 
 void print(std::string_view text) {
@@ -52,11 +59,10 @@ bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
 
-bool color_on_stderr() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  return stderr_is_terminal() && (no_color == nullptr || *no_color == '\0') &&
-         terminal != nullptr && std::strcmp(terminal, "dumb") != 0;
-}
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+
+bool color_on_stderr() { return stderr_is_terminal() && colors_are_wanted(); }
+
+bool color_on_stdout() { return stdout_is_terminal() && colors_are_wanted(); }
 
 }  // namespace trainctl

@@ -22,6 +22,10 @@ void print_message(std::string_view text);
 /// Flushes std::cout, with the same failures; for commands that stream through it.
 void finish_output();
 
+/// As the following two, of standard output.
+bool color_on_stdout();
+bool stdout_is_terminal();
+
 /// Whether messages on stderr may carry colours: a terminal, and neither NO_COLOR nor TERM=dumb.
 bool color_on_stderr();
 

@@ -34,7 +34,7 @@ std::string format_bytes(std::int64_t bytes) {
 }
 
 std::string format_count(double count) {
-  static constexpr std::array<const char*, 6> names{"", "k", "M", "G", "T", "P"};
+  static constexpr std::array<const char*, 7> names{"", "k", "M", "G", "T", "P", "E"};
   std::size_t unit = 0;
   while (std::abs(count) >= 1000.0 && unit + 1 < names.size()) {
     count /= 1000.0;

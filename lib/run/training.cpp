@@ -319,7 +319,8 @@ class Training::Impl {
                            rates,     time};
     const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
     const bool shown = !first() || try_to_write([&] {
-      write_whole_file(directory_ / "report.html", report_page({read_run_files(directory_)}));
+      write_whole_file(directory_ / "report.html",
+                       report_page({read_run_files(directory_)}, seconds_since_1970()));
     });
     if (config_.log.trace.empty()) return told && shown;
     const bool traced =

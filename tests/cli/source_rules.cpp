@@ -41,7 +41,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"ops", {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda"}},
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},
-    {"formats", {"", "print", "html", "json", "strategy"}},
+    {"formats", {"", "page", "print", "html", "json", "strategy"}},
     {"engine", {"parameters", ""}},
     {"run", {"directory", "records", "views", "preflight", "", "models"}},
 };

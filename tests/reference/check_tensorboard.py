@@ -3,7 +3,10 @@
 
     pip install tensorboard
     trainctl report RUN --format tensorboard
-    tests/reference/check_tensorboard.py RUN
+    tests/reference/check_tensorboard.py RUN [tensorboard.json]
+
+The second argument is a file for what TensorBoard read. tests/reference/events is such a run with that file: a
+test compares them without Python.
 """
 import json
 import math
@@ -19,7 +22,8 @@ def expected(run):
         line = json.loads(text)
         if "step" not in line:
             continue
-        values = {key: value for key, value in line.items() if key not in ("step", "time", "skipped")}
+        other = ("step", "time", "skipped", "mfu_peak")
+        values = {key: value for key, value in line.items() if key not in other}
         for key, value in values.pop("ledger", {}).items():
             values["ledger/" + key] = value
         for key, value in values.items():
@@ -39,6 +43,11 @@ def main():
         assert [step for step, _ in found] == [step for step, _ in points], tag
         for (_, got), (_, value) in zip(found, points):
             assert math.isclose(got, value, rel_tol=1e-6, abs_tol=1e-12), (tag, got, value)
+    if len(sys.argv) > 2:
+        read = {tag: [[event.step, event.value] for event in events.Scalars(tag)] for tag in sorted(wanted)}
+        with open(sys.argv[2], "w") as file:
+            json.dump(read, file, indent=1)
+            file.write("\n")
     print(f"{run}: {len(wanted)} tags, {sum(map(len, wanted.values()))} values as in metrics.jsonl")
 
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "base/units.h"
 #include "formats/html/html_parts.h"
@@ -37,36 +36,6 @@ std::string place_of(const Mesh& mesh, int rank) {
   return text.empty() ? "the only one" : text;
 }
 
-std::string cells_svg(const Mesh& mesh, const std::vector<std::vector<int>>& stages) {
-  const auto widest = static_cast<double>(stages.front().size());
-  const bool numbers = widest * static_cast<double>(stages.size()) <= 256;
-  const double columns = std::min(widest, numbers ? 24.0 : 32.0);
-  const double width = std::clamp((page_width - label_width) / columns, 12.0, 52.0);
-  const double height = numbers ? 26 : 18;
-  const double rows = std::ceil(widest / columns);
-  const double band = rows * height + 10;
-  const double all = band * static_cast<double>(stages.size());
-  std::string svg = "<div class=\"scroll\"><svg width=\"" +
-                    svg_number(label_width + columns * width + 2) + "\" height=\"" +
-                    svg_number(all) + "\" role=\"img\" aria-label=\"Ranks by group\">\n";
-  double top = 0;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage, top += band) {
-    svg += svg_text(0, top + height / 2 + 4, "start", "stage " + std::to_string(stage), "soft");
-    for (std::size_t i = 0; i < stages[stage].size(); ++i) {
-      const double column = std::fmod(static_cast<double>(i), columns);
-      const double row = std::floor(static_cast<double>(i) / columns);
-      const int rank = stages[stage][i];
-      const double x = label_width + column * width;
-      const double y = top + row * height;
-      svg += svg_rect({x, y, width, height}, "rank",
-                      "rank " + std::to_string(rank) + ": " + place_of(mesh, rank));
-      if (!numbers) continue;
-      svg += svg_text(x + width / 2, y + height / 2 + 4, "middle", std::to_string(rank), "cell");
-    }
-  }
-  return svg + "</svg></div>\n";
-}
-
 /// One kind: how many groups of which sizes, and the group of each drawn rank (-1: none).
 void write_kind(JsonText& json, const std::string& name, const RankLists& lists,
                 const std::vector<int>& shown, std::int64_t world) {
@@ -90,11 +59,16 @@ void write_kind(JsonText& json, const std::string& name, const RankLists& lists,
   json.close();
 }
 
-std::string groups_data(const PrintInput& input, const std::vector<int>& shown) {
+std::string groups_data(const PrintInput& input, const std::vector<std::vector<int>>& stages,
+                        const std::vector<int>& shown) {
   const Mesh& mesh = input.plan.mesh;
   JsonText json;
   json.open_object();
+  json.member("world", mesh.world_size());
   json.member("ranks", shown);
+  std::vector<int> lengths;
+  for (const std::vector<int>& ranks : stages) lengths.push_back(static_cast<int>(ranks.size()));
+  json.member("lengths", lengths);
   std::vector<std::string> places;
   for (const int rank : shown) places.push_back(place_of(mesh, rank));
   json.member("places", places);
@@ -113,7 +87,7 @@ std::string groups_data(const PrintInput& input, const std::vector<int>& shown) 
   }
   json.close();
   json.close();
-  return json.take();
+  return page_data("groups", json.take());
 }
 
 }  // namespace
@@ -125,8 +99,8 @@ std::string mesh_html(const PrintInput& input) {
   for (const std::vector<int>& ranks : stages)
     shown.insert(shown.end(), ranks.begin(), ranks.end());
   std::string note =
-      "Ranks of one group share a colour; rest the pointer on a rank to see its "
-      "group. Order " +
+      "Ranks of one group share a colour (there are eight). Choose a rank to see its group. "
+      "Order " +
       order_text(mesh.order) + ".";
   if (static_cast<std::int64_t>(shown.size()) < mesh.world_size()) {
     note += " The first " + format_grouped(static_cast<std::int64_t>(stages.front().size())) +
@@ -135,9 +109,13 @@ std::string mesh_html(const PrintInput& input) {
             format_grouped(mesh.world_size()) + ".";
   }
   return "<section id=\"mesh\">\n<h2>Mesh</h2>\n<p>" + escaped(note) +
-         "</p>\n<div id=\"kinds\" class=\"kinds\"></div>\n" + cells_svg(mesh, stages) +
-         "<p id=\"about-group\"></p>\n<script type=\"application/json\" id=\"groups\">" +
-         groups_data(input, shown) + "</script>\n</section>\n";
+         "</p>\n<div id=\"kinds\" class=\"tools\" role=\"group\" aria-label=\"kind of "
+         "group\"></div>\n<div class=\"tools\"><label for=\"rank\">rank</label>"
+         "<input id=\"rank\" type=\"number\" min=\"0\" max=\"" +
+         std::to_string(mesh.world_size() - 1) +
+         "\"></div>\n<div id=\"cells\"></div>\n"
+         "<div id=\"about-group\" class=\"value\" aria-live=\"polite\"></div>\n" +
+         groups_data(input, stages, shown) + "</section>\n";
 }
 
 }  // namespace trainctl

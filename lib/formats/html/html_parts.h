@@ -1,48 +1,42 @@
-// The parts of the HTML page; each returns a whole <section>.
+// The parts of the plan's page; each returns a whole <section> unless it says something else.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "formats/page/page.h"
 #include "formats/print/print.h"
 #include "formats/print/timeline.h"
 
 namespace trainctl {
 
-/// print_html_style.cpp: the contents of <style> and <script>.
-std::string_view html_style();
-std::string_view html_script();
+/// html_style.cpp, html_script.cpp: what this page adds to the shared style and script.
+std::string_view plan_style();
+std::string_view plan_script();
 
-/// print_html_mesh.cpp: the ranks, coloured by group, and the groups as data for the script.
+/// html_sizes.cpp: the short facts (no section), and the sizes of model, batch and rank.
+std::string facts_html(const PrintInput& input);
+std::string sizes_html(const Plan& plan);
+/// html_mesh.cpp: the ranks, coloured by group, and the groups as data for the script.
 std::string mesh_html(const PrintInput& input);
-/// print_html_schedule.cpp
+/// html_schedule.cpp
 std::string stages_html(const Plan& plan);
 std::string schedule_html(const Plan& plan, const Timeline& timeline);
-/// print_html_costs.cpp
+/// html_memory.cpp
 std::string memory_html(const PrintInput& input);
+std::string recompute_html(const PrintInput& input);  // "": nothing could be made again
+/// html_communication.cpp
 std::string communication_html(const Plan& plan);
+/// html_tables.cpp
 std::string parameters_html(const PrintInput& input);
-std::string rates_html(const PrintInput& input);
+std::string rates_html(const PrintInput& input);  // "": there are none
 
-/// Pixels: the column of stage names, and the width available to a section.
-inline constexpr double label_width = 78;
-inline constexpr double page_width = 1126;
-
-/// The text with markup characters escaped.
-std::string escaped(std::string_view text);
-/// A number for an SVG attribute, two decimals.
-std::string svg_number(double value);
-
-struct SvgBox {
-  double x = 0;
-  double y = 0;
-  double width = 0;
-  double height = 0;
-};
-/// <rect ...><title>...</title></rect>; `title` is shown as a tooltip.
-std::string svg_rect(const SvgBox& box, const std::string& css_class, const std::string& title);
-/// <text> at a point; `anchor` is start, middle or end.
-std::string svg_text(double x, double y, const std::string& anchor, const std::string& text,
-                     const std::string& css_class = "");
+/// "<td>text</td>" with the text escaped, and a class if `css` is not empty.
+std::string cell(const std::string& text, std::string_view css = "");
+/// A row of <th scope="col">; those of class "n" are named with a "#" before the text.
+std::string head_row(const std::vector<std::string>& columns);
+/// A percentage for a style, at most three decimals.
+std::string css_percent(double share);
 
 }  // namespace trainctl

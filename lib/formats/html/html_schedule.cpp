@@ -3,33 +3,14 @@
 
 #include "base/units.h"
 #include "formats/html/html_parts.h"
+#include "formats/json_text.h"
 #include "formats/print/text.h"
 
 namespace trainctl {
 
 namespace {
 
-constexpr std::size_t most_blocks = 6000;
-
-const char* class_of(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::forward: return "f";
-    case BlockKind::backward: return "b";
-    case BlockKind::input_gradient: return "g";
-    case BlockKind::weight_gradient: return "w";
-  }
-  return "";
-}
-
-const char* words_for(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::forward: return "forward";
-    case BlockKind::backward: return "backward (B and W)";
-    case BlockKind::input_gradient: return "gradient of the input (B)";
-    case BlockKind::weight_gradient: return "gradient of the weights (W)";
-  }
-  return "";
-}
+constexpr std::size_t most_blocks = 20000;
 
 /// Where the drawing ends: at the last block, or earlier where there would be too many.
 double end_of(const Timeline& timeline) {
@@ -41,146 +22,94 @@ double end_of(const Timeline& timeline) {
   return *cut;
 }
 
-std::string block_svg(const TimeBlock& block, double scale, double top, double height, int chunks) {
-  const double x = label_width + block.start * scale;
-  const double width = block.length() * scale;
-  std::string css = class_of(block.kind);
-  if (block.chunk > 0) css += " c" + std::to_string((block.chunk - 1) % 3 + 1);
-  if (block.microbatch % 2 == 1) css += " odd";
-  std::string title = "stage " + std::to_string(block.stage) + ", " + words_for(block.kind) +
-                      ", micro-batch " + std::to_string(block.microbatch);
-  if (chunks > 1) title += ", chunk " + std::to_string(block.chunk);
-  title += ": " + svg_number(block.start) + " to " + svg_number(block.finish);
-  std::string svg = svg_rect({x, top, width, height}, css, title);
-  std::string label = std::to_string(block.microbatch);
-  if (chunks > 1 && width >= 26) label += "." + std::to_string(block.chunk);
-  if (width >= 7.5 * static_cast<double>(label.size())) {
-    svg += svg_text(x + width / 2, top + height / 2 + 4, "middle", label, "on");
-  }
-  return svg;
-}
+/// Rounded to what can be seen.
+double rounded(double time) { return std::round(time * 1000) / 1000; }
 
-std::string axis_svg(double end, double scale, double bottom) {
-  double step = std::pow(10, std::floor(std::log10(std::max(end, 1.0))));
-  if (end / step < 4) step /= 2;
-  if (end / step < 4) step /= 2;
-  std::string svg;
-  for (double at = 0; at <= end + 1e-9; at += step) {
-    svg += svg_text(label_width + at * scale, bottom + 16, "middle", svg_number(at), "soft small");
-  }
-  return svg;
-}
-
-std::string gantt_svg(const Plan& plan, const Timeline& timeline, double end) {
-  constexpr double height = 28;
-  constexpr double band = 34;
-  double shortest = timeline.length;
+/// [start, length, kind as the enumerators count, micro-batch, chunk] of a stage's blocks.
+void write_blocks(JsonText& json, const Timeline& timeline, int stage, double end) {
+  json.open_array();
   for (const TimeBlock& block : timeline.blocks) {
-    if (block.length() > 0) shortest = std::min(shortest, block.length());
+    if (block.stage != stage || block.start >= end || block.length() <= 0) continue;
+    json.open_array(JsonText::Form::one_line);
+    json.value(rounded(block.start));
+    json.value(rounded(std::min(block.finish, end) - block.start));
+    json.value(static_cast<int>(block.kind));
+    json.value(block.microbatch);
+    json.value(block.chunk);
+    json.close();
   }
-  const double room = page_width - label_width - 12;
-  const double wanted = shortest > 0 ? 9 / shortest : 1;
-  const double scale = end > 0 ? std::clamp(wanted, room / end, std::max(room, 12000.0) / end) : 1;
-  const double bottom = band * plan.map.stages;
-  std::string svg = "<div class=\"scroll\"><svg id=\"gantt\" width=\"" +
-                    svg_number(label_width + end * scale + 12) + "\" height=\"" +
-                    svg_number(bottom + 22) + "\" role=\"img\" aria-label=\"Schedule\">\n";
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const double top = band * stage;
-    svg += svg_text(0, top + height / 2 + 4, "start", "stage " + std::to_string(stage), "soft");
-    svg += svg_rect({label_width, top, end * scale, height}, "track", "");
-  }
-  for (const TimeBlock& block : timeline.blocks) {
-    if (block.start >= end || block.length() <= 0) continue;
-    TimeBlock drawn = block;
-    drawn.finish = std::min(block.finish, end);
-    svg += block_svg(drawn, scale, band * block.stage, height, plan.map.chunks);
-  }
-  return svg + axis_svg(end, scale, bottom) + "</svg></div>\n";
+  json.close();
 }
 
-std::string legend_of(const std::vector<std::pair<std::string, std::string>>& entries) {
-  std::string text = "<div class=\"legend\">";
-  for (const auto& [css, words] : entries) {
-    text += "<span><i class=\"" + css + "\"></i>" + escaped(words) + "</span>";
-  }
-  return text + "</div>\n";
+std::string blocks_data(const Plan& plan, const Timeline& timeline, double end) {
+  JsonText json;
+  json.open_object(JsonText::Form::one_line);
+  json.member("end", rounded(end));
+  json.member("chunks", plan.map.chunks);
+  json.key("stages").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) write_blocks(json, timeline, stage, end);
+  json.close();
+  json.close();
+  return page_data("schedule-data", json.take());
 }
 
 std::string idle_table(const Plan& plan, const Timeline& timeline) {
   std::string text =
-      "<table><tr><th>stage</th><th class=\"n\">warm-up forwards</th>"
-      "<th class=\"n\">micro-batches kept</th><th class=\"n\">idle</th>"
-      "<th style=\"padding-left:24px\">order</th></tr>\n";
+      "<table>" +
+      head_row({"stage", "#warm-up forwards", "#micro-batches kept", "#idle", "order"}) +
+      "<tbody>\n";
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
-    text += "<tr><td>" + std::to_string(stage) + "</td><td class=\"n\">" +
-            std::to_string(held.warmup) + "</td><td class=\"n\">" + std::to_string(held.slots) +
-            "</td><td class=\"n\">" +
-            percent(timeline.idle_fraction[static_cast<std::size_t>(stage)]) +
-            "</td><td class=\"mono\" style=\"padding-left:24px\">" + folded_order(held) +
-            "</td></tr>\n";
+    const double idle = timeline.idle_fraction[static_cast<std::size_t>(stage)];
+    text += "<tr>" + cell(std::to_string(stage)) + cell(std::to_string(held.warmup), "n") +
+            cell(std::to_string(held.slots), "n") + cell(percent(idle), "n") +
+            cell(folded_order(held), "mono") + "</tr>\n";
   }
-  return text + "</table>\n";
+  return scroll_region("Order of work by stage", text + "</tbody></table>\n");
+}
+
+std::string stage_row(const Plan& plan, int stage) {
+  std::string bars;
+  std::string words;
+  for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
+    const ChunkLayers& held = plan.map.at(stage, chunk);
+    const double width = static_cast<double>(held.end_unit - held.first_unit) / plan.units();
+    if (width <= 0) continue;
+    bars += "<i class=\"c" + std::to_string(stage % 2 == 0 ? 0 : 2) +
+            "\" style=\"left:" + css_percent(static_cast<double>(held.first_unit) / plan.units()) +
+            ";width:" + css_percent(width) + "\"></i>";
+    words += (words.empty() ? "" : "; ") + held_text(held);
+  }
+  return "<li><b>stage " + std::to_string(stage) + "</b><span>" + escaped(words) +
+         "</span><div class=\"idle\">" + bars + "</div></li>\n";
 }
 
 }  // namespace
 
 std::string stages_html(const Plan& plan) {
-  constexpr double height = 24;
-  constexpr double band = 30;
-  const double scale = (page_width - label_width - 12) / plan.units();
-  std::string svg = "<div class=\"scroll\"><svg width=\"" + svg_number(page_width) +
-                    "\" height=\"" + svg_number(band * plan.map.stages + 20) +
-                    "\" role=\"img\" aria-label=\"Stage map\">\n";
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const double top = band * stage;
-    svg += svg_text(0, top + height / 2 + 4, "start", "stage " + std::to_string(stage), "soft");
-    svg += svg_rect({label_width, top, scale * plan.units(), height}, "track", "");
-    for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-      const ChunkLayers& held = plan.map.at(stage, chunk);
-      const double x = label_width + scale * held.first_unit;
-      const double width = scale * (held.end_unit - held.first_unit);
-      if (width <= 0) continue;
-      const std::string words = held_text(held);
-      svg += svg_rect(
-          {x, top, width, height}, "unit-s" + std::to_string(stage % 6),
-          "stage " + std::to_string(stage) + ", chunk " + std::to_string(chunk) + ": " + words);
-      if (width > 6.4 * static_cast<double>(words.size())) {
-        svg += svg_text(x + width / 2, top + height / 2 + 4, "middle", words, "on");
-      }
-    }
-  }
-  const double bottom = band * plan.map.stages + 12;
-  svg += svg_text(label_width, bottom, "start", "embedding", "soft small");
-  svg += svg_text(page_width - 12, bottom, "end", "head", "soft small");
   const std::string note = grouped_count(plan.map.stages, "stage") + " of " +
                            grouped_count(plan.map.chunks, "chunk") +
-                           "; the model runs from left to right, one row per pipeline stage.";
-  return "<section id=\"stages\">\n<h2>Stages</h2>\n<p>" + escaped(note) + "</p>\n" + svg +
-         "</svg></div>\n</section>\n";
+                           ". Bars: the model from the embedding (left) to the head (right).";
+  std::string text = "<section id=\"stages\">\n<h2>Stages</h2>\n<p>" + escaped(note) +
+                     "</p>\n<ul class=\"stages\">\n";
+  for (int stage = 0; stage < plan.map.stages; ++stage) text += stage_row(plan, stage);
+  return text + "</ul>\n</section>\n";
 }
 
 std::string schedule_html(const Plan& plan, const Timeline& timeline) {
   const double end = end_of(timeline);
   std::string note = plan.schedule + ", " + grouped_count(plan.microbatches, "micro-batch") +
                      ", bubble " + percent(plan.bubble_fraction) +
-                     ". F, B and W of one layer take one unit of time each, all else none.";
+                     ". F, B and W of one layer take one unit of time each, all else none. Blocks "
+                     "have the number of their micro-batch";
+  note += plan.map.chunks > 1 ? " and chunk." : ".";
   if (end < timeline.length) {
-    note += " The first " + svg_number(end) + " of " + svg_number(timeline.length) +
+    note += " The first " + printed("%.4g", end) + " of " + printed("%.4g", timeline.length) +
             " units are drawn.";
   }
-  std::vector<std::pair<std::string, std::string>> legend;
-  for (const BlockKind kind : {BlockKind::forward, BlockKind::backward, BlockKind::input_gradient,
-                               BlockKind::weight_gradient}) {
-    const bool used = std::any_of(timeline.blocks.begin(), timeline.blocks.end(),
-                                  [kind](const TimeBlock& block) { return block.kind == kind; });
-    if (used) legend.emplace_back(class_of(kind), words_for(kind));
-  }
-  legend.emplace_back("track", "idle");
-  return "<section id=\"schedule\">\n<h2>Schedule</h2>\n<p>" + escaped(note) + "</p>\n" +
-         legend_of(legend) + gantt_svg(plan, timeline, end) + idle_table(plan, timeline) +
-         "</section>\n";
+  return "<section id=\"schedule\">\n<h2>Schedule</h2>\n<p>" + escaped(note) +
+         "</p>\n<div id=\"gantt\"></div>\n" + blocks_data(plan, timeline, end) +
+         idle_table(plan, timeline) + "</section>\n";
 }
 
 }  // namespace trainctl

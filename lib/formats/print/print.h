@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ struct PrintInput {
   std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
   MemoryModels memory_models = MemoryModels::all;
   std::vector<std::int64_t> lr_at{};  // steps whose learning rate is shown
+  std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/memory_fit.h
   // Warnings that the JSON forms list; null: none are listed.
   const Diagnostics* diagnostics = nullptr;
 };
@@ -32,8 +34,15 @@ struct PrintInput {
 std::string print_table(const PrintInput& input);
 /// A versioned JSON document ("format_version": 2), documented in docs/plan-json.md.
 std::string print_json(const PrintInput& input);
-/// One self-contained page: no network, styles, drawings and script inside. `title` names the run.
-std::string print_html(const PrintInput& input, const std::string& title);
+/// What the page says of itself.
+struct PageHead {
+  std::string title;
+  std::string file;               // the configuration
+  std::string command;            // as typed
+  std::vector<std::string> sets;  // "train.steps=10"
+};
+/// One self-contained page: no network, styles, drawings and script inside.
+std::string print_html(const PrintInput& input, const PageHead& head);
 
 /// Only the groups of one kind of plan/tables/groups.h, or of "hierarchical_cp". Throws
 /// Error{usage} for an unknown kind, or if there are no hierarchical sizes.

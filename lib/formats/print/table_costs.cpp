@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "formats/print/memory_fit.h"
 #include "formats/print/memory_models.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
@@ -139,6 +140,7 @@ std::string memory_section(const PrintInput& input) {
                      padded_left(format_bytes(bytes), 12) + bar_of(bytes, memory.total()));
   }
   text += labelled("total", padded_left(format_bytes(memory.total()), 12));
+  text += labelled("", fit_text(memory_fit(input)));
   for (const MemoryModelRows& model : memory_models(input)) {
     text += labelled(model.name, numbers_text(model));
     text += labelled("", "(" + model.about + ")");

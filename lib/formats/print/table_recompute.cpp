@@ -1,4 +1,5 @@
 #include "base/units.h"
+#include "formats/print/recompute_table.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
 #include "plan/cost/forms.h"
@@ -40,31 +41,43 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
 
 }  // namespace
 
-std::string recompute_section(const PrintInput& input) {
+RecomputeTable recompute_table(const PrintInput& input) {
   const Plan& plan = input.plan;
-  const int stage = shown_stage(input);
-  const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
-  const std::vector<RecomputeCost> costs = compare_forms(plan, stage, *input.config);
-  if (costs.empty()) return "";
+  RecomputeTable table;
+  table.stage = shown_stage(input);
+  if (input.config == nullptr) return table;
+  const StagePlan& rows = plan.stages[static_cast<std::size_t>(table.stage)];
+  const std::vector<RecomputeCost> costs = compare_forms(plan, table.stage, *input.config);
+  if (costs.empty()) return table;
+  const auto passes =
+      static_cast<double>(count_blocks(rows.units, plan.model.layers) * plan.microbatches);
+  for (const RecomputeCost& cost : costs) {
+    table.rows.push_back({(cost.in_use ? "* " : "  ") + cost.form, format_bytes(cost.kept),
+                          saved_text(cost.kept, costs.front().kept), work_text(cost, 1),
+                          format_bytes(cost.rank), saved_text(cost.rank, costs.front().rank),
+                          work_text(cost, passes)});
+  }
+  table.in_use = layers_text(plan, rows, false);
+  if (!rows.forms.is_partial.empty()) table.in_use_by_more = layers_text(plan, rows, true);
+  return table;
+}
+
+std::string recompute_section(const PrintInput& input) {
+  const RecomputeTable table = recompute_table(input);
+  if (table.rows.empty()) return "";
   std::string text = "memory by recompute form  (every layer";
-  if (plan.map.stages > 1) text += " of stage " + std::to_string(stage);
+  if (input.plan.map.stages > 1) text += " of stage " + std::to_string(table.stage);
   text += " in the same form; * in use)\n";
-  const auto line = [&text](const std::vector<std::string>& cells) {
+  const auto line = [&text](const RecomputeTable::Row& cells) {
     text += "  " + padded(cells[0], 30) + padded_left(cells[1], 12) + padded_left(cells[2], 9) +
             "  " + padded(cells[3], 24) + padded_left(cells[4], 12) + padded_left(cells[5], 9) +
             "  " + cells[6] + "\n";
   };
-  line({"", "a layer", "saves", "to make it again", "a rank", "saves", "in a step"});
-  const auto passes =
-      static_cast<double>(count_blocks(rows.units, plan.model.layers) * plan.microbatches);
-  for (const RecomputeCost& cost : costs) {
-    line({(cost.in_use ? "* " : "  ") + cost.form, format_bytes(cost.kept),
-          saved_text(cost.kept, costs.front().kept), work_text(cost, 1), format_bytes(cost.rank),
-          saved_text(cost.rank, costs.front().rank), work_text(cost, passes)});
-  }
-  text += "  in use: " + layers_text(plan, rows, false) + "\n";
-  if (!rows.forms.is_partial.empty()) {
-    text += "  in use by micro-batches that keep more: " + layers_text(plan, rows, true) + "\n";
+  line(recompute_columns());
+  for (const RecomputeTable::Row& row : table.rows) line(row);
+  text += "  in use: " + table.in_use + "\n";
+  if (!table.in_use_by_more.empty()) {
+    text += "  in use by micro-batches that keep more: " + table.in_use_by_more + "\n";
   }
   return text;
 }

@@ -137,6 +137,21 @@ std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryE
           {"checkpoint", memory.checkpoint},       {"runtime", memory.runtime}};
 }
 
+const std::vector<std::string_view>& communication_purposes() {
+  static const std::vector<std::string_view> purposes{"layers", "gradients", "parameters",
+                                                      "messages", "scalars"};
+  return purposes;
+}
+
+std::string_view purpose_text(std::string_view purpose) {
+  if (purpose == "layers") return "collectives in layers";
+  if (purpose == "gradients") return "gradient sums";
+  if (purpose == "parameters") return "parameter gathers";
+  if (purpose == "messages") return "messages of stages";
+  if (purpose == "scalars") return "loss, norm and flags";
+  return purpose;
+}
+
 std::vector<int> bucket_of_each(const StagePlan& stage) {
   std::vector<int> buckets(stage.parameters.size(), -1);
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {

@@ -89,4 +89,14 @@ DirectoryLock::~DirectoryLock() {
   [[maybe_unused]] const int failure = ::ftruncate(file_->descriptor(), 0);
 }
 
+LockState lock_state(const fs::path& directory) {
+  using Kind = LockState::Kind;
+  std::error_code failure;
+  if (!fs::exists(directory / "lock", failure)) return {};
+  const std::optional<Owner> owner = read_owner(directory / "lock");
+  if (!owner) return {Kind::free, 0, ""};
+  const bool gone = owner->host == host_name() && start_of(owner->process) != owner->started;
+  return {gone ? Kind::gone : Kind::taken, owner->process, owner->host};
+}
+
 }  // namespace trainctl

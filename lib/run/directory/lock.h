@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "base/file.h"
 
@@ -23,5 +24,19 @@ class DirectoryLock {
   std::filesystem::path path_;
   std::optional<File> file_;
 };
+
+struct LockState {
+  enum class Kind {
+    unknown,  // there is no lock file
+    free,     // given back
+    taken,    // by a process that lives, or is of another host
+    gone,     // by a process of this host that lives no more
+  };
+  Kind kind = Kind::unknown;
+  long process = 0;
+  std::string host;
+};
+/// Reads DIR/lock without touching it.
+LockState lock_state(const std::filesystem::path& directory);
 
 }  // namespace trainctl

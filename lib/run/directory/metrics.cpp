@@ -55,7 +55,12 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
     append(text, "\": ", rounded(notes.ledger.*entry.seconds, 1e6));
     before = ", \"";
   }
-  text += "}}\n";
+  text += "}";
+  if (!notes.peak_source.empty()) {
+    append(text, ", \"mfu_peak\": {\"flops\": ", notes.peak_flops);
+    text.append(", \"source\": \"").append(notes.peak_source).append("\"}");
+  }
+  text += "}\n";
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(File::open_to_append(path)) {

@@ -6,13 +6,9 @@
 
 namespace trainctl {
 
-namespace {
-
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 StepRecords::StepRecords(const Input& input)
     : path_(input.directory / "metrics.jsonl"), peak_(input.peak), metrics_(path_) {}
@@ -23,10 +19,15 @@ void StepRecords::add_val_loss(std::int64_t step, double val_loss) {
 }
 
 StepNotes StepRecords::write(const StepReport& report, const Trace& trace) {
-  const StepNotes notes{.time = seconds_since_1970(),
-                        .mfu = peak_.mfu(report.flops_per_second, report.step),
-                        .memory = resident_bytes(),
-                        .ledger = own_ledger(trace, trace.completed_steps())};
+  StepNotes notes{.time = seconds_since_1970(),
+                  .mfu = peak_.mfu(report.flops_per_second, report.step),
+                  .memory = resident_bytes(),
+                  .ledger = own_ledger(trace, trace.completed_steps())};
+  if (peak_.source() != told_source_) {
+    told_source_ = peak_.source();
+    notes.peak_flops = peak_.flops();
+    notes.peak_source = told_source_;
+  }
   metrics_->write(report, notes);
   return notes;
 }

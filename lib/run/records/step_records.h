@@ -11,6 +11,9 @@
 
 namespace trainctl {
 
+/// The system's clock, as the lines have it.
+double seconds_since_1970();
+
 class StepRecords {
  public:
   struct Input {
@@ -32,6 +35,7 @@ class StepRecords {
  private:
   std::filesystem::path path_;
   ProductPeak peak_;
+  std::string told_source_;             // of the peak, in the file
   std::optional<MetricsFile> metrics_;  // replaced by add_val_loss
 };
 

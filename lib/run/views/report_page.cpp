@@ -1,11 +1,15 @@
 #include "run/views/report_page.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "formats/page/page.h"
+#include "formats/print/text.h"
 #include "plan/cost/ledger.h"
+#include "run/views/run_state.h"
 
 namespace trainctl {
 
@@ -17,6 +21,7 @@ constexpr std::size_t most_points = 1000;
 constexpr int digits = 5;  // of a point: more cannot be seen
 
 json rounded(double value) {
+  if (!std::isfinite(value)) return {};
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
                                  std::chars_format::general, digits)
@@ -27,15 +32,14 @@ json rounded(double value) {
 }
 
 /// One point for each group of neighbouring steps: the mean of the values that are there.
-json points_of(const RunFiles& run, const std::string& key, std::size_t together) {
+json points_of(const std::vector<double>& values, std::size_t together) {
   json points = json::array();
-  for (std::size_t begin = 0; begin < run.lines.size(); begin += together) {
+  for (std::size_t begin = 0; begin < values.size(); begin += together) {
     double sum = 0;
     int count = 0;
-    for (std::size_t i = begin; i < std::min(begin + together, run.lines.size()); ++i) {
-      const auto value = run.lines[i].values.find(key);
-      if (value == run.lines[i].values.end()) continue;
-      sum += value->second;
+    for (std::size_t i = begin; i < std::min(begin + together, values.size()); ++i) {
+      if (!std::isfinite(values[i])) continue;
+      sum += values[i];
       ++count;
     }
     points.push_back(count > 0 ? rounded(sum / count) : json());
@@ -44,87 +48,123 @@ json points_of(const RunFiles& run, const std::string& key, std::size_t together
 }
 
 json series_of(const RunFiles& run) {
-  const std::size_t together = (run.lines.size() + most_points - 1) / most_points;
-  std::set<std::string> keys;
-  for (const StepLine& line : run.lines) {
-    for (const auto& value : line.values) keys.insert(value.first);
-  }
+  const std::size_t count = run.at_step.size();
+  const std::size_t together = std::max<std::size_t>(1, (count + most_points - 1) / most_points);
   json series = json::object();
   json steps = json::array();
-  for (std::size_t i = 0; i < run.lines.size(); i += together) {
-    steps.push_back(run.lines[std::min(i + together, run.lines.size()) - 1].step);
+  for (std::size_t i = 0; i < count; i += together) {
+    steps.push_back(run.at_step[std::min(i + together, count) - 1]);
   }
   series["step"] = std::move(steps);
-  for (const std::string& key : keys) series[key] = points_of(run, key, together);
+  for (const auto& [key, values] : run.series) series[key] = points_of(values, together);
   return series;
 }
 
 json last_values(const RunFiles& run) {
   json last = json::object();
-  for (const StepLine& line : run.lines) {
-    for (const auto& [key, value] : line.values) last[key] = value;
+  for (const auto& [key, values] : run.series) {
+    const double value = run.last(key);
+    if (std::isfinite(value)) last[key] = value;
   }
   return last;
 }
 
-json run_data(const RunFiles& run) {
+/// Planned and measured calls and bytes of all ranks by kind: the first word of a row's group.
+json traffic_of(const json& ranks) {
+  struct Sums {
+    std::array<double, 4> values{};  // planned calls and bytes, measured calls and bytes
+    bool any = false;
+  };
+  std::map<std::string, Sums> kinds;
+  for (const json& rank : ranks) {
+    for (const json& row : rank.at("communication")) {
+      const auto group = row.at("group").get<std::string>();
+      Sums& sums = kinds[group.substr(0, group.find(' '))];
+      sums.any = true;
+      std::size_t at = 0;
+      for (const char* side : {"planned", "measured"}) {
+        sums.values[at++] += row.at(side).at("count").get<double>();
+        sums.values[at++] += row.at(side).at("bytes").get<double>();
+      }
+    }
+  }
+  json rows = json::array();
+  for (const std::string_view purpose : communication_purposes()) {
+    const Sums& sums = kinds[std::string(purpose)];
+    if (sums.any) rows.push_back({std::string(purpose_text(purpose)), sums.values});
+  }
+  return rows;
+}
+
+/// Of the rank that took most: [[category, planned, measured], ...].
+json memory_of(const json& ranks) {
+  json shown;
+  double most = -1;
+  for (const json& rank : ranks) {
+    double total = 0;
+    json rows = json::array();
+    for (const auto& [category, both] : rank.at("memory").items()) {
+      rows.push_back({category, both.at("planned"), both.at("measured")});
+      total += both.at("measured").get<double>();
+    }
+    if (total <= most) continue;
+    most = total;
+    shown = {{"rank", rank.at("rank")}, {"rows", std::move(rows)}};
+  }
+  return shown;
+}
+
+/// measured.json with its ranks added up; null where it is not as this program writes it.
+json measured_of(const RunFiles& run) {
+  if (run.measured.empty()) return {};
+  try {
+    json measured = json::parse(run.measured);
+    const json ranks = measured.at("ranks");
+    measured["traffic"] = traffic_of(ranks);
+    measured["memory"] = memory_of(ranks);
+    measured.erase("ranks");
+    return measured;
+  } catch (const json::exception&) {
+    return {};
+  }
+}
+
+json run_data(const RunFiles& run, double now) {
   json data;
-  data["name"] = run.directory.filename().empty() ? run.directory.parent_path().filename().string()
-                                                  : run.directory.filename().string();
+  data["name"] = run.name();
   data["path"] = run.directory.string();
-  data["end"] = run.end;
+  data["state"] = state_of(run, now).text;
   data["steps"] = run.steps;
   data["series"] = series_of(run);
   data["last"] = last_values(run);
   data["config"] = run.config;
-  data["measured"] = run.measured.empty() ? json() : json::parse(run.measured);
-  if (!data["measured"].is_null()) data["measured"].erase("ranks");  // calls, bytes and memory
-  return data;
-}
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char letter : text) {
-    if (letter == '<') {
-      safe += "&lt;";
-    } else if (letter == '&') {
-      safe += "&amp;";
-    } else {
-      safe += letter;
-    }
+  data["measured"] = measured_of(run);
+  if (!run.mfu_source.empty()) {
+    data["peak"] = {{"flops", run.mfu_flops}, {"source", run.mfu_source}};
   }
-  return safe;
+  return data;
 }
 
 }  // namespace
 
-std::string report_page(const std::vector<RunFiles>& runs) {
+std::string report_page(const std::vector<RunFiles>& runs, double now) {
   json data;
   data["runs"] = json::array();
-  std::string title;
+  PageContent page;
   for (const RunFiles& run : runs) {
-    data["runs"].push_back(run_data(run));
-    title += (title.empty() ? "" : ", ") + data["runs"].back()["name"].get<std::string>();
+    data["runs"].push_back(run_data(run, now));
+    page.title += (page.title.empty() ? "" : ", ") + run.name();
   }
   data["entries"] = json::array();
   for (const LedgerEntry& entry : ledger_entries) {
     data["entries"].push_back({std::string(entry.key), std::string(entry.text)});
   }
-  std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace);
-  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) {
-    text.replace(at, 1, "\\u003c");  // nothing in it ends the script
-  }
-  std::string page =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
-      escaped(title) + " - report</title>\n<style>";
-  page += report_style();
-  page += "</style>\n</head>\n<body>\n<main>\n<h1>" + escaped(title) +
-          "</h1>\n<div id=\"runs\"></div>\n<div id=\"curves\"></div>\n<div id=\"more\"></div>\n"
-          "</main>\n<script id=\"data\" type=\"application/json\">" +
-          text + "</script>\n<script>";
-  page += report_script();
-  return page + "</script>\n</body>\n</html>\n";
+  page.kind = "report";
+  page.body = page_data("data", data.dump(-1, ' ', false, json::error_handler_t::replace)) +
+              "<div id=\"runs\"></div>\n<div id=\"curves\"></div>\n<div id=\"more\"></div>\n";
+  page.style = report_style();
+  page.script = std::string(report_script()) + std::string(measured_script());
+  return html_page(page);
 }
 
 }  // namespace trainctl

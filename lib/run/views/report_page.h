@@ -9,13 +9,16 @@
 
 namespace trainctl {
 
-/// Curves of all runs over each other, what each run took, its ledger planned and measured, the
-/// time line of a step, and the configuration values in which the runs differ. Of each curve, at
-/// most 1000 points are kept: means over neighbouring steps.
-std::string report_page(const std::vector<RunFiles>& runs);
+/// Curves of all runs over each other, what each run took, its step planned beside measured (time,
+/// memory, communication by kind), the time line of a step, the configuration values in which the
+/// runs differ, and results against them. Of each curve, at most 1000 points are kept: means over
+/// neighbouring steps. `now`: seconds since 1970.
+std::string report_page(const std::vector<RunFiles>& runs, double now);
 
-/// The contents of <style> and <script>.
+/// What the page adds to the shared style and script (formats/page/page.h): curves and
+/// comparisons; what was measured of a step.
 std::string_view report_style();
 std::string_view report_script();
+std::string_view measured_script();
 
 }  // namespace trainctl

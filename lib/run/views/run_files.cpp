@@ -1,6 +1,10 @@
 #include "run/views/run_files.h"
 
+#include <sys/stat.h>
+
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -16,32 +20,55 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-void add_values(const json& object, const std::string& before, std::map<std::string, double>& to) {
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_number()) to[before + key] = value.get<double>();
-    if (value.is_object()) add_values(value, key + ".", to);
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+
+void add_value(const std::string& key, double value, RunFiles& run) {
+  std::vector<double>& values = run.series[key];
+  values.resize(run.at_step.size(), nothing);
+  values.back() = value;
+}
+
+void add_end(const json& line, RunFiles& run) {
+  run.end = line["end"].get<std::string>();
+  const auto reason = line.find("reason");
+  if (reason != line.end() && reason->is_string() && !reason->get<std::string>().empty()) {
+    run.end += " (" + reason->get<std::string>() + ")";
   }
+}
+
+void add_peak(const json& line, RunFiles& run) {
+  const auto peak = line.find("mfu_peak");
+  if (peak == line.end() || !peak->is_object()) return;
+  const auto source = peak->find("source");
+  const auto flops = peak->find("flops");
+  if (source != peak->end() && source->is_string()) run.mfu_source = source->get<std::string>();
+  if (flops != peak->end() && flops->is_number()) run.mfu_flops = flops->get<double>();
 }
 
 void add_line(const std::string& text, RunFiles& run) {
   const json line = json::parse(text, nullptr, false);
   if (!line.is_object()) return;
   run.end.clear();
-  if (line.contains("end") && line["end"].is_string()) {
-    run.end = line["end"].get<std::string>();
-    const auto reason = line.find("reason");
-    if (reason != line.end() && reason->is_string() && !reason->get<std::string>().empty()) {
-      run.end += " (" + reason->get<std::string>() + ")";
-    }
-    return;
-  }
+  if (line.contains("end") && line["end"].is_string()) return add_end(line, run);
   if (!line.contains("step") || !line["step"].is_number_integer()) return;
-  StepLine step;
-  step.step = line["step"].get<std::int64_t>();
-  add_values(line, "", step.values);
-  step.values.erase("step");
-  if (const auto time = step.values.extract("time")) step.time = time.mapped();
-  run.lines.push_back(std::move(step));
+  run.at_step.push_back(line["step"].get<std::int64_t>());
+  run.times.push_back(0);
+  for (const auto& [key, value] : line.items()) {
+    if (key == "step") continue;
+    if (key == "time" && value.is_number()) {
+      run.times.back() = value.get<double>();
+    } else if (key == "skipped") {
+      ++run.skipped;
+    } else if (value.is_number()) {
+      add_value(key, value.get<double>(), run);
+    } else if (key == "ledger" && value.is_object()) {
+      for (const auto& [entry, seconds] : value.items()) {
+        if (seconds.is_number()) add_value("ledger." + entry, seconds.get<double>(), run);
+      }
+    }
+  }
+  for (auto& [key, values] : run.series) values.resize(run.at_step.size(), nothing);
+  add_peak(line, run);
 }
 
 std::string text_of(const fs::path& path) {
@@ -50,21 +77,70 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
-}  // namespace
-
-RunFiles read_run_files(const fs::path& directory) {
-  RunFiles run;
-  run.directory = directory;
-  std::ifstream metrics(directory / "metrics.jsonl");
-  require(metrics.is_open(), ExitCode::missing_input,
-          directory.string() + " has no metrics.jsonl: it is not the directory of a run");
-  for (std::string line; std::getline(metrics, line);) add_line(line, run);
+void read_config_values(RunFiles& run) {
   std::error_code failure;
-  if (fs::exists(directory / "config.yaml", failure)) {
-    const ReadResult read = read_config(directory / "config.yaml", {});
+  if (!fs::exists(run.directory / "config.yaml", failure)) return;
+  try {
+    const ReadResult read = read_config(run.directory / "config.yaml", {});
     run.steps = read.config.train.steps;
     for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
+  } catch (const Error&) {
+    run.steps = 0;  // removed or unreadable since
   }
+}
+
+}  // namespace
+
+double RunFiles::last(const std::string& key) const {
+  const auto found = series.find(key);
+  if (found == series.end()) return nothing;
+  for (auto value = found->second.rbegin(); value != found->second.rend(); ++value) {
+    if (std::isfinite(*value)) return *value;
+  }
+  return nothing;
+}
+
+std::string RunFiles::name() const {
+  const fs::path path = directory.lexically_normal();
+  return path.filename().empty() ? path.parent_path().filename().string()
+                                 : path.filename().string();
+}
+
+void RunReader::restart() {
+  const fs::path directory = files_.directory;
+  files_ = RunFiles{};
+  files_.directory = directory;
+  read_ = 0;
+}
+
+bool RunReader::refresh() {
+  const fs::path path = files_.directory / "metrics.jsonl";
+  struct stat state {};
+  if (::stat(path.c_str(), &state) != 0) {
+    restart();
+    return false;
+  }
+  const auto size = static_cast<std::uint64_t>(state.st_size);
+  if (state.st_ino != file_ || size < read_) restart();
+  file_ = state.st_ino;
+  if (files_.steps == 0) read_config_values(files_);
+  if (size == read_) return true;
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) return false;
+  file.seekg(static_cast<std::streamoff>(read_));
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    read_ += line.size() + 1;
+    add_line(line, files_);
+  }
+  return true;
+}
+
+RunFiles read_run_files(const fs::path& directory) {
+  RunReader reader(directory);
+  require(reader.refresh(), ExitCode::missing_input,
+          directory.string() + " has no metrics.jsonl: it is not the directory of a run");
+  RunFiles run = reader.files();
+  std::error_code failure;
   if (fs::exists(directory / "measured.json", failure)) {
     run.measured = text_of(directory / "measured.json");
     if (!json::accept(run.measured)) run.measured.clear();
@@ -74,17 +150,19 @@ RunFiles read_run_files(const fs::path& directory) {
 
 std::string event_file_of(const RunFiles& run) {
   std::string bytes;
-  append_file_version(run.lines.empty() ? 0 : run.lines.front().time, bytes);
-  for (const StepLine& line : run.lines) {
-    std::vector<std::string> tags;
+  append_file_version(run.times.empty() ? 0 : run.times.front(), bytes);
+  std::map<std::string, std::string> tags;
+  for (const auto& [key, values] : run.series) {
+    std::string tag = key;
+    if (const std::size_t dot = key.find('.'); dot != std::string::npos) tag[dot] = '/';
+    tags[key] = tag;
+  }
+  for (std::size_t i = 0; i < run.at_step.size(); ++i) {
     std::vector<Scalar> scalars;
-    tags.reserve(line.values.size());
-    for (const auto& [key, value] : line.values) {
-      tags.push_back(key);
-      if (const std::size_t dot = key.find('.'); dot != std::string::npos) tags.back()[dot] = '/';
-      scalars.push_back({tags.back(), value});
+    for (const auto& [key, values] : run.series) {
+      if (!std::isnan(values[i])) scalars.push_back({tags[key], values[i]});
     }
-    append_scalars(line.time, line.step, scalars, bytes);
+    append_scalars(run.times[i], run.at_step[i], scalars, bytes);
   }
   return bytes;
 }

@@ -9,24 +9,47 @@
 
 namespace trainctl {
 
-struct StepLine {
-  std::int64_t step = 0;
-  double time = 0;  // seconds since 1970; 0 in files of older versions
-  /// By key of metrics.jsonl, "ledger.products" for the entries of its ledger; null values are
-  /// left out.
-  std::map<std::string, double> values;
-};
-
 struct RunFiles {
   std::filesystem::path directory;
-  std::vector<StepLine> lines;  // of metrics.jsonl; a line that is cut off is left out
-  std::string end;              // "interrupted at step 40 (SIGTERM)", if that is its last line
-  std::int64_t steps = 0;       // train.steps; 0: config.yaml cannot be read
+  // One entry for each step line of metrics.jsonl.
+  std::vector<std::int64_t> at_step;
+  std::vector<double> times;  // seconds since 1970; 0 in files of older versions
+  /// By key of metrics.jsonl, "ledger.products" for the entries of its ledger; NaN where a line has
+  /// none or null.
+  std::map<std::string, std::vector<double>> series;
+  std::int64_t skipped = 0;  // updates that were left out
+  std::string end;           // "interrupted at step 40 (SIGTERM)", if that is the last line
+  std::string mfu_source;    // what MFU is a share of; empty: not said
+  double mfu_flops = 0;      // FLOP/s of all ranks
+  std::int64_t steps = 0;    // train.steps; 0: config.yaml cannot be read
   std::map<std::string, std::string> config;  // every value of config.yaml, by its path
   std::string measured;                       // measured.json as text; empty: there is none
+
+  std::int64_t last_step() const { return at_step.empty() ? 0 : at_step.back(); }
+  /// The last finite value of a series; NaN if there is none.
+  double last(const std::string& key) const;
+  /// "quick" of runs/quick/
+  std::string name() const;
 };
 
-/// Throws Error{missing_input} if the directory has no metrics.jsonl.
+/// Reads a run again and again; only what was added to metrics.jsonl is parsed again.
+class RunReader {
+ public:
+  explicit RunReader(const std::filesystem::path& directory) { files_.directory = directory; }
+  /// Whole lines only: one that is still being written is read later. False if there is no
+  /// metrics.jsonl.
+  bool refresh();
+  const RunFiles& files() const { return files_; }
+
+ private:
+  void restart();
+
+  RunFiles files_;
+  std::uint64_t file_ = 0;  // inode: a resumed run has another file
+  std::uint64_t read_ = 0;  // bytes
+};
+
+/// With measured.json. Throws Error{missing_input} if the directory has no metrics.jsonl.
 RunFiles read_run_files(const std::filesystem::path& directory);
 
 /// The event file of TensorBoard with every line, as bytes.

@@ -6,6 +6,7 @@
 #include "base/whole_file.h"
 #include "commands.h"
 #include "run/records/event_file.h"
+#include "run/records/step_records.h"
 #include "run/views/report_page.h"
 
 namespace trainctl {
@@ -26,7 +27,7 @@ void write_events(const RunFiles& run) {
   fs::create_directories(folder, failure);
   require(!failure, ExitCode::io,
           "cannot create the folder " + folder.string() + ": " + failure.message());
-  const double time = run.lines.empty() ? 0 : run.lines.front().time;
+  const double time = run.times.empty() ? 0 : run.times.front();
   const fs::path path = folder / event_file_name(time);
   write_whole_file(path, event_file_of(run));
   log_info("event file: " + path.string());
@@ -54,7 +55,7 @@ int run_report(const Arguments& arguments) {
   }
   const fs::path path =
       output.empty() ? fs::path(directories.front()) / "report.html" : fs::path(output);
-  write_whole_file(path, report_page(runs));
+  write_whole_file(path, report_page(runs, seconds_since_1970()));
   log_info("report: " + path.string());
   return 0;
 }

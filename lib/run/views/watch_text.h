@@ -1,0 +1,27 @@
+// A run as text for a terminal: what `trainctl watch` shows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/views/run_files.h"
+#include "run/views/run_state.h"
+
+namespace trainctl {
+
+struct WatchSpace {
+  int width = 80;      // columns
+  int height = 24;     // lines; the plot of the loss takes what the rest leaves, at least 3
+  bool utf8 = true;    // the plot may use block characters
+  bool color = false;  // the state may be coloured
+};
+
+/// State, progress, loss with its curve, rate, norm, throughput, MFU and what it is a share of,
+/// memory, the ledger of the last step, and the newest checkpoint. `now`: seconds since 1970. A
+/// part that the files do not have is left out.
+std::vector<std::string> watch_lines(const RunFiles& run, const WatchSpace& space, double now);
+
+/// The same in one line: "running  step 120/2000  loss 3.2104 ...".
+std::string watch_line(const RunFiles& run, double now);
+
+}  // namespace trainctl
