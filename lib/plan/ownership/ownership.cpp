@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -52,26 +53,61 @@ std::size_t period_of(const std::vector<std::int64_t>& list) {
   return list.size();
 }
 
-/// How a sum over `data` leaves slices[i], out of `count`, on its i-th rank: neighbours get equal
-/// stretches of consecutive slices by a reduce-scatter, or where the slices do not lie so, all.
-void route_sums(ShardRoute& route, const Ranks& data, const std::vector<std::int64_t>& slices,
-                std::int64_t rank) {
-  std::size_t period = period_of(slices);
+/// How slices lie on the ranks of a sum: neighbours, `period` of them, have equal stretches of
+/// `step` consecutive slices from `first` on. A period of 1: they do not lie so.
+struct Stretches {
+  std::size_t period = 1;
+  std::int64_t step = 1;
+  std::int64_t first = 0;
+};
+
+/// slices[i], out of `count`, lies on the i-th rank.
+Stretches stretches_of(const std::vector<std::int64_t>& slices, std::int64_t count) {
+  const std::size_t period = period_of(slices);
   const std::int64_t step = period > 1 ? slices[1] - slices[0] : 1;
   const std::int64_t first = step > 0 ? slices[0] - slices[0] % step : 0;
-  bool even = step > 0 && first + static_cast<std::int64_t>(period) * step <= route.slices;
+  bool even = step > 0 && first + static_cast<std::int64_t>(period) * step <= count;
   for (std::size_t i = 0; i < period && even; ++i) {
     even = slices[i] == slices[0] + static_cast<std::int64_t>(i) * step;
   }
-  if (!even) period = 1;
-  route.first = even ? first : 0;
-  route.step = even ? step : route.slices;
+  return even ? Stretches{period, step, first} : Stretches{1, count, 0};
+}
+
+/// A sum over `data`, neighbours first by a reduce-scatter, then their results; without stretches
+/// all at once.
+void route_sums(ShardRoute& route, const Ranks& data, const Stretches& stretches,
+                std::int64_t rank) {
+  const std::size_t period = stretches.period;
+  route.first = stretches.first;
+  route.step = stretches.step;
   const auto place = static_cast<std::size_t>(place_of(data, rank));
   const std::size_t begin = place - place % period;
   for (std::size_t i = begin; i < begin + period; ++i) route.scatter.push_back(data[i]);
   for (std::size_t i = place % period; i < data.size(); i += period) {
     route.mirror.push_back(data[i]);
   }
+}
+
+/// Of the ranks `data`. Where those of another copy over tensor-parallel ranks are summed in
+/// another order there are none: all that own the same slice must have the same bits.
+Stretches common_stretches(const Ranks& replicas, const Ranks& data, std::int64_t copies,
+                           std::int64_t slices, const Mesh& mesh, std::int64_t rank) {
+  const std::int64_t own = mesh.coordinate(rank, Axis::tp) % copies;
+  std::optional<Stretches> mine;
+  bool alike = true;
+  std::size_t period = 0;
+  for (std::int64_t copy = 0; copy < copies; ++copy) {
+    std::vector<std::int64_t> held;
+    for (const int one : data) {
+      const std::int64_t other = one + (copy - own) * mesh.stride(Axis::tp);
+      held.push_back(place_of(replicas, other) % slices);
+    }
+    const Stretches found = stretches_of(held, slices);
+    alike = alike && (copy == 0 || found.period == period);
+    period = found.period;
+    if (copy == own) mine = found;
+  }
+  return alike ? *mine : Stretches{1, slices, 0};
 }
 
 void name_groups(ShardRoute& route, const ParamSpec& parameter, const Mesh& mesh, std::size_t data,
@@ -100,9 +136,7 @@ ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Mes
   route.copy = place / slices;
   const auto begin = replicas.begin() + (place - route.slice);
   route.gather.assign(begin, begin + slices);
-  std::vector<std::int64_t> held;
-  for (const int one : data) held.push_back(place_of(replicas, one) % slices);
-  route_sums(route, data, held, rank);
+  route_sums(route, data, common_stretches(replicas, data, copies, slices, mesh, rank), rank);
   name_groups(route, parameter, mesh, data.size(), copies);
   return route;
 }
