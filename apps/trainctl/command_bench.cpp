@@ -1,4 +1,5 @@
-// trainctl bench step | ops | overlap: where the time of a training step goes on this machine.
+// trainctl bench step | ops | overlap | checkpoint: where the time of a training step goes on this
+// machine.
 #include <iostream>
 
 #include "bench/bench.h"
@@ -14,7 +15,8 @@ constexpr const char* examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
     "15\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
-    "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n";
+    "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n"
+    "  trainctl bench checkpoint --config configs/gpt2-124m.yaml --directory /scratch\n";
 
 /// Options of all benchmarks; false if only the help was requested.
 bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
@@ -65,6 +67,27 @@ int run_overlap(const Arguments& arguments) {
   return 0;
 }
 
+int run_checkpoints(const Arguments& arguments) {
+  CommandLine line("Measures how fast checkpoints are saved and loaded.",
+                   "trainctl bench checkpoint");
+  std::int64_t pairs = 5;
+  std::string directory = ".";
+  BenchRequest request;
+  CheckpointBench options;
+  line.add_whole_number("--pairs", pairs, "Saves and loads of each kind, alternating; default 5", 1,
+                        1000);
+  line.add_text("--directory", directory, "Where to write: a directory on the disk to measure",
+                "DIR");
+  line.add_whole_number("--ranks", options.ranks, "Ranks that load, as threads; default 2", 2,
+                        1024);
+  if (!read_request(line, arguments, request)) return 0;
+  request.pairs = static_cast<int>(pairs);
+  options.directory = directory;
+  bench_checkpoint(request, options, std::cout);
+  finish_output();
+  return 0;
+}
+
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
@@ -72,7 +95,8 @@ int run_bench(const Arguments& arguments) {
       "trainctl bench", arguments, examples,
       {{"step", "Compare a training step with its matrix products", run_step},
        {"ops", "Compare each operation with the limits of the machine", run_ops},
-       {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap}});
+       {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap},
+       {"checkpoint", "Measure saving and loading of checkpoints", run_checkpoints}});
 }
 
 }  // namespace trainctl

@@ -98,9 +98,19 @@ void File::write(std::span<const char> bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::write(descriptor_, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
+    if (done < 0 && errno == EINVAL && past_cache_) {
+      past_cache_ = false;
+      const int flags = ::fcntl(descriptor_, F_GETFL);
+      if (flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+    }
     if (done < 0) fail(ExitCode::io, "cannot write", path_);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
   }
+}
+
+void File::write_past_cache() {
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  past_cache_ = flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags | O_DIRECT) == 0;
 }
 
 void File::write_at(std::int64_t offset, std::span<const char> bytes) {

@@ -33,6 +33,11 @@ class File {
   /// All of `bytes`, at the current place or at `offset`. Throw Error{io}.
   void write(std::span<const char> bytes);
   void write_at(std::int64_t offset, std::span<const char> bytes);
+  /// From now on write() goes past the system's cache of files, where the file system allows it.
+  /// Memory, length and place of each must then be multiples of `direct_alignment`; the first write
+  /// that is not goes through the cache, as do those after it.
+  void write_past_cache();
+  static constexpr std::size_t direct_alignment = 4096;
   /// To stable storage. Throws Error{io}.
   void sync();
 
@@ -40,6 +45,7 @@ class File {
   File(std::filesystem::path path, int descriptor);
   std::filesystem::path path_;
   int descriptor_ = -1;
+  bool past_cache_ = false;
 };
 
 /// The whole of a file, read-only. An empty file has an empty mapping.

@@ -31,4 +31,16 @@ void bench_ops(const BenchRequest& request, std::ostream& out);
 /// number of rounds.
 void bench_overlap(const BenchRequest& request, std::ostream& out);
 
+struct CheckpointBench {
+  std::filesystem::path directory = ".";  // on the disk to measure; a folder in it comes and goes
+  std::int64_t ranks = 2;                 // as threads, for the loads
+};
+
+/// Saves checkpoints of training on random tokens on one rank: in turns with a plain write of the
+/// same bytes, and beside steps in turns with steps alone. Then loads checkpoints of several
+/// layouts into each of these layouts. Each ratio is printed next to its limit. `pairs` is the
+/// number of turns.
+void bench_checkpoint(const BenchRequest& request, const CheckpointBench& options,
+                      std::ostream& out);
+
 }  // namespace trainctl

@@ -84,12 +84,15 @@ void CheckpointFolder::publish(std::int64_t step) const {
   sync_directory(path_);
 }
 
-void CheckpointFolder::remove(std::int64_t step) const {
+fs::path CheckpointFolder::retire(std::int64_t step) const {
   give_name(of(step), partial(step));
+  return partial(step);
+}
+
+std::string remove_directory(const fs::path& directory) {
   std::error_code failure;
-  fs::remove_all(partial(step), failure);
-  require(!failure, ExitCode::io,
-          "cannot remove " + partial(step).string() + ": " + failure.message());
+  fs::remove_all(directory, failure);
+  return failure ? "cannot remove " + directory.string() + ": " + failure.message() : "";
 }
 
 void sync_directory(const fs::path& directory) {

@@ -32,8 +32,9 @@ class CheckpointFolder {
 
   /// Gives a complete directory its name, and brings that to stable storage. Throws Error{io}.
   void publish(std::int64_t step) const;
-  /// Removes a checkpoint: it stops being one before its first file goes. Throws Error{io}.
-  void remove(std::int64_t step) const;
+  /// The checkpoint of a step stops being one; returns the directory, whose files may now go.
+  /// Throws Error{io}.
+  std::filesystem::path retire(std::int64_t step) const;
 
  private:
   std::filesystem::path path_;
@@ -41,6 +42,9 @@ class CheckpointFolder {
 
 /// Brings the entries of a directory to stable storage. Throws Error{io}.
 void sync_directory(const std::filesystem::path& directory);
+
+/// Removes the directory with all files. Returns why it could not, or "".
+std::string remove_directory(const std::filesystem::path& directory);
 
 /// Which checkpoints a run keeps.
 struct KeepRule {

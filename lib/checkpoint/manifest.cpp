@@ -116,7 +116,7 @@ const SavedTensor* Manifest::find(const std::string& name, const std::string& va
 
 std::string manifest_text(const Manifest& manifest) {
   Json content{{"format", "trainctl checkpoint"},
-               {"format_version", manifest_version},
+               {"format_version", manifest.strategy_hash ? manifest_version : 1},
                {"state", to_json(manifest.state)},
                {"loss", optional_of(manifest.loss)},
                {"val_loss", optional_of(manifest.val_loss)},
@@ -124,9 +124,10 @@ std::string manifest_text(const Manifest& manifest) {
                {"optimizer", manifest.optimizer},
                {"plan_hash", hex(manifest.plan_hash)},
                {"layout", to_json(manifest.layout)},
-               {"config_xxh3", hex(manifest.config_hash)},
-               {"files", list_of(manifest.files)},
-               {"tensors", list_of(manifest.tensors)}};
+               {"config_xxh3", hex(manifest.config_hash)}};
+  if (manifest.strategy_hash) content["strategy_xxh3"] = hex(*manifest.strategy_hash);
+  content["files"] = list_of(manifest.files);
+  content["tensors"] = list_of(manifest.tensors);
   const std::string hash = hex(hash_bytes(content.dump()));
   return Json{{"manifest", std::move(content)}, {"xxh3", hash}}.dump(1) + "\n";
 }

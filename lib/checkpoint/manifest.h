@@ -60,8 +60,9 @@ struct Manifest {
   std::string optimizer;           // optimizer.type
   std::uint64_t plan_hash = 0;
   SavedLayout layout;
-  std::uint64_t config_hash = 0;  // XXH3 of config.yaml
-  std::vector<SavedFile> files;   // of tensors
+  std::uint64_t config_hash = 0;               // XXH3 of config.yaml
+  std::optional<std::uint64_t> strategy_hash;  // of strategy.json; since format version 2
+  std::vector<SavedFile> files;                // of tensors
   std::vector<SavedTensor> tensors;
   friend bool operator==(const Manifest&, const Manifest&) = default;
 
@@ -69,9 +70,10 @@ struct Manifest {
   const SavedTensor* find(const std::string& name, const std::string& value) const;
 };
 
-inline constexpr int manifest_version = 1;  // "format_version"
+inline constexpr int manifest_version = 2;  // "format_version"; all from 1 on are read
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* saved_config_name = "config.yaml";
+inline constexpr const char* saved_strategy_name = "strategy.json";
 
 /// The text of the file. It ends with a hash of its own content.
 std::string manifest_text(const Manifest& manifest);
@@ -80,7 +82,8 @@ std::string manifest_text(const Manifest& manifest);
 /// name of the file in messages.
 Manifest parse_manifest(const std::string& text, const std::string& where);
 /// Reads directory/manifest.json and checks that the files exist with the stated sizes and are
-/// regular files, and that config.yaml has its hash. Throws Error{missing_input | bad_data}.
+/// regular files, and that config.yaml and strategy.json have their hashes. Throws
+/// Error{missing_input | bad_data}.
 Manifest read_manifest(const std::filesystem::path& directory);
 /// The text of directory/manifest.json. Throws Error{missing_input}.
 std::string read_manifest_text(const std::filesystem::path& directory);

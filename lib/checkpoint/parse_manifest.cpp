@@ -225,9 +225,9 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   require(content.is_object() && content.value("format", Json()) == "trainctl checkpoint",
           ExitCode::bad_data, where + " is not the manifest of a checkpoint");
   const std::int64_t version = node["format_version"].count();
-  require(version == manifest_version, ExitCode::bad_data,
-          where + ": format_version " + std::to_string(version) + "; this program reads version " +
-              std::to_string(manifest_version));
+  require(version >= 1 && version <= manifest_version, ExitCode::bad_data,
+          where + ": format_version " + std::to_string(version) +
+              "; this program reads the versions 1 to " + std::to_string(manifest_version));
   require(
       hash_bytes(content.dump()) == root["xxh3"].hash(), ExitCode::bad_data,
       where + ": the content does not have the hash at its end; the file was changed or damaged");
@@ -240,6 +240,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   manifest.plan_hash = node["plan_hash"].hash();
   manifest.layout = read_layout(node["layout"]);
   manifest.config_hash = node["config_xxh3"].hash();
+  if (version >= 2) manifest.strategy_hash = node["strategy_xxh3"].hash();
   for (const Node& file : node["files"].list()) manifest.files.push_back(read_file(file));
   for (const Node& tensor : node["tensors"].list()) {
     manifest.tensors.push_back(read_tensor(tensor, std::ssize(manifest.files)));

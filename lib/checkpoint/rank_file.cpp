@@ -28,24 +28,24 @@ std::string header_of(const std::vector<Region>& regions) {
     offset = end;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::size_t whole = sizeof(std::uint64_t) + text.size();
+  text.append((File::direct_alignment - whole % File::direct_alignment) % File::direct_alignment,
+              ' ');
   return text;
 }
 
-/// Writes one region and returns its hashes.
-std::vector<std::uint64_t> write_region(File& file, const Tensor& memory,
-                                        std::atomic<std::int64_t>& written) {
-  std::vector<std::uint64_t> hashes;
-  std::span<const std::byte> rest(static_cast<const std::byte*>(memory.data),
-                                  static_cast<std::size_t>(memory.bytes()));
-  while (!rest.empty()) {
-    const auto block = rest.first(std::min<std::size_t>(rest.size(), hashed_bytes));
-    hashes.push_back(hash_bytes(block));
+using Bytes = std::span<const std::byte>;
+
+/// In blocks; `each` sees a block before it is written.
+template <class Each>
+void write_blocks(File& file, Bytes bytes, std::atomic<std::int64_t>& written, const Each& each) {
+  while (!bytes.empty()) {
+    const Bytes block = bytes.first(std::min<std::size_t>(bytes.size(), hashed_bytes));
+    each(block);
     file.write({reinterpret_cast<const char*>(block.data()), block.size()});
     written += std::ssize(block);
-    rest = rest.subspan(block.size());
+    bytes = bytes.subspan(block.size());
   }
-  return hashes;
 }
 
 }  // namespace
@@ -61,7 +61,8 @@ std::string piece_name(const std::string& value, const std::string& name, const 
 }
 
 RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           const std::vector<Region>& regions, std::atomic<std::int64_t>& written) {
+                           std::vector<Region> regions, Bytes staged,
+                           std::atomic<std::int64_t>& written) {
   RankPieces pieces;
   pieces.file.name = rank_file_name(rank);
   File file = File::create(directory / pieces.file.name);
@@ -69,11 +70,22 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
   const auto length = static_cast<std::uint64_t>(header.size());
   file.write({reinterpret_cast<const char*>(&length), sizeof length});
   file.write(header);
+  if (!staged.empty()) {
+    file.write_past_cache();
+    write_blocks(file, staged, written, [](Bytes) {});
+  }
   std::int64_t offset = static_cast<std::int64_t>(sizeof length + header.size());
-  for (const Region& region : regions) {
-    std::vector<std::uint64_t> hashes = write_region(file, region.memory, written);
-    pieces.tensors.push_back(
-        {region.name, region.value, region.shape, {{0, offset, region.box, std::move(hashes)}}});
+  for (Region& region : regions) {
+    if (staged.empty()) {
+      const Bytes bytes(static_cast<const std::byte*>(region.memory.data),
+                        static_cast<std::size_t>(region.memory.bytes()));
+      write_blocks(file, bytes, written,
+                   [&](Bytes block) { region.hashes.push_back(hash_bytes(block)); });
+    }
+    pieces.tensors.push_back({region.name,
+                              region.value,
+                              region.shape,
+                              {{0, offset, region.box, std::move(region.hashes)}}});
     offset += region.memory.bytes();
   }
   pieces.file.bytes = offset;

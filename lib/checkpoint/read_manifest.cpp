@@ -30,6 +30,11 @@ void check_file(const fs::path& directory, const SavedFile& file) {
               std::to_string(file.bytes));
 }
 
+void check_text(const fs::path& path, std::uint64_t hash) {
+  require(hash_bytes(read_text(path)) == hash, ExitCode::bad_data,
+          path.string() + " does not have the hash in the manifest; it was changed or damaged");
+}
+
 }  // namespace
 
 std::string read_manifest_text(const fs::path& directory) {
@@ -44,9 +49,8 @@ Manifest read_manifest(const fs::path& directory) {
   Manifest manifest =
       parse_manifest(read_manifest_text(directory), (directory / manifest_name).string());
   for (const SavedFile& file : manifest.files) check_file(directory, file);
-  const fs::path config = directory / saved_config_name;
-  require(hash_bytes(read_text(config)) == manifest.config_hash, ExitCode::bad_data,
-          config.string() + " does not have the hash in the manifest; it was changed or damaged");
+  check_text(directory / saved_config_name, manifest.config_hash);
+  if (manifest.strategy_hash) check_text(directory / saved_strategy_name, *manifest.strategy_hash);
   return manifest;
 }
 

@@ -1,6 +1,7 @@
 // What is saved of each parameter, and where a rank has it in memory.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct Region {
   std::string value;  // word of saved_values
   Shape shape;        // of the whole tensor
   Box box;
-  Tensor memory;  // fp32, flat
+  Tensor memory;                        // fp32, flat
+  std::vector<std::uint64_t> hashes{};  // of its blocks of hashed_bytes, once they are known
 };
 
 /// Everything that this rank writes.

@@ -1,13 +1,17 @@
 #include "checkpoint/saver.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <thread>
+#include <ctime>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parallel_for.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "checkpoint/hash_bytes.h"
@@ -15,6 +19,8 @@
 #include "checkpoint/rank_file.h"
 #include "comm/group.h"
 #include "config/schema/words.h"
+#include "formats/strategy/file.h"
+#include "plan/ownership/saved_parts.h"
 
 namespace trainctl {
 
@@ -24,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto look_interval = std::chrono::milliseconds(10);
 constexpr auto notice_interval = std::chrono::seconds(30);
+
+// A thread that writes beside the steps takes the time that they leave.
+constexpr int background_nice = 10;
 
 // What a rank tells the others about its file, below the bytes written so far.
 constexpr double written_state = -1;
@@ -41,16 +50,27 @@ SavedLayout layout_of(const Plan& plan, const Config& config) {
           .parallel_optimizer = config.parallel.parallel_optimizer.enable};
 }
 
+/// On Linux this is of the calling thread alone.
+void yield_to_steps() { ::setpriority(PRIO_PROCESS, 0, background_nice); }
+
+double processor_seconds_of_thread() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
 
 struct Saver::Flight {
   SaveMoment moment;
   std::filesystem::path directory;
   std::vector<Region> regions;
+  std::span<const std::byte> staged;  // empty: written from where it is
   std::atomic<std::int64_t> written{0};
   std::atomic<bool> ended{false};
   RankPieces pieces;    // once it has ended, unless it failed
   std::string failure;  // once it has ended
+  double processor_seconds = 0;
   std::thread thread;
 
   ~Flight() {
@@ -58,10 +78,11 @@ struct Saver::Flight {
   }
   void write(std::int64_t rank) {
     try {
-      pieces = write_rank_file(directory, rank, regions, written);
+      pieces = write_rank_file(directory, rank, std::move(regions), staged, written);
     } catch (const std::exception& error) {
       failure = error.what();
     }
+    processor_seconds = processor_seconds_of_thread();
     ended = true;
   }
 };
@@ -70,15 +91,15 @@ Saver::Saver(Input input, OnComplete on_complete)
     : input_(std::move(input)),
       on_complete_(std::move(on_complete)),
       folder_(input_.run),
-      progress_(static_cast<std::size_t>(input_.everyone.size())) {}
-
-Saver::~Saver() = default;
-
-std::int64_t Saver::staging_bytes(const Plan& plan, const OptimizerConfig& optimizer,
-                                  std::int64_t rank) {
-  const std::vector<SavedPart> parts = saved_parts(plan, make_ownership(plan, rank), rank);
-  return saved_elements(parts) * std::ssize(saved_values(optimizer)) * 4;
+      progress_(static_cast<std::size_t>(input_.everyone.size())) {
+  if (!saves_in_background(input_.config.checkpoint)) return;
+  const Plan& plan = input_.plan;
+  const std::int64_t rank = input_.everyone.rank();
+  const std::int64_t elements = saved_elements(saved_parts(plan, input_.store.ownership(), rank));
+  make_staging(elements * 4 * std::ssize(saved_values(input_.config.optimizer)));
 }
+
+Saver::~Saver() { end_removal(); }
 
 void Saver::save(const SaveMoment& moment, bool in_background) {
   finish();
@@ -89,21 +110,53 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   flight_->regions = saved_regions(input_.plan, input_.store, input_.config.optimizer, rank);
   std::error_code failure;  // a directory that is not there shows when the file is made
   std::filesystem::create_directories(flight_->directory, failure);
-  if (!in_background) {
-    flight_->thread = std::thread([flight = flight_.get(), rank] { flight->write(rank); });
-    return finish();
-  }
+  if (in_background) stage();
+  flight_->thread = std::thread([flight = flight_.get(), rank, in_background] {
+    if (in_background) yield_to_steps();
+    flight->write(rank);
+  });
+  if (!in_background) finish();
+}
+
+void Saver::make_staging(std::int64_t bytes) {
+  if (bytes == 0) return;
+  staging_ = Slab(DeviceKind::cpu, {{"bytes", Shape{bytes}, DType::u8}});
+  // Now, so that the first save finds the memory there.
+  std::memset(staging_.bytes().data, 0, static_cast<std::size_t>(bytes));
+}
+
+void Saver::stage() {
+  struct Block {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t bytes;
+    std::uint64_t* hash;
+  };
   std::int64_t bytes = 0;
   for (const Region& region : flight_->regions) bytes += region.memory.bytes();
-  staging_.resize(static_cast<std::size_t>(bytes));
-  std::byte* to = staging_.data();
+  if (!staging_.contains("bytes") || staging_.at("bytes").bytes() < bytes) make_staging(bytes);
+  if (bytes == 0) return;
+  auto* to = static_cast<std::byte*>(staging_.at("bytes").data);
+  flight_->staged = {to, static_cast<std::size_t>(bytes)};
+  std::vector<Block> blocks;
   for (Region& region : flight_->regions) {
-    const auto size = static_cast<std::size_t>(region.memory.bytes());
-    if (size > 0) std::memcpy(to, region.memory.data, size);
+    const auto* from = static_cast<const std::byte*>(region.memory.data);
     region.memory.data = to;
+    const std::int64_t size = region.memory.bytes();
+    region.hashes.resize(static_cast<std::size_t>((size + hashed_bytes - 1) / hashed_bytes));
+    for (std::size_t i = 0; i < region.hashes.size(); ++i) {
+      const std::int64_t begin = static_cast<std::int64_t>(i) * hashed_bytes;
+      const auto length = static_cast<std::size_t>(std::min(hashed_bytes, size - begin));
+      blocks.push_back({to + begin, from + begin, length, &region.hashes[i]});
+    }
     to += size;
   }
-  flight_->thread = std::thread([flight = flight_.get(), rank] { flight->write(rank); });
+  parallel_for(std::ssize(blocks), 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      const Block& block = at(blocks, i);
+      *block.hash = copy_and_hash({block.from, block.bytes}, block.to);
+    }
+  });
 }
 
 bool Saver::all_ended() {
@@ -180,11 +233,14 @@ void Saver::end_flight() {
                 " was not saved; its files were removed");
     }
   }
+  writer_seconds_ += flight_->processor_seconds;
   flight_.reset();
 }
 
 /// Of rank 0.
 void Saver::publish(const std::vector<std::string>& pieces) {
+  const std::string strategy = write_layouts(
+      make_layout_file(input_.plan, input_.config.parallel, &input_.config.optimizer), true);
   Manifest manifest{.state = flight_->moment.state,
                     .loss = flight_->moment.loss,
                     .val_loss = flight_->moment.val_loss,
@@ -193,11 +249,13 @@ void Saver::publish(const std::vector<std::string>& pieces) {
                     .plan_hash = input_.plan.hash,
                     .layout = layout_of(input_.plan, input_.config),
                     .config_hash = hash_bytes(input_.config_text),
+                    .strategy_hash = hash_bytes(strategy),
                     .files = {},
                     .tensors = {}};
   for (const std::string& text : pieces) add_pieces(manifest, text);
   const std::filesystem::path& directory = flight_->directory;
   write_whole_file(directory / saved_config_name, input_.config_text);
+  write_whole_file(directory / saved_strategy_name, strategy);
   write_whole_file(directory / manifest_name, manifest_text(manifest));
   folder_.publish(manifest.state.step);
 }
@@ -215,13 +273,33 @@ void Saver::prune() {
     }
     kept.push_back(one);
   }
+  end_removal();
+  std::vector<std::filesystem::path> retired;
   for (const std::int64_t step : steps_to_remove(rule, kept)) {
     try {
-      folder_.remove(step);
+      retired.push_back(folder_.retire(step));
     } catch (const Error& error) {
       log_warning(std::string("checkpoint: ") + error.what());
     }
   }
+  if (retired.empty()) return;
+  removal_ = std::thread([this, retired = std::move(retired)] {
+    yield_to_steps();
+    for (const auto& directory : retired) {
+      const std::string reason = remove_directory(directory);
+      if (!reason.empty()) not_removed_.push_back(reason);
+    }
+    removal_seconds_ = processor_seconds_of_thread();
+  });
+}
+
+void Saver::end_removal() {
+  if (removal_.joinable()) {
+    removal_.join();
+    writer_seconds_ += removal_seconds_;
+  }
+  for (const std::string& reason : not_removed_) log_warning("checkpoint: " + reason);
+  not_removed_.clear();
 }
 
 }  // namespace trainctl

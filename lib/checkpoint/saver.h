@@ -8,9 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "checkpoint/folder.h"
 #include "config/schema/config.h"
+#include "device/slab.h"
 #include "engine/parameters/param_store.h"
 #include "engine/train_state.h"
 #include "plan/plan.h"
@@ -58,9 +61,8 @@ class Saver {
   void set_saved_step(std::int64_t step) { saved_step_ = step; }
   /// Saves that failed; their files were removed.
   std::int64_t failures() const { return failures_; }
-  /// Host memory for the copy of a save in background.
-  static std::int64_t staging_bytes(const Plan& plan, const OptimizerConfig& optimizer,
-                                    std::int64_t rank);
+  /// The processor time of this rank's threads that have written files or deleted older ones.
+  double writer_seconds() const { return writer_seconds_; }
 
  private:
   struct Flight;
@@ -69,15 +71,24 @@ class Saver {
   void end_flight();
   void publish(const std::vector<std::string>& pieces);
   void prune();
+  void end_removal();
+  void make_staging(std::int64_t bytes);
+  /// Copies what is to be written, and points the regions to the copy.
+  void stage();
 
   Input input_;
   OnComplete on_complete_;
   CheckpointFolder folder_;
-  std::vector<std::byte> staging_;
+  Slab staging_;  // the copy of a save in background
   std::unique_ptr<Flight> flight_;
   std::vector<double> progress_;  // of every rank, at the last look
   std::int64_t saved_step_ = 0;
   std::int64_t failures_ = 0;
+  double writer_seconds_ = 0;
+  // On rank 0: deletes the files of older checkpoints, which can take as long as a step.
+  std::thread removal_;
+  std::vector<std::string> not_removed_;  // of that thread
+  double removal_seconds_ = 0;            // of that thread
 };
 
 }  // namespace trainctl

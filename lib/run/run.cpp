@@ -15,10 +15,10 @@
 #include "run/beginning.h"
 #include "run/cpu_agreement.h"
 #include "run/directory/signals.h"
+#include "run/models/model_directory.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
 #include "run/training.h"
-#include "weights/hugging_face_weights.h"
 
 namespace trainctl {
 
@@ -71,7 +71,7 @@ void check_start(const Prepared& prepared) {
   const std::string& output = prepared.read.config.output.dir;
   // A run that goes on does not need them.
   if (!from || !CheckpointFolder(output).complete().empty()) return;
-  const HuggingFaceWeights weights(*from, prepared.plan.model);
+  open_weights(*from, prepared.plan.model);
   std::error_code failure;
   require(
       !std::filesystem::equivalent(*from, output, failure), ExitCode::usage,

@@ -18,6 +18,7 @@
 #include "run/corpus.h"
 #include "run/directory/signals.h"
 #include "run/end_report.h"
+#include "run/models/model_directory.h"
 #include "run/progress.h"
 #include "run/rates.h"
 #include "run/records/process_memory.h"
@@ -126,7 +127,7 @@ class Training::Impl {
   }
 
   void start_from(const std::string& directory) {
-    load_weights(directory, plan_, world_.rank(), engine_.parameters());
+    load_weights(*open_weights(directory, plan_.model), plan_, world_.rank(), engine_.parameters());
     engine_.masters_changed();
     if (first()) log_info("weights from " + directory);
   }
@@ -274,11 +275,12 @@ class Training::Impl {
         directory_.string());
   }
 
-  /// Those of the model that training started from, else the end that the data has.
+  /// Those of the model that training started from; where it has no end, the end that the data has.
   SpecialTokens special_tokens() const {
-    if (config_.model.from) return read_special_tokens(*config_.model.from);
     SpecialTokens tokens;
-    if (corpus_.rule.eod_token >= 0) tokens.end.push_back(corpus_.rule.eod_token);
+    if (config_.model.from) tokens = read_special_tokens(*config_.model.from);
+    const std::int32_t eod = corpus_.rule.eod_token;
+    if (tokens.end.empty() && eod >= 0) tokens.end.push_back(eod);
     return tokens;
   }
 

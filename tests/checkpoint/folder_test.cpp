@@ -52,8 +52,10 @@ TEST_CASE("a directory gets its name when it is published and loses it first whe
   touch(folder.partial(3) / "manifest.json");
   folder.publish(3);
   CHECK(folder.complete().size() == 1);
-  folder.remove(3);
+  const auto retired = folder.retire(3);
   CHECK(folder.complete().empty());
+  CHECK(folder.incomplete() == std::vector{retired});
+  CHECK(remove_directory(retired).empty());
   CHECK(folder.incomplete().empty());
 }
 

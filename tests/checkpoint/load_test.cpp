@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "checkpoint/inspect.h"
 #include "checkpoint/saver.h"
 #include "comm/group.h"
 #include "config/read/read.h"
@@ -213,6 +214,31 @@ TEST_CASE("data that is damaged or does not fit is refused", "[load][threads]") 
     fs::rename(from / "rank-00000.safetensors", temp.path() / "elsewhere");
     fs::create_symlink(temp.path() / "elsewhere", from / "rank-00000.safetensors");
     CHECK_THAT(message(cut), Contains("is not a regular file"));
+  }
+  SECTION("headers that do not agree with the manifest") {
+    const auto with_length = [&](std::uint64_t length) {
+      std::fstream stream(from / "rank-00000.safetensors",
+                          std::ios::in | std::ios::out | std::ios::binary);
+      stream.write(reinterpret_cast<const char*>(&length), sizeof length);
+      stream.close();
+      const std::vector<std::string> wrong = verify_checkpoint(from);
+      return wrong.empty() ? "accepted" : wrong.front();
+    };
+    CHECK(verify_checkpoint(from).empty());
+    CHECK_THAT(with_length(std::uint64_t{1} << 62), Contains("rank-00000.safetensors"));
+    CHECK_THAT(with_length(8), Contains("rank-00000.safetensors"));
+    CHECK(message(cut) == "accepted");  // the values themselves are whole
+  }
+  SECTION("another strategy.json") {
+    std::ofstream(from / "strategy.json") << "other";
+    CHECK_THAT(message(cut), Contains("strategy.json does not have the hash"));
+  }
+  SECTION("a checkpoint of format version 1") {
+    Manifest manifest = read_manifest(from);
+    manifest.strategy_hash.reset();
+    std::ofstream(from / "manifest.json") << manifest_text(manifest);
+    fs::remove(from / "strategy.json");
+    CHECK(message(cut) == "accepted");
   }
   SECTION("another config.yaml") {
     std::ofstream(from / "config.yaml") << "other";

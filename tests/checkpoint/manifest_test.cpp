@@ -35,6 +35,7 @@ Manifest sample() {
   manifest.optimizer = "adamw";
   manifest.plan_hash = 0xfedcba9876543210;
   manifest.layout = {.ranks = 4, .tp = 2, .dp = 2, .schedule = "1f1b", .compute = "bf16"};
+  manifest.strategy_hash = 0x0123456789abcdef;
   manifest.files = {{"rank-00000.safetensors", 1000}, {"rank-00001.safetensors", 2000}};
   manifest.tensors = {{"a", "parameters", {6, 4}, {piece(0, 100, 0, 2), piece(1, 200, 2, 4)}},
                       {"a", "exp_avg", {6, 4}, {piece(1, 300, 0, 6)}}};
@@ -69,6 +70,16 @@ TEST_CASE("a manifest is read back as it was written", "[manifest]") {
   CHECK(parse_manifest(manifest_text(sample()), "m.json") == sample());
 }
 
+TEST_CASE("a manifest of format version 1 is read", "[manifest]") {
+  const std::string text = changed([](Json& m) {
+    m["format_version"] = 1;
+    m.erase("strategy_xxh3");
+  });
+  Manifest expected = sample();
+  expected.strategy_hash.reset();
+  CHECK(parse_manifest(text, "m.json") == expected);
+}
+
 TEST_CASE("a manifest that was changed is refused with the place", "[manifest]") {
   using Catch::Matchers::Contains;
   struct Case {
@@ -80,8 +91,9 @@ TEST_CASE("a manifest that was changed is refused with the place", "[manifest]")
       {"[]", "'manifest' is missing"},
       {manifest_text(sample()).substr(0, 900), "not JSON, or cut off"},
       {changed([](Json& m) { m["format"] = "other"; }), "not the manifest of a checkpoint"},
-      {changed([](Json& m) { m["format_version"] = 2; }),
-       "format_version 2; this program reads version 1"},
+      {changed([](Json& m) { m["format_version"] = 3; }),
+       "format_version 3; this program reads the versions 1 to 2"},
+      {changed([](Json& m) { m.erase("strategy_xxh3"); }), "'strategy_xxh3' is missing"},
       {changed([](Json& m) { m["state"].erase("tokens"); }), "state: 'tokens' is missing"},
       {changed([](Json& m) { m["state"]["step"] = -1; }), "state: step must be a whole number"},
       {changed([](Json& m) { m["files"][0]["name"] = "../rank"; }),

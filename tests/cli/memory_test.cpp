@@ -12,9 +12,8 @@ struct Memory {
   double planned = 0;
 };
 
-Memory memory_of(const std::string& config, const std::string& output,
-                 const std::vector<std::string>& more) {
-  const Outcome outcome = trainctl(train_words(config, output, more));
+Memory memory_of(const std::vector<std::string>& words) {
+  const Outcome outcome = trainctl(words);
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   const std::size_t line = outcome.err.rfind("memory: ");  // the first is planned
@@ -23,6 +22,11 @@ Memory memory_of(const std::string& config, const std::string& output,
   REQUIRE(std::sscanf(outcome.err.c_str() + line, "memory: %lf MiB at most, planned %lf MiB",
                       &memory.peak, &memory.planned) == 2);
   return memory;
+}
+
+Memory memory_of(const std::string& config, const std::string& output,
+                 const std::vector<std::string>& more) {
+  return memory_of(train_words(config, output, more));
 }
 
 // About 17 M parameters, 64 tokens at a time.
@@ -50,6 +54,23 @@ TEST_CASE("a run uses what was planned within a tenth") {
   INFO(memory.peak << " MiB, planned " << memory.planned);
   CHECK(memory.planned > 280);  // the fixed part does not decide
   CHECK(std::abs(memory.peak - memory.planned) <= 0.1 * memory.planned);
+}
+
+TEST_CASE("saving beside the steps, and going on in another layout, use what was planned") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const auto check = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"train", "--config", config, "--output", dir / "run"};
+    for (const std::string& word : larger(more)) words.push_back(word);
+    const Memory memory = memory_of(words);
+    INFO(memory.peak << " MiB, planned " << memory.planned);
+    CHECK(std::abs(memory.peak - memory.planned) <= 0.1 * memory.planned);
+    return memory.planned;
+  };
+  const double saved = check({"--set", "checkpoint.every=1"});
+  const double loaded = check(
+      {"--set", "train.steps=4", "--set", "parallel.tensor_parallel=2", "--local-ranks", "2"});
+  CHECK(saved > loaded + 150);  // the copy of parameters and moments
 }
 
 TEST_CASE("a hundred steps use no more memory than five") {

@@ -82,6 +82,35 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
   CHECK(metrics_of(dir / "parts").back()["tokens"] == (9 * 8 + 2 * 4) * 16);
 }
 
+TEST_CASE("training starts from the weights of a run or of a checkpoint", "[resume]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Words first = set({"checkpoint.every=2"});
+  REQUIRE(trainctl(command(config, dir / "first", first)).exit_code == 0);
+  const std::string next =
+      dir.write("b.yaml", "model: {from: " + (dir / "first") +
+                              "}\n"
+                              "data: {train: /usr/share/common-licenses, tokenizer: byte}\n"
+                              "train: {steps: 2, global_batch_size: 8}\n"
+                              "lr_schedule: {max_lr: 1.0e-3}\n");
+  const std::string saved = "model.from=" + (dir / "first/checkpoints/step-00000004");
+  const Words two = set({saved, "parallel.tensor_parallel=2"}, {"--local-ranks", "2"});
+  for (const auto& [run, more] :
+       {std::pair{"run", Words{}}, {"saved", set({saved})}, {"two", two}}) {
+    const Outcome outcome = trainctl(command(next, dir / run, more));
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(contains(outcome.err, "weights from " + (dir / "first")));
+  }
+  const auto loss_of = [&](const char* run) {
+    return metrics_of(dir / run).front()["loss"].get<double>();
+  };
+  CHECK(loss_of("run") < metrics_of(dir / "first").front()["loss"].get<double>() - 0.1);
+  CHECK(loss_of("saved") == loss_of("run"));
+  CHECK(loss_of("two") == Approx(loss_of("run")).epsilon(1e-5));
+  CHECK(trainctl(command(next, dir / "wide", set({"model.hidden_size=64"}))).exit_code == invalid);
+}
+
 TEST_CASE("a signal saves, and the exit code says whether to start again", "[resume]") {
   struct Case {
     int signal;

@@ -228,6 +228,37 @@ TEST_CASE("a directory that cannot be used is one mistake, not six") {
   CHECK(only(start(llama().dump(), ", preset: gpt2-124m")).code == "model-twice");
 }
 
+TEST_CASE("the directory of a run fills the model too, but not what belongs to training") {
+  const auto start_from_run = [](const std::string& more) {
+    return read_config_text("model: {from: r" + more + "}\n" + good_data + good_train + good_lr,
+                            "t.yaml", {},
+                            {.load =
+                                 [](const std::string& path) {
+                                   if (path != "r/config.yaml") {
+                                     return Surroundings::Loaded{std::nullopt, "no such file"};
+                                   }
+                                   return Surroundings::Loaded{
+                                       "model:\n  from: gone\n  family: gpt2\n  num_layers: 3\n"
+                                       "  hidden_size: 64\n  num_attention_heads: 4\n"
+                                       "  seq_length: 32\n  vocab_size: 300\n"
+                                       "  hidden_dropout: 0.5\ntrain: {steps: 9}\n",
+                                       ""};
+                                 },
+                             .variable = {}});
+  };
+  const ReadResult read = start_from_run(", seq_length: 16, attention_dropout: 0.25");
+  CHECK(found(read).empty());
+  CHECK(read.config.model.num_layers == 3);
+  CHECK(read.config.model.seq_length == 16);
+  CHECK(read.config.model.max_position_embeddings == 32);
+  CHECK(read.config.model.hidden_dropout == 0);
+  CHECK(read.config.model.attention_dropout == 0.25);
+  CHECK(read.config.model.from == "r");
+  CHECK(read.sources.find("model.num_layers").to_string() == "r/config.yaml");
+  CHECK(only(start_from_run(", hidden_size: 32")).message ==
+        "hidden_size is 32, but r/config.yaml says 64");
+}
+
 TEST_CASE("model.from can be taken away, and what was resolved needs no directory") {
   const ReadResult read = start(llama().dump());
   const std::string resolved = dump_config(read.config, &read.sources);

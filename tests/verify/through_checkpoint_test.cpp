@@ -26,15 +26,15 @@ Made made(const Options& options, const std::string& name) {
   return {std::move(config), std::move(plan)};
 }
 
-// Of 1 to 8 ranks: sizes of every axis, chunks, schedules, parts of the optimizer.
+// Of 1 to 8 ranks: sizes of every axis, chunks, schedules, levels of the optimizer.
 const char* const ten_layouts[] = {"dp1",
                                    "tp2",
-                                   "tp4sp+dp2+zero1",
+                                   "tp4sp+dp2+zero2",
                                    "pp2+vp2+m4",
                                    "pp4+gpipe+m4",
                                    "dp4+zero1+megatron",
-                                   "tp2sp+pp2+dp2+shard2",
-                                   "dp8+shard2",
+                                   "tp2sp+pp2+dp2+zero3",
+                                   "dp8+zero3+shard2",
                                    "tp2+vocab_dp+pp2+zb-v+m4",
                                    "tp2+dp3+zero1+recompute"};
 

@@ -53,6 +53,47 @@ void apply_preset(Reading& reading, int model, const YamlNode& given) {
   }
 }
 
+/// Keys of the model section that say how a model is trained, not what it is.
+const std::set<std::string>& keys_of_training() {
+  static const std::set<std::string> keys{"model.seq_length",
+                                          "model.init_method_std",
+                                          "model.hidden_dropout",
+                                          "model.attention_dropout",
+                                          "model.embedding_dropout",
+                                          "model.make_vocab_size_divisible_by",
+                                          "model.perform_initialization",
+                                          "model.use_cpu_initialization",
+                                          "model.use_te_rng_tracker",
+                                          "model.cross_entropy_loss_fusion",
+                                          "model.cross_entropy_fusion_impl"};
+  return keys;
+}
+
+/// The model section of a run's resolved configuration. Returns its node, -1 if there is none.
+int add_values_of_run(Reading& reading, int model, const std::string& name,
+                      const std::string& yaml) {
+  YamlTree& tree = reading.tree;
+  const int text = tree.add_text(Place::Origin::model_files, name);
+  const int root = parse_yaml(tree, yaml, text, reading.result.diagnostics);
+  const YamlEntry* section = root >= 0 ? tree.find(root, "model") : nullptr;
+  if (section == nullptr || tree.node(section->value).kind != YamlNode::Kind::map) return -1;
+  const int values = section->value;
+  std::vector<YamlEntry>& entries = tree.node(values).entries;
+  std::erase_if(entries, [](const YamlEntry& entry) {
+    const bool of_training = keys_of_training().contains("model." + entry.key);
+    return entry.key == "from" || entry.key == "preset" ||
+           (of_training && entry.key != "seq_length");
+  });
+  // Where the run did not say it, there are as many positions as its sequences were long.
+  const YamlEntry* length = tree.find(values, "seq_length");
+  if (length != nullptr && tree.find(values, "max_position_embeddings") == nullptr) {
+    const YamlEntry positions{"max_position_embeddings", length->key_span, length->value};
+    entries.push_back(positions);
+  }
+  tree.fill_in(model, values, "model");
+  return values;
+}
+
 std::optional<StartingModel> apply_from(Reading& reading, int model, const YamlNode& given,
                                         const Surroundings& around) {
   if (given.kind != YamlNode::Kind::scalar || given.scalar.empty()) return std::nullopt;
@@ -65,12 +106,18 @@ std::optional<StartingModel> apply_from(Reading& reading, int model, const YamlN
     refuse("model.from is supported only in files", "");
     return std::nullopt;
   }
-  const std::string file = (std::filesystem::path(given.scalar) / "config.json").string();
+  const std::filesystem::path directory(given.scalar);
+  const std::string file = (directory / "config.json").string();
   const Surroundings::Loaded loaded = around.load(file);
   if (!loaded.text) {
+    const std::string own = (directory / "config.yaml").string();
+    const Surroundings::Loaded run = around.load(own);
+    const int values = run.text ? add_values_of_run(reading, model, own, *run.text) : -1;
+    reading.model_complete = values >= 0;
+    if (values >= 0) return StartingModel{own, values};
     refuse(shown(file) + ": " + loaded.why,
-           "model.from is a directory with config.json and safetensors files; a relative path "
-           "starts in the working directory");
+           "model.from is a Hugging Face directory, with config.json and safetensors files, or the "
+           "directory of a run or a checkpoint; a relative path starts in the working directory");
     return std::nullopt;
   }
   const HuggingFaceConfig read = read_hugging_face_config(*loaded.text);
@@ -144,7 +191,6 @@ std::optional<StartingModel> fill_model(Reading& reading, int root, const Surrou
 }
 
 void check_model_against(Reading& reading, const StartingModel& start) {
-  static const std::set<std::string> of_training{"model.seq_length", "model.init_method_std"};
   ReadResult alone;
   Reading scratch{reading.tree, alone};
   read_section(scratch, start.values, "model", {}, alone.config.model);
@@ -152,7 +198,7 @@ void check_model_against(Reading& reading, const StartingModel& start) {
   auto ours = values_of(reading.result.config.model);
   for (const auto& [path, place] : alone.sources.places()) {
     const auto value = theirs.find(path);
-    if (value == theirs.end() || of_training.contains(path) || ours[path] == value->second)
+    if (value == theirs.end() || keys_of_training().contains(path) || ours[path] == value->second)
       continue;
     const bool is_scale =
         path.starts_with("model.rope_scaling.") && path != "model.rope_scaling.factor";

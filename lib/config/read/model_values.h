@@ -1,5 +1,5 @@
-// Values of the model section that the file leaves to a preset, or to the config.json of the model
-// that training starts from.
+// Values of the model section that the file leaves to a preset, or to the model that training
+// starts from: a config.json of Hugging Face, or the config.yaml of a run.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace trainctl {
 
 /// The model of model.from, where one is given and could be read.
 struct StartingModel {
-  std::string file;  // its config.json
+  std::string file;  // its config.json or config.yaml
   int values = -1;   // node of the map with its keys
 };
 
@@ -20,7 +20,7 @@ struct StartingModel {
 std::optional<StartingModel> fill_model(Reading& reading, int root, const Surroundings& around);
 
 /// Reports each key that was given beside model.from and says something else about the network
-/// than the model's config.json. What belongs to training (seq_length, dropout, initial values) may
+/// than the model's own file. What belongs to training (seq_length, dropout, initial values) may
 /// differ.
 void check_model_against(Reading& reading, const StartingModel& start);
 

@@ -24,13 +24,13 @@ constexpr CodeNote notes[] = {
      "seq_length must be at most max_position_embeddings.",
      "model: {seq_length: 2048, max_position_embeddings: 1024}",
      "model: {seq_length: 1024, max_position_embeddings: 1024}"},
-    {"model-directory", "The config.json of model.from cannot be used",
-     "The directory must hold a config.json of type gpt2, llama, mistral, qwen2 or qwen3, and ask "
-     "for nothing that changes the numbers and is not built. docs/huggingface.md lists what is "
-     "read.",
+    {"model-directory", "The directory of model.from cannot be used",
+     "The directory must be a run or a checkpoint of trainctl, or hold a config.json of type gpt2, "
+     "llama, mistral, qwen2 or qwen3 that asks for nothing that changes the numbers and is not "
+     "built. docs/huggingface.md lists what is read.",
      "model: {from: a directory without config.json}", "model: {from: models/gpt2}"},
     {"model-differs", "A key contradicts the model that training starts from",
-     "A key beside model.from must say what its config.json says. seq_length, dropout and "
+     "A key beside model.from must say what the model's own file says. seq_length, dropout and "
      "init_method_std belong to training and may differ.",
      "model: {from: models/gpt2, hidden_size: 64}", "model: {from: models/gpt2, seq_length: 256}"},
     {"model-twice", "model.preset and model.from are both given", "Each of them gives every size.",

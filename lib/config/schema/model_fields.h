@@ -69,8 +69,9 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
             .from(1)
             .unset("no preset"));
   visit(model.from, field("from",
-                          "Directory of a Hugging Face model to start from: its config.json fills "
-                          "every key that the file does not set, and its weights are read")
+                          "Directory of the model to start from: of Hugging Face, of a run or of a "
+                          "checkpoint. Its config.json or config.yaml fills every key that the "
+                          "file does not set, and its weights are read")
                         .from(1)
                         .unset("new weights"));
   visit(model.family, field("family",

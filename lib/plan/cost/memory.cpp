@@ -104,8 +104,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
       plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
   // The current step and the prefetched ones.
   memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
-  const CheckpointConfig& saves = config.checkpoint;
-  if (saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0)) {
+  if (saves_in_background(config.checkpoint)) {
     memory.checkpoint =
         most_saved_elements(plan, number) * fp32 * (1 + optimizer_values(config.optimizer));
   }

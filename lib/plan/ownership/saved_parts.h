@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "config/schema/config.h"
 #include "plan/ownership/ownership.h"
 #include "plan/tables/box.h"
 
@@ -13,6 +14,11 @@ namespace trainctl {
 /// The shape of a parameter without the padding rows of the vocabulary: these depend on the number
 /// of tensor-parallel ranks and are in no file.
 Shape saved_shape(const ParamSpec& parameter, const ModelShape& model);
+
+/// Whether checkpoints between two steps are written from a copy, for which memory is planned.
+inline bool saves_in_background(const CheckpointConfig& saves) {
+  return saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0);
+}
 
 struct SavedPart {
   int parameter = 0;  // of the rank's stage
