@@ -4,6 +4,7 @@
 
 #include "catch.h"
 #include "process.h"
+#include "thorough.h"
 
 using Json = nlohmann::json;
 
@@ -107,16 +108,29 @@ TEST_CASE("verify refuses what would say nothing") {
   CHECK(contains(large.err, "use a smaller model of the same shape, or fewer --steps"));
 }
 
+namespace {
+
+void check_small_model(const std::string& model, const std::string& ranks,
+                       const std::string& precision) {
+  const std::string config = TRAINCTL_SOURCE_DIR "/configs/verify-" + model + ".yaml";
+  const Outcome outcome =
+      trainctl({"verify", "--config", config, "--world-size", ranks, "--layouts", "all", "--steps",
+                "1", "--format", "json", "--set", "precision.compute=" + precision});
+  INFO(model << " " << ranks << " " << precision << outcome.err << outcome.out);
+  REQUIRE(outcome.exit_code == 0);
+  const Json json = Json::parse(outcome.out);
+  CHECK(json["layouts"].size() >= 20);
+  CHECK(json["not_run"] == 0);
+}
+
+}  // namespace
+
 TEST_CASE("the small models are equal in all layouts of four ranks") {
   for (const char* model : {"gpt2", "llama"}) {
-    const std::string config =
-        std::string(TRAINCTL_SOURCE_DIR) + "/configs/verify-" + model + ".yaml";
-    const Outcome outcome = trainctl({"verify", "--config", config, "--world-size", "4",
-                                      "--layouts", "all", "--steps", "1", "--format", "json"});
-    INFO(model << outcome.err);
-    REQUIRE(outcome.exit_code == 0);
-    const Json json = Json::parse(outcome.out);
-    CHECK(json["layouts"].size() >= 20);
-    CHECK(json["not_run"] == 0);
+    check_small_model(model, "4", "fp32");
+    if (!thorough()) continue;
+    for (const char* ranks : {"8", "12"}) {
+      for (const char* type : {"fp32", "bf16", "fp16"}) check_small_model(model, ranks, type);
+    }
   }
 }
