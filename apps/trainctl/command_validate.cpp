@@ -112,6 +112,7 @@ int run_validate(const Arguments& arguments) {
   line.add_flag("--data", data,
                 "Also check data, disk, memory and limits of this machine, as train does first");
   if (!line.parse(arguments, examples)) return 0;
+  if (data && format != "text") refuse("trainctl validate", "--data is for --format text");
 
   try {
     const Planned planned = plan_config(request, Purpose::train);

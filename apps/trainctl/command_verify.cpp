@@ -186,6 +186,11 @@ void check_memory(const VerifyCommand& command, const std::vector<Candidate>& ca
   }
 }
 
+constexpr SignalEffect after_this_layout{
+    .text = "the layout that runs ends, those after it do not run",
+    .requeue_code = static_cast<int>(ExitCode::requeue),
+    .interrupt_code = static_cast<int>(ExitCode::requeue)};
+
 int verify(const VerifyCommand& command) {
   Planned planned;
   if (!read_file(command, planned)) return static_cast<int>(ExitCode::config);
@@ -193,7 +198,7 @@ int verify(const VerifyCommand& command) {
   const std::vector<Candidate> candidates = candidates_of(command, planned, selection);
   const std::vector<Task> tasks = tasks_of(command, candidates);
   check_memory(command, candidates);
-  catch_stop_signals();
+  catch_stop_signals(after_this_layout);
   std::size_t widest = 0;
   for (const Task& task : tasks) widest = std::max(widest, task.name().size());
   const bool json = command.format == "json";

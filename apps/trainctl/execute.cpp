@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -42,21 +43,54 @@ std::string read_all(int file) {
 
 volatile std::sig_atomic_t mpirun_process = 0;
 volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t interrupted_twice = 0;
+
+/// What a handler says of the first signal.
+std::string_view line_after(int number) {
+#define TOLD "the ranks end the step and save a checkpoint; launch leaves with "
+  switch (number) {
+    case SIGINT: return "SIGINT: " TOLD "77; a second SIGINT ends them at once\n";
+    case SIGTERM: return "SIGTERM: " TOLD "75\n";
+    case SIGHUP: return "SIGHUP: " TOLD "75\n";
+    default: return "SIGUSR1: " TOLD "75\n";
+  }
+#undef TOLD
+}
+
+void write_line(std::string_view line) {
+  [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, line.data(), line.size());
+}
 
 void pass_on(int number) {
+  const int before = errno;
   if (first_signal == 0) {
     first_signal = number;
     kill(mpirun_process, SIGUSR1);
     alarm(1);
+    write_line(line_after(number));
   } else if (number == SIGINT) {
+    interrupted_twice = 1;
     kill(mpirun_process, SIGINT);
+    write_line("a second SIGINT: the ranks end at once\n");
   }
+  errno = before;
 }
 
 /// While mpirun starts the ranks, a signal for them gets lost.
 void pass_on_again(int) {
   kill(mpirun_process, SIGUSR1);
   alarm(1);
+}
+
+/// mpirun returns 128 + the signal that ended a rank.
+void explain_killed(int status) {
+  const int signal = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
+  if (signal <= 0 || signal == SIGUSR1 || interrupted_twice != 0) return;
+  const char* name = sigabbrev_np(signal);
+  log_error("a rank was ended by " +
+            (name == nullptr ? std::to_string(signal) : "SIG" + std::string(name)) +
+            (signal == SIGKILL ? ", as the system does when memory runs out" : "") +
+            "; the lines above and the logs of the other ranks name it");
 }
 
 /// `code` of mpirun after a signal was passed on.
@@ -112,6 +146,7 @@ int run_mpirun(const std::string& program, const Arguments& words) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   alarm(0);
+  explain_killed(status);
   require(count != sizeof failed, ExitCode::unavailable,
           "cannot start mpirun: " + std::string(std::strerror(failed)));
   const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

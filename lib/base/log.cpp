@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/error.h"
@@ -19,6 +21,15 @@ std::atomic<int> threshold{static_cast<int>(LogLevel::info)};
 thread_local int rank_of_thread = 0;
 thread_local int world_of_thread = 1;
 thread_local std::shared_ptr<spdlog::logger> file_of_thread;
+
+struct RankFiles {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<spdlog::logger>> by_rank;
+};
+RankFiles& rank_files() {
+  static RankFiles files;
+  return files;
+}
 
 /// https://no-color.org: any value but the empty one means no colour.
 spdlog::color_mode color_mode() {
@@ -75,6 +86,10 @@ std::string printable(std::string_view message) {
 void set_log_rank(int rank, int world_size) {
   rank_of_thread = rank;
   world_of_thread = world_size;
+  RankFiles& files = rank_files();
+  const std::lock_guard lock(files.mutex);
+  const auto found = files.by_rank.find(rank);
+  if (found != files.by_rank.end()) file_of_thread = found->second;
 }
 
 void set_log_level(LogLevel level) { threshold = static_cast<int>(level); }
@@ -88,6 +103,9 @@ void open_log_file(const std::filesystem::path& directory, int rank, LogFile mod
     file_of_thread->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
     file_of_thread->set_level(spdlog::level::trace);
     file_of_thread->flush_on(spdlog::level::info);
+    RankFiles& files = rank_files();
+    const std::lock_guard lock(files.mutex);
+    files.by_rank[rank] = file_of_thread;
   } catch (const spdlog::spdlog_ex& failure) {
     throw Error(ExitCode::io, "cannot write the log file " + path.string() + ": " + failure.what());
   }
@@ -102,6 +120,11 @@ void log(LogLevel level, std::string_view message) {
   const std::string text = rank + std::string(prefix_of(level)) + clean;
   if (rank_of_thread == 0 || level >= LogLevel::warning) terminal().log(spdlog_level(level), text);
   if (file_of_thread) file_of_thread->log(spdlog_level(level), clean);
+}
+
+void log_to_file(LogLevel level, std::string_view message) {
+  if (static_cast<int>(level) < threshold.load(std::memory_order_relaxed)) return;
+  if (file_of_thread) file_of_thread->log(spdlog_level(level), printable(message));
 }
 
 }  // namespace trainctl

@@ -41,10 +41,21 @@ void from_text(const std::string& text, Beginning& beginning) {
   beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
 }
 
+/// A number for {n} belongs to the run that makes its directory: another may begin just then.
+fs::path claimed_directory(const std::string& pattern) {
+  while (true) {
+    const fs::path path = output_directory(pattern);
+    if (pattern.find("{n}") == std::string::npos) return path;
+    std::error_code failure;
+    fs::create_directories(path.parent_path(), failure);
+    if (fs::create_directory(path, failure) || failure) return path;
+  }
+}
+
 Beginning decide(const Config& config, const std::string& resume) {
   Beginning beginning;
   try {
-    beginning.directory = output_directory(config.output.dir);
+    beginning.directory = claimed_directory(config.output.dir);
     beginning.lock = std::make_unique<DirectoryLock>(beginning.directory);
     beginning.start =
         decide_start({.directory = beginning.directory, .resume = resume, .config = config});
@@ -101,6 +112,12 @@ Beginning agree_on_beginning(const Config& config, const std::string& resume, Wo
       beginning.refused == ExitCode::ok && beginning.start.kind != Start::Kind::finished;
   if (runs) check_shared(beginning.directory, world, everyone);
   return beginning;
+}
+
+Config config_to_go_on(Config config, const fs::path& directory) {
+  config.output.dir = directory.string();
+  config.output.overwrite = false;
+  return config;
 }
 
 void enter_directory(const Beginning& beginning, const std::string& config_text,

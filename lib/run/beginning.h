@@ -25,6 +25,10 @@ struct Beginning {
 Beginning agree_on_beginning(const Config& config, const std::string& resume, World& world,
                              Group& everyone);
 
+/// What goes on with the run in `directory` when it is trained: it names that directory, and
+/// replaces nothing.
+Config config_to_go_on(Config config, const std::filesystem::path& directory);
+
 /// Rank 0 prepares the directory and writes config.yaml and plan.json. Every rank opens its log.
 /// Collective. Throws Error{io}.
 void enter_directory(const Beginning& beginning, const std::string& config_text,

@@ -37,6 +37,11 @@ TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const
   return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
 }
 
+SplitRule split_rule(const ValidationConfig& validation) {
+  return {.fraction = validation.path ? 0.0 : validation.fraction,
+          .blocks = validation.split == SplitStyle::blocks};
+}
+
 bool has_text(const DataConfig& data) {
   const auto is_text = [](const DataSource& source) { return is_text_input(source.path); };
   return std::any_of(data.train.begin(), data.train.end(), is_text) ||
@@ -74,6 +79,20 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model) {
   return tokenizer;
 }
 
+std::int64_t count_windows(const DataConfig& data, std::int64_t seq_length) {
+  const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
+  std::vector<SourceFile> files;
+  for (const DataSource& source : data.train) {
+    const bool is_text = is_text_input(source.path);
+    files.push_back(
+        {TokenFile::open(is_text ? cached_token_file(source.path, tokenizer, data.cache_dir)
+                                 : std::filesystem::path(source.path)),
+         source.weight});
+  }
+  return Dataset(std::move(files), split_rule(data.validation), Split::train, seq_length, 0, false)
+      .windows();
+}
+
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
                    std::uint64_t seed, Group& world, bool first_on_host) {
   if (has_text(data) && world.rank() == 0) warn_about_vocabulary(tokenizer, model);
@@ -88,8 +107,7 @@ Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const Mod
     return files;
   };
   const ValidationConfig& validation = data.validation;
-  const SplitRule rule{.fraction = validation.path ? 0.0 : validation.fraction,
-                       .blocks = validation.split == SplitStyle::blocks};
+  const SplitRule rule = split_rule(validation);
   Corpus corpus{Dataset(sources(), rule, Split::train, model.seq_length, seed, data.shuffle),
                 std::nullopt,
                 {.sequences = 0,

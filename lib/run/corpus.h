@@ -32,4 +32,8 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model);
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
                    std::uint64_t seed, Group& world, bool first_on_host);
 
+/// Sequences in one pass over the training data, whose text is tokenised first where it has to be:
+/// what train.epochs counts. Throws Error{missing_input | bad_data}, naming the file.
+std::int64_t count_windows(const DataConfig& data, std::int64_t seq_length);
+
 }  // namespace trainctl

@@ -1,17 +1,21 @@
 #include "run/prepare.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "base/error.h"
 #include "config/support/standing.h"
 #include "engine/engine.h"
 #include "formats/strategy/requested_files.h"
 #include "ops/kernels.h"
+#include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
 #include "plan/prepare/runnable.h"
 #include "plan/rules/check.h"
 #include "plan/rules/joint_layout.h"
+#include "run/corpus.h"
 
 namespace trainctl {
 
@@ -54,6 +58,22 @@ void fill_batch(ReadResult& read, const Site& site) {
   train.global_batch_size = product_of({mesh.dp, count, train.micro_batch_size.value_or(1)});
 }
 
+/// Sequences of one epoch, where train.epochs asks for them. A plan may be made where the data is
+/// not; generated data has any length.
+std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) {
+  const Config& config = read.config;
+  const bool on_data =
+      purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::rates;
+  if (!config.train.epochs || read.diagnostics.has_errors()) return std::nullopt;
+  if (!on_data) return 1;
+  try {
+    return count_windows(config.data, config.model.seq_length);
+  } catch (const Error&) {
+    if (purpose == Purpose::train) throw;
+    return std::nullopt;
+  }
+}
+
 bool has_not_built(const Diagnostics& diagnostics) {
   const auto& list = diagnostics.list();
   return std::any_of(list.begin(), list.end(),
@@ -94,8 +114,10 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose) {
   Plan plan;
   if (read.complete) {
-    forgive_missing(purpose, read.diagnostics);
     if (rules_of(purpose).any_batch) fill_batch(read, site);
+    forgive_missing(purpose, read.diagnostics);
+    settle_lengths(read.config, read.sources, site, windows_of(read, purpose), read.diagnostics);
+    forgive_missing(purpose, read.diagnostics);  // the steps that nothing gives
     plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);
   }
   read.diagnostics.sort();

@@ -1,7 +1,7 @@
 // The gate that every command passes: computes the plan of a configuration on a site and reports
-// every error that can be known without looking at data, weights, disk or memory. The only file it
-// reads is a strategy file named by the configuration. `validate` and `train` both use
-// Purpose::train, so `train` accepts what `validate` calls valid.
+// every error that can be known without looking at data, weights, disk or memory. The only files it
+// reads are a strategy file named by the configuration and, for train.epochs, the training data.
+// `validate` and `train` both use Purpose::train, so `train` accepts what `validate` calls valid.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "run/models/model_directory.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
+#include "run/signal_effects.h"
 #include "run/training.h"
 
 namespace trainctl {
@@ -104,11 +106,13 @@ ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
   return ExitCode::ok;
 }
 
+bool is_under_mpirun() { return launched_as().launcher == "Open MPI"; }
+bool is_under_launch() { return std::getenv("TRAINCTL_LAUNCH") != nullptr; }
+
 /// Open MPI's mpirun kills the ranks so soon after SIGTERM or Ctrl-C that there may be no time to
 /// save.
 void explain_kill_delay() {
-  if (launched_as().launcher != "Open MPI") return;
-  if (std::getenv("TRAINCTL_LAUNCH") != nullptr) return;
+  if (!is_under_mpirun() || is_under_launch()) return;
   log_info(
       "mpirun kills the ranks about 1 s after Ctrl-C or SIGTERM, which may be too soon to save "
       "a checkpoint; 'trainctl launch' gives them time, and so does SIGUSR1 to mpirun");
@@ -133,9 +137,7 @@ int run_rank(const TrainRequest& request, World& world) {
     tell_finished(beginning, config);
     return static_cast<int>(ExitCode::ok);
   }
-  if (beginning.start.kind == Start::Kind::resume) {  // what there is to save is saved
-    end_at_once(static_cast<int>(ExitCode::requeue));
-  }
+  if (beginning.start.kind == Start::Kind::resume) change_signal_effect(before_going_on);
   const ExitCode found = look_first(request, prepared, beginning.directory, world, *everyone);
   if (found != ExitCode::ok) return static_cast<int>(found);
   write_own_layout_files(config, prepared.plan, world.rank());
@@ -150,11 +152,22 @@ int run_rank(const TrainRequest& request, World& world) {
   return training.run();
 }
 
+/// Of the ranks that fail, stderr names the first; each says in its own log why it ended.
+int run_rank_of_threads(const TrainRequest& request, World& world) {
+  try {
+    return run_rank(request, world);
+  } catch (const std::exception& failure) {
+    log_to_file(LogLevel::error, failure.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 int run_training(const TrainRequest& request) {
-  catch_stop_signals();
-  end_at_once(static_cast<int>(ExitCode::interrupted));
+  catch_stop_signals(before_first_step, {.speaks = launched_as().rank == 0,
+                                         .told_by_launch = is_under_launch(),
+                                         .mpirun_kills = is_under_mpirun()});
   const ReadResult read = read_config(request.config, request.set_options);
   WorldOptions options{.check_collectives = false, .report_hangs = true};
   if (!read.diagnostics.has_errors()) {
@@ -163,7 +176,8 @@ int run_training(const TrainRequest& request) {
   }
   int code = 0;
   const auto on_rank = [&](World& world) {
-    const int mine = run_rank(request, world);
+    const int mine =
+        request.local_ranks > 0 ? run_rank_of_threads(request, world) : run_rank(request, world);
     if (world.rank() == 0 || request.local_ranks == 0) code = mine;
   };
   if (request.local_ranks > 0) {

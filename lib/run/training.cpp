@@ -25,7 +25,9 @@
 #include "run/records/step_records.h"
 #include "run/records/timeline.h"
 #include "run/requests.h"
+#include "run/signal_effects.h"
 #include "run/steps.h"
+#include "run/views/event_log.h"
 #include "run/views/report_page.h"
 #include "weights/export.h"
 #include "weights/hugging_face_names.h"
@@ -49,7 +51,7 @@ class Training::Impl {
         world_(world),
         everyone_(everyone),
         directory_(input.beginning.directory),
-        config_text_(dump_config(config_, &input.read.sources)),
+        config_text_(dump_config(config_to_go_on(config_, directory_), &input.read.sources)),
         requests_(first(), config_.checkpoint.every_minutes),
         corpus_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
                             config_.train.seed, everyone, world.local_rank() == 0)),
@@ -79,6 +81,7 @@ class Training::Impl {
           .peak = {flops * static_cast<double>(world_.size()),
                    given ? "cluster.matmul_flops" : "square products measured at the start"}});
     }
+    if (first() && config_.output.tensorboard) events_.emplace(directory_);
     if (first() && config_.log.level != LogLevelName::error) {
       progress_.emplace(ProgressOptions{
           .every = config_.log.every, .live = isatty(STDERR_FILENO) != 0, .color = input_.color});
@@ -147,15 +150,16 @@ class Training::Impl {
 
   /// Returns why it ended: Request::none after the last step of the run or of this session.
   Request train() {
-    end_at_once(0);
+    greatest(Request::none);  // none ends at once while another one begins to train
+    change_signal_effect(stop_after_step);
     const std::int64_t begin = engine_.train_state().step;
     std::int64_t end = config_.train.steps;
     if (input_.stop_after > 0) end = std::min(end, begin + input_.stop_after);
     BatchLoader loader(
         corpus_.train, loader_rule(corpus_, plan_),
         loader_order(config_, plan_, world_.rank(), engine_.train_state().samples, end - begin));
-    Request request = greatest(requests_.ask());
-    if (lacks_validation_ && !stops(request)) validate_again(request);
+    Request request = Request::none;
+    if (lacks_validation_) validate_again(request);
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
       StepReport report = engine_.train_step(loader.next_step());
       request = static_cast<Request>(report.request);
@@ -166,12 +170,16 @@ class Training::Impl {
       last_ = report;
       if (step < end && !stops(request)) save_if_due(report, request);
     }
-    return stops(request) ? request : Request::none;
+    if (!stops(request)) request = greatest(requests_.ask());
+    if (stops(request)) return request;
+    change_signal_effect(after_last_step);
+    return Request::none;
   }
 
   /// Rank 0 writes down and shows a step.
   void note(const StepReport& report, bool last) {
     const StepNotes notes = records_->write(report, trace_);
+    if (events_) events_->update();
     if (progress_) progress_->show(report, notes.mfu, last);
   }
 
@@ -205,7 +213,9 @@ class Training::Impl {
   /// Of the step that the run goes on from, where an earlier session had no time for it.
   void validate_again(Request& request) {
     const std::optional<double> loss = validate(request);
-    if (first() && loss) records_->add_val_loss(engine_.train_state().step, *loss);
+    if (!first() || !loss) return;
+    records_->add_val_loss(engine_.train_state().step, *loss);
+    if (events_) events_.emplace(directory_);  // its line has become another
   }
 
   void save_if_due(const StepReport& report, Request request) {
@@ -247,14 +257,12 @@ class Training::Impl {
     if (!first()) log_info(end + ": " + reason);
     if (step > 0) save(last_, false);
     const bool saved = step > 0 && saver_.saved_step() == step;
-    if (first()) {
-      const std::string what = end + " (" + reason + ")";
-      if (saved) {
-        log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
-                 ", and the same command goes on from there");
-      } else {
-        log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
-      }
+    const std::string what = end + " (" + reason + ")";
+    if (first() && saved) {
+      log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
+               ", and the same command goes on from there");
+    } else if (first()) {
+      log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
     }
     const bool again = saved && request == Request::requeue;
     return static_cast<int>(again ? ExitCode::requeue : ExitCode::interrupted);
@@ -360,6 +368,7 @@ class Training::Impl {
   Trace trace_;
   Engine engine_;
   std::optional<StepRecords> records_;  // of rank 0
+  std::optional<EventLog> events_;      // with output.tensorboard
   std::optional<Progress> progress_;
   Saver saver_;
   StepReport last_;  // of this session

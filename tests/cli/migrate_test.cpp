@@ -65,7 +65,7 @@ TEST_CASE("migrate lists what it could not carry") {
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.err,
                  "m.yaml:7:3: warning[not-carried]: runner_config.epochs: ignored: "
-                 "the length of a run is train.steps\n"));
+                 "train.steps is given\n"));
   CHECK(contains(outcome.err, "m.yaml:8:1: warning[not-carried]: callbacks: "));
   CHECK(contains(outcome.err, "2 warnings\n"));
   CHECK_FALSE(contains(outcome.out, "epochs"));

@@ -64,8 +64,8 @@ Process::~Process() {
   waitpid(pid_, nullptr, 0);
 }
 
-std::vector<pid_t> Process::children() const {
-  const std::string id = std::to_string(pid_);
+std::vector<pid_t> children_of(pid_t process) {
+  const std::string id = std::to_string(process);
   std::ifstream file("/proc/" + id + "/task/" + id + "/children");
   std::vector<pid_t> found;
   for (pid_t child = 0; file >> child;) found.push_back(child);

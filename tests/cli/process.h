@@ -28,6 +28,9 @@ class TempDir {
   std::filesystem::path path_;
 };
 
+/// The direct children of a process, oldest first.
+std::vector<pid_t> children_of(pid_t process);
+
 /// A program that runs beside the test; `environment` entries ("NAME=value") replace inherited
 /// ones. Killed when it goes out of scope unfinished.
 class Process {
@@ -40,7 +43,7 @@ class Process {
 
   pid_t pid() const { return pid_; }
   /// Its direct children, oldest first.
-  std::vector<pid_t> children() const;
+  std::vector<pid_t> children() const { return children_of(pid_); }
   Outcome wait();
 
  private:

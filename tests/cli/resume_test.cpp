@@ -121,6 +121,16 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
   const Words threads{"--local-ranks", "2"};
   const Words mpi = mpirun_words(2);
   const Words launch{"launch", "-n", "2", "--"};
+  const auto told = [&](const Case& one) {  // at once, by one process
+    const std::string name = one.signal == SIGINT    ? "SIGINT"
+                             : one.signal == SIGTERM ? "SIGTERM"
+                             : one.signal == SIGHUP  ? "SIGHUP"
+                                                     : "SIGUSR1";
+    const std::string code = std::to_string(one.code);
+    return one.launcher == launch
+               ? name + ": the ranks end the step and save a checkpoint; launch leaves with " + code
+               : name + ": the step ends and a checkpoint is saved; trainctl leaves with " + code;
+  };
   const std::vector<Case> cases = {
       {SIGTERM, requeue, {}, {}},       {SIGUSR1, requeue, {}, threads},
       {SIGHUP, requeue, {}, {}},        {SIGINT, interrupted, {}, threads},
@@ -142,6 +152,13 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
     CHECK(outcome.exit_code == one.code);
     const std::size_t steps = steps_of(dir / "run");
     CHECK(contains(outcome.err, "interrupted at step " + std::to_string(steps)));
+    const std::size_t line = outcome.err.find(told(one));
+    REQUIRE(line != std::string::npos);
+    CHECK(line < outcome.err.find("interrupted at step"));
+    CHECK(outcome.err.find("and save", line + 80) == std::string::npos);
+    CHECK(outcome.err.find("a checkpoint is saved", line + 80) == std::string::npos);
+    const auto end = metrics_of(dir / "run").back();
+    CHECK(end["end"] == "interrupted at step " + std::to_string(steps));
     const auto names = checkpoints_of(dir / "run");
     REQUIRE(names.size() == 1);
     CHECK(std::stoul(names[0].substr(5)) == steps);
@@ -187,7 +204,9 @@ TEST_CASE("a signal before the first step ends a run at once", "[resume]") {
   const Outcome outcome = process.wait();
   INFO(outcome.err);
   CHECK(outcome.exit_code == interrupted);
-  CHECK(contains(outcome.err, "before the first step: nothing to save"));
+  CHECK(contains(outcome.err,
+                 "SIGTERM: interrupted before the first step, there is nothing to save; trainctl "
+                 "leaves with 77\n"));
 }
 
 TEST_CASE("no run replaces another unless it is told to", "[resume]") {

@@ -112,11 +112,11 @@ TEST_CASE("a disk that is full: metrics that cannot be written end the run") {
   const std::string text = dir.write("a.txt", std::string(4000, 'a'));
   const Outcome outcome = run_program(
       "/bin/bash",
-      {"-c", "ulimit -f 16; exec " + std::string(TRAINCTL_PROGRAM) + " train --config " + config +
+      {"-c", "ulimit -f 100; exec " + std::string(TRAINCTL_PROGRAM) + " train --config " + config +
                  " --steps 2000 --set data.train=" + text + " --output " + (dir / "run")});
   INFO(outcome.err);
   CHECK(outcome.exit_code == io);
-  CHECK(contains(outcome.err, dir / "run"));
+  CHECK(contains(outcome.err, dir / "run/metrics.jsonl"));
 }
 
 TEST_CASE("a tokenizer that cannot be had is named with its place in the configuration") {
@@ -200,9 +200,40 @@ TEST_CASE("a rank that stops in the middle of a step is named, and the job ends"
   CHECK(is_whole(dir / "run"));
 }
 
-TEST_CASE("a rank that is killed is named by the others, where mpirun lets them live") {
+TEST_CASE("a rank that is killed is named by the others' logs and on the terminal") {
+  for (const char* launcher : {"mpirun", "launch"}) {
+    const TempDir dir;
+    const bool launched = launcher == std::string("launch");
+    std::vector<std::string> words = endless_run(dir, {});
+    if (launched) {
+      const auto train = std::find(words.begin(), words.end(), "train");
+      words.erase(words.begin(), train);
+      words.insert(words.begin(), {"launch", "-n", "2", "--"});
+    }
+    Process run(launched ? TRAINCTL_PROGRAM : "mpirun", words);
+    REQUIRE(wait_for_steps(dir / "run", 2));
+    std::vector<pid_t> ranks = run.children();
+    if (launched) ranks = children_of(ranks.front());
+    REQUIRE(ranks.size() >= 2);
+    kill(ranks.back(), SIGKILL);
+    const Outcome outcome = run.wait();
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 128 + SIGKILL);
+    const std::string named = "process " + std::to_string(ranks.back()) +
+                              ") has ended before its work: killed or failed; rank 0 (host ";
+    CHECK(contains(outcome.err, "[rank 0] error: rank 1 (host "));
+    CHECK(contains(outcome.err, named));
+    CHECK(contains(read_file(dir / "run/rank-0.log"), named));
+    CHECK(contains(outcome.err, "a rank was ended by SIGKILL") == launched);
+    CHECK(is_whole(dir / "run"));
+  }
+}
+
+TEST_CASE("a rank that is killed ends the others soon, where mpirun lets them live") {
   const TempDir dir;
-  Process run("mpirun", endless_run(dir, {"--enable-recovery"}));
+  std::vector<std::string> words = endless_run(dir, {"--enable-recovery"});
+  words.back() = "parallel.deadline_seconds=200";
+  Process run("mpirun", words);
   REQUIRE(wait_for_steps(dir / "run", 2));
   const std::vector<pid_t> ranks = run.children();
   REQUIRE(ranks.size() >= 2);
@@ -210,7 +241,21 @@ TEST_CASE("a rank that is killed is named by the others, where mpirun lets them 
   const Outcome outcome = run.wait();
   INFO(outcome.err);
   // With --enable-recovery mpirun itself returns 0, whatever the ranks return.
-  CHECK(contains(outcome.err, "waited 2.0 s for rank 1"));
-  CHECK(contains(outcome.err, "error: hang: rank 0 (host "));
+  CHECK(contains(outcome.err, "[rank 0] error: rank 1 (host "));
+  CHECK(contains(outcome.err, "has ended before its work"));
   CHECK(is_whole(dir / "run"));
+}
+
+TEST_CASE("ranks as threads: each log says why its rank ended") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string text = dir.write("a.txt", std::string(4000, 'a'));
+  const Outcome outcome = run_program(
+      "/bin/bash", {"-c", "ulimit -f 100; exec " + std::string(TRAINCTL_PROGRAM) +
+                              " train --config " + config + " --local-ranks 2 --steps 2000 " +
+                              "--set data.train=" + text + " --output " + (dir / "run")});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == io);
+  CHECK(contains(read_file(dir / "run/rank-0.log"), "metrics.jsonl"));
+  CHECK(contains(read_file(dir / "run/rank-1.log"), "rank 0 failed: "));
 }

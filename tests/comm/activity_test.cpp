@@ -89,7 +89,7 @@ TEST_CASE("the watch tells other processes once, and ends its own if that does n
   WatchOptions options{.deadline_seconds = 600, .world_size = 2, .host = "here"};
   options.ranks = {{0, &activity}};
   options.describe_rank = name_of_rank;
-  options.tell_others = [&] { ++told; };
+  options.tell_others = [&](int) { ++told; };
   options.end = [&] {
     const std::lock_guard lock(mutex);
     ++ended;
@@ -121,8 +121,8 @@ TEST_CASE("the watch reports when another process does, or a wait is silent past
     WatchOptions options{.deadline_seconds = silent ? 0.2 : 600, .world_size = 2, .host = "here"};
     options.ranks = {{0, &activity}};
     options.describe_rank = name_of_rank;
-    options.tell_others = [&] { ++told; };
-    options.is_told = [&] { return !silent; };
+    options.tell_others = [&](int) { ++told; };
+    options.is_told = [&] { return silent ? std::nullopt : std::optional(Watch::none); };
     options.end = [&] { ++ended; };
     const Watch watch(std::move(options));
     while (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -137,7 +137,7 @@ TEST_CASE("a rank that computes or goes on is not a hang, however long it takes"
   WatchOptions options{.deadline_seconds = 0.3, .world_size = 2, .host = "here"};
   options.ranks = {{0, &activity}};
   options.describe_rank = name_of_rank;
-  options.tell_others = [&] { ++told; };
+  options.tell_others = [&](int) { ++told; };
   const Watch watch(std::move(options));
   const int other = 1;
   for (int i = 0; i < 20; ++i) {  // a wait each time, each shorter than the deadline

@@ -32,6 +32,8 @@ constexpr Expected pasted[] = {
     {"lr_scheduler_type: constant_with_warmup", "write lr_schedule.style: constant "},
     {"per_device_train_batch_size: 8", "write train.micro_batch_size: 8 "},
     {"max_steps: 500", "write train.steps: 500 "},
+    {"num_train_epochs: 3", "write train.epochs: 3 "},
+    {"warmup_ratio: 0.03", "did you mean lr_schedule.warmup_ratio?"},
     {"adam_beta2: 0.95", "write optimizer.beta2: 0.95 "},
     {"max_grad_norm: 1.0", "write optimizer.clip_grad_norm: 1.0 "},
     {"optim: adamw_torch_fused", "write optimizer.type: adamw "},
@@ -45,6 +47,15 @@ constexpr Expected pasted[] = {
     {"eos_token_id: 2", "write data.eod_token: 2 "},
     {"report_to: wandb", "remove it (Hugging Face's report_to): metrics go to metrics.jsonl"},
     {"use_cache: true", "remove it (Hugging Face's use_cache)"},
+    {"resid_pdrop: 0.1", "write model.hidden_dropout: 0.1 "},
+    {"attn_pdrop: 0.1", "write model.attention_dropout: 0.1 "},
+    {"max_seq_length: 512", "write model.seq_length: 512 "},
+    {"adam_epsilon: 1.0e-6", "write optimizer.eps: 1.0e-6 "},
+    {"validation_split_percentage: 5", "write data.validation.fraction: 0.05 "},
+    {"overwrite_output_dir: true", "write output.overwrite: true "},
+    {"load_best_model_at_end: true", "write checkpoint.keep_best: true "},
+    {"resume_from_checkpoint: out", "remove it (Hugging Face's resume_from_checkpoint): the same"},
+    {"use_cpu: true", "write parallel.device: cpu "},
     // nanoGPT
     {"n_layer: 6", "write model.num_layers: 6 (nanoGPT's n_layer)"},
     {"n_head: 6", "write model.num_attention_heads: 6 "},
@@ -65,6 +76,9 @@ constexpr Expected pasted[] = {
     {"bias: False", "write model.add_bias_linear: False "},
     {"wandb_log: true", "remove it (nanoGPT's wandb_log)"},
     {"compile: false", "remove it (nanoGPT's compile): the kernels are compiled"},
+    {"init_from: gpt2", "write model.from: gpt2 (nanoGPT's init_from); a Hugging Face directory"},
+    {"log_interval: 10", "write log.every: 10 "},
+    {"eval_only: True", "remove it (nanoGPT's eval_only): trainctl evaluate does that"},
     // Megatron, with hyphens and underscores
     {"num-layers: 12", "write model.num_layers: 12 "},
     {"tensor-model-parallel-size: 8", "write parallel.tensor_parallel: 8 (Megatron's"},
@@ -90,6 +104,15 @@ constexpr Expected pasted[] = {
     {"use-flash-attn: true", "remove it (Megatron's use-flash-attn)"},
     {"distributed-timeout-minutes: 10", "write parallel.deadline_seconds: 600 "},
     {"num-query-groups: 8", "write model.num_query_groups: 8 "},
+    {"seq-length: 1024", "write model.seq_length: 1024 (Megatron's seq-length)"},
+    {"use-distributed-optimizer: true", "write parallel.parallel_optimizer.enable: true "},
+    {"overlap-grad-reduce: true", "write hooks.grad_sync: overlap "},
+    {"lr-warmup-fraction: 0.01", "write lr_schedule.warmup_steps (Megatron's lr-warmup-fraction)"},
+    {"tensorboard-dir: tb", "write output.tensorboard: true (Megatron's tensorboard-dir)"},
+    {"no-gradient-accumulation-fusion: true",
+     "write parallel.gradient_accumulation_fusion: false "},
+    {"decoder-first-pipeline-num-layers: 3", "write parallel.pipeline.first_stage_layers: 3 "},
+    {"data-cache-path: c", "write data.cache_dir: c "},
     // torchtitan
     {"training: {steps: 10, seq_len: 2048}",
      "write train.steps: 10 (torchtitan's training.steps); write model.seq_length: 2048 "},
@@ -101,17 +124,26 @@ constexpr Expected pasted[] = {
     {"flavor: 8B", "write model.preset: llama3-8b "},
     {"dump_folder: out", "write output.dir: out "},
     {"mixed_precision_param: bfloat16", "write precision.compute: bf16 "},
+    {"metrics: {log_freq: 10}", "write log.every: 10 "},
+    {"metrics: {enable_tensorboard: true}", "write output.tensorboard: true "},
+    {"comm: {train_timeout_seconds: 100}", "write parallel.deadline_seconds: 100 "},
+    {"job: {dump_folder: out}", "write output.dir: out "},
+    {"profiling: {enable_profiling: true}",
+     "remove it (torchtitan's profiling.enable_profiling): log.trace writes a timeline"},
     // llm.c
     {"max_seq_len: 1024", "write model.seq_length: 1024 (llm.c's max_seq_len)"},
     {"channels: 768", "write model.hidden_size: 768 "},
     {"num_heads: 12", "write model.num_attention_heads: 12 "},
     {"val_loss_every: 250", "write train.validate_every: 250 "},
+    {"\"-l\": 0.0006", "write lr_schedule.max_lr: 0.0006 (llm.c's -l)"},
+    {"\"-u\": 700", "write lr_schedule.warmup_steps: 700 (llm.c's -u)"},
     {"\"-e\": d12", "write model.preset: gpt2-124m (llm.c's -e)"},
 };
 
 }  // namespace
 
 TEST_CASE("a key of another project gets a hint with our key") {
+  static_assert(std::size(pasted) >= 100);
   for (const Expected& row : pasted) {
     CAPTURE(row.text);
     const ReadResult result = read(good_text + row.text + "\n");

@@ -174,7 +174,7 @@ TEST_CASE("the rest of a MindFormers file is reported, one warning for each key"
   CHECK(result.config.train.seed == 0);
   const Diagnostic& one = result.diagnostics.list()[2];
   CHECK(one.severity == Severity::warning);
-  CHECK(one.message == "ignored: the length of a run is train.steps");
+  CHECK(one.message == "ignored: train.steps is given");
 }
 
 TEST_CASE("blocks of a MindFormers file for fine-tuning") {

@@ -44,6 +44,8 @@ int run_report(const Arguments& arguments) {
   line.add_texts("runs", directories, "Directories of runs", "RUN...");
   line.add_format(format, {"html", "tensorboard"});
   line.add_text("-o,--output", output, "The page; default: report.html in the first run", "FILE");
+  bool force = false;
+  line.add_flag("--force", force, "Replace the output file if there is one");
   if (!line.parse(arguments, examples)) return 0;
   if (directories.empty()) refuse(name, "name at least one run's directory");
   std::vector<RunFiles> runs;
@@ -53,6 +55,7 @@ int run_report(const Arguments& arguments) {
     for (const RunFiles& run : runs) write_events(run);
     return 0;
   }
+  if (!output.empty() && !force) refuse_existing(name, output);
   const fs::path path =
       output.empty() ? fs::path(directories.front()) / "report.html" : fs::path(output);
   write_whole_file(path, report_page(runs, seconds_since_1970()));

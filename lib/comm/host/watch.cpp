@@ -58,10 +58,10 @@ void Watch::work() {
     const bool late = reported && Clock::now() >= reported_at_ + duration(leave_seconds);
     if (closing_) return;
     lock.unlock();
-    const bool told = !reported && options_.is_told && options_.is_told();
-    if (!reported && (asked || told || hangs())) {
-      write_report();
-      if (!told && options_.tell_others) options_.tell_others();
+    const std::optional<Reason> found = reported ? std::nullopt : reason(asked);
+    if (found) {
+      write_report(found->ended);
+      if (!found->told && options_.tell_others) options_.tell_others(found->ended);
       lock.lock();
       reported_ = true;
       reported_at_ = Clock::now();
@@ -72,6 +72,14 @@ void Watch::work() {
     ended = ended || late;
     lock.lock();
   }
+}
+
+std::optional<Watch::Reason> Watch::reason(bool asked) {
+  const std::optional<int> told = options_.is_told ? options_.is_told() : std::nullopt;
+  if (told) return Reason{*told, true};
+  const int ended = options_.ended_rank ? options_.ended_rank() : none;
+  if (ended != none) return Reason{ended};
+  return asked || hangs() ? std::optional<Reason>(Reason{}) : std::nullopt;
 }
 
 /// Looks at every rank once; also tells of those that have computed for long.
@@ -102,12 +110,15 @@ std::string Watch::line(const WatchedRank& watched, double stalled) const {
          watched.activity->text(stalled, options_.describe_rank);
 }
 
-void Watch::write_report() {
+void Watch::write_report(int ended) {
   const std::string remarks = options_.remarks ? options_.remarks() : "";
+  const std::string what = ended == none ? "hang: "
+                                         : options_.describe_rank(ended) +
+                                               " has ended before its work: killed or failed; ";
   for (std::size_t i = 0; i < stalls_.size(); ++i) {
     const WatchedRank& watched = options_.ranks[i];
     set_log_rank(watched.rank, options_.world_size);
-    log_error("hang: " + line(watched, stalls_[i].patience.waited()) + remarks);
+    log_error(what + line(watched, stalls_[i].patience.waited()) + remarks);
   }
 }
 

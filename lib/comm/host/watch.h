@@ -1,10 +1,12 @@
-// Reports what every rank of this process is doing when one of them, or another process, hangs: one
-// line per rank, from a separate thread, so also when a rank is stuck in a kernel or in MPI.
+// Reports what every rank of this process is doing when one of them, or another process, hangs, or
+// when another process has ended: one line per rank, from a separate thread, so also when a rank is
+// stuck in a kernel or in MPI.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,10 +28,13 @@ struct WatchOptions {
   std::vector<WatchedRank> ranks{};  // of this process
   Activity::DescribeRank describe_rank{};
   std::function<std::string()> remarks{};  // added to each line; may be empty
+  /// Asked several times per second: a rank whose process has ended, or `none`. May be empty.
+  std::function<int()> ended_rank{};
   /// The first tells the other processes to report as well; the second is asked, several times per
-  /// second, whether one of them reports. Called on the watch's thread; both may be empty.
-  std::function<void()> tell_others{};
-  std::function<bool()> is_told{};
+  /// second, whether one of them reports. Both give the rank that has ended, or `none` for a hang.
+  /// Called on the watch's thread; both may be empty.
+  std::function<void(int ended)> tell_others{};
+  std::function<std::optional<int>()> is_told{};
   /// Ends the process, on the watch's thread, if it still runs `leave_seconds` after the report.
   std::function<void()> end{};
 };
@@ -41,6 +46,7 @@ class Watch {
  public:
   static constexpr double leave_seconds = 3.5;
   static constexpr double speak_seconds = 2;
+  static constexpr int none = -1;  // no rank
 
   explicit Watch(WatchOptions options);
   ~Watch();
@@ -60,9 +66,16 @@ class Watch {
     double next_told = 0;
   };
 
+  struct Reason {
+    int ended = none;
+    bool told = false;  // by another process
+  };
+
   void work();
   bool hangs();
-  void write_report();
+  /// Why to report now, if there is a reason. `asked`: a wait of this process asks for it.
+  std::optional<Reason> reason(bool asked);
+  void write_report(int ended);
   std::string line(const WatchedRank& rank, double stalled) const;
 
   const WatchOptions options_;

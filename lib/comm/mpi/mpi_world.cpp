@@ -4,14 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
@@ -60,13 +63,16 @@ class ExitAfter {
   std::thread thread_;
 };
 
+bool is_gone(long process) { return ::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH; }
+
 /// 'T' stopped, 'Z' ended, others alive; 'Z' too when there is no such process.
 char state_of(long process) {
+  if (is_gone(process)) return 'Z';
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
   const std::size_t end_of_name = text.rfind(") ");
-  return end_of_name == std::string::npos ? 'Z' : text[end_of_name + 2];
+  return end_of_name == std::string::npos ? '?' : text[end_of_name + 2];
 }
 
 unsigned long process_namespace() {
@@ -74,11 +80,14 @@ unsigned long process_namespace() {
   return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
 }
 
+bool is_visible(const MpiPeer& peer, const MpiPeer& self) {
+  return std::strcmp(peer.host, self.host) == 0 && self.process_namespace != 0 &&
+         peer.process_namespace == self.process_namespace;
+}
+
 /// "stopped", "ended" or "" where that cannot be seen from here.
 const char* trouble_of(const MpiPeer& peer, const MpiPeer& self) {
-  const bool visible = std::strcmp(peer.host, self.host) == 0 && self.process_namespace != 0 &&
-                       peer.process_namespace == self.process_namespace;
-  if (!visible) return "";
+  if (!is_visible(peer, self)) return "";
   switch (state_of(peer.process)) {
     case 'T':
     case 't': return "stopped";
@@ -127,8 +136,9 @@ class MpiWorld : public World {
   void find_peers();
   void start_watch();
   void stop_watch();
-  void tell_others();
-  bool is_told();
+  int ended_rank() const;
+  void tell_others(int ended);
+  std::optional<int> is_told();
   void agree_on(const std::string& name, std::span<const int> ranks);
   void leave_together();
   std::string late_text(const MpiRequests& requests) const;
@@ -141,7 +151,10 @@ class MpiWorld : public World {
   int local_rank_ = 0;
   int local_size_ = 1;
   std::atomic<bool> aborting_{false};
-  MPI_Request told_ = MPI_REQUEST_NULL;  // that another rank hangs
+  std::atomic<bool> leaving_{false};     // ranks may end now
+  MPI_Request told_ = MPI_REQUEST_NULL;  // that another rank hangs or has ended
+  int told_of_ = Watch::none;            // what told_ receives
+  int told_others_ = Watch::none;        // what is on its way to the others
   std::unique_ptr<Watch> watch_;         // last: it uses the others
 };
 
@@ -177,7 +190,7 @@ MpiWorld::MpiWorld(const WorldOptions& options) {
 }
 
 void MpiWorld::start_watch() {
-  MPI_CHECK(MPI_Irecv(nullptr, 0, MPI_BYTE, MPI_ANY_SOURCE, hang_tag, MPI_COMM_WORLD, &told_));
+  MPI_CHECK(MPI_Irecv(&told_of_, 1, MPI_INT, MPI_ANY_SOURCE, hang_tag, MPI_COMM_WORLD, &told_));
   watch_ = std::make_unique<Watch>(
       WatchOptions{.deadline_seconds = shared_.deadline,
                    .world_size = size(),
@@ -185,7 +198,8 @@ void MpiWorld::start_watch() {
                    .ranks = {{rank(), &shared_.activity}},
                    .describe_rank = [this](int other) { return shared_.describe(other); },
                    .remarks = [this] { return shared_.remarks(); },
-                   .tell_others = [this] { tell_others(); },
+                   .ended_rank = [this] { return ended_rank(); },
+                   .tell_others = [this](int ended) { tell_others(ended); },
                    .is_told = [this] { return is_told(); },
                    .end =
                        [this] {
@@ -193,11 +207,23 @@ void MpiWorld::start_watch() {
                        }});
 }
 
-void MpiWorld::tell_others() {
+/// One cheap call for each rank of this host, as it is asked often.
+int MpiWorld::ended_rank() const {
+  if (leaving_) return Watch::none;
+  const MpiPeer& self = shared_.peers[static_cast<std::size_t>(rank())];
+  for (int other = 0; other < size(); ++other) {
+    const MpiPeer& peer = shared_.peers[static_cast<std::size_t>(other)];
+    if (is_visible(peer, self) && is_gone(peer.process)) return other;
+  }
+  return Watch::none;
+}
+
+void MpiWorld::tell_others(int ended) {
+  told_others_ = ended;
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Isend(nullptr, 0, MPI_BYTE, other, hang_tag, MPI_COMM_WORLD, &request);
+    MPI_Isend(&told_others_, 1, MPI_INT, other, hang_tag, MPI_COMM_WORLD, &request);
     if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
 }
@@ -209,10 +235,11 @@ void MpiWorld::stop_watch() {
   MPI_Request_free(&told_);
 }
 
-bool MpiWorld::is_told() {
-  if (told_ == MPI_REQUEST_NULL) return false;
+std::optional<int> MpiWorld::is_told() {
+  if (told_ == MPI_REQUEST_NULL) return std::nullopt;
   int flag = 0;
-  return MPI_Test(&told_, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+  const int result = MPI_Test(&told_, &flag, MPI_STATUS_IGNORE);
+  return result == MPI_SUCCESS && flag != 0 ? std::optional(told_of_) : std::nullopt;
 }
 
 void MpiWorld::start_mpi() {
@@ -337,6 +364,7 @@ MpiWorld::~MpiWorld() {
 
 /// MPI_Finalize waits for all ranks without a deadline: first see that they come.
 void MpiWorld::leave_together() {
+  leaving_ = true;
   WaitNote note(shared_.activity, "world", every_rank());
   MpiRequests requests(shared_, MPI_COMM_WORLD, note);
   note.begin("leaving", 0);

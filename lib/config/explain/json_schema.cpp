@@ -124,7 +124,9 @@ class SchemaWriter {
   template <class Section>
   void section(const Section& value, const Field& field) {
     Json schema = section_schema(value);
-    if (schema.contains("required") || schema.contains("anyOf")) required_.push_back(field.key);
+    const bool asks =
+        schema.contains("required") || schema.contains("anyOf") || schema.contains("allOf");
+    if (asks) required_.push_back(field.key);
     add(field, std::move(schema));
   }
 
@@ -137,6 +139,7 @@ class SchemaWriter {
     } else if (!required_.empty()) {
       schema["required"] = required_;
     }
+    if (!ways_.empty()) schema["allOf"] = ways_;
     return schema;
   }
 
@@ -145,11 +148,26 @@ class SchemaWriter {
     Json described = {{"description", std::string(field.meaning) + more}};
     described.update(schema);
     properties_[std::string(field.key)] = std::move(described);
-    if (field.is_required) required_.push_back(field.key);
+    if (!field.is_required) return;
+    if (field.given_by.empty()) {
+      required_.push_back(field.key);
+    } else {
+      ways_.push_back({{"anyOf", ways_to_give(field)}});
+    }
+  }
+
+  static Json ways_to_give(const Field& field) {
+    Json ways = Json::array();
+    ways.push_back({{"required", {field.key}}});
+    for (const std::string& keys : split_words(field.given_by)) {
+      ways.push_back({{"required", split_at(keys, '+')}});
+    }
+    return ways;
   }
 
   Json properties_ = Json::object();
   Json required_ = Json::array();
+  Json ways_ = Json::array();  // one for each key that others may give
 };
 
 template <class Section>

@@ -1,5 +1,6 @@
 #include "config/explain/reference.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -17,6 +18,16 @@ namespace {
 
 using detail::code;
 
+/// "**required**, or tokens"
+std::string required_text(const Field& field) {
+  std::string text = "**required**";
+  for (std::string keys : split_words(field.given_by)) {
+    std::replace(keys.begin(), keys.end(), '+', ' ');
+    text += ", or " + keys;
+  }
+  return text;
+}
+
 /// The visitor that writes one section's table; nested sections follow it.
 class TableWriter {
  public:
@@ -24,7 +35,7 @@ class TableWriter {
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
-    row(field, type_of<Value>(field), field.is_required ? "**required**" : default_of(value),
+    row(field, type_of<Value>(field), field.is_required ? required_text(field) : default_of(value),
         range_of<Value>(field));
   }
   template <class Value>

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "config/schema/values.h"
-#include "config/upstream/other_keys.h"
 #include "config/yaml/numbers.h"
 
 namespace trainctl {

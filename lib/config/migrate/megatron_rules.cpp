@@ -39,7 +39,9 @@ void settle_megatron_family(Migration& m) {
 
 void settle_megatron_lengths(Migration& m) {
   const double batch = m.number("global-batch-size", 0);
-  if (batch <= 0) m.not_carried("global-batch-size", "without it: micro-batch-size x replicas");
+  if (batch <= 0) {
+    m.put("train.micro_batch_num", 1, "no global batch: one micro-batch per replica");
+  }
   const auto samples = [&](const char* key, const char* path) {
     if (m.given(key) == nullptr) return;
     if (batch <= 0) return m.not_carried(key, "it needs --global-batch-size");

@@ -145,6 +145,9 @@ void settle_torchtitan_batch(Migration& m) {
       stages ? m.number("parallelism.pipeline_parallel_microbatch_size", 1) : local;
   m.put("train.micro_batch_size", micro,
         stages ? "pipeline_parallel_microbatch_size" : "local_batch_size");
+  if (m.at("train.global_batch_size")) return;
+  m.put("train.micro_batch_num", std::max(1.0, std::floor(local / micro)),
+        "no global batch: local_batch_size on each replica");
 }
 
 void settle_torchtitan(Migration& m) {
@@ -161,6 +164,9 @@ void settle_torchtitan(Migration& m) {
   if (shard >= 1 && shard * replicate > 1) {
     m.put("parallel.data_parallel", shard * replicate, "replicate degree x shard degree");
   }
+  const bool saves =
+      m.text("checkpoint.enable", m.text("checkpoint.enable_checkpoint", "true")) != "false";
+  if (!saves) m.remove("checkpoint.every");
   put_defaults(m, torchtitan_defaults);
 }
 
@@ -181,11 +187,10 @@ void settle_llmc(Migration& m) {
   if (m.given("-d") != nullptr) {
     m.put("train.global_batch_size", std::floor(m.number("-d", 0) / length), "-d / -t");
   } else {
-    m.not_carried("-d", "give train.global_batch_size: -b x ranks");
+    m.put("train.micro_batch_num", 1, "no -d: one micro-batch per rank");
   }
   m.put("lr_schedule.min_lr", m.number("-q", 1) * rate, "-q x -l");
-  if (!m.at("train.steps"))
-    m.not_carried("-x", "without it llm.c makes one pass; give train.steps");
+  if (!m.at("train.steps")) m.put("train.epochs", 1, "no -x: one pass over the data");
   m.put("data.validation.max_sequences", m.number("-m", 20) * micro, "-m x -b");
   if (m.text("-i").find('*') != std::string::npos) {
     m.not_carried("-i", "patterns are not expanded: list the files in data.train");
@@ -205,14 +210,18 @@ constexpr Default hugging_face_defaults[] = {
 };
 
 void settle_hugging_face(Migration& m) {
-  const double steps = m.number_at("train.steps", 0);
-  if (steps <= 0) {
-    m.not_carried("num_train_epochs",
-                  "the length of a run is train.steps: epochs x sequences / global_batch_size");
-  } else if (m.number("warmup_steps", 0) <= 0 && m.given("warmup_ratio") != nullptr) {
-    m.put("lr_schedule.warmup_steps", std::ceil(m.number("warmup_ratio", 0) * steps),
-          "warmup_ratio x max_steps");
+  if (!m.at("train.steps") && !m.at("train.epochs")) m.put_default("train.epochs", "3");
+  if (m.at("train.steps") && m.at("train.epochs")) {
+    m.remove("train.epochs");
+    m.not_carried("num_train_epochs", "max_steps overrides it");
   }
+  if (m.number("warmup_steps", 0) > 0 && m.at("lr_schedule.warmup_ratio")) {
+    m.remove("lr_schedule.warmup_ratio");
+    m.not_carried("warmup_ratio", "warmup_steps overrides it");
+  } else if (m.at("lr_schedule.warmup_ratio")) {
+    m.remove("lr_schedule.warmup_steps");
+  }
+  m.put_default("train.micro_batch_num", "1");
   if (m.at("parallel.parallel_optimizer.enable")) shard_optimizer(m, "fsdp");
   put_defaults(m, hugging_face_defaults);
 }

@@ -5,7 +5,6 @@
 
 #include "config/migrate/foreign_text.h"
 #include "config/schema/values.h"
-#include "config/upstream/other_keys.h"
 
 namespace trainctl {
 namespace {
@@ -122,7 +121,18 @@ class ShellWords {
   std::vector<ShellWord> words_;
 };
 
-/// Puts the values of known variables in; others keep the form ${NAME}.
+bool begins_name(char c) { return is_name(c) && std::isdigit(static_cast<unsigned char>(c)) == 0; }
+
+/// Whether the value depends on how the script is started: "$1", "$(hostname)", "$((2*N))".
+bool is_given_at_start(const std::string& text) {
+  for (std::size_t i = text.find('$'); i < text.size(); i = text.find('$', i + 1)) {
+    const std::size_t name = i + (i + 1 < text.size() && text[i + 1] == '{' ? 2 : 1);
+    if (name >= text.size() || !begins_name(text[name])) return true;
+  }
+  return false;
+}
+
+/// Puts the values of known variables in; others keep the form ${NAME}, and "$1" becomes ${ARG1}.
 std::string expanded(const std::string& text, const std::map<std::string, std::string>& variables) {
   std::string result;
   for (std::size_t i = 0; i < text.size() && result.size() < most_word; ++i) {
@@ -136,7 +146,8 @@ std::string expanded(const std::string& text, const std::map<std::string, std::s
     while (last < text.size() && is_name(text[last])) ++last;
     const std::string name = text.substr(first, last - first);
     const auto known = variables.find(name);
-    result += known != variables.end() ? known->second : "${" + name + "}";
+    const std::string shown = name.empty() || !begins_name(name[0]) ? "ARG" + name : name;
+    result += known != variables.end() ? known->second : "${" + shown + "}";
     if (braces) last = std::min(text.find('}', last), text.size() - 1) + 1;
     i = last - 1;
   }
@@ -157,7 +168,9 @@ bool set_variable(const std::string& word, std::map<std::string, std::string>& v
   if (!std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), is_name)) {
     return false;
   }
-  variables[word.substr(0, equals)] = expanded(word.substr(equals + 1), variables);
+  const std::string value = word.substr(equals + 1);
+  // A reader of the result knows such a variable by its name.
+  if (!is_given_at_start(value)) variables[word.substr(0, equals)] = expanded(value, variables);
   return true;
 }
 

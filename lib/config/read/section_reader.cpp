@@ -74,10 +74,21 @@ void Reading::missing(const std::string& path, const Field& field, const Place& 
          path, place);
 }
 
+bool SectionReader::is_given_otherwise(const Field& field) const {
+  const auto has = [this](const std::string& key) {
+    return reading_.tree.find(map_, key) != nullptr;
+  };
+  const std::vector<std::string> sets = split_words(field.given_by);
+  return map_ >= 0 && std::any_of(sets.begin(), sets.end(), [&](const std::string& set) {
+           const std::vector<std::string> keys = split_at(set, '+');
+           return std::all_of(keys.begin(), keys.end(), has);
+         });
+}
+
 const YamlEntry* SectionReader::find(const Field& field) {
   known_.emplace_back(field.key);
   const YamlEntry* entry = map_ < 0 ? nullptr : reading_.tree.find(map_, field.key);
-  if (entry == nullptr && field.is_required) {
+  if (entry == nullptr && field.is_required && !is_given_otherwise(field)) {
     reading_.missing(path_of(field.key), field, place_);
   }
   return entry;

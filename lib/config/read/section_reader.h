@@ -58,6 +58,8 @@ class SectionReader {
  private:
   /// The entry for a field, or nullptr; reports a required field that is absent.
   const YamlEntry* find(const Field& field);
+  /// Whether other keys of the section give a required value.
+  bool is_given_otherwise(const Field& field) const;
   std::string path_of(std::string_view key) const {
     return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
   }

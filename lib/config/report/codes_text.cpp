@@ -86,7 +86,7 @@ constexpr CodeNote notes[] = {
      "Keys of a MindFormers file that have no counterpart here are ignored with a warning; the "
      "help "
      "names the key to use instead, if there is one.",
-     "runner_config: {epochs: 1}", "train: {steps: 1000}"},
+     "runner_config: {sink_mode: True}", "train: {steps: 1000}"},
     {"bad-set", "--set is not of the form PATH=VALUE",
      "The path is dotted, the value is YAML; a value with spaces is quoted for the shell.",
      "--set train.steps", "--set train.steps=100"},

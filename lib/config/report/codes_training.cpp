@@ -67,6 +67,13 @@ constexpr CodeNote notes[] = {
      "block, otherwise a warning.",
      "data: {validation: {split: blocks, fraction: 0.15}}",
      "data: {validation: {split: blocks, fraction: 0.1}}"},
+    {"length-differs", "Two keys give different lengths",
+     "train.tokens / (global_batch_size x seq_length), rounded up, and train.epochs x sequences / "
+     "global_batch_size, rounded up, are train.steps; lr_schedule.warmup_ratio x train.steps, "
+     "rounded "
+     "up, is warmup_steps. Both forms may be given where they agree. --set wins over the file.",
+     "train: {steps: 100, tokens: 1000, global_batch_size: 1}",
+     "train: {steps: 100, global_batch_size: 1}"},
     {"lr-range", "The learning rates are out of order",
      "0 <= min_lr <= max_lr and 0 <= init_lr <= max_lr (Megatron: OptimizerParamScheduler).",
      "lr_schedule: {max_lr: 1.0e-3, min_lr: 1.0e-2}",

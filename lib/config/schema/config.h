@@ -16,8 +16,11 @@
 namespace trainctl {
 
 struct TrainConfig {
-  std::int64_t steps = 0;                        // required
-  std::int64_t global_batch_size = 0;            // required; sequences per step over all ranks
+  std::int64_t steps = 0;              // required unless tokens or epochs gives it
+  std::optional<std::int64_t> tokens;  // of the whole run; gives steps, or must agree with it
+  std::optional<double> epochs;        // passes over the training data; gives steps likewise
+  // sequences per step over all ranks; required unless micro_batch_size and micro_batch_num give it
+  std::int64_t global_batch_size = 0;
   std::optional<std::int64_t> micro_batch_size;  // default: global_batch_size / data_parallel
   std::optional<std::int64_t> micro_batch_num;   // per rank and step; default: what the sizes leave
   std::uint64_t seed = 1234;
@@ -49,6 +52,7 @@ struct LrScheduleConfig {
   double min_lr = 0.0;
   double init_lr = 0.0;
   std::int64_t warmup_steps = 0;
+  std::optional<double> warmup_ratio;           // of the steps; gives warmup_steps
   std::optional<std::int64_t> decay_steps;      // default: train.steps
   std::optional<std::int64_t> wsd_decay_steps;  // required with wsd
   DecayStyle wsd_decay_style = DecayStyle::exponential;
@@ -92,6 +96,7 @@ struct OutputConfig {
   std::string dir = "runs/default";
   bool overwrite = false;  // replace the files of an earlier run there
   bool save_weights = true;
+  bool tensorboard = false;  // an event file beside metrics.jsonl
   bool operator==(const OutputConfig&) const = default;
 };
 

@@ -33,6 +33,8 @@ struct Field {
   std::string_view string_words;  // for strings: "cpu|cuda"; a word that ends in ':' is a prefix
   Range range;
   bool is_required = false;
+  // other keys of the section that give a required value: "tokens|epochs", "a+b" for both
+  std::string_view given_by = {};
   bool is_internal = false;  // for an upstream key that users never set; only null is accepted
 
   constexpr Field from(double least) const {
@@ -58,6 +60,12 @@ struct Field {
   constexpr Field required() const {
     Field copy = *this;
     copy.is_required = true;
+    return copy;
+  }
+  /// Required unless the section has one of the sets of keys.
+  constexpr Field required_unless(std::string_view keys) const {
+    Field copy = required();
+    copy.given_by = keys;
     return copy;
   }
   constexpr Field internal() const {

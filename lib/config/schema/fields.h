@@ -15,16 +15,35 @@ namespace trainctl {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<TrainConfig> auto& train) {
-  visit(train.steps, field("steps", "Optimizer steps of the run").from(1).to(1e12).required());
+  visit(train.steps, field("steps", "Optimizer steps of the run; tokens or epochs gives them too")
+                         .from(1)
+                         .to(1e12)
+                         .required_unless("tokens|epochs"));
+  visit(train.tokens, field("tokens",
+                            "Training tokens of the run: steps x global_batch_size x seq_length, "
+                            "rounded up to whole steps")
+                          .from(1)
+                          .to(1e18)
+                          .unset("what steps gives"));
+  visit(train.epochs, field("epochs", "Passes over the training data, rounded up to whole steps")
+                          .above(0)
+                          .to(1e6)
+                          .unset("what steps gives"));
   visit(train.global_batch_size,
-        field("global_batch_size", "Sequences per step over all ranks").from(1).to(1e9).required());
+        field("global_batch_size",
+              "Sequences per step over all ranks; micro_batch_size and micro_batch_num give it too")
+            .from(1)
+            .to(1e9)
+            .required_unless(
+                "micro_batch_size+micro_batch_num|micro_batch_size+gradient_accumulation_steps"));
   visit(train.micro_batch_size,
         field("micro_batch_size", "Sequences per forward pass of one rank")
             .from(1)
             .to(1 << 20)
             .unset("global_batch_size / (data_parallel x micro_batch_num)"));
   visit(train.micro_batch_num,
-        field("micro_batch_num", "Micro-batches of one rank in one step")
+        field("micro_batch_num",
+              "Micro-batches of one rank in one step; also written gradient_accumulation_steps")
             .from(1)
             .to(1 << 24)
             .unset("global_batch_size / (data_parallel x micro_batch_size)"));
@@ -73,6 +92,10 @@ void fields(Visitor& visit, Is<LrScheduleConfig> auto& schedule) {
   visit(schedule.init_lr, field("init_lr", "Learning rate at the start of the warm-up").from(0));
   visit(schedule.warmup_steps,
         field("warmup_steps", "Steps of linear rise to max_lr").from(0).to(1e12));
+  visit(schedule.warmup_ratio, field("warmup_ratio", "Warm-up as a part of all steps, rounded up")
+                                   .from(0)
+                                   .below(1)
+                                   .unset("what warmup_steps gives"));
   visit(schedule.decay_steps, field("decay_steps", "Step at which min_lr is reached")
                                   .from(1)
                                   .to(1e12)
@@ -82,44 +105,6 @@ void fields(Visitor& visit, Is<LrScheduleConfig> auto& schedule) {
                                       .to(1e12)
                                       .unset("required with style WSD"));
   visit(schedule.wsd_decay_style, field("wsd_decay_style", "WSD: shape of the final decay"));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
-  visit(precision.compute,
-        field("compute", "Type of the matrix products; master weights stay fp32"));
-  visit(precision.enable_autocast,
-        field("enable_autocast",
-              "Matrix products in autocast_dtype instead of compute; master weights stay fp32"));
-  visit(precision.autocast_dtype,
-        field("autocast_dtype", "Type of the matrix products under enable_autocast")
-            .unset("compute"));
-  visit(precision.loss_scale,
-        field("loss_scale", "Constant factor on the loss for the backward pass")
-            .above(0)
-            .to(0x1p64)
-            .unset("dynamic in fp16, else none"));
-  visit(precision.dynamic_loss_scale,
-        field("dynamic_loss_scale",
-              "Lower the factor when gradients overflow, and raise it again later")
-            .unset("true in fp16 without loss_scale, else false"));
-  visit(precision.initial_loss_scale,
-        field("initial_loss_scale", "Dynamic: factor in the first step").above(0).to(0x1p64));
-  visit(precision.min_loss_scale,
-        field("min_loss_scale", "Dynamic: smallest factor").above(0).to(0x1p64));
-  visit(precision.loss_scale_growth,
-        field("loss_scale_growth", "Dynamic: growth of the factor").above(1).to(1024));
-  visit(precision.loss_scale_backoff,
-        field("loss_scale_backoff", "Dynamic: multiplies the factor after an overflow")
-            .above(0)
-            .below(1));
-  visit(precision.loss_scale_window,
-        field("loss_scale_window", "Dynamic: updates without overflow before the factor grows")
-            .from(1));
-  visit(precision.loss_scale_hysteresis,
-        field("loss_scale_hysteresis",
-              "Dynamic: overflows before the factor falls; reset when it grows")
-            .from(1));
 }
 
 template <class Visitor>

@@ -1,10 +1,49 @@
-// Fields around the training itself: the machine, messages and files. See fields.h.
+// Fields around the training itself: number formats, the machine, messages and files. See
+// fields.h.
 #pragma once
 
 #include "config/schema/config.h"
 #include "config/schema/field.h"
 
 namespace trainctl {
+
+template <class Visitor>
+void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
+  visit(precision.compute,
+        field("compute", "Type of the matrix products; master weights stay fp32"));
+  visit(precision.enable_autocast,
+        field("enable_autocast",
+              "Matrix products in autocast_dtype instead of compute; master weights stay fp32"));
+  visit(precision.autocast_dtype,
+        field("autocast_dtype", "Type of the matrix products under enable_autocast")
+            .unset("compute"));
+  visit(precision.loss_scale,
+        field("loss_scale", "Constant factor on the loss for the backward pass")
+            .above(0)
+            .to(0x1p64)
+            .unset("dynamic in fp16, else none"));
+  visit(precision.dynamic_loss_scale,
+        field("dynamic_loss_scale",
+              "Lower the factor when gradients overflow, and raise it again later")
+            .unset("true in fp16 without loss_scale, else false"));
+  visit(precision.initial_loss_scale,
+        field("initial_loss_scale", "Dynamic: factor in the first step").above(0).to(0x1p64));
+  visit(precision.min_loss_scale,
+        field("min_loss_scale", "Dynamic: smallest factor").above(0).to(0x1p64));
+  visit(precision.loss_scale_growth,
+        field("loss_scale_growth", "Dynamic: growth of the factor").above(1).to(1024));
+  visit(precision.loss_scale_backoff,
+        field("loss_scale_backoff", "Dynamic: multiplies the factor after an overflow")
+            .above(0)
+            .below(1));
+  visit(precision.loss_scale_window,
+        field("loss_scale_window", "Dynamic: updates without overflow before the factor grows")
+            .from(1));
+  visit(precision.loss_scale_hysteresis,
+        field("loss_scale_hysteresis",
+              "Dynamic: overflows before the factor falls; reset when it grows")
+            .from(1));
+}
 
 template <class Visitor>
 void fields(Visitor& visit, Is<ClusterConfig> auto& cluster) {
@@ -43,6 +82,9 @@ void fields(Visitor& visit, Is<OutputConfig> auto& output) {
   visit(output.dir, field("dir", "Directory for metrics, logs, weights and the config").from(1));
   visit(output.overwrite, field("overwrite", "Replace the files of an earlier run in dir"));
   visit(output.save_weights, field("save_weights", "Write the final weights"));
+  visit(output.tensorboard,
+        field("tensorboard",
+              "Also write each step to an event file of TensorBoard, in DIR/tensorboard"));
 }
 
 template <class Visitor>

@@ -231,14 +231,16 @@ std::string join_words(std::span<const Word> words, Word::Standing standing) {
   return result;
 }
 
-std::vector<std::string> split_words(std::string_view words) {
-  std::vector<std::string> result;
-  while (!words.empty()) {
-    const std::size_t bar = std::min(words.find('|'), words.size());
-    result.emplace_back(words.substr(0, bar));
-    words.remove_prefix(std::min(bar + 1, words.size()));
+std::vector<std::string> split_words(std::string_view words) { return split_at(words, '|'); }
+
+std::vector<std::string> split_at(std::string_view text, char between) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(between), text.size());
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
-  return result;
+  return parts;
 }
 
 std::string Range::to_string() const {

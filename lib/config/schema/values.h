@@ -46,5 +46,7 @@ std::string write_value(const std::string& value);
 std::string join_words(std::span<const Word> words, Word::Standing standing);
 /// Splits "a|b" at the bars.
 std::vector<std::string> split_words(std::string_view words);
+/// Splits at another character; an empty last part is none.
+std::vector<std::string> split_at(std::string_view text, char between);
 
 }  // namespace trainctl

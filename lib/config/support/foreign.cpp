@@ -129,7 +129,6 @@ constexpr ForeignKey table[] = {
     {"lr_schedule", "learning_rate", Answer::not_carried, "", "lr_schedule.max_lr"},
     {"lr_schedule", "lr_end", Answer::not_carried, "", "lr_schedule.min_lr"},
     {"lr_schedule", "warmup_lr_init", Answer::not_carried, "", "lr_schedule.init_lr"},
-    {"lr_schedule", "warmup_ratio", Answer::not_carried, "", "lr_schedule.warmup_steps"},
     {"lr_schedule", "warmup_epochs", Answer::not_carried, "", "lr_schedule.warmup_steps"},
     {"lr_schedule", "total_steps", Answer::not_carried, "", "lr_schedule.decay_steps"},
 };

@@ -87,7 +87,7 @@ constexpr Carried table[] = {
 
 // Why a key stays behind, where there is more to say than that it does.
 constexpr Pair reasons[] = {
-    {"runner_config.epochs", "the length of a run is train.steps"},
+    {"runner_config.epochs", "train.steps is given"},
     {"runner_config.sink_mode", "every step returns to the host"},
     {"runner_config.sink_size", "every step returns to the host"},
     {"runner_config.gradient_accumulation_steps", "see train.micro_batch_num"},
@@ -112,6 +112,7 @@ class Carrier {
     drop_lone_microbatches();
     accumulated_ = number("runner_config.gradient_accumulation_steps", 1);
     for (const Carried& row : table) carry(row);
+    if (find("train.steps") == nullptr) carry({"runner_config.epochs", "train.epochs"});
     carry_betas();
     carry_clipping();
     for (std::string_view section : partial) report_rest(std::string(section));

@@ -65,8 +65,8 @@ constexpr OtherKey rows[] = {
      "linear=linear|cosine=cosine|constant=constant|constant_with_warmup=constant|"
      "cosine_with_min_lr=cosine|inverse_sqrt=inverse-square-root|warmup_stable_decay=WSD"},
     {"warmup_steps", "lr_schedule.warmup_steps"},
-    {"warmup_ratio", "lr_schedule.warmup_steps", "#other", "warmup_ratio x train.steps"},
-    {"num_train_epochs", "train.steps", "#other", "epochs x sequences / global_batch_size"},
+    {"warmup_ratio", "lr_schedule.warmup_ratio"},
+    {"num_train_epochs", "train.epochs"},
     {"max_steps", "train.steps", "-1=|*"},
     {"per_device_train_batch_size", "train.micro_batch_size"},
     {"per_gpu_train_batch_size", "train.micro_batch_size"},

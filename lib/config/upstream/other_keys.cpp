@@ -51,6 +51,7 @@ std::optional<std::string> validation_part(const std::string& text) {
 
 std::optional<std::string> special(std::string_view how, const std::string& value) {
   if (how == "#split") return validation_part(value);
+  if (how == "#true") return "true";
   if (how == "#hf") return "hf:" + value;
   if (how == "#nanogpt") return "data/" + value + "/train.bin";
   if (how == "#paths") return value;
@@ -114,16 +115,6 @@ const OtherKey* find_other_key(Project project, std::string_view key) {
   const auto found = std::find_if(rows.begin(), rows.end(),
                                   [&](const OtherKey& row) { return same_key(row, wanted); });
   return found == rows.end() ? nullptr : &*found;
-}
-
-std::vector<std::string> split_at(std::string_view text, char between) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(between), text.size());
-    parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
 }
 
 std::vector<std::string> paths_of(const OtherKey& row) { return split_at(row.paths, ' '); }

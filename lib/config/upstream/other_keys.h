@@ -41,9 +41,6 @@ std::optional<std::string> convert(const OtherKey& row, const std::string& value
 /// empty for maps and lists.
 std::string hint_for(const std::string& section, const std::string& key, const std::string& value);
 
-/// The parts between the characters; an empty last part is none.
-std::vector<std::string> split_at(std::string_view text, char between);
-
 /// `paths` one by one.
 std::vector<std::string> paths_of(const OtherKey& row);
 

@@ -153,7 +153,7 @@ constexpr OtherKey rows[] = {
     {"log-validation-ppl-to-tensorboard", "", {}, no_service},
     {"log-memory-to-tensorboard", "", {}, no_service},
     {"timing-log-level", "", {}, "see hooks.timers"},
-    {"tensorboard-dir", "", {}, no_service},
+    {"tensorboard-dir", "output.tensorboard", "#true"},
     {"tensorboard-queue-size", "", {}, no_service},
     {"tensorboard-log-interval", "", {}, no_service},
     {"wandb-project", "", {}, no_service},

@@ -115,7 +115,7 @@ constexpr OtherKey torchtitan[] = {
     {"activation_checkpoint.mode", "recompute.enable", "none=false|full=true"},
     {"activation_checkpoint.selective_ac_option", "", {}, "whole layers are recomputed"},
     {"metrics.log_freq", "log.every"},
-    {"metrics.enable_tensorboard", "", {}, no_service},
+    {"metrics.enable_tensorboard", "output.tensorboard", "false=|*"},
     {"metrics.enable_wandb", "", {}, no_service},
     {"metrics.save_tb_folder", "", {}, no_service},
     {"metrics.disable_color_printing", "log.color", "true=false|false=true"},

@@ -151,6 +151,7 @@ constexpr Exception exceptions[] = {
      "only the first rank uses the path; all ranks send their rows"},
     {"output.dir", Exception::Hashed::nothing, "hosts may keep their output elsewhere"},
     {"output.overwrite", Exception::Hashed::nothing, "only the first rank uses it"},
+    {"output.tensorboard", Exception::Hashed::nothing, "only the first rank uses it"},
     {"checkpoint.keep", Exception::Hashed::nothing, "only the first rank uses it"},
     {"checkpoint.keep_every", Exception::Hashed::nothing, "only the first rank uses it"},
     {"checkpoint.keep_best", Exception::Hashed::nothing, "only the first rank uses it"},

@@ -70,6 +70,7 @@ class Decision {
       start_automatically(earlier);
     } else if (request_.resume == "none") {
       if (earlier || !complete.empty()) refuse("--resume none begins a new run");
+      refuse_foreign_files();
     } else {
       start_from(request_.resume, earlier);
     }
@@ -92,7 +93,7 @@ class Decision {
         start_.notes.push_back("skipped " + entry.path.string() + ": " + error.what());
       }
     }
-    if (!earlier) return;
+    if (!earlier) return refuse_foreign_files();
     if (is_finished()) {
       start_.kind = Start::Kind::finished;
     } else if (is_requeued()) {
@@ -166,6 +167,20 @@ class Decision {
     check_config(written_config(request_.directory / "config.yaml"), request_.directory);
     start_.step = *step;
     return true;
+  }
+
+  /// A directory that no run has entered may hold files that this run would replace.
+  void refuse_foreign_files() const {
+    std::error_code failure;
+    for (const char* sign : {"metrics.jsonl", "plan.json"}) {
+      if (fs::exists(request_.directory / sign, failure)) return;
+    }
+    const std::vector<fs::path> files = files_of_run(request_.directory);
+    require(files.empty(), ExitCode::usage,
+            "the output folder " + request_.directory.string() + " holds " +
+                (files.empty() ? "" : files.front().filename().string()) +
+                ", which no run wrote there and this one would replace; set another output.dir, or "
+                "output.overwrite: true (--overwrite) to replace it");
   }
 
   [[noreturn]] void refuse(const std::string& reason) const {

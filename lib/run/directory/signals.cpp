@@ -2,65 +2,122 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <initializer_list>
-#include <string_view>
-
-#include "base/error.h"
 
 namespace trainctl {
 
 namespace {
 
-static_assert(std::atomic<int>::is_always_lock_free);  // so that a signal handler may use them
+// So that a signal handler may use them.
+static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<const SignalEffect*>::is_always_lock_free);
 std::atomic<int> received = 0;
 std::atomic<int> interrupts = 0;
-std::atomic<int> code_at_once = 0;
+std::atomic<const SignalEffect*> current = nullptr;
+SignalSpeaker speaker;  // set before the handlers are installed
+bool on_terminal = false;
 
-/// Only calls what a signal handler may.
-void leave(int number) {
-  constexpr std::string_view text = "interrupted before the first step: nothing to save\n";
-  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
-  ::_exit(asks_to_requeue(number) ? code_at_once.load() : static_cast<int>(ExitCode::interrupted));
+/// One line for stderr, made without memory from the heap.
+class Line {
+ public:
+  Line& operator<<(std::string_view text) {
+    const std::size_t count = std::min(text.size(), bytes_.size() - size_);
+    std::copy_n(text.data(), count, bytes_.data() + size_);
+    size_ += count;
+    return *this;
+  }
+  Line& operator<<(int code) {  // of two digits
+    const char digits[] = {static_cast<char>('0' + code / 10), static_cast<char>('0' + code % 10)};
+    return *this << std::string_view(digits, 2);
+  }
+  void write() const {
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, bytes_.data(), size_);
+  }
+
+ private:
+  std::array<char, 320> bytes_;
+  std::size_t size_ = 0;
+};
+
+std::string_view word_of(int signal) {
+  switch (signal) {
+    case SIGINT: return "SIGINT";
+    case SIGTERM: return "SIGTERM";
+    case SIGHUP: return "SIGHUP";
+    case SIGUSR1: return "SIGUSR1";
+    default: return "";
+  }
+}
+
+int code_after(int number, const SignalEffect& effect) {
+  return number == SIGINT ? effect.interrupt_code : effect.requeue_code;
+}
+
+void tell(int number, const SignalEffect& effect) {
+  if (!speaker.speaks) return;
+  if (speaker.told_by_launch && number == SIGUSR1 && !effect.at_once) return;
+  Line line;
+  if (on_terminal) line << "\n";  // there may be a line of progress
+  line << word_of(number) << ": ";
+  if (!effect.at_once && number == SIGTERM && speaker.mpirun_kills) {
+    line << "mpirun ends the job; if it leaves the time, ";
+  }
+  line << effect.text;
+  const int code = code_after(number, effect);
+  if (code > 0) line << "; trainctl leaves with " << code;
+  if (!effect.at_once && number == SIGINT) line << "; a second SIGINT ends it at once";
+  line << "\n";
+  line.write();
+}
+
+void end_at_once(int number) {
+  if (speaker.speaks) {
+    Line line;
+    line << "a second SIGINT: trainctl ends at once\n";
+    line.write();
+  }
+  std::signal(number, SIG_DFL);
+  std::raise(number);
 }
 
 // mpirun sends SIGTERM after the SIGINT that a terminal sends to all, so only a second SIGINT is a
 // person who insists.
 void on_signal(int number) {
-  if (code_at_once != 0) leave(number);
-  if (number == SIGINT && interrupts > 0) {
-    std::signal(number, SIG_DFL);
-    std::raise(number);
-    return;
+  const int before = errno;
+  const SignalEffect& effect = *current.load();
+  if (effect.at_once) {
+    tell(number, effect);
+    ::_exit(code_after(number, effect));
   }
-  if (number == SIGINT) interrupts = 1;
-  if (received == 0) received = number;
+  if (number == SIGINT && interrupts.exchange(1) > 0) return end_at_once(number);
+  int none = 0;
+  if (received.compare_exchange_strong(none, number)) tell(number, effect);
+  errno = before;
 }
 
 }  // namespace
 
-void catch_stop_signals() {
+void catch_stop_signals(const SignalEffect& effect, const SignalSpeaker& who) {
+  current = &effect;
+  speaker = who;
+  on_terminal = ::isatty(STDERR_FILENO) != 0;
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, on_signal);
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-void end_at_once(int requeue_code) {
-  code_at_once = requeue_code;
-  if (requeue_code != 0 && received != 0) leave(received);
-}
+void change_signal_effect(const SignalEffect& effect) { current = &effect; }
 
 int stop_signal() { return received; }
 
 std::string name_of_signal(int signal) {
-  switch (signal) {
-    case 0: return "";
-    case SIGINT: return "SIGINT";
-    case SIGTERM: return "SIGTERM";
-    case SIGHUP: return "SIGHUP";
-    case SIGUSR1: return "SIGUSR1";
-    default: return "signal " + std::to_string(signal);
-  }
+  if (signal == 0) return "";
+  const std::string_view word = word_of(signal);
+  return word.empty() ? "signal " + std::to_string(signal) : std::string(word);
 }
 
 bool asks_to_requeue(int signal) { return signal != SIGINT; }

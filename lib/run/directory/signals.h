@@ -1,17 +1,32 @@
-// Signals that end a run: the first asks for an end after the current step, with a checkpoint; a
-// second SIGINT ends the process at once.
+// Signals that end a command early. The handler says at once, in one line, what the first signal
+// leads to; a second SIGINT ends the process.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace trainctl {
 
+/// What a signal leads to. A handler reads it, so it must live as long as the process.
+struct SignalEffect {
+  std::string_view text;   // "the step ends and a checkpoint is saved"
+  int requeue_code = 0;    // the exit code after a signal of a scheduler (asks_to_requeue)
+  int interrupt_code = 0;  // after SIGINT; 0: the line names no code
+  bool at_once = false;    // the process ends in the handler; otherwise the signal is only noted
+};
+
+/// Who tells the user of a signal.
+struct SignalSpeaker {
+  bool speaks = true;           // of several ranks that get the same signal, one
+  bool told_by_launch = false;  // `launch`, which passes signals on as SIGUSR1, has said it
+  bool mpirun_kills = false;    // mpirun sends SIGTERM, and soon kills the ranks
+};
+
 /// Installs the handlers for SIGINT, SIGTERM, SIGHUP and SIGUSR1 for the life of the process.
 /// Writing beyond a limit on file sizes becomes an error of the write.
-void catch_stop_signals();
-/// From now on the first signal ends the process at once, with code 77, or with `requeue_code` if a
-/// scheduler asks (asks_to_requeue): there is nothing to save yet. 0: it is only noted again.
-void end_at_once(int requeue_code);
+void catch_stop_signals(const SignalEffect& effect, const SignalSpeaker& speaker = {});
+/// From now on signals have another effect; those that came before are only noted.
+void change_signal_effect(const SignalEffect& effect);
 /// 0, or the number of the first signal received.
 int stop_signal();
 /// "SIGTERM"; "" for 0.

@@ -45,7 +45,27 @@ void add_peak(const json& line, RunFiles& run) {
   if (flops != peak->end() && flops->is_number()) run.mfu_flops = flops->get<double>();
 }
 
-void add_line(const std::string& text, RunFiles& run) {
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+void read_config_values(RunFiles& run) {
+  std::error_code failure;
+  if (!fs::exists(run.directory / "config.yaml", failure)) return;
+  try {
+    const ReadResult read = read_config(run.directory / "config.yaml", {});
+    run.steps = read.config.train.steps;
+    for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
+  } catch (const Error&) {
+    run.steps = 0;  // removed or unreadable since
+  }
+}
+
+}  // namespace
+
+void add_metrics_line(const std::string& text, RunFiles& run) {
   const json line = json::parse(text, nullptr, false);
   if (!line.is_object()) return;
   run.end.clear();
@@ -70,26 +90,6 @@ void add_line(const std::string& text, RunFiles& run) {
   for (auto& [key, values] : run.series) values.resize(run.at_step.size(), nothing);
   add_peak(line, run);
 }
-
-std::string text_of(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-void read_config_values(RunFiles& run) {
-  std::error_code failure;
-  if (!fs::exists(run.directory / "config.yaml", failure)) return;
-  try {
-    const ReadResult read = read_config(run.directory / "config.yaml", {});
-    run.steps = read.config.train.steps;
-    for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
-  } catch (const Error&) {
-    run.steps = 0;  // removed or unreadable since
-  }
-}
-
-}  // namespace
 
 double RunFiles::last(const std::string& key) const {
   const auto found = series.find(key);
@@ -130,7 +130,7 @@ bool RunReader::refresh() {
   file.seekg(static_cast<std::streamoff>(read_));
   for (std::string line; std::getline(file, line) && !file.eof();) {
     read_ += line.size() + 1;
-    add_line(line, files_);
+    add_metrics_line(line, files_);
   }
   return true;
 }
@@ -148,9 +148,7 @@ RunFiles read_run_files(const fs::path& directory) {
   return run;
 }
 
-std::string event_file_of(const RunFiles& run) {
-  std::string bytes;
-  append_file_version(run.times.empty() ? 0 : run.times.front(), bytes);
+void append_events(const RunFiles& run, std::string& bytes) {
   std::map<std::string, std::string> tags;
   for (const auto& [key, values] : run.series) {
     std::string tag = key;
@@ -164,6 +162,12 @@ std::string event_file_of(const RunFiles& run) {
     }
     append_scalars(run.times[i], run.at_step[i], scalars, bytes);
   }
+}
+
+std::string event_file_of(const RunFiles& run) {
+  std::string bytes;
+  append_file_version(run.times.empty() ? 0 : run.times.front(), bytes);
+  append_events(run, bytes);
   return bytes;
 }
 

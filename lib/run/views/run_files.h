@@ -32,6 +32,9 @@ struct RunFiles {
   std::string name() const;
 };
 
+/// Adds a line of metrics.jsonl; one that is of no step and no end is left out.
+void add_metrics_line(const std::string& text, RunFiles& run);
+
 /// Reads a run again and again; only what was added to metrics.jsonl is parsed again.
 class RunReader {
  public:
@@ -52,6 +55,8 @@ class RunReader {
 /// With measured.json. Throws Error{missing_input} if the directory has no metrics.jsonl.
 RunFiles read_run_files(const std::filesystem::path& directory);
 
+/// The lines as events of TensorBoard, added to `bytes`.
+void append_events(const RunFiles& run, std::string& bytes);
 /// The event file of TensorBoard with every line, as bytes.
 std::string event_file_of(const RunFiles& run);
 

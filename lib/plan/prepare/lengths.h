@@ -1,0 +1,22 @@
+// The length of a run in its one form: steps and sequences. Tokens, epochs, a warm-up ratio and
+// micro-batches are other ways to give it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "config/report/diagnostics.h"
+#include "config/schema/config.h"
+#include "plan/tables/site.h"
+
+namespace trainctl {
+
+/// Sets train.global_batch_size, train.steps and lr_schedule.warmup_steps where other keys give
+/// them, and resets train.tokens, train.epochs and lr_schedule.warmup_ratio, so that nothing after
+/// this sees two forms of one length. A length that is given twice must be the same: error
+/// "length-differs" with both places and the arithmetic. `windows`: sequences in one pass over the
+/// training data; where it is not known, train.epochs cannot give steps, which then are missing.
+void settle_lengths(Config& config, SourceMap& sources, const Site& site,
+                    std::optional<std::int64_t> windows, Diagnostics& diagnostics);
+
+}  // namespace trainctl

@@ -1,0 +1,117 @@
+// What a run looks at before its first step, as a user sees it: train --dry-run and validate
+// --data.
+#include <ctime>
+
+#include "catch.h"
+#include "runs.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int usage = 2;
+constexpr int bad_data = 65;
+constexpr int missing_input = 66;
+
+/// The lines of stderr that begin with "error: ", without it.
+std::vector<std::string> errors_of(const std::string& text) {
+  std::vector<std::string> found;
+  const std::string mark = "error: ";
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    if (const std::size_t begin = line.find(mark); begin != std::string::npos) {
+      found.push_back(line.substr(begin + mark.size()));
+    }
+    at = end + 1;
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a dry run has a line for everything that a run needs, and changes nothing") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  REQUIRE(trainctl(train_words(config, dir / "run", {"--quiet"})).exit_code == 0);
+  const std::string metrics = read_file(dir / "run/metrics.jsonl");
+  std::vector<std::string> words = mpirun_words(2);
+  for (const std::string& word : train_words(config, dir / "run", {"--dry-run"})) {
+    words.push_back(word);
+  }
+  const std::string end = std::to_string(std::time(nullptr) + 3600);
+  const Outcome outcome = run_program("mpirun", words, {"SLURM_JOB_END_TIME=" + end});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  for (const char* line :
+       {"tokenizer: byte has 256 tokens, model.vocab_size is 256", "licenses: text, ",
+        "disk: ", " for the weights and up to 1 checkpoint of ", " free at ",
+        "\nmemory: ", " planned for 2 ranks, ", "open files: up to ", ", the limit is ",
+        "shared memory: about 16.00 MiB for messages, ", "threads: 2 ranks x ",
+        " left of the Slurm job"}) {
+    CAPTURE(line);
+    const std::size_t at = outcome.err.find(line);
+    CHECK(at != std::string::npos);
+    CHECK(outcome.err.find(line, at + 1) == std::string::npos);
+  }
+  CHECK(read_file(dir / "run/metrics.jsonl") == metrics);
+  CHECK(fs::exists(dir / "run/model.safetensors"));
+}
+
+TEST_CASE("a dry run finds all errors at once, and returns the code of the first") {
+  const TempDir dir;
+  const std::string config =
+      dir.write("a.yaml",
+                "model: {family: gpt2, num_layers: 100, hidden_size: 16384, seq_length: 16,\n"
+                "        num_attention_heads: 128, vocab_size: 256}\n"
+                "data: {train: [" +
+                    (dir / "none.bin") + ", " + dir.write("a.txt", "text") +
+                    "], tokenizer: \"hf:" + (dir / "none") + "\"}\n" +
+                    "train: {steps: 4, global_batch_size: 8}\n"
+                    "lr_schedule: {max_lr: 1.0e-3}\n");
+  const std::string limited = "ulimit -n 60; exec " + std::string(TRAINCTL_PROGRAM);
+  const std::string train =
+      limited + " train " + config + " --dry-run --output " + (dir / "run") + " --local-ranks 2";
+  const std::string validate = limited + " validate " + config + " --data";
+  for (const std::string& line : {train, validate}) {
+    const Outcome outcome = run_program("/bin/bash", {"-c", line});
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == missing_input);
+    const auto errors = errors_of(outcome.err);
+    REQUIRE(errors.size() == 5);
+    CHECK(contains(errors[0], "a.yaml:3:"));
+    CHECK(contains(errors[0], "data.tokenizer: "));
+    CHECK(errors[1].starts_with("data: "));
+    CHECK(contains(errors[1], "none.bin"));
+    CHECK(errors[2].starts_with("disk: "));
+    CHECK(errors[3].starts_with("memory: "));
+    CHECK(errors[4].starts_with("open files: "));
+    CHECK(contains(errors[4], "the limit is 60; raise it with ulimit -n"));
+  }
+  CHECK_FALSE(fs::exists(dir / "run"));
+}
+
+TEST_CASE("validate --data reads what validate alone does not") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string wide =
+      dir.write("wide.bin", std::string("\x01\x00\xff\x7f", 4) + std::string(400, '\0'));
+  const std::vector<std::string> on_wide = {"validate", config, "--set", "data.train=" + wide};
+  CHECK(trainctl(on_wide).exit_code == 0);
+  CHECK(contains(trainctl(on_wide).out, "not checked: data, disk, memory\n"));
+  std::vector<std::string> with_data = on_wide;
+  with_data.push_back("--data");
+  const Outcome outcome = trainctl(with_data);
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == bad_data);
+  CHECK(contains(outcome.err, "32767"));
+  CHECK_FALSE(contains(outcome.out, "not checked"));
+  const Outcome fine = trainctl({"validate", config, "--data"});
+  CHECK(fine.exit_code == 0);
+  CHECK(contains(fine.err, "memory: "));
+  CHECK(trainctl({"validate", config, "--data", "--format", "json"}).exit_code == usage);
+  const Outcome full = trainctl({"validate", config, "--data", "--set", "train.steps=100000000",
+                                 "--set", "checkpoint.every=1", "--set", "checkpoint.keep=0"});
+  CHECK(full.exit_code == 0);  // one checkpoint has room
+  CHECK(contains(full.err, "warning: disk: "));
+}
