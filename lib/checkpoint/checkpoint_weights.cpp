@@ -1,9 +1,11 @@
 #include "checkpoint/checkpoint_weights.h"
 
 #include "base/error.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_reader.h"
 #include "plan/ownership/saved_parts.h"
+#include "weights/hugging_face_weights.h"
 
 namespace trainctl {
 
@@ -43,6 +45,19 @@ void CheckpointWeights::read(const std::string& name, const MatrixBox& box, floa
     const Box shared = intersection(wanted, piece.box);
     if (shared.numel() > 0) impl_->reader.copy(*saved, piece, shared, wanted, out);
   }
+}
+
+std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
+                                            const ModelShape& model) {
+  std::error_code failure;
+  if (std::filesystem::exists(directory / manifest_name, failure)) {
+    return std::make_unique<CheckpointWeights>(directory, model);
+  }
+  const auto checkpoints = CheckpointFolder(directory).complete();
+  if (!checkpoints.empty() && !std::filesystem::exists(directory / "model.safetensors", failure)) {
+    return std::make_unique<CheckpointWeights>(checkpoints.front().path, model);
+  }
+  return std::make_unique<HuggingFaceWeights>(directory, model);
 }
 
 }  // namespace trainctl

@@ -24,4 +24,9 @@ class CheckpointWeights : public StoredWeights {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Its weights: of a checkpoint, else of the safetensors files, else of the run's newest
+/// checkpoint. Throws Error{missing_input | bad_data}.
+std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
+                                            const ModelShape& model);
+
 }  // namespace trainctl

@@ -73,7 +73,7 @@ class Saver {
   void prune();
   void end_removal();
   void make_staging(std::int64_t bytes);
-  /// Copies what is to be written, and points the regions to the copy.
+  /// Copies all regions to the staging memory, and points them there.
   void stage();
 
   Input input_;

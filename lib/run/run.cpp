@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
 #include "comm/world.h"
 #include "config/read/read.h"
@@ -16,7 +17,6 @@
 #include "run/beginning.h"
 #include "run/cpu_agreement.h"
 #include "run/directory/signals.h"
-#include "run/models/model_directory.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
 #include "run/signal_effects.h"

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "checkpoint/checkpoint_weights.h"
 #include "plan/tables/params.h"
 #include "run/models/model_directory.h"
 #include "weights/export.h"

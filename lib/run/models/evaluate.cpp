@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
 #include "comm/world.h"
 #include "config/read/read.h"

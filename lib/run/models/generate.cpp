@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
+#include "checkpoint/checkpoint_weights.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "engine/buffers.h"

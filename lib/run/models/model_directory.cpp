@@ -1,12 +1,8 @@
 #include "run/models/model_directory.h"
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_weights.h"
-#include "checkpoint/folder.h"
-#include "checkpoint/manifest.h"
 #include "config/schema/values.h"
 #include "run/prepare.h"
-#include "weights/hugging_face_weights.h"
 
 namespace trainctl {
 
@@ -51,19 +47,6 @@ ModelShape model_of(const std::filesystem::path& directory) {
           directory.string() + " holds no model that can be used:\n" +
               render_text(read.diagnostics, false));
   return plan.model;
-}
-
-std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
-                                            const ModelShape& model) {
-  std::error_code failure;
-  if (std::filesystem::exists(directory / manifest_name, failure)) {
-    return std::make_unique<CheckpointWeights>(directory, model);
-  }
-  const auto checkpoints = CheckpointFolder(directory).complete();
-  if (!checkpoints.empty() && !std::filesystem::exists(directory / "model.safetensors", failure)) {
-    return std::make_unique<CheckpointWeights>(checkpoints.front().path, model);
-  }
-  return std::make_unique<HuggingFaceWeights>(directory, model);
 }
 
 std::string tokenizer_in(const std::filesystem::path& directory) {

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/read/read.h"
 #include "plan/plan.h"
 #include "weights/hugging_face_config.h"
-#include "weights/stored_weights.h"
 
 namespace trainctl {
 
@@ -21,11 +19,6 @@ ReadResult read_model_directory(const std::filesystem::path& directory,
 
 /// Its network, checked as for one rank. Throws Error{missing_input | bad_data} with the findings.
 ModelShape model_of(const std::filesystem::path& directory);
-
-/// Its weights: of a checkpoint, else of the safetensors files, else of the run's newest
-/// checkpoint. Throws Error{missing_input | bad_data}.
-std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
-                                            const ModelShape& model);
 
 /// The tokenizer that the directory itself holds, as data.tokenizer names it; "" if it has none
 /// that is read here.
