@@ -48,6 +48,7 @@ TEST_CASE("tokens give the steps, or must agree with them") {
                  "per step), rounded up, = 11 in "));
   CHECK(contains(differs.err, "a.yaml:4:17"));
   CHECK(contains(differs.err, "remove steps or tokens, or set steps to 11"));
+  CHECK(contains(trainctl({"explain", "length-differs"}).out, "train.tokens"));
   // --set wins over the file.
   CHECK(validate(config_with("tokens: 1300, global_batch_size: 8"), {"--set", "train.steps=3"})
             .exit_code == 0);

@@ -113,6 +113,7 @@ const std::map<std::string, std::string> tested_elsewhere = {
     {"include-refused", "plan/codes_test.cpp"},
     {"include-depth", "plan/codes_test.cpp"},
     {"include-size", "plan/codes_test.cpp"},
+    {"length-differs", "cli/lengths_test.cpp"},
     {"model-differs", "config/hugging_face_test.cpp"},
     {"model-directory", "config/hugging_face_test.cpp"},
     {"model-twice", "config/hugging_face_test.cpp"},
