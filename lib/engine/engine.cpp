@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
+#include "engine/timers.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 
@@ -103,8 +104,15 @@ Engine::Engine(const EngineInput& input, World& world)
                       .after_backward = backward_hook(),
                       .before_reduce = input_.hooks.grad_sync},
             .step = [this] { optimizer_step(); },
+            .meet = {},
+            .passes_end = end_of_passes(rows_.actions),
             .trace = input_.trace,
             .activity = world.activity()};
+  if (input_.meet) parts_.meet = [this] { share({}); };
+  if (input_.hooks.timers && input_.trace == nullptr) {
+    own_trace_ = std::make_unique<Trace>(rows_.actions, 1);
+    parts_.trace = own_trace_.get();
+  }
   if (parts_.activity != nullptr) name_rows(*parts_.activity, rows_.actions);
 }
 
@@ -223,12 +231,12 @@ const std::vector<Engine::Pair>& Engine::share(Pair mine) {
 
 StepReport Engine::train_step(const std::vector<Batch>& batches) {
   const auto start = Clock::now();
-  started_ = start;
   world_.traffic().begin();
   begin_step(batches);
   execute(batches, parts_);
   const double seconds = seconds_since(start);
-  if (input_.trace != nullptr) input_.trace->end_step(seconds);
+  if (parts_.trace != nullptr) parts_.trace->end_step(seconds);
+  tell_timers();
   const StepReport report = finish_step(seconds);
   world_.traffic().end();
   return report;
@@ -262,16 +270,18 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
 }
 
 void Engine::optimizer_step() {
-  const auto start = Clock::now();
-  if (input_.hooks.timers) {
-    input_.hooks.timers("forward-backward",
-                        std::chrono::duration<double>(start - started_).count());
-  }
   if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
   grad_norm_.run(ops_);
   optimizer_.step(ops_);
   param_sync_.expire();
-  if (input_.hooks.timers) input_.hooks.timers("optimizer", seconds_since(start));
+}
+
+void Engine::tell_timers() const {
+  if (!input_.hooks.timers) return;
+  const TimerSeconds seconds = timers_of(*parts_.trace, parts_.trace->completed_steps());
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    input_.hooks.timers(timer_names[i].name, seconds[i]);
+  }
 }
 
 StepReport Engine::finish_step(double seconds) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -45,6 +44,7 @@ struct EngineInput {
   std::function<int()> request{};
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
+  bool meet = false;       // all ranks, before each phase (log.barrier_with_timers)
 };
 
 class Engine {
@@ -107,6 +107,7 @@ class Engine {
   void begin_step(const std::vector<Batch>& batches);
   void optimizer_step();
   StepReport finish_step(double seconds);
+  void tell_timers() const;
   bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
 
@@ -130,6 +131,7 @@ class Engine {
   Evaluation evaluation_;
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Trace> own_trace_;  // for hooks.timers, where none was given
   ExecutorParts parts_;
   std::vector<Pass> passes_;  // [view][chunk]
   std::vector<Pair> shared_;  // by rank
@@ -141,7 +143,6 @@ class Engine {
   double scale_ = 1;          // of its loss
   std::int64_t updates_ = 0;  // before it
   std::int64_t skipped_in_row_ = 0;
-  std::chrono::steady_clock::time_point started_;  // of the running step
 };
 
 /// The names of the kernels that a plan needs and `kernels` lacks.

@@ -60,6 +60,11 @@ void Trace::begin_step() {
   mark_ = now();
 }
 
+void Trace::leave_out() {
+  spent_ = time_spent();
+  mark_ = now();
+}
+
 void Trace::note_wait() { waited_ = now() - mark_; }
 
 void Trace::finish_row() {

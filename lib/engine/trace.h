@@ -27,9 +27,11 @@ class Trace {
   /// Keeps the last `steps` steps of `rows`, which must outlive this object.
   Trace(std::span<const Action> rows, std::int64_t steps);
 
-  /// Called by the executor; allocates nothing. Rows are recorded without gaps: each starts where
-  /// the previous one ended, the first at begin_step.
+  /// Called by the executor; allocates nothing. Rows are recorded without gaps but for leave_out:
+  /// each starts where the previous one ended, the first at begin_step.
   void begin_step();
+  /// All time since the last row was between rows.
+  void leave_out();
   /// All time of the current row so far was waiting.
   void note_wait();
   void finish_row();

@@ -1,5 +1,7 @@
 #include "run/steps.h"
 
+#include "plan/rules/resolve.h"
+
 namespace trainctl {
 
 EngineInput run_engine_input(const Config& config, const Plan& plan) {
@@ -10,7 +12,8 @@ EngineInput run_engine_input(const Config& config, const Plan& plan) {
           .loss_scaling = resolve_loss_scaling(config),
           .deadline_seconds = config.parallel.deadline_seconds,
           .separate_documents = config.data.reset_attention_mask,
-          .count_loss_weights = config.data.eod_mask_loss};
+          .count_loss_weights = config.data.eod_mask_loss,
+          .meet = meets_for_timers(config)};
 }
 
 BatchRule loader_rule(const Corpus& corpus, const Plan& plan) {

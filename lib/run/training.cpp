@@ -21,6 +21,7 @@
 #include "run/end_report.h"
 #include "run/progress.h"
 #include "run/rates.h"
+#include "run/records/ledger_text.h"
 #include "run/records/process_memory.h"
 #include "run/records/step_records.h"
 #include "run/records/timeline.h"
@@ -59,6 +60,7 @@ class Training::Impl {
         trace_(plan_.stage_of(world.rank()).actions,
                std::max(config_.log.trace_steps, ledger_steps)),
         engine_(engine_input(), world),
+        timers_(static_cast<int>(config_.log.timer_level)),
         saver_({.plan = plan_,
                 .config = config_,
                 .config_text = config_text_,
@@ -166,7 +168,7 @@ class Training::Impl {
       if (validation_due(step) && !stops(request)) report.val_loss = validate(request);
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();
-      if (first()) note(report, step == end || stops(request));
+      note(report, step == end || stops(request));
       last_ = report;
       if (step < end && !stops(request)) save_if_due(report, request);
     }
@@ -176,11 +178,26 @@ class Training::Impl {
     return Request::none;
   }
 
-  /// Rank 0 writes down and shows a step.
+  /// Rank 0 writes down and shows a step. Collective where timers are reported.
   void note(const StepReport& report, bool last) {
-    const StepNotes notes = records_->write(report, trace_);
+    const std::int64_t timed = timers_.steps() + 1;
+    const std::vector<TimerRange> timers = take_timers(report.step, last);
+    if (!first()) return;
+    const StepNotes notes = records_->write(report, trace_, timers);
     if (events_) events_->update();
-    if (progress_) progress_->show(report, notes.mfu, last);
+    if (progress_) progress_->show(report, notes.mfu, last || !timers.empty());
+    if (timers.empty()) return;
+    for (const std::string& line : timer_lines(timers, report.step - timed + 1, report.step)) {
+      log_info(line);
+    }
+  }
+
+  /// Empty but where they are due.
+  std::vector<TimerRange> take_timers(std::int64_t step, bool last) {
+    if (!config_.hooks.timers) return {};
+    timers_.add(trace_);
+    const bool due = last || step % config_.log.every == 0;
+    return due ? timers_.take(everyone_) : std::vector<TimerRange>();
   }
 
   static bool stops(Request request) { return request >= Request::requeue; }
@@ -367,6 +384,7 @@ class Training::Impl {
   Corpus corpus_;
   Trace trace_;
   Engine engine_;
+  TimerSums timers_;
   std::optional<StepRecords> records_;  // of rank 0
   std::optional<EventLog> events_;      // with output.tensorboard
   std::optional<Progress> progress_;

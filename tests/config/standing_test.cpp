@@ -45,7 +45,7 @@ TEST_CASE("each feature that is not built is refused once") {
        {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
         "parallel: {pipeline: {variable_seq_lengths: true}}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-        "moe: {num_experts: 4}", "offload: {enable: true}", "hooks: {timers: true}"}) {
+        "moe: {num_experts: 4}", "offload: {enable: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }

@@ -5,6 +5,7 @@
 #include "config/read/read.h"
 #include "engine/engine.h"
 #include "plan/prepare/make_plan.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -63,7 +64,8 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
                  .separate_documents = read.config.data.reset_attention_mask,
                  .count_loss_weights = read.config.data.eod_mask_loss,
                  .hooks = run.hooks,
-                 .trace = run.make_trace ? run.make_trace(world, plan) : nullptr},
+                 .trace = run.make_trace ? run.make_trace(world, plan) : nullptr,
+                 .meet = meets_for_timers(read.config)},
                 world);
   engine.initialise();
   if (run.prepare) run.prepare(engine, plan, world);

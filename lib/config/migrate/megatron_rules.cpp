@@ -150,6 +150,11 @@ void settle_megatron(Migration& m) {
   }
   if (m.flag("use-distributed-optimizer")) shard_optimizer(m, "use-distributed-optimizer");
   if (!m.flag("use-distributed-optimizer")) m.remove("hooks.param_sync");
+  if (m.given("timing-log-level") != nullptr) {
+    m.put("hooks.timers", "true", "timing-log-level");
+  } else {
+    m.remove("log.barrier_with_timers");
+  }
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");
   if (!validates) m.remove("train.validate_every");

@@ -96,6 +96,12 @@ constexpr CodeNote notes[] = {
      "0. grad_scale: none is for losses that are scaled elsewhere.",
      "precision: {compute: fp16}, hooks: {grad_scale: none}",
      "precision: {compute: fp16}, hooks: {grad_scale: loss_scale}"},
+    {"unfinished-gradients", "finalize_model_grads is false, but gradients are shared",
+     "Each step sums gradients over replicas, over tensor-parallel ranks with the same parameters "
+     "and over both ends of a pipeline with a tied embedding (Megatron: "
+     "finalize_model_grads_func). Without the sums, ranks that share parameters would update them "
+     "differently. false is for layouts that share none.",
+     "2 ranks: hooks: {finalize_model_grads: false}", "1 rank: hooks: {finalize_model_grads: false}"},
     {"warmup-below-decay", "warmup_steps is not below decay_steps",
      "warmup_steps must be below decay_steps (default: train.steps; Megatron).",
      "train: {steps: 10}, lr_schedule: {warmup_steps: 10}",

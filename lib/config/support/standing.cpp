@@ -55,9 +55,6 @@ constexpr Standing table[] = {
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
     {"offload", not_built, "*", ""},
     {"offload.enable", not_built, "false", "false"},
-    {"hooks.timers", not_built, "false", "false"},
-    {"hooks.finalize_model_grads", not_built, "true", "true"},
-    {"log.barrier_with_timers", not_built, "*", ""},
 };
 
 /// A feature that one key switches on; the other keys under `prefix` only count then.
@@ -81,6 +78,7 @@ constexpr Feature features[] = {
     {"precision.dynamic_loss_scale", "hooks.grad_scale", "none"},
     {"precision.initial_loss_scale", "hooks.grad_scale", "none"},
     {"precision.min_loss_scale", "hooks.grad_scale", "none"},
+    {"log.timer_level", "hooks.timers", "false"},
     {"log.barrier_with_timers", "hooks.timers", "false"},
 };
 

@@ -145,7 +145,6 @@ constexpr Exception exceptions[] = {
     {"cluster", Exception::Hashed::given,
      "the rates only predict times; whether they are given decides what all ranks measure"},
     {"log.level", Exception::Hashed::nothing, "each rank writes its own messages"},
-    {"log.every", Exception::Hashed::nothing, "each rank writes its own messages"},
     {"log.color", Exception::Hashed::nothing, "each rank writes its own messages"},
     {"log.trace", Exception::Hashed::given,
      "only the first rank uses the path; all ranks send their rows"},

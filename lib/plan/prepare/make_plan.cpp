@@ -11,6 +11,7 @@
 #include "plan/gradients/slices.h"
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"
+#include "plan/prepare/runnable.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
@@ -191,6 +192,8 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
     rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
     rows.memory = estimate_memory(plan, rows, config);
   }
+  check_finalizing(plan, config, sources, diagnostics);
+  if (diagnostics.has_errors()) return {};
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
   if (const auto rates = given_rates(config.cluster)) {
     plan.time = estimate_time(plan, *rates);

@@ -107,6 +107,10 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   return sizes;
 }
 
+bool meets_for_timers(const Config& config) {
+  return config.hooks.timers && config.log.timer_level > 0 && config.log.barrier_with_timers;
+}
+
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
   if (parallel.bucket_rule) return *parallel.bucket_rule;
   const CommFusionConfig& fusion = parallel.comm_fusion;

@@ -35,6 +35,9 @@ struct BatchSizes {
 /// If not given: one micro-batch per rank, or micro-batches of one sequence with pipeline stages.
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
+/// Whether all ranks meet before each timed phase (Megatron-Core: barrier_with_L1_time).
+bool meets_for_timers(const Config& config);
+
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 /// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with
 /// gradient_accumulation_shard, but level1 where it divides buckets, as upstream. level1 where it

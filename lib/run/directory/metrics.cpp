@@ -56,6 +56,14 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
     before = ", \"";
   }
   text += "}";
+  before = ", \"timers\": {\"";
+  for (const TimerRange& timer : notes.timers) {
+    text.append(before).append(timer.name);
+    append(text, "\": [", rounded(timer.least, 1e6));
+    append(text, ", ", rounded(timer.most, 1e6));
+    before = "], \"";
+  }
+  if (!notes.timers.empty()) text += "]}";
   if (!notes.peak_source.empty()) {
     append(text, ", \"mfu_peak\": {\"flops\": ", notes.peak_flops);
     text.append(", \"source\": \"").append(notes.peak_source).append("\"}");
