@@ -67,8 +67,9 @@ class Engine {
   void resume(const TrainState& state);
   /// After the last step.
   TrainState train_state() const;
-  /// One optimizer step. `batches` are this rank's micro-batches, or with full_batch those of all
-  /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second step. If a
+  /// One optimizer step. `batches` are this rank's micro-batches, as many as the plan of the step
+  /// has (Plan::after), or with full_batch those of all replicas (Plan::fed_sequences). Collective;
+  /// allocates nothing after the second step with the same number of micro-batches. If a
   /// gradient is not finite, nothing is updated; the run continues if a lower loss scale may help
   /// or the policy is to skip, and otherwise throws Error{diverged}, as for a loss that is not
   /// finite. The error names step, rank and tensor.
@@ -93,10 +94,18 @@ class Engine {
   /// What this rank has allocated, without data and runtime.
   MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
+  /// Of the last step, or of the next one before there was one: the run's plan or one of
+  /// Plan::smaller.
+  const Plan& plan() const { return *now_; }
 
  private:
   using Pair = std::array<double, 2>;
 
+  /// Takes the places and rows of `plan` from the next step on: of the run's, or one of
+  /// Plan::smaller.
+  void use(const Plan& plan);
+  std::unique_ptr<Stage> make_stage();
+  const StagePlan& rows() const { return now_->stage_of(world_.rank()); }
   Pass make_pass(int view, int chunk) const;
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
@@ -113,7 +122,8 @@ class Engine {
 
   EngineInput input_;
   const Plan& plan_;
-  const StagePlan& rows_;  // of this rank's stage
+  const Plan* now_;        // see plan()
+  const StagePlan& rows_;  // of this rank's stage, with the full batch
   World& world_;
   Stream compute_;
   Buffers buffers_;

@@ -159,7 +159,7 @@ class Training::Impl {
     if (input_.stop_after > 0) end = std::min(end, begin + input_.stop_after);
     BatchLoader loader(
         corpus_.train, loader_rule(corpus_, plan_),
-        loader_order(config_, plan_, world_.rank(), engine_.train_state().samples, end - begin));
+        loader_order(config_, plan_, world_.rank(), engine_.train_state(), end - begin));
     Request request = Request::none;
     if (lacks_validation_) validate_again(request);
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
@@ -294,10 +294,17 @@ class Training::Impl {
     log_info(
         format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
         std::to_string(world_.size()) + " rank(s) x " + std::to_string(plan_.threads_per_rank) +
-        " thread(s), " + format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
+        " thread(s), " + tokens_text() + " tokens per step, " +
         std::string(name_of(plan_.compute)) + ", CPU level " + std::string(name_of(cpu_level())) +
         ", about " + format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
         directory_.string());
+  }
+
+  /// "128", or "64 to 128" in a ramp.
+  std::string tokens_text() const {
+    const std::int64_t now = engine_.plan().tokens_per_step();
+    const std::int64_t full = plan_.tokens_per_step();
+    return (now == full ? "" : format_grouped(now) + " to ") + format_grouped(full);
   }
 
   /// Those of the model that training started from; where it has no end, the end that the data has.
@@ -325,8 +332,9 @@ class Training::Impl {
 
   /// Collective. False when a file could not be written, which must not cost the weights.
   bool tell_step(const std::optional<Rates>& given, double matmul_flops) {
+    const Plan& plan = engine_.plan();  // of the last step, which is measured
     const TraceSource source{.trace = trace_,
-                             .plan = plan_,
+                             .plan = plan,
                              .world = world_,
                              .everyone = everyone_,
                              .deadline_seconds = config_.parallel.deadline_seconds};
@@ -337,8 +345,8 @@ class Training::Impl {
         timeline_json(source, ledgers.step, measured.step - ledgers.behind);
     const MemoryEstimate taken = engine_.memory();
     const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
-    const TimeEstimate time = estimate_time(plan_, rates);
-    const EndReport report{plan_,     config_,  world_,
+    const TimeEstimate time = estimate_time(plan, rates);
+    const EndReport report{plan,      config_,  world_,
                            everyone_, taken,    measured,
                            ledgers,   timeline, records_ ? &records_->peak() : nullptr,
                            rates,     time};

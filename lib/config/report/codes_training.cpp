@@ -122,6 +122,20 @@ constexpr CodeNote notes[] = {
     {"batch-divides", "global_batch_size is not divisible by data_parallel",
      "Every replica gets global_batch_size / data_parallel sequences (Megatron, MindFormers).",
      "8 ranks: train: {global_batch_size: 12}", "8 ranks: train: {global_batch_size: 16}"},
+    {"batch-ramp", "The batches of rampup_batch_size do not fit",
+     "rampup_batch_size is [start, increment, samples] (Megatron). global_batch_size - start must "
+     "be divisible by increment, and every batch of the ramp by micro_batch_size x data_parallel, "
+     "unless decrease_batch_size_if_needed is true. Rules about the number of micro-batches hold "
+     "for each batch.",
+     "train: {global_batch_size: 16, rampup_batch_size: [4, 5, 100]}",
+     "train: {global_batch_size: 16, rampup_batch_size: [4, 4, 100]}"},
+    {"batch-too-small", "A batch has less than one micro-batch for each replica",
+     "decrease_batch_size_if_needed rounds a batch down to a multiple of micro_batch_size x "
+     "data_parallel; at least one multiple must be left (Megatron).",
+     "2 ranks: train: {global_batch_size: 12, micro_batch_size: 8, "
+     "decrease_batch_size_if_needed: true}",
+     "2 ranks: train: {global_batch_size: 12, micro_batch_size: 4, "
+     "decrease_batch_size_if_needed: true}"},
     {"micro-batch-divides", "The sequences of a replica cannot be divided into micro-batches",
      "global_batch_size must be divisible by micro_batch_size x data_parallel (Megatron), or by "
      "micro_batch_num x data_parallel if micro_batch_num is given instead.",

@@ -23,8 +23,6 @@ constexpr Standing table[] = {
     {"model.cross_entropy_fusion_impl", no_effect, "native",
      "the one fused loss is trainctl's own"},
     {"train.deterministic_mode", no_effect, "true", "every run on the CPU is deterministic"},
-    {"train.rampup_batch_size", not_built, "", "nothing"},
-    {"train.decrease_batch_size_if_needed", not_built, "false", "false"},
     {"parallel.parallel_mode", not_built, "stand_alone|data_parallel|hybrid_parallel",
      "stand_alone, data_parallel or hybrid_parallel"},
     {"parallel.context_parallel", not_built, "1", "1"},

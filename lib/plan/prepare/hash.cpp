@@ -212,6 +212,10 @@ std::uint64_t plan_hash(const Plan& plan, const Config& config) {
   add_sizes(digest, plan);
   digest.add(plan.stages.size());
   for (const StagePlan& stage : plan.stages) add_stage(digest, stage);
+  for (const Plan& smaller : plan.smaller) {
+    digest.add(smaller.microbatches);
+    for (const StagePlan& stage : smaller.stages) add_stage(digest, stage);
+  }
   SettingsDigest settings(digest, "");
   fields(settings, config);
   return digest.state();

@@ -99,6 +99,7 @@ void check_mesh(const Facts& facts, Check& check);      // parallel degrees, ran
 void check_splits(const Facts& facts, Check& check);    // what the parallel degrees divide
 void check_experts(const Facts& facts, Check& check);   // sizes of the expert axes, moe
 void check_batch(const Facts& facts, Check& check);     // batches, threads, magnitudes
+void check_ramp_schedules(const Facts& facts, Check& check);  // after check_pipeline
 void check_pipeline(const Facts& facts, Check& check);  // schedule and chunks
 void check_messages(const Facts& facts, Check& check);  // between stages
 void check_optimizer_shard(const Facts& facts, Check& check);

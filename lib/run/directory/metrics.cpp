@@ -42,6 +42,7 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
   append(text, ", \"lr\": ", report.lr);
   append(text, ", \"tokens\": ", report.tokens);
+  if (report.batch_size) append(text, ", \"batch_size\": ", *report.batch_size);
   if (report.skipped) text += ", \"skipped\": true";
   if (report.val_loss) append(text, val_loss_key, *report.val_loss);
   append(text, after_val_loss, report.tokens_per_second);

@@ -29,7 +29,7 @@ struct StepNotes {
 };
 
 /// Appends one line with its newline to `text`: step, loss, grad_norm, loss_scale if there is a
-/// scaler, lr, tokens, then val_loss if measured, then what depends on the clock and the machine:
+/// scaler, lr, tokens, batch_size with a ramp, then val_loss if measured, then what depends on the clock and the machine:
 /// tokens_per_second, step_seconds, time, mfu, memory, ledger, timers if there are any, and mfu_peak
 /// if it is another than before. Numbers in their shortest exact
 /// form; null where a value is not finite.

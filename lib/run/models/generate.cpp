@@ -59,6 +59,7 @@ Run read_run(const GenerateRequest& request, const World& world) {
   config.train.micro_batch_num.reset();
   // Enough micro-batches for every schedule: they only have to make a legal plan.
   const std::int64_t batches = stages > 1 ? 2 * stages : 1;
+  config.train.rampup_batch_size.reset();
   config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * batches;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Plan plan = prepare(
