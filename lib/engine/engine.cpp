@@ -115,6 +115,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
       {.model = plan_.model,
        .units = rows().units,
        .form = [this](int view, int unit) { return form_in_view(rows(), view, unit); },
+       .defers_head = [this](int view) { return defers_in_view(rows(), view); },
        .places = plan_.map.places(),
        .stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp)),
        .micro_batch_size = plan_.micro_batch_size,

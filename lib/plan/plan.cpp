@@ -68,7 +68,14 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.messages = plan.messages;
   input.route = plan.map.route;
   input.forms = plan.stages[static_cast<std::size_t>(stage)].forms;
+  input.deferral = plan.stages[static_cast<std::size_t>(stage)].deferral;
   return input;
+}
+
+bool defers_in_view(const StagePlan& stage, int view) {
+  const std::vector<int>& views = stage.activation_slots.view_of;
+  const auto microbatch = std::find(views.begin(), views.end(), view) - views.begin();
+  return microbatch < stage.deferral.microbatches;
 }
 
 BlockForm form_in_view(const StagePlan& stage, int view, int unit) {

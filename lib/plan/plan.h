@@ -59,6 +59,7 @@ struct StagePlan {
   ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
+  Deferral deferral;
   int warmup = 0;                // forwards before the first backward
   int slots = 1;                 // micro-batches in flight, of one chunk
   MemoryEstimate memory;
@@ -124,6 +125,10 @@ std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket);
 
 /// What a stage's generator was given, and what is made again.
 ScheduleInput schedule_input(const Plan& plan, int stage);
+
+/// Whether the head's weight gradient is deferred for the micro-batches of a view: no other keeps a
+/// slot of theirs.
+bool defers_in_view(const StagePlan& stage, int view);
 
 /// How `unit` keeps the micro-batches of a view.
 BlockForm form_in_view(const StagePlan& stage, int view, int unit);

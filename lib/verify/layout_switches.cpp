@@ -220,6 +220,23 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
+/// The head's weight gradients at the end of the step: all of them, or only the first.
+bool apply_deferral(std::string_view word, Config& config) {
+  const std::string_view deferred = "deferred";
+  if (!word.starts_with(deferred)) return false;
+  const bool all = word.size() == deferred.size();
+  const auto limit = all ? std::optional<std::int64_t>(0) : number_behind(word, deferred.size());
+  if (!limit) return false;
+  config.parallel.gradient_accumulation_fusion = true;
+  config.parallel.pipeline.defer_embedding_wgrad_compute = true;
+  config.parallel.pipeline.wgrad_deferral_limit = *limit;
+  return true;
+}
+
+Words deferral_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
+}
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
@@ -236,6 +253,7 @@ constexpr LayoutSwitch switches[] = {
      recompute_words},
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
+    {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
 };
 
 }  // namespace

@@ -35,8 +35,6 @@ constexpr Standing table[] = {
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},
-    {"parallel.pipeline.defer_embedding_wgrad_compute", not_built, "false", "false"},
-    {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault in another library"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},

@@ -64,7 +64,8 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
           plan.fp32_sums,
           plan.map.places(),
           stage,
-          forms};
+          forms,
+          at(plan.stages, stage).deferral.microbatches > 0};
 }
 
 }  // namespace

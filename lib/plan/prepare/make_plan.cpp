@@ -150,8 +150,19 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
+/// Of the head, where the stage has it and it does not follow its own backward at once.
+Deferral deferral_of(const Plan& plan, const StagePlan& rows, const PipelineConfig& pipeline) {
+  const int head = head_unit(plan.model.layers);
+  const bool defers = pipeline.defer_embedding_wgrad_compute && plan.mesh.pp > 1;
+  if (!defers || !holds(rows.units, head)) return {};
+  const std::int64_t limit = pipeline.wgrad_deferral_limit;
+  const std::int64_t count = limit == 0 ? plan.microbatches : std::min(limit, plan.microbatches);
+  return {head, static_cast<int>(count)};
+}
+
 void set_schedule(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = at(plan.stages, stage);
+  rows.deferral = deferral_of(plan, rows, config.parallel.pipeline);
   const ScheduleInput input = schedule_input(plan, stage);
   rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
   rows.warmup = warmup_forwards(rows.schedule);
