@@ -20,8 +20,8 @@ class Pipeline {
   /// Collective over each pipeline group. All arguments must outlive this object.
   Pipeline(const Plan& plan, const Buffers& buffers, World& world, const OpContext& ops,
            double deadline_seconds);
-  /// Between two steps: places in the buffers are now those of `plan`. Waits for what is still being
-  /// sent.
+  /// Between two steps: places in the buffers are now those of `plan`. Waits for what is still
+  /// being sent.
   void lay_out(const Plan& plan);
 
   /// The number of rows at the start of `rows` that are posted together; 0 if there are none.

@@ -1,5 +1,5 @@
-// The phases of a step under Megatron-Core's names (ModelParallelConfig.timers), from the records of
-// its rows: no other clock runs.
+// The phases of a step under Megatron-Core's names (ModelParallelConfig.timers), from the records
+// of its rows: no other clock runs.
 #pragma once
 
 #include <array>
@@ -18,8 +18,9 @@ struct TimerName {
   int level = 0;  // of Megatron: 0: whole steps; 1: phases; 2: parts of each micro-batch
 };
 
-/// In the order in which they are reported. A part of a micro-batch is summed over the step, without
-/// waiting, which is in the receives. Messages that are posted together count as one receive.
+/// In the order in which they are reported. A part of a micro-batch is summed over the step,
+/// without waiting, which is in the receives. Messages that are posted together count as one
+/// receive.
 enum class Timer : std::uint8_t {
   interval,
   forward_backward,  // all rows before the optimizer's, gradient sums among them

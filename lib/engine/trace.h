@@ -68,8 +68,8 @@ class Trace {
   std::int64_t before_ = 0;  // of them, with other rows
   std::size_t next_ = 0;     // current row of the step
   double mark_ = 0;          // when it started
-  TimeSpent spent_{};     // by this thread until then
-  double waited_ = 0;     // its waiting time so far
+  TimeSpent spent_{};        // by this thread until then
+  double waited_ = 0;        // its waiting time so far
 };
 
 /// The inputs of the functions below; collective over `everyone`, all ranks of the world in order.

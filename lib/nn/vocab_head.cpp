@@ -60,8 +60,7 @@ void VocabHead::forward(const Pass& pass, const Saved& saved) const {
   const std::int64_t tokens = saved.all_x.rows();
   for (std::int64_t begin = 0; begin < tokens; begin += saved.logits.rows()) {
     const Chunk chunk = chunk_of(pass, saved, begin);
-    const Tensor all_stats =
-        packed(saved.all_stats, {group->size(), 3, chunk.end - chunk.begin});
+    const Tensor all_stats = packed(saved.all_stats, {group->size(), 3, chunk.end - chunk.begin});
     logits(pass, chunk.x, chunk.logits);
     cross_entropy_stats(*pass.ops, {.logits = chunk.logits,
                                     .labels = chunk.labels,

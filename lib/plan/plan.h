@@ -60,8 +60,8 @@ struct StagePlan {
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
   Deferral deferral;
-  int warmup = 0;                // forwards before the first backward
-  int slots = 1;                 // micro-batches in flight, of one chunk
+  int warmup = 0;  // forwards before the first backward
+  int slots = 1;   // micro-batches in flight, of one chunk
   MemoryEstimate memory;
   std::vector<CollectiveUse> communication;
 };

@@ -291,13 +291,13 @@ class Training::Impl {
       log_info("resuming after step " + std::to_string(start.step) + " from " +
                start.checkpoint.string());
     }
-    log_info(
-        format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
-        std::to_string(world_.size()) + " rank(s) x " + std::to_string(plan_.threads_per_rank) +
-        " thread(s), " + tokens_text() + " tokens per step, " +
-        std::string(name_of(plan_.compute)) + ", CPU level " + std::string(name_of(cpu_level())) +
-        ", about " + format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
-        directory_.string());
+    log_info(format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
+             std::to_string(world_.size()) + " rank(s) x " +
+             std::to_string(plan_.threads_per_rank) + " thread(s), " + tokens_text() +
+             " tokens per step, " + std::string(name_of(plan_.compute)) + ", CPU level " +
+             std::string(name_of(cpu_level())) + ", about " +
+             format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
+             directory_.string());
   }
 
   /// "128", or "64 to 128" in a ramp.

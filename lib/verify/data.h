@@ -18,8 +18,8 @@ namespace trainctl {
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch);
 
 /// The micro-batches of a rank in a step of `plan` that begins with sample `first_sample`, in the
-/// order of BatchLoader. Tokens are uniform; of the loss weights an eighth are 0 and an eighth 1/4, the others 1; a document starts
-/// at every eighth token on average.
+/// order of BatchLoader. Tokens are uniform; of the loss weights an eighth are 0 and an eighth 1/4,
+/// the others 1; a document starts at every eighth token on average.
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
                                    std::int64_t first_sample);
 

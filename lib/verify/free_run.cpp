@@ -62,8 +62,8 @@ class FreeRun {
   }
 
   void train(const Corpus& corpus) {
-    BatchLoader::Order order = loader_order(given_.config, plan_, world_.rank(),
-                                            engine_.train_state(), free_steps);
+    BatchLoader::Order order =
+        loader_order(given_.config, plan_, world_.rank(), engine_.train_state(), free_steps);
     if (given_.faults.order) given_.faults.order(world_.rank(), order);
     BatchLoader loader(corpus.train, loader_rule(corpus, plan_), order);
     for (std::int64_t step = 1; step <= free_steps; ++step) {
@@ -142,8 +142,8 @@ class FreeRun {
 
   void compare_traffic_of(std::int64_t step) {
     Findings::Subject subject{.step = step, .beside = "the plan has"};
-    const auto planned = estimate_communication(given_.truth.after(step - 1), world_.rank(),
-                                                given_.truth_config);
+    const auto planned =
+        estimate_communication(given_.truth.after(step - 1), world_.rank(), given_.truth_config);
     for (const TrafficRow& row : compare_traffic(planned, world_.traffic())) {
       const std::string name = row.operation + " '" + row.group + "'";
       const auto compare = [&](Phase phase, std::int64_t measured, std::int64_t planned) {

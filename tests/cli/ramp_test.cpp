@@ -76,7 +76,8 @@ TEST_CASE("plan shows the steps of a ramp, and tokens give their number") {
   };
   CHECK(steps("512") == 7);
   CHECK(steps("513") == 8);
-  const Outcome wrong = trainctl({"validate", config, "--set", "train.rampup_batch_size=[2, 4, 9]"});
+  const Outcome wrong =
+      trainctl({"validate", config, "--set", "train.rampup_batch_size=[2, 4, 9]"});
   CHECK(wrong.exit_code == 78);
   CHECK(contains(wrong.err, "global_batch_size (8) - start (2) = 6 must be divisible by"));
 }

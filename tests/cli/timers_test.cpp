@@ -22,7 +22,8 @@ TEST_CASE("hooks.timers reports the phases of the steps since the last report") 
     const bool due = i == 2 || i == 3;
     REQUIRE(lines[i].contains("timers") == due);
     if (!due) continue;
-    for (const char* timer : {"interval-time", "forward-backward", "optimizer", "forward-compute"}) {
+    for (const char* timer :
+         {"interval-time", "forward-backward", "optimizer", "forward-compute"}) {
       const auto& range = lines[i]["timers"][timer];
       REQUIRE(range.size() == 2);
       CHECK(range[0].get<double>() > 0);

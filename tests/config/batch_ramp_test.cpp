@@ -74,8 +74,8 @@ TEST_CASE("without a ramp every step has one batch, rounded down where that is a
 }
 
 TEST_CASE("a ramp that breaks its rules says so, and counts as none") {
-  for (const IntList& ramp : {IntList{4, 4}, IntList{0, 4, 10}, IntList{4, 0, 10}, IntList{40, 4, 10},
-                              IntList{4, 5, 10}}) {
+  for (const IntList& ramp : {IntList{4, 4}, IntList{0, 4, 10}, IntList{4, 0, 10},
+                              IntList{40, 4, 10}, IntList{4, 5, 10}}) {
     const TrainConfig train = with_ramp(32, ramp);
     CHECK_FALSE(problem_of_ramp(train).message.empty());
     CHECK(batch_ramp(train, 4).size() == 1);

@@ -155,15 +155,16 @@ TEST_CASE("steps with fewer micro-batches may come first") {
   const ScratchFolder folder;
   const Dataset data = counting_dataset(folder);
   for (std::int64_t rank = 0; rank < 2; ++rank) {
-    BatchLoader loader(data, {.sequences = 2},
-                       {.global_batch = 12,
-                        .microbatches = 3,
-                        .data_parallel = 2,
-                        .data_rank = rank,
-                        .first_sample = 5,
-                        .steps = 5,
-                        .ahead = 2,
-                        .smaller = {{.steps = 2, .microbatches = 1}, {.steps = 1, .microbatches = 2}}});
+    BatchLoader loader(
+        data, {.sequences = 2},
+        {.global_batch = 12,
+         .microbatches = 3,
+         .data_parallel = 2,
+         .data_rank = rank,
+         .first_sample = 5,
+         .steps = 5,
+         .ahead = 2,
+         .smaller = {{.steps = 2, .microbatches = 1}, {.steps = 1, .microbatches = 2}}});
     std::int64_t sample = 5;
     for (const std::size_t count : {1U, 1U, 2U, 3U, 3U}) {
       const auto& batches = loader.next_step();

@@ -75,8 +75,8 @@ TEST_CASE("a trace keeps the steps with the rows of now") {
 }
 
 TEST_CASE("memory is that of the largest batch") {
-  SampleRun run{.set_options = with({"parallel.pipeline_stages=2"}), .ranks = 2, .steps = 1,
-                .world = {}};
+  SampleRun run{
+      .set_options = with({"parallel.pipeline_stages=2"}), .ranks = 2, .steps = 1, .world = {}};
   run.inspect = [](Engine& engine, const Plan& plan, World& world) {
     const MemoryEstimate& planned = plan.stage_of(world.rank()).memory;
     CHECK(engine.memory().activations == planned.activations);

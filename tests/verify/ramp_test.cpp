@@ -46,7 +46,7 @@ TEST_CASE("a layout whose batches are rounded otherwise is not compared") {
     const Config own = with_layout(read.config, parse_layouts(layout, 0).front());
     return verification.compare({own, plan_of(own, ranks), 20});
   };
-  CHECK(verdict_of("pp3", 3).equal);  // 9 sequences, as one rank
+  CHECK(verdict_of("pp3", 3).equal);                 // 9 sequences, as one rank
   const LayoutVerdict other = verdict_of("dp2", 2);  // 6
   CHECK_FALSE(other.equal);
   CHECK(other.failure.find("other batches") != std::string::npos);

@@ -101,7 +101,8 @@ constexpr CodeNote notes[] = {
      "and over both ends of a pipeline with a tied embedding (Megatron: "
      "finalize_model_grads_func). Without the sums, ranks that share parameters would update them "
      "differently. false is for layouts that share none.",
-     "2 ranks: hooks: {finalize_model_grads: false}", "1 rank: hooks: {finalize_model_grads: false}"},
+     "2 ranks: hooks: {finalize_model_grads: false}",
+     "1 rank: hooks: {finalize_model_grads: false}"},
     {"warmup-below-decay", "warmup_steps is not below decay_steps",
      "warmup_steps must be below decay_steps (default: train.steps; Megatron).",
      "train: {steps: 10}, lr_schedule: {warmup_steps: 10}",

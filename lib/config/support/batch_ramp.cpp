@@ -49,8 +49,8 @@ RampProblem problem_of_ramp(const TrainConfig& train) {
             "set start to at most " + std::to_string(global)};
   }
   const std::int64_t rise = global - start;
-  const std::string arithmetic = full + " - " + with_value("start", start) + " = " +
-                                 std::to_string(rise);
+  const std::string arithmetic =
+      full + " - " + with_value("start", start) + " = " + std::to_string(rise);
   if (rise % increment != 0) {
     const std::int64_t down = global - rise / increment * increment;
     return {arithmetic + " must be divisible by " + with_value("increment", increment),
@@ -84,8 +84,8 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit) {
   parts.clear();
   for (std::int64_t level = 0; level < levels; ++level) {
     // The first sample of which the next level holds: ceil((level + 1) * samples / levels).
-    const std::int64_t end = samples / levels * (level + 1) +
-                             divided_up(samples % levels * (level + 1), levels);
+    const std::int64_t end =
+        samples / levels * (level + 1) + divided_up(samples % levels * (level + 1), levels);
     if (next.first_sample >= end) continue;
     next.batch = running(start + level * increment);
     const std::int64_t steps = divided_up(end - next.first_sample, next.batch);
@@ -99,9 +99,8 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit) {
 }
 
 const RampPart& part_after(const std::vector<RampPart>& parts, std::int64_t steps) {
-  const auto after = std::find_if(parts.begin() + 1, parts.end(), [&](const RampPart& part) {
-    return part.first_step > steps;
-  });
+  const auto after = std::find_if(parts.begin() + 1, parts.end(),
+                                  [&](const RampPart& part) { return part.first_step > steps; });
   return *(after - 1);
 }
 
@@ -119,7 +118,8 @@ std::int64_t steps_with(const std::vector<RampPart>& parts, std::int64_t samples
   });
   const RampPart& part = *(after - 1);
   const std::int64_t batch = std::max<std::int64_t>(1, part.batch);
-  return part.first_step + divided_up(std::max<std::int64_t>(0, samples - part.first_sample), batch);
+  return part.first_step +
+         divided_up(std::max<std::int64_t>(0, samples - part.first_sample), batch);
 }
 
 }  // namespace trainctl

@@ -21,8 +21,8 @@ struct RampPart {
 /// --rampup-batch-size: a step that begins after c samples has the batch start + increment *
 /// floor(c / (samples / n)) with n = (global_batch_size - start) / increment, and from `samples` on
 /// the full one. `unit`: micro_batch_size x data_parallel, to whose multiples
-/// decrease_batch_size_if_needed rounds each batch down. Without a ramp, or with one that breaks its
-/// rules, one part.
+/// decrease_batch_size_if_needed rounds each batch down. Without a ramp, or with one that breaks
+/// its rules, one part.
 std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit);
 
 /// The most increments of a ramp.

@@ -49,11 +49,11 @@ std::string ramp_section(const Plan& plan) {
     if (hidden && i == most / 2) text += "  ...\n";
     if (hidden) continue;
     const std::string begin = format_grouped(row.first_step);
-    text += line(row.steps == 0 ? "from " + begin
-                                : begin + ".." + format_grouped(row.first_step + row.steps - 1),
-                 format_grouped(row.batch), format_grouped(row.microbatches),
-                 format_grouped(row.tokens),
-                 row.step_seconds ? format_seconds(*row.step_seconds) : "");
+    text +=
+        line(row.steps == 0 ? "from " + begin
+                            : begin + ".." + format_grouped(row.first_step + row.steps - 1),
+             format_grouped(row.batch), format_grouped(row.microbatches),
+             format_grouped(row.tokens), row.step_seconds ? format_seconds(*row.step_seconds) : "");
   }
   if (plan.steps == 0) return text;
   return text + labelled("in all", grouped_count(plan.steps, "step") + " with " +

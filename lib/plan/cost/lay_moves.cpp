@@ -61,8 +61,8 @@ std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
 
 }  // namespace
 
-void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config,
-               StagePlan& rows, const StagePlan* like) {
+void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows,
+               const StagePlan* like) {
   rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
                               config.parallel.comm_fusion, freed_weights(plan, rows, config));
   set_sums(plan, rows, config);

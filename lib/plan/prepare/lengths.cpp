@@ -85,13 +85,13 @@ class Lengths {
     }
     const double passes = *config_.train.epochs;
     if (rounds()) {
-      const double samples = std::ceil(
-          std::min(passes * static_cast<double>(*windows), most_steps) - 1e-9);
+      const double samples =
+          std::ceil(std::min(passes * static_cast<double>(*windows), most_steps) - 1e-9);
       const auto count = static_cast<std::int64_t>(samples);
-      return settle_steps("train.epochs", number(passes),
-                          " x " + text_of(*windows) + " sequences in the training data" +
-                              in_ramp(count),
-                          std::max<std::int64_t>(1, steps_with(ramp_, count)));
+      return settle_steps(
+          "train.epochs", number(passes),
+          " x " + text_of(*windows) + " sequences in the training data" + in_ramp(count),
+          std::max<std::int64_t>(1, steps_with(ramp_, count)));
     }
     const double exact = passes * static_cast<double>(*windows) / static_cast<double>(batch);
     const auto steps = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
@@ -107,8 +107,7 @@ class Lengths {
 
   /// Of an arithmetic that gives a number of sequences.
   std::string in_ramp(std::int64_t samples) const {
-    return " = " + text_of(samples) + " sequences, in batches of " +
-           text_of(ramp_.front().batch) +
+    return " = " + text_of(samples) + " sequences, in batches of " + text_of(ramp_.front().batch) +
            (ramp_.size() > 1 ? " to " + text_of(ramp_.back().batch) : "") + ", rounded up,";
   }
 

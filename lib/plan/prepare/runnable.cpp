@@ -35,7 +35,8 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
   const std::string path = "hooks.finalize_model_grads";
   diagnostics.add({Severity::error, "unfinished-gradients", path,
                    "finalize_model_grads: false leaves gradients unsummed, but this layout has to "
-                   "sum " + sums + ": ranks that share parameters would drift apart",
+                   "sum " +
+                       sums + ": ranks that share parameters would drift apart",
                    "set finalize_model_grads to true", sources.find(path)});
 }
 

@@ -13,7 +13,8 @@ namespace trainctl {
 void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
                     Diagnostics& diagnostics);
 
-/// Error "unfinished-gradients" where hooks.finalize_model_grads is false, but gradients are shared.
+/// Error "unfinished-gradients" where hooks.finalize_model_grads is false, but gradients are
+/// shared.
 void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
                       Diagnostics& diagnostics);
 

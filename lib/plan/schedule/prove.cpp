@@ -222,10 +222,8 @@ class Proof {
         continue;
       }
       done = 1;
-      const Action part{.chunk = action.chunk,
-                        .microbatch = action.microbatch,
-                        .begin = unit,
-                        .end = unit + 1};
+      const Action part{
+          .chunk = action.chunk, .microbatch = action.microbatch, .begin = unit, .end = unit + 1};
       if (in_.deferral.concerns(part) && !passes_over()) {
         fail("W of unit " + std::to_string(unit) + " comes before all passes are over");
       }

@@ -204,7 +204,7 @@ class Refinement {
   std::vector<Chunk> chunks_;
   std::vector<Action> deferred_;   // W
   std::vector<int> late_buckets_;  // those of the head, if some W is deferred
-  std::vector<int> coming_;  // blocks that are gathered and not waited for yet
+  std::vector<int> coming_;        // blocks that are gathered and not waited for yet
   std::vector<Action> rows_;
 };
 

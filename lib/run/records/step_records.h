@@ -25,8 +25,7 @@ class StepRecords {
 
   /// The last step of `trace`, with `timers` if they are reported now. Returns what was seen beside
   /// the report. Throws Error{io}.
-  StepNotes write(const StepReport& report, const Trace& trace,
-                  std::span<const TimerRange> timers);
+  StepNotes write(const StepReport& report, const Trace& trace, std::span<const TimerRange> timers);
   /// See MetricsFile.
   void write_end(const std::string& end, const std::string& reason);
   /// The validation loss of a step that has its line. Throws Error{io}.
