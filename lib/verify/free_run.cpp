@@ -142,9 +142,9 @@ class FreeRun {
 
   void compare_traffic_of(std::int64_t step) {
     Findings::Subject subject{.step = step, .beside = "the plan has"};
-    const auto planned =
+    const auto uses =
         estimate_communication(given_.truth.after(step - 1), world_.rank(), given_.truth_config);
-    for (const TrafficRow& row : compare_traffic(planned, world_.traffic())) {
+    for (const TrafficRow& row : compare_traffic(uses, world_.traffic())) {
       const std::string name = row.operation + " '" + row.group + "'";
       const auto compare = [&](Phase phase, std::int64_t measured, std::int64_t planned) {
         subject.phase = phase;

@@ -119,6 +119,8 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   differs([](Config& c) { c.recompute.layers_per_stage = IntList{1, 2}; });
   differs([](Config& c) { c.offload.num_layers = 1; });
   differs([](Config& c) { c.hooks.timers = true; });
+  differs([](Config& c) { c.log.every = 1; });  // all ranks report their timers then
+  differs([](Config& c) { c.train.rampup_batch_size = IntList{4, 4, 100}; });
   differs([](Config& c) { c.parallel.dataset_strategy = {"", {{1, 2}}}; });
   CHECK(seen.insert(hash(base, 2)).second);
 
@@ -131,7 +133,6 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   same([](Config& c) { c.data.cache_dir = "/tmp"; });
   same([](Config& c) { c.output.dir = "elsewhere"; });
   same([](Config& c) { c.output.overwrite = false; });
-  same([](Config& c) { c.log.every = 1; });
   same([](Config& c) { c.model.preset = "any"; });
   same([](Config& c) { c.parallel.global_rank = 3; });
   same([](Config& c) { c.parallel.group_ckpt_save_file = "groups.pb"; });

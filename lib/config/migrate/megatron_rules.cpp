@@ -49,7 +49,7 @@ std::vector<RampPart> carry_ramp(Migration& m, double batch) {
   train.rampup_batch_size.emplace();
   for (const std::string& word : given->words) {
     double value = 0;
-    if (!parse_number(word, value)) continue;
+    if (parse_number(word, value)) continue;  // not a number
     train.rampup_batch_size->push_back(static_cast<std::int64_t>(value));
     YamlNode number;
     number.kind = YamlNode::Kind::scalar;

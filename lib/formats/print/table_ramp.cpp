@@ -49,9 +49,9 @@ std::string ramp_section(const Plan& plan) {
     if (hidden && i == most / 2) text += "  ...\n";
     if (hidden) continue;
     const std::string begin = format_grouped(row.first_step);
+    const std::string end = ".." + format_grouped(row.first_step + row.steps - 1);
     text +=
-        line(row.steps == 0 ? "from " + begin
-                            : begin + ".." + format_grouped(row.first_step + row.steps - 1),
+        line(row.steps == 0 ? "from " + begin : begin + (row.steps == 1 ? "" : end),
              format_grouped(row.batch), format_grouped(row.microbatches),
              format_grouped(row.tokens), row.step_seconds ? format_seconds(*row.step_seconds) : "");
   }
