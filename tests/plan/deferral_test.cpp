@@ -19,8 +19,6 @@ Config deferring(std::int64_t limit) {
   config.train.micro_batch_size = 1;
   config.parallel.pipeline_stages = 2;
   config.parallel.bucket_size = 200'000;
-  config.parallel.bucket_rule = BucketRule::layers;
-  config.parallel.gradient_aggregation_group = 2;
   config.parallel.gradient_accumulation_fusion = true;
   config.parallel.pipeline.defer_embedding_wgrad_compute = true;
   config.parallel.pipeline.wgrad_deferral_limit = limit;

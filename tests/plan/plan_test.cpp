@@ -146,6 +146,42 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   CHECK(hash(model_a) == hash(model_b));
 }
 
+TEST_CASE("gradients may stay unsummed only where none are shared", "[plan]") {
+  const auto findings = [](std::int64_t ranks, auto change) {
+    Config config = small_config();
+    config.hooks.finalize_model_grads = false;
+    change(config);
+    Diagnostics diagnostics;
+    make_plan(config, site_of(ranks), SourceMap{}, diagnostics);
+    std::string text;
+    for (const Diagnostic& one : diagnostics.list()) {
+      if (one.severity != Severity::error) continue;
+      CHECK(one.code == "unfinished-gradients");
+      CHECK(one.path == "hooks.finalize_model_grads");
+      CHECK(one.help == "set finalize_model_grads to true");
+      text += one.message;
+    }
+    return text;
+  };
+  CHECK(findings(1, [](Config&) {}) == "");
+  CHECK(findings(2, [](Config&) {}) ==
+        "finalize_model_grads: false leaves gradients unsummed, but this "
+        "layout has to sum gradients over dp (2 ranks): ranks that share parameters would drift "
+        "apart");
+  const auto stages = [](Config& config) { config.parallel.pipeline_stages = 2; };
+  const auto untied = [&](Config& config) {
+    stages(config);
+    config.model.tie_word_embeddings = false;
+  };
+  CHECK(findings(2, untied) == "");
+  CHECK(findings(2, stages).find("tied embedding over embedding (2 ranks)") != std::string::npos);
+  const auto sequence_parallel = [&](Config& config) {
+    config.parallel.tensor_parallel = 2;
+    config.parallel.sequence_parallel = true;
+  };
+  CHECK(findings(2, sequence_parallel).find("over tp (2 ranks)") != std::string::npos);
+}
+
 TEST_CASE("a world of 16384 ranks builds nothing of that size", "[plan]") {
   Config config = llama3_8b();
   config.train.global_batch_size = 16'384;

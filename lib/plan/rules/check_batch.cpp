@@ -220,8 +220,8 @@ void check_ramp_schedules(const Facts& facts, Check& check) {
     const std::string rule = broken_rule(facts, count);
     if (rule.empty()) continue;
     check.error("batch-ramp", path,
-                "a batch of " + text_of(part.batch) + " has " + counted(count, "micro-batch") +
-                    " of " + unit_text(facts) + ": " + rule,
+                "a batch of " + text_of(part.batch) + " is " + text_of(count) + " x " +
+                    unit_text(facts) + ": " + rule,
                 "start with a larger batch, or use smaller micro-batches");
     return;
   }
