@@ -80,6 +80,40 @@ TEST_CASE("the proof finds a deferred gradient that comes too early") {
   CHECK(violations.front().find("before all passes are over") != std::string::npos);
 }
 
+TEST_CASE("a tied embedding beside the head waits for deferred gradients") {
+  Config config = deferring(0);
+  config.parallel.pipeline.scheduler = PipelineScheduler::zb_v;
+  config.parallel.virtual_pipeline_stages = 2;
+  const Plan plan = plan_of(config, 4);
+  const StagePlan& rows = plan.stages[0];  // embedding and head
+  int left = rows.deferral.microbatches;
+  CHECK(left == 4);
+  int sums = 0;
+  for (const Action& row : rows.actions) {
+    left -= is_head_weight(row) ? 1 : 0;
+    if (row.kind != ActionKind::reduce || at(rows.sums, row.bucket).head < 0) continue;
+    CHECK(left == 0);
+    ++sums;
+  }
+  CHECK(sums > 0);
+  // Before the last of them, the proof says so.
+  std::vector<Action> early = rows.actions;
+  const auto is_head_sum = [&](const Action& row) {
+    return row.kind == ActionKind::reduce && at(rows.sums, row.bucket).head >= 0;
+  };
+  const auto sum = std::find_if(early.begin(), early.end(), is_head_sum);
+  const auto weight = std::find_if(early.begin(), early.end(), is_head_weight);
+  REQUIRE(weight < sum);
+  std::rotate(weight, sum, sum + 1);
+  SimulationInput input = simulation_input(plan);
+  for (RankRows& rank : input.ranks) {
+    if (rank.input.stage == 0) rank.rows = early;
+  }
+  const auto violations = simulate(input).violations;
+  REQUIRE_FALSE(violations.empty());
+  CHECK(violations.front().find("gradients of unit 5 are not final") != std::string::npos);
+}
+
 TEST_CASE("what is kept for deferred gradients is in the plan's memory") {
   const auto bytes = [](const Config& config) {
     return plan_of(config, 4).stages[1].activation_slots.bytes;

@@ -256,14 +256,20 @@ class Proof {
   void check_final(const BucketSum& sum) {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
-      if (sum.ready_unit < range.begin || sum.ready_unit >= range.end) continue;
-      for (int unit = range.end - 1; unit >= sum.ready_unit; --unit) {
-        const bool apart = unit == in_.deferral.unit && sum.head < 0;  // none of its parameters
-        if (apart || weights_left_[index(chunk, unit)] == 0) continue;
+      for (int unit = range.end - 1; unit >= range.begin; --unit) {
+        if (!adds_to(sum, range, unit) || weights_left_[index(chunk, unit)] == 0) continue;
         fail("gradients of unit " + std::to_string(unit) + " are not final");
         return;
       }
     }
+  }
+
+  /// Whether W of a unit may add to the bucket: as far as is looked at, those of its chunk from its
+  /// ready unit up. A head whose W is deferred only adds to buckets with its parameters, which may
+  /// be of another chunk where the embedding is tied.
+  bool adds_to(const BucketSum& sum, const UnitRange& range, int unit) const {
+    if (unit == in_.deferral.unit) return sum.head >= 0;
+    return range.holds(sum.ready_unit) && unit >= sum.ready_unit;
   }
 
   /// The stage's own sum first, then that over both stages.

@@ -31,7 +31,8 @@ class Refinement {
         if (!sum.reduced || !range.holds(sum.ready_unit)) continue;
         if (sum.repeated) chunk.each_buckets.push_back(static_cast<int>(bucket));
         if (!overlap || sum.repeated) continue;
-        auto& list = defers && sum.head >= 0 ? late_buckets_ : chunk.once_buckets;
+        const bool late = deferral_.microbatches > 0 && sum.head >= 0;
+        auto& list = late ? late_buckets_ : chunk.once_buckets;
         list.push_back(static_cast<int>(bucket));
       }
       // Those of experts come last in the layout, but are ready between the others.
