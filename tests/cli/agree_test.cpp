@@ -271,7 +271,8 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
       {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
-      {1, {"hooks.timers=true"}},  // not built
+      {1, {"parallel.device=cuda"}},                                              // not built
+      {2, {"hooks.finalize_model_grads=false"}},  // of the whole plan
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",
         "train.check_replicas_every=0", "parallel.pipeline.variable_seq_lengths=true"}},
