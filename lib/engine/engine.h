@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "config/schema/config.h"
 #include "data/batch.h"
 #include "engine/buffers.h"
+#include "engine/engine_input.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
-#include "engine/hooks.h"
 #include "engine/parameters/grad_norm.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
@@ -27,25 +26,8 @@
 #include "engine/train_state.h"
 #include "ops/kernels.h"
 #include "plan/plan.h"
-#include "plan/rules/loss_scaling.h"
 
 namespace trainctl {
-
-struct EngineInput {
-  const Plan& plan;
-  const TrainConfig& train;
-  const OptimizerConfig& optimizer;
-  const LrScheduleConfig& lr_schedule;
-  LossScaling loss_scaling{};
-  double deadline_seconds = 300;
-  bool separate_documents = false;  // attention stays within a document
-  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
-  // Asked on each rank after a step; the step's report has the greatest answer of all ranks.
-  std::function<int()> request{};
-  Hooks hooks{};
-  Trace* trace = nullptr;  // records the rows of each training step; may be null
-  bool meet = false;       // all ranks, before each phase (log.barrier_with_timers)
-};
 
 class Engine {
  public:

@@ -29,8 +29,8 @@ class Trace {
   /// Between two steps: the coming ones have other rows. Those before are no longer kept.
   void change_rows(std::span<const Action> rows);
 
-  /// Called by the executor; allocates nothing. Rows are recorded without gaps but for leave_out:
-  /// each starts where the previous one ended, the first at begin_step.
+  /// Called by the executor; allocates nothing. Rows are recorded without gaps, except for
+  /// leave_out: each starts where the previous one ended, the first at begin_step.
   void begin_step();
   /// All time since the last row was between rows.
   void leave_out();

@@ -82,7 +82,7 @@ struct Plan {
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step, of the full batch
   std::vector<RampPart> ramp;     // the batches of all steps; the last one is the full batch
-  // For the steps of a ramp, one plan for each smaller number of micro-batches: the same but for
+  // For the steps of a ramp, one plan for each smaller number of micro-batches: the same except for
   // rows, places of activations, and what follows from them. They hold no others.
   std::vector<Plan> smaller;
   int threads_per_rank = 1;

@@ -21,10 +21,10 @@
 #include "run/end_report.h"
 #include "run/progress.h"
 #include "run/rates.h"
-#include "run/records/ledger_text.h"
 #include "run/records/process_memory.h"
 #include "run/records/step_records.h"
 #include "run/records/timeline.h"
+#include "run/records/timer_reports.h"
 #include "run/requests.h"
 #include "run/signal_effects.h"
 #include "run/steps.h"
@@ -60,7 +60,7 @@ class Training::Impl {
         trace_(plan_.stage_of(world.rank()).actions,
                std::max(config_.log.trace_steps, ledger_steps)),
         engine_(engine_input(), world),
-        timers_(static_cast<int>(config_.log.timer_level)),
+        timers_(config_),
         saver_({.plan = plan_,
                 .config = config_,
                 .config_text = config_text_,
@@ -180,24 +180,12 @@ class Training::Impl {
 
   /// Rank 0 writes down and shows a step. Collective where timers are reported.
   void note(const StepReport& report, bool last) {
-    const std::int64_t timed = timers_.steps() + 1;
-    const std::vector<TimerRange> timers = take_timers(report.step, last);
+    const auto timers = timers_.after_step(trace_, report.step, last, everyone_);
     if (!first()) return;
     const StepNotes notes = records_->write(report, trace_, timers);
     if (events_) events_->update();
     if (progress_) progress_->show(report, notes.mfu, last || !timers.empty());
-    if (timers.empty()) return;
-    for (const std::string& line : timer_lines(timers, report.step - timed + 1, report.step)) {
-      log_info(line);
-    }
-  }
-
-  /// Empty but where they are due.
-  std::vector<TimerRange> take_timers(std::int64_t step, bool last) {
-    if (!config_.hooks.timers) return {};
-    timers_.add(trace_);
-    const bool due = last || step % config_.log.every == 0;
-    return due ? timers_.take(everyone_) : std::vector<TimerRange>();
+    for (const std::string& line : timers_.lines(timers)) log_info(line);
   }
 
   static bool stops(Request request) { return request >= Request::requeue; }
@@ -293,18 +281,12 @@ class Training::Impl {
     }
     log_info(format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
              std::to_string(world_.size()) + " rank(s) x " +
-             std::to_string(plan_.threads_per_rank) + " thread(s), " + tokens_text() +
+             std::to_string(plan_.threads_per_rank) + " thread(s), " +
+             (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +
              " tokens per step, " + std::string(name_of(plan_.compute)) + ", CPU level " +
              std::string(name_of(cpu_level())) + ", about " +
              format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
              directory_.string());
-  }
-
-  /// "128", or "64 to 128" in a ramp.
-  std::string tokens_text() const {
-    const std::int64_t now = engine_.plan().tokens_per_step();
-    const std::int64_t full = plan_.tokens_per_step();
-    return (now == full ? "" : format_grouped(now) + " to ") + format_grouped(full);
   }
 
   /// Those of the model that training started from; where it has no end, the end that the data has.
@@ -392,7 +374,7 @@ class Training::Impl {
   Corpus corpus_;
   Trace trace_;
   Engine engine_;
-  TimerSums timers_;
+  TimerReports timers_;
   std::optional<StepRecords> records_;  // of rank 0
   std::optional<EventLog> events_;      // with output.tensorboard
   std::optional<Progress> progress_;

@@ -67,18 +67,4 @@ std::vector<std::string> ledger_table(const std::vector<Ledger>& planned,
   return lines;
 }
 
-std::vector<std::string> timer_lines(const std::vector<TimerRange>& timers, std::int64_t first,
-                                     std::int64_t last) {
-  const std::string steps = first == last
-                                ? "step " + std::to_string(last)
-                                : "steps " + std::to_string(first) + " to " + std::to_string(last);
-  std::vector<std::string> lines{"seconds per step in " + steps + ", least and most of all ranks"};
-  for (const TimerRange& timer : timers) {
-    lines.push_back("  " + padded(std::string(timer.name), 27) +
-                    padded_left(format_seconds(timer.least), 10) + " .. " +
-                    format_seconds(timer.most));
-  }
-  return lines;
-}
-
 }  // namespace trainctl

@@ -1,11 +1,10 @@
-// The ledgers and timers of the ranks as text: tables on stderr and members of measured.json.
+// The ledgers of the ranks as text: a table on stderr and members of measured.json.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "engine/ledger.h"
-#include "engine/timers.h"
 #include "formats/json_text.h"
 
 namespace trainctl {
@@ -21,10 +20,5 @@ Ledger mean_of(const std::vector<Ledger>& ledgers);
 /// counts.
 std::vector<std::string> ledger_table(const std::vector<Ledger>& planned,
                                       const MeasuredLedgers& measured, std::int64_t step);
-
-/// Lines for people: of each timer the least and the most that a rank spent in it, as a mean over
-/// the steps from number `first` to `last`.
-std::vector<std::string> timer_lines(const std::vector<TimerRange>& timers, std::int64_t first,
-                                     std::int64_t last);
 
 }  // namespace trainctl
