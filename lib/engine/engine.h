@@ -127,6 +127,7 @@ class Engine {
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
   Pipeline pipeline_;
+  HostCopies host_copies_;
   Evaluation evaluation_;
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
