@@ -97,7 +97,7 @@ ActionKind last_of_life(Moment until) {
 
 constexpr std::int64_t host_memory = std::int64_t{1} << 40;  // where it begins
 
-/// From the rows alone: what F, B or W of the row's own unit, or copies of it, write and read.
+/// From the rows alone: what F, B or W of the row's own unit, and its copies, write and read.
 /// (What arrives before F or B, and messages, lives longer than that.)
 std::vector<Stay> stays_of(const Plan& plan, const StagePlan& stage) {
   std::vector<Stay> stays;

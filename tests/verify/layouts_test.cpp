@@ -146,7 +146,9 @@ TEST_CASE("a setting that some sizes do not allow is one finding") {
 }
 
 TEST_CASE("all layouts cover every pair, exhaustive every combination") {
-  const Config config = read(gpt);
+  Options few = gpt;
+  few.push_back("train.global_batch_size=4");  // not many numbers of micro-batches
+  const Config config = read(few);
   std::vector<std::int64_t> worlds{2};
   if (thorough()) worlds = {2, 4, 8};  // with so many combinations that making plans takes long
   for (const std::int64_t ranks : worlds) {
@@ -158,10 +160,9 @@ TEST_CASE("all layouts cover every pair, exhaustive every combination") {
     const std::set<std::string> chosen = names_of(pairs.layouts);
     CHECK(std::includes(names.begin(), names.end(), chosen.begin(), chosen.end()));
     CHECK(pairs_of(pairs.layouts) == pairs_of(every.layouts));
+    if (ranks == 2) CHECK(names.contains("pp2+gpipe+m2"));
   }
-  const auto every = select_layouts(config, {}, 2, true);
-  CHECK(names_of(every.layouts).contains("pp2+gpipe+m2"));
-  const auto pairs = select_layouts(config, {}, 8, false);
+  const auto pairs = select_layouts(read(gpt), {}, 8, false);
   CHECK(pairs.skipped.at("stage-layers") == std::vector<std::string>{"pp8"});  // of 4 layers
 }
 

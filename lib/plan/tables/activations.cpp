@@ -16,6 +16,7 @@ constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
 constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
 constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
 constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weight};
+constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weight};
 constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
 constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
 constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
@@ -37,7 +38,7 @@ struct Rows {
     if (again && made) {
       push(first_prefix + name, shape, dtype,
            {Storage::repeated, Moment::forward, Moment::forward});
-      life = {Storage::repeated, Moment::repeat, Moment::weight};
+      life = made_again;
     } else if (form.on_host && kept) {
       push(first_prefix + name, shape, dtype, {Storage::staged, life.from, Moment::offload});
       push(host_prefix + name, shape, dtype, on_host);
@@ -171,26 +172,18 @@ void add_mlp(Rows& rows, const Share& share, const std::string& mlp) {
   if (gated) rows.row(mlp + "d_gate", local.tokens, local.ffn, output_gradient);
 }
 
-/// What a block reads. The unit below writes it, so that on its way to the host it has the usual
-/// name.
-void add_whole_input(Rows& rows, const std::string& prefix, std::int64_t stream,
-                     std::int64_t hidden) {
-  if (!rows.form.on_host) return rows.row(prefix + "input", stream, hidden, unit_input);
-  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, Moment::offload});
-  rows.row(host_prefix + prefix + "input", stream, hidden, on_host);
-  rows.row(prefix + "input_again", stream, hidden, reloaded);
-}
-
-/// What a block reads; from F to R perhaps only this rank's share of it.
+/// What a block reads and the unit below writes; from F to R perhaps only this rank's share of it.
 void add_input(Rows& rows, const Share& share, const std::string& prefix) {
   const std::int64_t stream = share.local.stream_rows;
   const std::int64_t hidden = share.model.hidden;
-  if (!rows.form.slices_input) return add_whole_input(rows, prefix, stream, hidden);
-  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, Moment::forward});
+  const bool slices = rows.form.slices_input;
+  if (!slices && !rows.form.on_host) return rows.row(prefix + "input", stream, hidden, unit_input);
+  const Moment until = slices ? Moment::forward : Moment::offload;
+  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, until});
+  rows.row(prefix + "input_again", stream, hidden, slices ? made_again : reloaded);
+  if (!slices) return rows.row(host_prefix + prefix + "input", stream, hidden, on_host);
   rows.add(prefix + "input_slice", Shape{stream * hidden / share.input.mesh.tp}, rows.compute,
            {Storage::input, Moment::forward, Moment::repeat});
-  rows.row(prefix + "input_again", stream, hidden,
-           {Storage::repeated, Moment::repeat, Moment::weight});
 }
 
 void add_block(Rows& rows, const Share& share, const std::string& prefix) {

@@ -41,9 +41,9 @@ enum class Storage : std::uint8_t {
   gradient,   // gradients that B and W read
   message,    // to and from other stages
   repeated,   // of a part that is made again: in F for F alone, and from R on
-  staged,  // of a layer that is kept on the host: from F to its copy there, and from the copy back
-  host,    // the same between its two copies, in memory of the host
-  shared,  // used within one row of the schedule: one for the whole rank
+  staged,     // what goes to the host, from F until its copy and from the copy back
+  host,       // the same between the copies, in memory of the host
+  shared,     // used within one row of the schedule: one for the whole rank
 };
 
 /// Of which micro-batches a row is, where some keep more than the others.
@@ -106,12 +106,9 @@ struct ActivationSpec {
 ///         R, and first.layers.N.* within F. With a sliced input layers.N.input lives until F,
 ///         .input_slice [T H / tp] from F to R, and .input_again [T,H] from R. What stays
 ///         gathered: layers.N.attention.gathered .mlp.gathered [T,H], until W
-///  what a layer keeps on the host (BlockForm::on_host) has three rows: first.layers.N.* (storage
-///         staged) until its copy, host.layers.N.* (storage host), and layers.N.* (staged) from the
-///         copy back until W. The three of the layer's input, where its ranks do not share it, are
-///         layers.N.input (storage input), host.layers.N.input and layers.N.input_again
-///  where micro-batches differ in what they keep, a unit has its rows twice, with the same names
-///  and a kind
+///  kept on the host: first.layers.N.* (storage staged), host.layers.N.* (storage host), and
+///         layers.N.* (staged) from the copy back on; of a whole input .input and .input_again
+///  where micro-batches differ in what they keep, a unit has its rows twice, with equal names
 ///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
 ///         forward, until W: layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched
 ///         [L,R,H], .gate (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the
@@ -140,9 +137,6 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
 std::string input_row(int unit, std::int64_t layers);
 /// The row with the gradient of what `unit` gives to the next: "layers.N.d_output".
 std::string gradient_row(int unit);
-/// Before the name of a row that F alone has, and of one on the host.
-inline constexpr const char* first_prefix = "first.";
-inline constexpr const char* host_prefix = "host.";
 /// Before the name of a chunk's rows: "chunk.0.".
 std::string chunk_prefix(int chunk);
 /// The units of a stage, in order, that are its first `layers` blocks.
