@@ -31,7 +31,7 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
     const BlockForm form = rows.forms.of(blocks[first], partial);
     std::size_t last = first;
     while (last + 1 < blocks.size() && blocks[last + 1] == blocks[last] + 1 &&
-           rows.forms.of(blocks[last + 1], partial) == form) {
+           rows.forms.of(blocks[last + 1], partial).again == form.again) {
       ++last;
     }
     text += std::string(text.empty() ? "" : ", ") + (first == last ? "layer " : "layers ") +
