@@ -29,7 +29,8 @@ std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
 Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
     : stage_(&trainctl::at(plan.stages, stage)),
       device_(device),
-      slab_(device, rows_of(plan, stage)) {
+      slab_(device, rows_of(plan, stage)),
+      host_(DeviceKind::cpu, {{activations, {plan.host_bytes(stage)}, DType::u8}}) {
   lay_out(*stage_);
   if (!slab_.contains("rope")) return;
   const RopeScalingConfig& scaling = plan.model.rope_scaling;
@@ -58,8 +59,9 @@ Tensor Buffers::at(int view, const std::string& name) const {
     if (stage_->activation_slots.has(other, view)) row = other;
   }
   const ActivationSpec& spec = stage_->activations[row];
-  auto* start = static_cast<std::byte*>(slab_.at(activations).data);
-  return {start + stage_->activation_slots.place(row, view), spec.shape, spec.dtype, device_};
+  const Tensor all = (stage_->activation_slots.on_host(row) ? host_ : slab_).at(activations);
+  auto* start = static_cast<std::byte*>(all.data);
+  return {start + stage_->activation_slots.place(row, view), spec.shape, spec.dtype, all.device};
 }
 
 OpContext Buffers::context(Stream& stream) const {

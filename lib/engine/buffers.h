@@ -1,5 +1,6 @@
-// The activations and working memory of one rank, allocated once: exactly what the plan says, for
-// the steps with most micro-batches. Those with fewer have other places in it.
+// The activations and working memory of one rank, and what its layers keep on the host, allocated
+// once: exactly what the plan says, for the steps with most micro-batches. Those with fewer have
+// other places in it.
 #pragma once
 
 #include <string>
@@ -22,6 +23,7 @@ class Buffers {
   Tensor at(int view, const std::string& name) const;
   bool contains(const std::string& name) const { return rows_.contains(name); }
   std::int64_t bytes() const { return slab_.bytes().numel(); }
+  std::int64_t host_bytes() const { return host_.bytes().numel(); }
   /// What ops run with on `stream`: the kernels of its device, and scratch_bytes_per_thread for
   /// each of the plan's threads.
   OpContext context(Stream& stream) const;
@@ -34,6 +36,7 @@ class Buffers {
   // Of the activation table, by name; several where micro-batches differ in what they keep.
   std::unordered_map<std::string, std::vector<std::size_t>> rows_;
   Slab slab_;
+  Slab host_;
 };
 
 }  // namespace trainctl

@@ -76,6 +76,7 @@ Engine::Engine(const EngineInput& input, World& world)
             .grad_sync = &grad_sync_,
             .param_sync = &param_sync_,
             .pipeline = &pipeline_,
+            .host_copies = nullptr,
             .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = {},

@@ -1,4 +1,5 @@
-// Where the tensors of a step lie: built again when the number of micro-batches changes.
+// Where the tensors of a step lie, built again when the number of micro-batches changes, and what
+// they take.
 #include "engine/engine.h"
 #include "engine/timers.h"
 
@@ -8,6 +9,7 @@ void Engine::use(const Plan& plan) {
   now_ = &plan;
   buffers_.lay_out(rows());
   pipeline_.lay_out(plan);
+  host_copies_ = std::make_unique<HostCopies>(rows(), buffers_);
   stage_ = make_stage();
   passes_.clear();
   for (int view = 0; view < rows().activation_slots.views(); ++view) {
@@ -16,6 +18,7 @@ void Engine::use(const Plan& plan) {
   const std::vector<Action>& actions = rows().actions;
   parts_.plan = &rows();
   parts_.stage = stage_.get();
+  parts_.host_copies = host_copies_.get();
   parts_.passes = passes_;
   parts_.passes_end = end_of_passes(actions);
   if (parts_.trace != nullptr) parts_.trace->change_rows(actions);
@@ -74,6 +77,18 @@ Pass Engine::make_pass(int view, int chunk) const {
                      .global_token = own(all.global_token),
                      .loss_weight = own(all.loss_weight)},
           .training = true};
+}
+
+MemoryEstimate Engine::memory() const {
+  MemoryEstimate memory;
+  memory.parameters = store_.bytes("weights") + store_.bytes("masters");
+  memory.gradients = store_.bytes("gradients");
+  memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
+  memory.activations = buffers_.bytes();
+  memory.offloaded = buffers_.host_bytes();
+  memory.communication = grad_sync_.bytes() + param_sync_.bytes();
+  for (const Traffic::Row& row : world_.traffic().rows()) memory.communication += row.memory;
+  return memory;
 }
 
 }  // namespace trainctl

@@ -29,6 +29,10 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
       of(seconds, embedding ? Timer::embedding_grads : Timer::all_grads_sync) += all;
       return;
     }
+    case ActionKind::offload:
+    case ActionKind::wait_offload:
+    case ActionKind::reload:
+    case ActionKind::wait_reload: return;  // only in the whole
     case ActionKind::step: of(seconds, Timer::optimizer) += all; return;
     case ActionKind::send_forward: of(seconds, Timer::forward_send) += all; return;
     case ActionKind::receive_forward:

@@ -26,6 +26,14 @@ std::int64_t Plan::activation_bytes(int stage) const {
   return most;
 }
 
+std::int64_t Plan::host_bytes(int stage) const {
+  std::int64_t most = at(stages, stage).activation_slots.host_bytes;
+  for (const Plan& plan : smaller) {
+    most = std::max(most, at(plan.stages, stage).activation_slots.host_bytes);
+  }
+  return most;
+}
+
 std::int64_t Plan::parameter_count() const {
   std::int64_t count = 0;
   for (const StagePlan& stage : stages) {

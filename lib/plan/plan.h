@@ -106,6 +106,7 @@ struct Plan {
   const Plan& after(std::int64_t completed) const;
   /// Of a rank of the stage, for any number of micro-batches.
   std::int64_t activation_bytes(int stage) const;
+  std::int64_t host_bytes(int stage) const;  // the same of what is kept on the host
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;       // of the whole model, each once

@@ -104,6 +104,8 @@ const std::vector<Setting> settings = {
     {"recompute.parallel_optimizer_comm_recompute", {"true"}},
     {"hooks.no_sync", {"never"}},
     {"offload.enable", {"true"}},
+    {"offload.num_layers", {"1", "2"}},
+    {"offload.weights", {"true"}},
     {"hooks.timers", {"true"}},
     {"hooks.finalize_model_grads", {"false"}},
     {"parallel.pipeline.defer_embedding_wgrad_compute", {"true", "true"}},

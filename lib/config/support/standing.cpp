@@ -51,8 +51,7 @@ constexpr Standing table[] = {
     {"moe", not_built, "*", ""},
     {"moe.num_experts", not_built, "1", "1"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
-    {"offload", not_built, "*", ""},
-    {"offload.enable", not_built, "false", "false"},
+    {"offload.weights", not_built, "false", "false"},
 };
 
 /// A feature that one key switches on; the other keys under `prefix` only count then.
