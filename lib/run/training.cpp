@@ -66,7 +66,7 @@ class Training::Impl {
                 .everyone = everyone,
                 .run = directory_,
                 .deadline_seconds = config_.parallel.deadline_seconds},
-               [this](std::int64_t) {
+               [this] {
                  if (records_) records_->sync();
                }) {}
 
@@ -96,7 +96,8 @@ class Training::Impl {
     saver_.finish();
     // Together; the others need not wait for the weights.
     const bool told = last_.step == 0 || tell_step(given, flops);
-    const bool written = told && saver_.failures() == 0;
+    const bool noted = !records_ || try_to_write([&] { records_->sync(); });
+    const bool written = told && noted && saver_.failures() == 0;
     if (all && config_.output.save_weights) export_weights();
     if (first() && peak > 0) tell_memory(peak);
     if (first() && !all) {
@@ -182,8 +183,15 @@ class Training::Impl {
   /// Rank 0 writes down and shows a step.
   void note(const StepReport& report, bool last) {
     const StepNotes notes = records_->write(report, trace_);
-    if (events_) events_->update();
+    update_events();
     if (progress_) progress_->show(report, notes.mfu, last);
+  }
+
+  /// What is missing after a failure, `trainctl report --format tensorboard` writes later.
+  void update_events() {
+    if (!events_ || try_to_write([&] { events_->update(); })) return;
+    events_.reset();
+    log_warning("no more events of TensorBoard are written in this session");
   }
 
   static bool stops(Request request) { return request >= Request::requeue; }

@@ -33,7 +33,7 @@ void EventLog::update() {
   }
   append_events(added, bytes);
   // Opened each time: `trainctl report` may have replaced it.
-  File::open_to_append(path_).write(bytes);
+  File::open_to_append(path_).append_whole(bytes);
 }
 
 }  // namespace trainctl
