@@ -26,7 +26,10 @@ std::vector<SlabRow> rows_of(const Plan& plan, const StagePlan& stage) {
 }  // namespace
 
 Buffers::Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage)
-    : stage_(stage), device_(device), slab_(device, rows_of(plan, stage)) {
+    : stage_(stage),
+      device_(device),
+      slab_(device, rows_of(plan, stage)),
+      host_(DeviceKind::cpu, {{activations, {stage.activation_slots.host_bytes}, DType::u8}}) {
   for (std::size_t row = 0; row < stage.activations.size(); ++row) {
     rows_[stage.activations[row].name].push_back(row);
   }
@@ -49,8 +52,9 @@ Tensor Buffers::at(int view, const std::string& name) const {
     if (stage_.activation_slots.has(other, view)) row = other;
   }
   const ActivationSpec& spec = stage_.activations[row];
-  auto* start = static_cast<std::byte*>(slab_.at(activations).data);
-  return {start + stage_.activation_slots.place(row, view), spec.shape, spec.dtype, device_};
+  const Tensor all = (stage_.activation_slots.on_host(row) ? host_ : slab_).at(activations);
+  auto* start = static_cast<std::byte*>(all.data);
+  return {start + stage_.activation_slots.place(row, view), spec.shape, spec.dtype, all.device};
 }
 
 OpContext Buffers::context(Stream& stream) const {

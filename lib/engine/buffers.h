@@ -1,4 +1,5 @@
-// The activations and working memory of one rank, allocated once: exactly what the plan says.
+// The activations and working memory of one rank, and what its layers keep on the host, allocated
+// once: exactly what the plan says.
 #pragma once
 
 #include <string>
@@ -19,6 +20,7 @@ class Buffers {
   Tensor at(int view, const std::string& name) const;
   bool contains(const std::string& name) const { return rows_.contains(name); }
   std::int64_t bytes() const { return slab_.bytes().numel(); }
+  std::int64_t host_bytes() const { return host_.bytes().numel(); }
   /// What ops run with on `stream`: the kernels of its device, and scratch_bytes_per_thread for
   /// each of the plan's threads.
   OpContext context(Stream& stream) const;
@@ -31,6 +33,7 @@ class Buffers {
   // Of the activation table, by name; several where micro-batches differ in what they keep.
   std::unordered_map<std::string, std::vector<std::size_t>> rows_;
   Slab slab_;
+  Slab host_;
 };
 
 }  // namespace trainctl

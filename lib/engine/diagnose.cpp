@@ -37,7 +37,7 @@ std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
   }
   for (const ActivationSpec& spec : stage.activations) {
     const bool kept = spec.storage == Storage::input || spec.storage == Storage::forward ||
-                      spec.storage == Storage::statistic;
+                      spec.storage == Storage::statistic || spec.storage == Storage::host;
     const auto row = static_cast<std::size_t>(&spec - stage.activations.data());
     const ActivationSlots& slots = stage.activation_slots;
     if (!kept || !slots.lasts(row) || !slots.has(row, view)) continue;

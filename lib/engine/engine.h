@@ -69,9 +69,8 @@ class Engine {
   TrainState train_state() const;
   /// One optimizer step. `batches` are this rank's micro-batches, or with full_batch those of all
   /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second step. If a
-  /// gradient is not finite, nothing is updated; the run continues if a lower loss scale may help
-  /// or the policy is to skip, and otherwise throws Error{diverged}, as for a loss that is not
-  /// finite. The error names step, rank and tensor.
+  /// gradient is not finite, nothing is updated; the run goes on if a lower loss scale may help or
+  /// the policy is to skip, else throws Error{diverged} with step, rank and tensor, as for a loss.
   StepReport train_step(const std::vector<Batch>& batches);
   /// See Evaluation::run. Ends early once `ends` (given on all ranks) is true on one. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
@@ -79,8 +78,8 @@ class Engine {
   /// See ReplicaCheck in replicas.h. Collective.
   void check_replicas();
 
-  /// After a step, a parallel optimizer has updated only its own part of the weights: this gathers
-  /// those that stay on each rank, as the next step would. A second call does nothing. Collective.
+  /// After a step with a parallel optimizer, gathers the weights that stay on each rank as the next
+  /// step would; a second call does nothing. Collective.
   void complete_weights() { param_sync_.complete(ops_, input_.deadline_seconds); }
   /// With a parallel optimizer, weights are complete only after complete_weights().
   ParamStore& parameters() { return store_; }
@@ -127,6 +126,7 @@ class Engine {
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
   Pipeline pipeline_;
+  HostCopies host_copies_;
   Evaluation evaluation_;
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;

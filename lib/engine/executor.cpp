@@ -57,6 +57,13 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
       parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
       return forward(action, parts);
+    case ActionKind::offload:
+    case ActionKind::reload: return parts.host_copies->start(action, compute);
+    case ActionKind::wait_offload:
+    case ActionKind::wait_reload:
+      parts.host_copies->wait(action, compute);
+      if (parts.trace != nullptr) parts.trace->note_wait();
+      return;
     case ActionKind::repeat:
       return parts.stage->repeat(pass_of(action, parts), view_of(action, parts), action.begin,
                                  action.end);

@@ -8,6 +8,7 @@
 #include "comm/host/activity.h"
 #include "data/batch.h"
 #include "engine/feed.h"
+#include "engine/host_copies.h"
 #include "engine/parameters/grad_sync.h"
 #include "engine/parameters/param_sync.h"
 #include "engine/pipeline.h"
@@ -34,6 +35,7 @@ struct ExecutorParts {
   GradSync* grad_sync = nullptr;
   ParamSync* param_sync = nullptr;
   Pipeline* pipeline = nullptr;
+  HostCopies* host_copies = nullptr;
   const OpContext* ops = nullptr;  // of the compute stream
   double deadline_seconds = 0;
   std::span<const Pass> passes;  // [view][chunk]

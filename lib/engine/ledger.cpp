@@ -27,6 +27,10 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
     case ActionKind::wait_gather:
     case ActionKind::free: ledger.gather += work + record.waited; return;
     case ActionKind::reduce: ledger.dp += work; return;
+    case ActionKind::offload:
+    case ActionKind::wait_offload:
+    case ActionKind::reload:
+    case ActionKind::wait_reload: ledger.host += work + record.waited; return;
     case ActionKind::wait_reduce:
       ledger.dp += work;
       // That of a tied embedding waits for the other end of the pipeline.

@@ -38,8 +38,8 @@ RankStep measure_rank(std::span<const Action> rows, std::span<const RowRecord> r
     if (is_message(rows[i].kind)) continue;
     step.busy += records[i].finish - records[i].start - records[i].waited;
     const bool sum = rows[i].kind == ActionKind::wait_reduce;
-    const bool exposed =
-        rows[i].kind == ActionKind::wait_gather || (sum && !sums_embedding(rows, rows[i].bucket));
+    const bool exposed = rows[i].kind == ActionKind::wait_gather || is_host_copy(rows[i].kind) ||
+                         (sum && !sums_embedding(rows, rows[i].bucket));
     if (exposed) step.exposed += records[i].waited;
   }
   return step;

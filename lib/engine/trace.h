@@ -82,7 +82,7 @@ struct MeasuredStep {
   std::int64_t step = 0;
   double forward_backward_seconds = 0;
   double optimizer_seconds = 0;
-  double exposed_seconds = 0;  // the most that a rank waited for gradient sums and gathers
+  double exposed_seconds = 0;  // the most that a rank waited for sums, gathers and host copies
   double bubble_fraction = 0;
 };
 

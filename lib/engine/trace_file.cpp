@@ -29,6 +29,10 @@ std::string_view category(ActionKind kind) {
     case ActionKind::receive_backward:
     case ActionKind::wait_forward:
     case ActionKind::wait_backward: return "message";
+    case ActionKind::offload:
+    case ActionKind::wait_offload:
+    case ActionKind::reload:
+    case ActionKind::wait_reload: return "host copies";
     case ActionKind::step: return "optimizer";
     case ActionKind::gather:
     case ActionKind::wait_gather:

@@ -70,16 +70,16 @@ class BlockRows {
   int unit() const { return unit_; }
   const BlockForm& form() const { return form_; }
   Tensor shared(const char* name) const { return input_.activations(view_, name); }
-  /// What is not made again.
-  Tensor kept(const std::string& name) const {
-    return input_.activations(view_, block_prefix(unit_) + name);
-  }
+  /// What is not made again: in F and later in different places if the host has it meanwhile.
+  Tensor kept(const std::string& name) const { return row(form_.on_host, name); }
   /// What `part` makes: in F and from R on in different places if it is made again.
   Tensor made(BlockPart part, const std::string& name) const {
-    const char* before = first_ && form_.repeats(part) ? "first." : "";
-    return input_.activations(view_, before + block_prefix(unit_) + name);
+    return row(form_.on_host || form_.repeats(part), name);
   }
-  Tensor input() const { return kept(form_.slices_input && !first_ ? "input_again" : "input"); }
+  Tensor input() const {
+    const bool moves = form_.slices_input || form_.on_host;
+    return row(false, moves && !first_ ? "input_again" : "input");
+  }
 
   Norm::Saved norm(BlockPart part, const std::string& name, const Tensor& x) const {
     const bool has_mean = input_.model.norm_kind == NormKind::layer_norm;
@@ -88,22 +88,22 @@ class BlockRows {
   }
 
   Attention::Saved attention(const Tensor& x) const {
-    const auto row = [&](const char* name) { return made(BlockPart::qkv, name); };
+    const auto own = [&](const char* name) { return made(BlockPart::qkv, name); };
     const bool normed = input_.model.qk_norm;
     Attention::Saved saved;
     saved.x = x;
     saved.keeps_x = form_.gathered(BlockPart::qkv);
     saved.all_x =
         saved.keeps_x ? kept("attention.gathered") : all_tokens(input_, "stream.gathered", x);
-    saved.q = row("attention.q");
-    saved.k = row("attention.k");
-    saved.v = row("attention.v");
+    saved.q = own("attention.q");
+    saved.k = own("attention.k");
+    saved.v = own("attention.v");
     saved.shape = attention_shape(input_, saved.q, saved.k);
-    saved.q_raw = normed ? row("attention.q_raw") : saved.q;
-    saved.k_raw = normed ? row("attention.k_raw") : saved.k;
+    saved.q_raw = normed ? own("attention.q_raw") : saved.q;
+    saved.k_raw = normed ? own("attention.k_raw") : saved.k;
     if (normed) {
-      saved.q_rstd = row("attention.q_rstd");
-      saved.k_rstd = row("attention.k_rstd");
+      saved.q_rstd = own("attention.q_rstd");
+      saved.k_rstd = own("attention.k_rstd");
     }
     saved.keys = saved.k;
     saved.values = saved.v;
@@ -128,6 +128,12 @@ class BlockRows {
   }
 
  private:
+  /// `moves`: F and what follows have it in different places.
+  Tensor row(bool moves, const std::string& name) const {
+    const char* before = moves && first_ ? first_prefix : "";
+    return input_.activations(view_, before + block_prefix(unit_) + name);
+  }
+
   const StageInput& input_;
   int view_;
   int unit_;

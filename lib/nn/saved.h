@@ -16,13 +16,14 @@ struct ViewSaved {
   Embedding::Saved embedding;
   std::vector<BlockSaved> first;   // of the stage's layers, in order: for the first forward
   std::vector<BlockSaved> blocks;  // for what comes after it: other rows where parts are repeated
+                                   // or lie on the host meanwhile
   Norm::Saved final_norm;
   VocabHead::Saved head;
 };
 
 ViewSaved place_view(const StageInput& input, int view);
 
-/// The saved tensors of one block: those of its first forward, or those from R on.
+/// The saved tensors of one block: those of its first forward, or those that R, B and W have.
 enum class BlockUse : std::uint8_t { first, later };
 BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
                        BlockUse use = BlockUse::later);

@@ -14,6 +14,7 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;    // rows in their slots, and scratch
+  std::int64_t offloaded = 0;      // host memory: what layers keep there between F and B
   std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
   std::int64_t data = 0;           // prefetched batches
   std::int64_t checkpoint = 0;     // host memory: the copy that is written in the background
@@ -30,7 +31,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
 
 struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.h
   double forward_backward = 0;  // until the slowest rank begins its optimizer
-  double exposed = 0;  // the part in which a rank waits for gradient sums and gathers, at most
+  double exposed = 0;  // of that, waiting for gradient sums, gathers and host copies, at most
   double optimizer = 0;
   double bubble_fraction = 0;  // of forward and backward: see plan/schedule/simulate.h
   double step() const { return forward_backward + optimizer; }
@@ -43,6 +44,7 @@ struct RecomputeCost {
   std::int64_t kept = 0;          // bytes of one layer and micro-batch between F and B
   std::int64_t once = 0;          // bytes of a layer while it runs F, or between R and W
   std::int64_t rank = 0;          // bytes of all activations of a rank
+  std::int64_t on_host = 0;       // and of what its layers keep on the host
   double flops = 0;               // made again by a rank for one layer and micro-batch
   std::optional<double> seconds;  // that these take, where rates are given
 };

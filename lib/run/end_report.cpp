@@ -24,10 +24,11 @@ struct Category {
   std::int64_t MemoryEstimate::*bytes;
 };
 // What a rank can measure of itself; data and runtime are only in the process's peak.
-constexpr std::array<Category, 5> categories{{{"parameters", &MemoryEstimate::parameters},
+constexpr std::array<Category, 6> categories{{{"parameters", &MemoryEstimate::parameters},
                                               {"gradients", &MemoryEstimate::gradients},
                                               {"optimizer", &MemoryEstimate::optimizer},
                                               {"activations", &MemoryEstimate::activations},
+                                              {"offloaded", &MemoryEstimate::offloaded},
                                               {"communication", &MemoryEstimate::communication}}};
 /// One for each rank.
 std::vector<Ledger> planned_ledgers(const EndReport& report) {
@@ -168,7 +169,7 @@ void tell_time(const Plan& plan, const TimeEstimate& planned, const MeasuredStep
   };
   tell_line("step " + std::to_string(step.step), "planned", "measured");
   seconds("forward, backward", planned.forward_backward, step.forward_backward_seconds);
-  seconds("sums and gathers", planned.exposed, step.exposed_seconds);
+  seconds("exposed transfers", planned.exposed, step.exposed_seconds);
   seconds("optimizer", planned.optimizer, step.optimizer_seconds);
   tell_line("bubble", percent(plan.bubble_fraction), percent(step.bubble_fraction));
 }

@@ -220,6 +220,18 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
+/// Of all layers but the last, through one buffer or two.
+bool apply_offload(std::string_view word, Config& config) {
+  if (word != "offload" && word != "offload2") return false;
+  config.offload = {};
+  config.offload.enable = true;
+  config.offload.num_layers = std::max<std::int64_t>(0, config.model.num_layers - 1);
+  config.offload.double_buffering = word == "offload2";
+  return true;
+}
+
+Words offload_words(const Config&, const LayoutSizes&) { return {"", "offload", "offload2"}; }
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
@@ -234,6 +246,7 @@ constexpr LayoutSwitch switches[] = {
     {"chunks", "vpN", "pipeline stages", apply_chunks, chunk_words},
     {"recompute", "recompute, selective, kept_sums, sliced, partial", "", apply_recompute,
      recompute_words},
+    {"offload", "offload, offload2", "", apply_offload, offload_words},
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
 };

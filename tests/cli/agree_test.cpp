@@ -102,6 +102,8 @@ const std::vector<Setting> settings = {
     {"recompute.parallel_optimizer_comm_recompute", {"true"}},
     {"hooks.no_sync", {"never"}},
     {"offload.enable", {"true"}},
+    {"offload.num_layers", {"1", "2"}},
+    {"offload.weights", {"true"}},
     {"hooks.timers", {"true"}},
     {"hooks.grad_sync", {"after_backward"}},
     {"hooks.param_sync", {"before_forward"}},
@@ -266,7 +268,7 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
       {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
-      {1, {"hooks.timers=true"}},  // not built
+      {1, {"hooks.timers=true"}},                                                 // not built
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",
         "train.check_replicas_every=0", "parallel.pipeline.variable_seq_lengths=true"}},

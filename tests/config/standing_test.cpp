@@ -41,11 +41,11 @@ TEST_CASE("a value that is not built is refused with its place") {
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  for (const char* line :
-       {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-        "parallel: {pipeline: {variable_seq_lengths: true}}",
-        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-        "moe: {num_experts: 4}", "offload: {enable: true}", "hooks: {timers: true}"}) {
+  for (const char* line : {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
+                           "parallel: {pipeline: {variable_seq_lengths: true}}",
+                           "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+                           "moe: {num_experts: 4}", "offload: {enable: true, weights: true}",
+                           "hooks: {timers: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }

@@ -137,10 +137,15 @@ TEST_CASE("what tensor-parallel ranks keep of a repeated layer changes no bit") 
       const auto usual = losses({});
       CHECK(losses({"recompute.enable=true"}) == usual);
       CHECK(losses({"recompute.enable=true", "recompute.mp_comm_recompute=false"}) == usual);
+      CHECK(losses({"offload.enable=true", "offload.num_layers=1"}) == usual);
+      CHECK(losses({"offload.enable=true", "offload.num_layers=1", "recompute.enable=true",
+                    "recompute.mp_comm_recompute=false"}) == usual);
       CHECK(losses({"recompute.enable=true", "recompute.select=norm1+qkv+mlp",
                     "recompute.mp_comm_recompute=false"}) == usual);
       if (std::string(stream) == "true") continue;
       CHECK(losses({"recompute.enable=true", "recompute.slice_activation=true"}) == usual);
+      CHECK(losses({"recompute.enable=true", "recompute.slice_activation=true",
+                    "offload.enable=true", "offload.num_layers=1"}) == usual);
       CHECK(losses({"recompute.enable=true", "recompute.slice_activation=true",
                     "recompute.select=norms"}) == usual);
     }
@@ -186,7 +191,7 @@ TEST_CASE("with on_bad_loss skip, bad updates are left out") {
   CHECK(reports.back().skipped);
 }
 
-TEST_CASE("the order of passes and recomputation do not change a bit") {
+TEST_CASE("the order of passes, recomputation and offloading do not change a bit") {
   const std::vector<std::string> stages{"parallel.pipeline_stages=2", "train.micro_batch_size=1",
                                         "model.num_layers=4", "model.hidden_dropout=0.1",
                                         "model.attention_dropout=0.1"};
@@ -218,7 +223,18 @@ TEST_CASE("the order of passes and recomputation do not change a bit") {
   CHECK(losses({"recompute.enable=true", partial}) == usual);
   CHECK(losses({"recompute.enable=true", "recompute.layers_per_stage=[1, 2]", partial,
                 "recompute.select=norms+mlp", "parallel.pipeline.scheduler=zb-h1"}) == usual);
+  const std::vector<std::string> host{"offload.enable=true", "offload.num_layers=3"};
+  const auto offloaded = [&](std::vector<std::string> more) {
+    more.insert(more.end(), host.begin(), host.end());
+    return losses(more);
+  };
+  CHECK(offloaded({}) == usual);
+  CHECK(offloaded({"offload.double_buffering=true"}) == usual);
+  CHECK(offloaded({"parallel.pipeline.scheduler=zb-h1", "recompute.enable=true",
+                   "recompute.select=norms+activations"}) == usual);
+  CHECK(offloaded({"recompute.enable=true", partial, "offload.double_buffering=true"}) == usual);
   const auto chunks = losses({"parallel.virtual_pipeline_stages=2"});
+  CHECK(chunks == offloaded({"parallel.virtual_pipeline_stages=2"}));
   CHECK(chunks == losses({"parallel.virtual_pipeline_stages=2", "recompute.enable=true", partial}));
   CHECK(chunks ==
         losses({"parallel.virtual_pipeline_stages=2", "parallel.pipeline.overlap_p2p_comm=true",

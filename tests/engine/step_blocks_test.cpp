@@ -141,6 +141,13 @@ TEST_CASE("dropout and SGD allocate nothing either") {
   CHECK(taken.large_blocks == 0);
 }
 
+TEST_CASE("copies to the host allocate nothing either") {
+  const BlocksTaken taken = blocks_of({"offload.enable=true", "offload.num_layers=1"}, 2);
+  INFO(taken.first);
+  CHECK(taken.own_news == 0);
+  CHECK(taken.large_blocks == 0);
+}
+
 TEST_CASE("a block that a step takes is seen") {
   const BlocksTaken taken = blocks_of({}, 1, {.takes_memory = true});
   CHECK(taken.own_news == 1);

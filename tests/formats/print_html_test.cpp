@@ -67,7 +67,7 @@ TEST_CASE("every segment of memory has its figure, and the plan fits or not", "[
   for (const StagePlan& stage : plan.stages) {
     for (const auto& row : memory_rows(stage.memory)) segments += row.second > 0 ? 1 : 0;
   }
-  const std::regex figure("<span class=\"c[0-7]\"[^>]*>[0-9.]+[BKMG]</span>");
+  const std::regex figure("<span class=\"c[0-8]\"[^>]*>[0-9.]+[BKMG]</span>");
   CHECK(std::distance(std::sregex_iterator(usual.begin(), usual.end(), figure), {}) ==
         static_cast<std::ptrdiff_t>(segments));
   input.memory_limit = 0.001;

@@ -30,9 +30,16 @@ Config staged(Scheduler scheduler, std::int64_t stages, std::int64_t chunks,
 }
 
 /// A form for all layers; "partial": of two micro-batches in each window only the first layer;
-/// "mixed": another form for each layer.
-void recompute(Config& config, const std::string& form) {
+/// "mixed": another form for each layer. After "host ": all layers but the last are on the host, in
+/// two buffers with "hosts ".
+void recompute(Config& config, std::string form) {
   RecomputeConfig& recompute = config.recompute;
+  if (form.starts_with("host")) {
+    config.offload.enable = true;
+    config.offload.num_layers = config.model.num_layers - 1;
+    config.offload.double_buffering = form.starts_with("hosts");
+    form = form.substr(form.find(' ') + 1);
+  }
   recompute.enable = form != "none";
   if (form == "partial") {
     recompute.num_microbatches_with_partial_activation_checkpoints = 2;
@@ -71,25 +78,40 @@ struct Stay {
   std::string name;
 };
 
-/// From the rows alone: what F, B or W of the row's own unit write and read. (What arrives before F
-/// or B, and messages, lives longer than that.)
+/// The row that first writes what lives from a moment, and the last that reads it.
+ActionKind first_of_life(Moment from) {
+  switch (from) {
+    case Moment::offload: return ActionKind::offload;
+    case Moment::reload: return ActionKind::reload;
+    case Moment::repeat: return ActionKind::repeat;
+    case Moment::gradient:
+    case Moment::backward: return ActionKind::backward_input;
+    case Moment::weight: return ActionKind::backward_weight;
+    default: return ActionKind::forward;
+  }
+}
+ActionKind last_of_life(Moment until) {
+  if (until == Moment::offload) return ActionKind::wait_offload;
+  return until == Moment::reload ? ActionKind::wait_reload : first_of_life(until);
+}
+
+constexpr std::int64_t host_memory = std::int64_t{1} << 40;  // where it begins
+
+/// From the rows alone: what F, B or W of the row's own unit, and its copies, write and read.
+/// (What arrives before F or B, and messages, lives longer than that.)
 std::vector<Stay> stays_of(const Plan& plan, const StagePlan& stage) {
   std::vector<Stay> stays;
   for (std::size_t i = 0; i < stage.activations.size(); ++i) {
     const ActivationSpec& spec = stage.activations[i];
     if (spec.unit < 0) continue;
-    const auto kind = [](Moment moment) {
-      return moment == Moment::weight    ? ActionKind::backward_weight
-             : moment < Moment::gradient ? ActionKind::forward
-             : moment == Moment::repeat  ? ActionKind::repeat
-                                         : ActionKind::backward_input;
-    };
     for (int m = 0; m < static_cast<int>(plan.microbatches); ++m) {
       const int view = at(stage.activation_slots.view_of, m);
       if (!stage.activation_slots.has(i, view)) continue;
-      const std::int64_t place = stage.activation_slots.place(i, view);
-      stays.push_back({uses_of(stage, kind(spec.from), spec.unit, m).first,
-                       uses_of(stage, kind(spec.until), spec.unit, m).last, place,
+      const bool on_host = stage.activation_slots.on_host(i);
+      const std::int64_t place =
+          stage.activation_slots.place(i, view) + (on_host ? host_memory : 0);
+      stays.push_back({uses_of(stage, first_of_life(spec.from), spec.unit, m).first,
+                       uses_of(stage, last_of_life(spec.until), spec.unit, m).last, place,
                        place + padded_bytes(spec), spec.name + " " + std::to_string(m)});
     }
   }
@@ -153,7 +175,8 @@ TEST_CASE("no two activations share memory while both are in use", "[slots]") {
   for (const ScheduleTraits& schedule : schedules) {
     for (const std::int64_t chunks : {1, 2}) {
       if (chunks < schedule.least_chunks || chunks > schedule.most_chunks) continue;
-      for (const char* form : {"none", "full", "norms+attention+activations", "partial", "mixed"}) {
+      for (const char* form : {"none", "full", "norms+attention+activations", "partial", "mixed",
+                               "host none", "hosts none", "host mixed", "hosts partial"}) {
         Config config = staged(schedule.value, 3, chunks, 6);
         recompute(config, form);
         const Plan plan = plan_of(config, 3);

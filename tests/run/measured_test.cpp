@@ -56,6 +56,8 @@ const Options zb_v{"parallel.pipeline_stages=2", "train.micro_batch_size=1",
                    "model.num_layers=4"};
 const Options zb_h1{"parallel.pipeline.scheduler=zb-h1"};
 const Options recompute{"recompute.enable=true"};
+const Options offload{"offload.enable=true", "offload.num_layers=1"};
+const Options two_buffers{"offload.double_buffering=true"};
 const Options fused{"parallel.bucket_rule=comm_fusion"};
 
 const std::vector<Case> layouts{
@@ -77,6 +79,7 @@ const std::vector<Case> layouts{
     {2, zb_v},
     {4, zb_v + tp2 + sp + recompute},
     {4, pp2 + tp2 + recompute},
+    {4, zero + tp2 + offload},
     {2, tp2 + sp + recompute},
     {4, pp2 + tp2 + sp},
     {8, pp2 + tp2 + sp + whole_vocabulary + gpipe},
@@ -192,7 +195,7 @@ void add_rank(MemoryRun& run, const Engine& engine, std::int64_t stage) {
   StageMemory& most = run.stages[stage];
   for (const auto field :
        {&MemoryEstimate::parameters, &MemoryEstimate::gradients, &MemoryEstimate::optimizer,
-        &MemoryEstimate::activations, &MemoryEstimate::communication}) {
+        &MemoryEstimate::activations, &MemoryEstimate::offloaded, &MemoryEstimate::communication}) {
     most.taken.*field = std::max(most.taken.*field, mine.*field);
   }
   const Touched touched = touched_by(engine, rows);
@@ -297,13 +300,15 @@ TEST_CASE("sums that start after the backward give the same numbers, later", "[t
 
 TEST_CASE("activations are allocated as planned, to the byte") {
   for (const Options& options :
-       {pp2, pp2 + zb_h1, zb_v, zb_v + recompute, zb_v + half, pp2 + tp2 + sp + zb_h1}) {
+       {pp2, pp2 + zb_h1, zb_v, zb_v + recompute, zb_v + half, pp2 + tp2 + sp + zb_h1,
+        pp2 + offload, zb_v + offload + two_buffers}) {
     const int ranks = options.size() > 3 && options[2] == tp2[0] ? 4 : 2;
     SampleRun run{.set_options = options, .ranks = ranks, .steps = 1, .world = {}};
     std::mutex mutex;
     run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
       const std::lock_guard lock(mutex);
       CHECK(engine.memory().activations == plan.stage_of(world.rank()).memory.activations);
+      CHECK(engine.memory().offloaded == plan.stage_of(world.rank()).memory.offloaded);
     };
     INFO(text_of({ranks, options}));
     train_sample(run);
@@ -319,6 +324,8 @@ TEST_CASE("memory is as planned, by category, within 2 %") {
                                 {2, tp2 + sp},
                                 {2, pp2 + four},
                                 {2, pp2 + four + recompute},
+                                {1, offload},
+                                {2, tp2 + offload + four + two_buffers},
                                 {4, pp4},
                                 {2, zero},
                                 {4, zero + tp2 + sp},
@@ -338,8 +345,10 @@ TEST_CASE("memory is as planned, by category, within 2 %") {
       // What ops use for themselves is far larger than these tensors.
       const std::int64_t scratch = run.plan.threads_per_rank * scratch_bytes_per_thread;
       CHECK(measured.touched.unused == "");
-      check_near(measured.touched.bytes, rows.activation_slots.bytes);
-      CHECK(measured.taken.activations >= measured.touched.bytes + scratch);
+      const ActivationSlots& slots = rows.activation_slots;
+      CHECK(measured.taken.offloaded == rows.memory.offloaded);
+      check_near(measured.touched.bytes, slots.bytes + slots.host_bytes);
+      CHECK(measured.taken.activations + slots.host_bytes >= measured.touched.bytes + scratch);
     }
     INFO(text_of(given));
     CHECK(std::abs(run.held - run.taken) <= layout.ranks * 1024);  // padding

@@ -71,7 +71,7 @@ TEST_CASE("names of layouts are read back") {
   for (const char* name :
        {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
         "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1",
-        "pp2+zb-h1+m4+vp3", "pp4+zb-v", "dp4+zero3+shard2+each_sum"}) {
+        "pp2+zb-h1+m4+vp3", "pp4+zb-v", "dp4+zero3+offload2+shard2+each_sum"}) {
     CHECK(parse_layouts(name, 0).front().name() == name);
   }
   CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
@@ -146,7 +146,9 @@ TEST_CASE("a setting that some sizes do not allow is one finding") {
 }
 
 TEST_CASE("all layouts cover every pair, exhaustive every combination") {
-  const Config config = read(gpt);
+  Options few = gpt;
+  few.push_back("train.global_batch_size=4");  // not many numbers of micro-batches
+  const Config config = read(few);
   std::vector<std::int64_t> worlds{2};
   if (thorough()) worlds = {2, 4, 8};  // with so many combinations that making plans takes long
   for (const std::int64_t ranks : worlds) {
@@ -158,10 +160,9 @@ TEST_CASE("all layouts cover every pair, exhaustive every combination") {
     const std::set<std::string> chosen = names_of(pairs.layouts);
     CHECK(std::includes(names.begin(), names.end(), chosen.begin(), chosen.end()));
     CHECK(pairs_of(pairs.layouts) == pairs_of(every.layouts));
+    if (ranks == 2) CHECK(names.contains("pp2+gpipe+m2"));
   }
-  const auto every = select_layouts(config, {}, 2, true);
-  CHECK(names_of(every.layouts).contains("pp2+gpipe+m2"));
-  const auto pairs = select_layouts(config, {}, 8, false);
+  const auto pairs = select_layouts(read(gpt), {}, 8, false);
   CHECK(pairs.skipped.at("stage-layers") == std::vector<std::string>{"pp8"});  // of 4 layers
 }
 

@@ -159,6 +159,36 @@ std::vector<FaultRow> schedule_faults() {
              static_cast<std::uint8_t>(~bit_of(BlockPart::activation));
        }),
        "gradient", "layers.2.mlp.down.weight"},
+      {"a layer that is brought back from another's place", small_gpt, "pp2+offload+m4",
+       of_plan([](Plan& plan) {
+         for (const ActionKind kind : {ActionKind::reload, ActionKind::wait_reload}) {
+           Action& row = row_of(plan, kind, 2);
+           row.begin = 1;
+           row.end = 2;
+         }
+       }),
+       "gradient", "layers.1."},
+      {"a layer of another micro-batch brought back", small_gpt, "pp2+gpipe+offload+m2",
+       of_plan([](Plan& plan) {
+         for (const ActionKind kind : {ActionKind::reload, ActionKind::wait_reload}) {
+           Action& row = row_of(plan, kind, 2);
+           row.microbatch = 1 - row.microbatch;
+         }
+       }),
+       "gradient", "layers.1."},
+      {"a layer that is not brought back", small_gpt, "tp2+offload2", of_plan([](Plan& plan) {
+         std::vector<Action>& rows = plan.stages.front().actions;
+         std::erase_if(rows, [](const Action& row) {
+           return row.kind == ActionKind::reload && row.begin == 2;
+         });
+       }),
+       "gradient", "layers.1."},
+      {"a place on the host given up before the copy back", small_gpt, "dp2+offload",
+       of_plan([](Plan& plan) {
+         end_rows(plan, Moment::offload,
+                  [](const ActivationSpec& row) { return row.storage == Storage::host; });
+       }),
+       "gradient", "layers."},
       {"a share of an input given up before it is gathered", small_gpt, "tp2+sliced",
        of_plan([](Plan& plan) {
          end_rows(plan, Moment::forward,

@@ -150,6 +150,9 @@ void settle_megatron(Migration& m) {
     m.remove("parallel.sequence_parallel");
     m.not_carried("sequence-parallel", "it counts only with tensor parallelism");
   }
+  if (m.number("cpu-offloading-num-layers", 0) > 0) {
+    m.put("offload.enable", "true", "cpu-offloading-num-layers");
+  }
   if (m.flag("use-distributed-optimizer")) shard_optimizer(m, "use-distributed-optimizer");
   if (!m.flag("use-distributed-optimizer")) m.remove("hooks.param_sync");
   put_defaults(m, megatron_defaults);

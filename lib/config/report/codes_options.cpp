@@ -89,16 +89,6 @@ constexpr CodeNote notes[] = {
      "TransformerConfig).",
      "model: {num_layers: 4}, offload: {enable: true, num_layers: 4}",
      "model: {num_layers: 4}, offload: {enable: true, num_layers: 3}"},
-    {"offload-stages", "Offloading with several pipeline stages",
-     "Offloading counts layers from the start of the model and does not support pipeline_stages "
-     "above 1 (Megatron: TransformerConfig).",
-     "parallel: {pipeline_stages: 2}, offload: {enable: true, num_layers: 1}",
-     "parallel: {tensor_parallel: 2}, offload: {enable: true, num_layers: 1}"},
-    {"offload-recompute", "Offloading and recomputation together",
-     "Recomputed activations are kept neither on the device nor on the host (Megatron: "
-     "TransformerConfig).",
-     "offload: {enable: true, num_layers: 1}, recompute: {enable: true}",
-     "offload: {enable: true, num_layers: 1}"},
     {"search-pipeline", "dynamic_programming with several stages",
      "With pipeline_stages above 1, auto_parallel supports the search modes recursive_programming "
      "and "

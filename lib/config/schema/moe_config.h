@@ -38,9 +38,9 @@ struct RecomputeConfig {
   bool operator==(const RecomputeConfig&) const = default;
 };
 
-struct OffloadConfig {  // offloads activations to host memory
+struct OffloadConfig {  // activations and weights kept in host memory between their uses
   bool enable = false;
-  std::int64_t num_layers = 0;
+  std::int64_t num_layers = 0;  // the first ones of the model
   bool activations = true;
   bool weights = false;
   bool double_buffering = false;

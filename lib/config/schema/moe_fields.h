@@ -89,11 +89,16 @@ void fields(Visitor& visit, Is<RecomputeConfig> auto& recompute) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
-  visit(offload.enable, field("enable", "Move activations to the host until the backward pass"));
-  visit(offload.num_layers, field("num_layers", "Number of layers to offload").from(0));
+  visit(offload.enable,
+        field("enable", "Keep activations on the host between forward and backward"));
+  visit(
+      offload.num_layers,
+      field("num_layers", "Number of layers to offload, from the first one of the model").from(0));
   visit(offload.activations, field("activations", "Offload activations"));
   visit(offload.weights, field("weights", "Offload weights"));
-  visit(offload.double_buffering, field("double_buffering", "Use two buffers for reloading"));
+  visit(offload.double_buffering, field("double_buffering",
+                                        "Two buffers for offloaded layers, so that copies run "
+                                        "beside the next layer; false: one"));
   visit(offload.context,
         field("context", "Internal key of Megatron; must be null").unset("null").internal());
 }

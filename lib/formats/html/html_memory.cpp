@@ -131,6 +131,7 @@ std::string recompute_html(const PrintInput& input) {
   if (!table.in_use_by_more.empty()) {
     note += "; by micro-batches that keep more: " + table.in_use_by_more;
   }
+  if (!table.on_host.empty()) note += ". On the host: " + table.on_host;
   return "<section id=\"recompute\">\n<h2>Recomputation</h2>\n<p>" + escaped(note) + ".</p>\n" +
          scroll_region("Recomputation", text + "</tbody></table>\n") + "</section>\n";
 }

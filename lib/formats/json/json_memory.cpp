@@ -8,7 +8,7 @@ namespace trainctl {
 
 namespace {
 
-/// Of each layer of which something is made again.
+/// Of each layer of which something is made again or kept on the host.
 void write_recompute_layers(JsonText& json, const Plan& plan) {
   json.key("recompute_layers").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -16,12 +16,13 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
     for (const int unit : first_blocks(rows.units, plan.model.layers, plan.model.layers)) {
       const BlockForm usual = rows.forms.of(unit, false);
       const BlockForm partial = rows.forms.is_partial.empty() ? usual : rows.forms.of(unit, true);
-      if (!usual.repeats() && !partial.repeats()) continue;
+      if (!usual.repeats() && !partial.repeats() && !usual.on_host) continue;
       json.open_object(JsonText::Form::one_line);
       json.member("stage", stage);
       json.member("layer", unit - 1);
       json.member("form", form_text(usual.again));
       json.member("partial_form", form_text(partial.again));
+      json.member("on_host", usual.on_host);
       json.close();
     }
   }
@@ -67,6 +68,7 @@ void write_recompute_forms(JsonText& json, const PrintInput& input) {
     json.member("layer_bytes", cost.kept);
     json.member("repeated_bytes", cost.once);
     json.member("rank_bytes", cost.rank);
+    json.member("host_bytes", cost.on_host);
     json.member("layer_flops", cost.flops);
     json.key("layer_seconds");
     if (cost.seconds) {

@@ -113,11 +113,12 @@ void write_buckets(JsonText& json, const Plan& plan) {
 }
 
 void write_activations(JsonText& json, const Plan& plan) {
-  static constexpr std::array<const char*, 9> storages{"batch",     "input",    "forward",
-                                                       "statistic", "gradient", "message",
-                                                       "repeated",  "host",     "shared"};
-  static constexpr std::array<const char*, 7> moments{"fetch",  "input",    "forward", "gradient",
-                                                      "repeat", "backward", "weight"};
+  static constexpr std::array storages{"batch",   "input",    "forward", "statistic", "gradient",
+                                       "message", "repeated", "staged",  "host",      "shared"};
+  static constexpr std::array moments{"fetch",  "input",  "forward",  "offload", "gradient",
+                                      "reload", "repeat", "backward", "weight"};
+  static_assert(storages.size() == static_cast<std::size_t>(Storage::shared) + 1);
+  static_assert(moments.size() == static_cast<std::size_t>(Moment::weight) + 1);
   static constexpr std::array<const char*, 3> kinds{"all", "usual", "partial"};
   json.key("activations").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {

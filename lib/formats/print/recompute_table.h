@@ -17,6 +17,7 @@ struct RecomputeTable {
   std::vector<Row> rows;
   std::string in_use;          // "layers 0..3 full, layer 4 norms"
   std::string in_use_by_more;  // by micro-batches that keep more; empty: there are none
+  std::string on_host;         // "layers 0..3, 64.1 MiB of a layer and micro-batch"; empty: nothing
 };
 
 inline RecomputeTable::Row recompute_columns() {

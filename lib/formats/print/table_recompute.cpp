@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/units.h"
 #include "formats/print/recompute_table.h"
 #include "formats/print/table_parts.h"
@@ -29,7 +31,7 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
     const BlockForm form = rows.forms.of(blocks[first], partial);
     std::size_t last = first;
     while (last + 1 < blocks.size() && blocks[last + 1] == blocks[last] + 1 &&
-           rows.forms.of(blocks[last + 1], partial) == form) {
+           rows.forms.of(blocks[last + 1], partial).again == form.again) {
       ++last;
     }
     text += std::string(text.empty() ? "" : ", ") + (first == last ? "layer " : "layers ") +
@@ -37,6 +39,28 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
     first = last + 1;
   }
   return text;
+}
+
+/// "layers 0..3, 64.1 MiB of a layer and micro-batch, 769.2 MiB of a rank".
+std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
+  std::vector<int> units = first_blocks(rows.units, plan.model.layers, plan.model.layers);
+  std::erase_if(units, [&](int unit) { return !rows.forms.on_host(unit); });
+  if (units.empty()) return "";
+  std::int64_t most = 0;
+  for (const int unit : units) {
+    most = std::max(most, form_bytes(plan, stage, unit, rows.forms.of(unit, false)).on_host);
+  }
+  // They are the first of the model: in each chunk without a gap.
+  std::string layers;
+  for (std::size_t first = 0; first < units.size();) {
+    std::size_t last = first;
+    while (last + 1 < units.size() && units[last + 1] == units[last] + 1) ++last;
+    layers += (layers.empty() ? "" : ", ") + span_text(units[first] - 1, units[last] - 1);
+    first = last + 1;
+  }
+  return (units.size() == 1 ? "layer " : "layers ") + layers + ", " + format_bytes(most) +
+         " of a layer and micro-batch, " + format_bytes(rows.activation_slots.host_bytes) +
+         " of a rank";
 }
 
 }  // namespace
@@ -58,6 +82,7 @@ RecomputeTable recompute_table(const PrintInput& input) {
                           work_text(cost, passes)});
   }
   table.in_use = layers_text(plan, rows, false);
+  table.on_host = host_text(plan, table.stage, rows);
   if (!rows.forms.is_partial.empty()) table.in_use_by_more = layers_text(plan, rows, true);
   return table;
 }
@@ -79,6 +104,7 @@ std::string recompute_section(const PrintInput& input) {
   if (!table.in_use_by_more.empty()) {
     text += "  in use by micro-batches that keep more: " + table.in_use_by_more + "\n";
   }
+  if (!table.on_host.empty()) text += "  on the host: " + table.on_host + "\n";
   return text;
 }
 

@@ -140,10 +140,15 @@ std::string init_text(const ParamSpec& row) {
 }
 
 std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryEstimate& memory) {
-  return {{"parameters", memory.parameters},       {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer},         {"activations", memory.activations},
-          {"communication", memory.communication}, {"data", memory.data},
-          {"checkpoint", memory.checkpoint},       {"runtime", memory.runtime}};
+  return {{"parameters", memory.parameters},
+          {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},
+          {"activations", memory.activations},
+          {"offloaded", memory.offloaded},
+          {"communication", memory.communication},
+          {"data", memory.data},
+          {"checkpoint", memory.checkpoint},
+          {"runtime", memory.runtime}};
 }
 
 const std::vector<std::string_view>& communication_purposes() {

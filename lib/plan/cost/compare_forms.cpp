@@ -49,7 +49,10 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Conf
   for (const BlockForm& form : forms) {
     StagePlan laid = rows;
     laid.forms = {};
-    for (const int unit : blocks) laid.forms.usual[unit] = form;
+    for (const int unit : blocks) {
+      laid.forms.usual[unit] = form;
+      laid.forms.usual[unit].on_host = rows.forms.on_host(unit);
+    }
     lay_out(plan, stage, config, laid);
     const FormBytes bytes = form_bytes(plan, stage, blocks.front(), form);
     const RepeatCost repeat = repeat_cost(plan, form);
@@ -59,6 +62,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Conf
     cost.kept = bytes.kept;
     cost.once = bytes.once;
     cost.rank = laid.activation_slots.bytes;
+    cost.on_host = laid.activation_slots.host_bytes;
     cost.flops = repeat.flops;
     if (rates) {
       cost.seconds = repeat_seconds(repeat, *rates) + repeat_wire_seconds(plan, form, *rates);

@@ -52,6 +52,28 @@ std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const Stag
   return partial;
 }
 
+/// What is made again.
+StageForms repeated_forms(const Plan& plan, int stage, const Config& config) {
+  const RecomputeConfig& recompute = config.recompute;
+  const StagePlan& rows = at(plan.stages, stage);
+  StageForms forms;
+  if (!recompute.enable || picks_forms(config)) return forms;
+  const bool counted = recompute.layers_per_stage.has_value();
+  const std::int64_t all = plan.model.layers;
+  const std::int64_t count = counted ? at(*recompute.layers_per_stage, stage) : all;
+  const auto& kept = recompute.num_microbatches_with_partial_activation_checkpoints;
+  if (!kept || plan.mesh.pp == 1) {
+    forms.usual = listed_forms(plan, stage, recompute, count);
+    return forms;
+  }
+  RecomputeConfig whole = recompute;
+  whole.layers.reset();
+  forms.usual = listed_forms(plan, stage, whole, all);
+  forms.partial = listed_forms(plan, stage, recompute, counted ? count : 0);
+  forms.is_partial = partial_microbatches(plan, rows, *kept);
+  return forms;
+}
+
 ActivationInput activation_input(const Plan& plan, int stage, const StageForms& forms) {
   return {plan.model,
           plan.mesh,
@@ -80,7 +102,8 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
     if (kept && row.storage != Storage::batch && row.storage != Storage::message) {
       bytes.kept += padded_bytes(row);
     }
-    if (row.from == Moment::repeat) bytes.once += padded_bytes(row);
+    if (row.storage == Storage::host) bytes.on_host += padded_bytes(row);
+    if (row.from == Moment::repeat || row.from == Moment::reload) bytes.once += padded_bytes(row);
   }
   return bytes;
 }
@@ -103,28 +126,15 @@ bool picks_forms(const Config& config) {
 }
 
 StageForms given_forms(const Plan& plan, int stage, const Config& config) {
-  const RecomputeConfig& recompute = config.recompute;
-  const StagePlan& rows = at(plan.stages, stage);
-  StageForms forms;
-  if (config.offload.enable && config.offload.activations) {
-    for (const int unit : first_blocks(rows.units, plan.model.layers, config.offload.num_layers)) {
-      forms.usual[unit].on_host = true;
-    }
+  StageForms forms = repeated_forms(plan, stage, config);
+  const OffloadConfig& offload = config.offload;
+  if (!offload.enable || !offload.activations) return forms;
+  const std::vector<UnitRange>& units = at(plan.stages, stage).units;
+  for (const int unit : first_blocks(units, plan.model.layers, plan.model.layers)) {
+    if (unit > offload.num_layers) continue;
+    forms.usual[unit].on_host = true;
+    if (!forms.is_partial.empty()) forms.partial[unit].on_host = true;
   }
-  if (!recompute.enable || picks_forms(config)) return forms;
-  const bool counted = recompute.layers_per_stage.has_value();
-  const std::int64_t all = plan.model.layers;
-  const std::int64_t count = counted ? at(*recompute.layers_per_stage, stage) : all;
-  const auto& kept = recompute.num_microbatches_with_partial_activation_checkpoints;
-  if (!kept || plan.mesh.pp == 1) {
-    forms.usual = listed_forms(plan, stage, recompute, count);
-    return forms;
-  }
-  RecomputeConfig whole = recompute;
-  whole.layers.reset();
-  forms.usual = listed_forms(plan, stage, whole, all);
-  forms.partial = listed_forms(plan, stage, recompute, counted ? count : 0);
-  forms.is_partial = partial_microbatches(plan, rows, *kept);
   return forms;
 }
 
@@ -137,8 +147,7 @@ void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows)
     rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
                                 Storage::shared, Moment::fetch, Moment::weight});
   }
-  const int host_slots = config.offload.double_buffering ? 2 : 1;
-  rows.activation_slots = assign_slots(rows.activations, rows.actions, input, host_slots);
+  rows.activation_slots = assign_slots(rows.activations, rows.actions, input);
 }
 
 }  // namespace trainctl

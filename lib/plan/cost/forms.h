@@ -9,7 +9,8 @@
 namespace trainctl {
 
 /// What sections recompute and offload say about stage number `stage`, whose units and schedule are
-/// known. With select auto: nothing is repeated yet.
+/// known. With select auto: nothing is repeated yet. The first offload.num_layers of the model are
+/// on the host, whichever stage has them.
 StageForms given_forms(const Plan& plan, int stage, const Config& config);
 
 /// Parts of a block that are made again, with what the options of section recompute make of them.
@@ -21,8 +22,9 @@ void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows)
 
 /// What one layer in a form needs of a rank.
 struct FormBytes {
-  std::int64_t kept = 0;  // of each micro-batch between F and B
-  std::int64_t once = 0;  // of a layer while it runs F, and between R and W
+  std::int64_t kept = 0;     // of each micro-batch between F and B
+  std::int64_t once = 0;     // of a layer while it runs F, and between R and W
+  std::int64_t on_host = 0;  // of each micro-batch between F and B, in memory of the host
 };
 FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form);
 

@@ -70,6 +70,7 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& confi
   rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
                         config.hooks.grad_sync == GradSyncStart::overlap);
   const auto ahead = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
+  rows.actions = copy_to_host(rows.actions, input, config.offload.double_buffering ? 1 : 0);
   rows.actions = gather_freed(rows.actions, rows.reads, ahead);
   rows.weight_ring = weight_ring(rows.actions, rows.reads, block_sizes);
   std::vector<std::int64_t> bucket_sizes;

@@ -51,7 +51,7 @@ double in_layers(const StagePlan& stage, const Rates& rates) {
 
 double idle(const Simulation& simulation, std::size_t rank) {
   const QueueTimes& times = at(simulation.queues, static_cast<std::int64_t>(rank));
-  return simulation.seconds - times.busy - times.waited_sums - times.waited_gathers;
+  return simulation.seconds - times.busy - times.exposed();
 }
 
 }  // namespace
@@ -82,6 +82,7 @@ std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
     ledger.kernels = std::max(0.0, times.busy - ledger.products - ledger.tp);
     ledger.dp = times.waited_sums;
     ledger.gather = times.waited_gathers;
+    ledger.host = times.waited_copies;
     ledger.bubble = std::max(0.0, std::min(idle(prompt, rank), idle(all, rank)));
     ledger.p2p = std::max(0.0, idle(all, rank) - ledger.bubble);
     ledger.optimizer = optimizer_seconds(stage, rates);

@@ -16,6 +16,7 @@ struct Ledger {          // seconds of one rank in one step
   double tp = 0;         // collectives inside layers
   double dp = 0;         // waiting for gradient sums
   double gather = 0;     // waiting for parameters that other ranks updated
+  double host = 0;       // waiting for copies to and from the host
   double p2p = 0;        // messages between stages, from when the sender has posted them
   double bubble = 0;     // waiting for other ranks to come that far
   double optimizer = 0;  // norm and update
@@ -29,12 +30,13 @@ struct LedgerEntry {
   double Ledger::*seconds;
 };
 /// All entries, in the order in which they are shown.
-inline constexpr std::array<LedgerEntry, 9> ledger_entries{{
+inline constexpr std::array<LedgerEntry, 10> ledger_entries{{
     {"products", "matrix products", &Ledger::products},
     {"kernels", "other operations", &Ledger::kernels},
     {"tp", "collectives in layers", &Ledger::tp},
     {"dp", "gradient sums", &Ledger::dp},
     {"gather", "parameter gathers", &Ledger::gather},
+    {"host", "copies to the host", &Ledger::host},
     {"p2p", "messages of stages", &Ledger::p2p},
     {"bubble", "bubble", &Ledger::bubble},
     {"optimizer", "optimizer", &Ledger::optimizer},

@@ -78,8 +78,8 @@ std::int64_t staging_of(const StagePlan& stage) {
 }  // namespace
 
 std::int64_t MemoryEstimate::total() const {
-  return parameters + gradients + optimizer + activations + communication + data + checkpoint +
-         runtime;
+  return parameters + gradients + optimizer + activations + offloaded + communication + data +
+         checkpoint + runtime;
 }
 
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
@@ -97,6 +97,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
+  memory.offloaded = stage.activation_slots.host_bytes;
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
                          packed_parameters(plan, stage, table);
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);

@@ -29,7 +29,19 @@ double kept_bytes(const StagePlan& stage, int unit) {
     const bool counts = row.unit == unit && row.kind != RowKind::partial &&
                         row.from != Moment::gradient && row.from != Moment::backward &&
                         row.storage != Storage::message && row.storage != Storage::batch &&
-                        row.until != Moment::forward;
+                        row.until != Moment::forward && row.until != Moment::offload &&
+                        row.storage != Storage::host;
+    if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
+  }
+  return bytes;
+}
+
+/// Bytes of one micro-batch's rows of `unit` on the host.
+double host_bytes(const StagePlan& stage, int unit, bool partial) {
+  const RowKind other = partial ? RowKind::usual : RowKind::partial;
+  double bytes = 0;
+  for (const ActivationSpec& row : stage.activations) {
+    const bool counts = row.unit == unit && row.storage == Storage::host && row.kind != other;
     if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
   }
   return bytes;
@@ -162,6 +174,8 @@ class RowCosts {
       case ActionKind::reduce:
         return gradients_ * real(bucket_of(row.bucket).length) / bucket_elements_;
       case ActionKind::reduce_embedding: return embedding_sum_;
+      case ActionKind::offload:
+      case ActionKind::reload: return copy_of(row);
       case ActionKind::gather:
         return parameters_ * elements_of(at(rows_.gathers, row.bucket)) / gathered_elements_;
       default: return 0;
@@ -177,6 +191,10 @@ class RowCosts {
       seconds += repeat_seconds(repeat_cost(plan_, form), rates_);
     }
     return seconds;
+  }
+  double copy_of(const Action& row) const {
+    const bool partial = rows_.forms.in_partial(row.chunk, row.microbatch);
+    return 2 * host_bytes(rows_, row.begin, partial) / rates_.memory_bandwidth;
   }
   const Bucket& bucket_of(int index) const { return at(rows_.flat.buckets, index); }
   double elements_of(const GatherBlock& block) const {

@@ -40,7 +40,8 @@ struct UnitTimes {
   double of(const Action& row, std::int64_t layers) const;
 };
 
-/// Seconds of a row: a pass, a message (of its receive), a sum or a gather. `plan` must outlive it.
+/// Seconds of a row: a pass, a message (of its receive), a sum, a gather or a host copy, which
+/// reads and writes its bytes. `plan` must outlive it.
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates);
 

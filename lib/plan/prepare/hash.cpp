@@ -110,7 +110,7 @@ void add_stage(Digest& digest, const StagePlan& stage) {
     digest.add(block.parameters.size(), block.bucket, block.freed);
     for (const int index : block.parameters) digest.add(index);
   }
-  digest.add(stage.activation_slots.bytes);
+  digest.add(stage.activation_slots.bytes, stage.activation_slots.host_bytes);
   for (const Ring* ring : {&stage.gradient_ring, &stage.weight_ring}) {
     for (const int slot : ring->slot) digest.add(slot);
     digest.add(ring->length);

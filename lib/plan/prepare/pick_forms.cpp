@@ -136,12 +136,14 @@ class StagePick {
   std::int64_t total(const StageForms& forms, StagePlan& laid) const {
     laid.forms = forms;
     lay_out(plan_, stage_, config_, laid);
-    const std::int64_t usual = rows_.activation_slots.bytes;
-    return rows_.memory.total() - usual + laid.activation_slots.bytes;
+    return fixed() + laid.activation_slots.bytes + laid.activation_slots.host_bytes;
   }
 
   /// Bytes that no form changes, at least.
-  std::int64_t fixed() const { return rows_.memory.total() - rows_.activation_slots.bytes; }
+  std::int64_t fixed() const {
+    const ActivationSlots& slots = rows_.activation_slots;
+    return rows_.memory.total() - slots.bytes - slots.host_bytes;
+  }
 
  private:
   /// Dynamic programming over the blocks with the options that need no more than `once`.
@@ -159,7 +161,9 @@ class StagePick {
       const Choice* choice = &last;
       for (std::size_t block = blocks_.size(); block-- > 0;) {
         const Option& option = at(options, choice->option);
-        if (option.form.repeats()) candidate.forms.usual[blocks_[block]] = option.form;
+        BlockForm form = option.form;
+        form.on_host = rows_.forms.on_host(blocks_[block]);
+        if (form != BlockForm{}) candidate.forms.usual[blocks_[block]] = form;
         largest = std::max(largest, option.bytes.once);
         choice = &at(lists[block], choice->before);
       }

@@ -125,20 +125,13 @@ void check_offload(const Facts& facts, Check& check) {
                 named("offload.num_layers", offload.num_layers) + " must be from 0 to " +
                     text_of(layers - 1) + ", below " + named("model.num_layers", layers),
                 "set offload.num_layers to at most " + text_of(layers - 1));
-  } else if (facts.mesh_is_clean(check) && facts.mesh.pp > 1) {
-    check.error("offload-stages", "offload.enable",
-                "offloading counts layers from the start of the model, but pipeline_stages is " +
-                    text_of(facts.mesh.pp),
-                "set pipeline_stages to 1, or offload.enable to false");
-  } else if (facts.config.recompute.enable && check.clean({"recompute.enable"})) {
-    check.error("offload-recompute", "offload.enable",
-                "offload.enable and recompute.enable must not both be true: recomputed "
-                "activations are not kept",
-                "set offload.enable or recompute.enable to false");
   } else if (offload.num_layers == 0) {
     check.no_effect("offload.enable", true, "offload.num_layers is 0");
   } else if (!offload.activations && !offload.weights) {
     check.no_effect("offload.enable", true, "neither activations nor weights are offloaded");
+  } else if (!offload.activations) {
+    check.no_effect("offload.double_buffering", offload.double_buffering,
+                    "activations are not offloaded");
   }
 }
 

@@ -12,6 +12,10 @@ enum class ActionKind : std::uint8_t {
   free,              // the block's memory may be taken by another block
   fetch,             // the micro-batch's data is copied to its slot
   forward,           // F of units [begin, end)
+  offload,           // start copying what F of one unit made to the host, on the copy queue
+  wait_offload,      // the compute queue waits for that: what was copied may be overwritten
+  reload,            // start copying it back, on the same queue
+  wait_reload,       // the compute queue waits for that, before R or B
   repeat,            // R: F again, as far as the unit did not keep what it made
   backward_input,    // B
   backward_weight,   // W
@@ -31,6 +35,11 @@ enum class ActionKind : std::uint8_t {
 constexpr bool is_pass(ActionKind kind) {
   return kind == ActionKind::forward || kind == ActionKind::repeat ||
          kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
+}
+/// A copy to or from the host, or the wait for one; of one unit.
+constexpr bool is_host_copy(ActionKind kind) {
+  return kind == ActionKind::offload || kind == ActionKind::wait_offload ||
+         kind == ActionKind::reload || kind == ActionKind::wait_reload;
 }
 constexpr bool is_receive(ActionKind kind) {
   return kind == ActionKind::receive_forward || kind == ActionKind::receive_backward;
@@ -67,7 +76,7 @@ struct Action {
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "reduce 3", and
+/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "offload 0.1[1,2)"; "reduce 3", and
 /// "reduce 3.1" for its second visit.
 std::string to_string(const Action& action);
 /// "F0.1": without the units.

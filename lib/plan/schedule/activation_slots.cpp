@@ -93,6 +93,10 @@ class Times {
         span(row.chunk, width(row.chunk) - 1, row.microbatch, Moment::gradient).note(time);
         break;
       case ActionKind::forward: return note_units(Moment::forward);
+      case ActionKind::offload:
+      case ActionKind::wait_offload: return note_units(Moment::offload);
+      case ActionKind::reload:
+      case ActionKind::wait_reload: return note_units(Moment::reload);
       case ActionKind::repeat: return note_units(Moment::repeat);
       case ActionKind::backward_input: return note_units(Moment::backward);
       case ActionKind::backward_weight: return note_units(Moment::weight);
@@ -140,8 +144,8 @@ struct Stay {
 class Assignment {
  public:
   Assignment(std::span<const ActivationSpec> table, std::span<const Action> actions,
-             const ScheduleInput& input, int host_slots)
-      : table_(table), input_(input), times_(actions, input), host_slots_(host_slots) {}
+             const ScheduleInput& input)
+      : table_(table), input_(input), times_(actions, input) {}
 
   ActivationSlots run() {
     for (std::size_t row = 0; row < table_.size(); ++row) place_row(row);
@@ -159,7 +163,7 @@ class Assignment {
     std::vector<int> before;  // the slots it has had
   };
   struct Pool {
-    bool fixed = false;  // its slots do not follow from the schedule
+    Storage kind = Storage::forward;  // see pool_kind()
     std::vector<int> groups;
   };
   /// The slots of one pool while they are given away.
@@ -180,16 +184,22 @@ class Assignment {
     group.bytes += padded_bytes(spec);
   }
 
+  /// Storages whose groups share pools have the same kind.
+  static Storage pool_kind(Storage storage) {
+    const bool apart = storage == Storage::shared || storage == Storage::repeated ||
+                       storage == Storage::staged || storage == Storage::host;
+    return apart ? storage : Storage::forward;
+  }
+
   void join_pool(std::size_t index) {
     const Group& group = groups_[index];
-    const Storage storage = group.life->storage;
-    const bool fixed = storage == Storage::shared || storage == Storage::host;
-    const bool repeated = storage == Storage::repeated;
-    const auto key = std::tuple(fixed, repeated, repeated ? 0 : group.bytes);
+    const Storage kind = pool_kind(group.life->storage);
+    const bool one_size = kind == Storage::repeated || kind == Storage::staged;
+    const auto key = std::pair(kind, one_size ? 0 : group.bytes);
     const auto [found, fresh] = pool_at_.try_emplace(key, static_cast<int>(pools_.size()));
     if (fresh) {
-      pools_.push_back({fixed, {}});
-      result_.pools.push_back({0, 0, 0});
+      pools_.push_back({kind, {}});
+      result_.pools.push_back({0, 0, 0, kind == Storage::host});
     }
     std::int64_t& bytes = at(result_.pools, found->second).bytes;
     bytes = std::max(bytes, group.bytes);
@@ -200,18 +210,17 @@ class Assignment {
   void fill(std::size_t index) {
     const Pool& pool = pools_[index];
     ActivationSlots::Pool& size = result_.pools[index];
-    if (pool.fixed) {
+    if (pool.kind == Storage::shared) {
       size.slots = 1;
       for (const int index_of : pool.groups) {
-        Group& group = at(groups_, index_of);
-        if (group.life->storage == Storage::host) size.slots = host_slots_;
-        group.slot.assign(static_cast<std::size_t>(input_.microbatches), 0);
+        at(groups_, index_of).slot.assign(static_cast<std::size_t>(input_.microbatches), 0);
       }
     } else {
       size.slots = colour(pool);
     }
-    size.begin = result_.bytes;
-    result_.bytes += size.bytes * size.slots;
+    std::int64_t& total = size.on_host ? result_.host_bytes : result_.bytes;
+    size.begin = total;
+    total += size.bytes * size.slots;
   }
 
   /// Slots by interval colouring: a new one is made only if none is free, so that a pool has as
@@ -277,11 +286,10 @@ class Assignment {
   std::span<const ActivationSpec> table_;
   const ScheduleInput& input_;
   Times times_;
-  int host_slots_;
   std::vector<Group> groups_;
   std::vector<Pool> pools_;
   std::map<std::tuple<Storage, int, int, Moment, Moment, RowKind>, int> group_at_;
-  std::map<std::tuple<bool, bool, std::int64_t>, int> pool_at_;
+  std::map<std::pair<Storage, std::int64_t>, int> pool_at_;
   ActivationSlots result_;
 };
 
@@ -313,6 +321,10 @@ bool ActivationSlots::has(std::size_t row, int view) const {
   return at(at(groups, rows[row].group).slot, view) >= 0;
 }
 
+bool ActivationSlots::on_host(std::size_t row) const {
+  return at(pools, at(groups, rows[row].group).pool).on_host;
+}
+
 std::int64_t ActivationSlots::place(std::size_t row, int view) const {
   const Row& placed = rows[row];
   const Group& group = at(groups, placed.group);
@@ -323,8 +335,8 @@ std::int64_t ActivationSlots::place(std::size_t row, int view) const {
 bool ActivationSlots::lasts(std::size_t row) const { return at(groups, rows[row].group).lasts; }
 
 ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                             const ScheduleInput& input, int host_slots) {
-  return Assignment(table, actions, input, host_slots).run();
+                             const ScheduleInput& input) {
+  return Assignment(table, actions, input).run();
 }
 
 std::int64_t padded_bytes(const ActivationSpec& row) {

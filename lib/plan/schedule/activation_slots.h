@@ -16,12 +16,14 @@ namespace trainctl {
 /// size take their slots from one pool, which has as many as are ever in use at once. (The
 /// gradients for a layer's W need as much as what its B has read, so the two take turns.) What is
 /// made again has a pool of its own, whose slots hold the largest group: layers in different forms
-/// take turns there.
+/// take turns there. So has what layers on the host have here for a while. What they keep there has
+/// pools in memory of the host.
 struct ActivationSlots {
   struct Pool {
-    std::int64_t begin = 0;  // bytes from the start of the rank's memory
+    std::int64_t begin = 0;  // bytes from the start of the rank's memory, or of that on the host
     std::int64_t bytes = 0;  // of one slot
     int slots = 1;
+    bool on_host = false;
   };
   struct Group {
     int pool = 0;
@@ -35,23 +37,25 @@ struct ActivationSlots {
 
   std::vector<Pool> pools;
   std::vector<Group> groups;
-  std::vector<Row> rows;     // of the activation table
-  std::vector<int> view_of;  // by micro-batch; two with equal slots throughout have one view
-  std::int64_t bytes = 0;    // of all pools
+  std::vector<Row> rows;        // of the activation table
+  std::vector<int> view_of;     // by micro-batch; two with equal slots throughout have one view
+  std::int64_t bytes = 0;       // of all pools of the rank's memory
+  std::int64_t host_bytes = 0;  // and of those on the host
 
   int views() const;
   /// Whether the micro-batches of a view have a row of the table.
   bool has(std::size_t row, int view) const;
-  /// Bytes from the start of the rank's memory to a row of the table, in a view that has it.
+  bool on_host(std::size_t row) const;
+  /// Bytes from the start of the rank's memory, or of that on the host, to a row of the table, in a
+  /// view that has it.
   std::int64_t place(std::size_t row, int view) const;
   /// Whether a row of the last micro-batch is still there at the end of the step.
   bool lasts(std::size_t row) const;
 };
 
 /// `actions`: the refined rows of the stage, in the order in which its compute queue runs them.
-/// `host_slots`: how many layers of those kept on the host are here at a time.
 ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                             const ScheduleInput& input, int host_slots = 1);
+                             const ScheduleInput& input);
 
 /// Bytes that a rank keeps of a row, padded to 64.
 std::int64_t padded_bytes(const ActivationSpec& row);

@@ -9,7 +9,7 @@ namespace {
 
 bool is_computed(ActionKind kind) {
   if (kind == ActionKind::free) return true;  // takes no time, on its place in the compute queue
-  return !is_message(kind) && !is_message_wait(kind) && !names_bucket(kind);
+  return !is_message(kind) && !is_message_wait(kind) && !is_host_copy(kind) && !names_bucket(kind);
 }
 /// F, B or W of some unit.
 bool has_collectives(const Action& action) {
@@ -88,6 +88,10 @@ void Play::add_rank(int rank) {
       join_embedding(rank, begin, queues);
     } else if (kind == ActionKind::wait_reduce || kind == ActionKind::wait_gather) {
       await(rank, begin, queues);
+    } else if (kind == ActionKind::offload || kind == ActionKind::reload) {
+      copy(rank, begin, queues);
+    } else if (is_host_copy(kind)) {
+      await_copy(rank, begin, queues);
     } else if (is_message(kind)) {
       while (batches && row < rows.size() && is_message(rows[row].kind)) ++row;
       add_batch(rank, begin, row, queues);
@@ -192,10 +196,36 @@ void Play::await(int rank, std::size_t row, Queues& queues) {
   const auto found = exchanges_.find({mine.input.stage, awaited, bucket, mine.rows[row].visit});
   if (found != exchanges_.end()) graph_.wait(point, found->second.point);
   if (!gather && queues.embedding_bucket == bucket) graph_.wait(point, queues.embedding);
-  if (queues.compute != none && !points_[static_cast<std::size_t>(queues.compute)].computes) {
-    after_batch_[point] = queues.compute;
-  }
+  note_batch_before(point, queues);
   queues.compute = point;
+}
+
+/// It starts after all rows before it.
+void Play::copy(int rank, std::size_t row, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const Action& action = mine.rows[row];
+  const int point = add_point(rank, row, row + 1, cost_of(mine, action));
+  graph_.wait(point, queues.compute);
+  graph_.wait(point, queues.copies);
+  queues.copies = point;
+  queues.copied[{action.kind, action.microbatch, action.begin}] = point;
+}
+
+void Play::await_copy(int rank, std::size_t row, Queues& queues) {
+  const Action& action = input_.ranks[static_cast<std::size_t>(rank)].rows[row];
+  const int point = add_point(rank, row, row + 1, 0.0, true);
+  graph_.wait(point, queues.compute);
+  const bool out = action.kind == ActionKind::wait_offload;
+  const auto found = queues.copied.find(
+      {out ? ActionKind::offload : ActionKind::reload, action.microbatch, action.begin});
+  if (found != queues.copied.end()) graph_.wait(point, found->second);
+  note_batch_before(point, queues);
+  queues.compute = point;
+}
+
+void Play::note_batch_before(int point, const Queues& queues) {
+  if (queues.compute == none || points_[static_cast<std::size_t>(queues.compute)].computes) return;
+  after_batch_[point] = queues.compute;
 }
 
 void Play::await_message(int rank, std::size_t row, Queues& queues) {

@@ -75,6 +75,8 @@ class Play {
     int wire = none;       // batches of messages
     int embedding = none;  // the sum of the tied embedding, by bucket
     int embedding_bucket = -1;
+    int copies = none;                                       // to and from the host
+    std::map<std::tuple<ActionKind, int, int>, int> copied;  // by kind, micro-batch and unit
     std::vector<int> outputs;    // per chunk: the send that must end before its only output buffer
                                  // is filled again
     std::vector<int> gradients;  // the same for what it gives to the stage before
@@ -88,6 +90,9 @@ class Play {
   void join(int rank, std::size_t row, Queues& queues);
   void join_embedding(int rank, std::size_t row, Queues& queues);
   void await(int rank, std::size_t row, Queues& queues);
+  /// A copy between the rank and its host, and the wait for it.
+  void copy(int rank, std::size_t row, Queues& queues);
+  void await_copy(int rank, std::size_t row, Queues& queues);
   void await_message(int rank, std::size_t row, Queues& queues);
   int post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
   /// Message rows that are posted together; the batch is done when all are. Receives block the
@@ -113,9 +118,10 @@ class Play {
     if (action.kind == ActionKind::free) return 0;
     return input_.cost ? input_.cost(rank, action) : 1.0;
   }
-  /// When the batch before a wait_reduce was done; waiting for it is not exposed reduction.
+  /// When the batch before a wait was done; waiting for it is not exposed communication.
   bool waits_for_embedding(const Point& point) const;
   double queued_after(int point) const;
+  void note_batch_before(int point, const Queues& queues);
   void add_times(int index, std::vector<RowTime>& times) const;
   /// A batch is represented with all its messages, work by its first row.
   std::string describe(int index) const;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "plan/schedule/prove_copies.h"
 #include "plan/schedule/prove_moves.h"
 #include "plan/schedule/simulate.h"
 
@@ -42,7 +43,8 @@ class Proof {
         reduced_(buckets.size(), 0),
         shared_(buckets.size(), 0),
         waited_(buckets.size(), 0),
-        moves_(buckets, gathers, [this](const std::string& what) { fail(what); }) {
+        moves_(buckets, gathers, [this](const std::string& what) { fail(what); }),
+        copies_(rank.input, [this](const std::string& what) { fail(what); }) {
     const auto microbatches = static_cast<std::size_t>(in_.microbatches);
     for (const UnitRange& range : in_.units) {
       Progress fresh;
@@ -75,10 +77,15 @@ class Proof {
     if (stepped_) fail("comes after the step");
     if (!in_range(action)) return fail("is out of range");
     moves_.check(action);
+    copies_.check(action);
     switch (action.kind) {
       case ActionKind::gather:
       case ActionKind::wait_gather:
-      case ActionKind::free: return;
+      case ActionKind::free:
+      case ActionKind::offload:
+      case ActionKind::wait_offload:
+      case ActionKind::reload:
+      case ActionKind::wait_reload: return;
       case ActionKind::fetch: return fetch(action);
       case ActionKind::forward: return forward(action);
       case ActionKind::repeat: return repeat(action);
@@ -105,7 +112,8 @@ class Proof {
     const bool place = action.chunk >= 0 && action.chunk < in_.chunks() && action.microbatch >= 0 &&
                        action.microbatch < in_.microbatches;
     if (!place || action.begin > action.end) return false;
-    return !is_pass(action.kind) ||
+    if (is_host_copy(action.kind) && action.end != action.begin + 1) return false;
+    return (!is_pass(action.kind) && !is_host_copy(action.kind)) ||
            (action.begin >= units(action).begin && action.end <= units(action).end);
   }
 
@@ -328,6 +336,7 @@ class Proof {
       }
     }
     moves_.finish();
+    copies_.finish();
   }
 
   const ScheduleInput& in_;
@@ -346,6 +355,7 @@ class Proof {
   std::vector<int> shared_;
   std::vector<int> waited_;
   MoveProof moves_;
+  CopyProof copies_;
   std::size_t row_ = 0;
   bool stepped_ = false;
 };

@@ -59,7 +59,7 @@ class Refinement {
     coming_.clear();
   }
 
-  /// F, cut where parameters may still be on their way.
+  /// F, cut where parameters may still be on their way, and around units that are copied.
   void forward(const Action& row) {
     Action part = row;
     for (int unit = row.begin; unit < row.end; ++unit) {
@@ -69,7 +69,8 @@ class Refinement {
       const bool freed = std::any_of(gathers_.begin(), gathers_.end(), [&](const ReadBlock& block) {
         return block.freed && (block.holds(unit) || block.holds(unit - 1));
       });
-      if (!freed && std::none_of(coming_.begin(), coming_.end(), reads)) continue;
+      const bool copied = forms_.on_host(unit) || forms_.on_host(unit - 1);
+      if (!freed && !copied && std::none_of(coming_.begin(), coming_.end(), reads)) continue;
       part.end = unit;
       if (part.begin < part.end) rows_.push_back(part);
       part.begin = unit;

@@ -105,6 +105,10 @@ std::string short_name(const Action& action) {
     case ActionKind::free: return "free " + bucket;
     case ActionKind::fetch: return "fetch " + place;
     case ActionKind::forward: return "F" + place;
+    case ActionKind::offload: return "offload " + place;
+    case ActionKind::wait_offload: return "wait_offload " + place;
+    case ActionKind::reload: return "reload " + place;
+    case ActionKind::wait_reload: return "wait_reload " + place;
     case ActionKind::repeat: return "R" + place;
     case ActionKind::backward_input: return "B" + place;
     case ActionKind::backward_weight: return "W" + place;
@@ -123,7 +127,7 @@ std::string short_name(const Action& action) {
 }
 
 std::string to_string(const Action& action) {
-  if (!is_pass(action.kind)) return short_name(action);
+  if (!is_pass(action.kind) && !is_host_copy(action.kind)) return short_name(action);
   return short_name(action) + "[" + std::to_string(action.begin) + "," +
          std::to_string(action.end) + ")";
 }

@@ -94,7 +94,8 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 /// Starts the gather of every block that is not freed first, in order, and waits for each before
 /// the first F of its units, which splits that F (before_forward: before everything else). Splits B
 /// and W per unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit
-/// below). Puts R before the B of a unit of which input.forms repeats parts.
+/// below). Puts R before the B of a unit of which input.forms repeats parts. F of a unit that is
+/// kept on the host is a row of its own.
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
 /// (without `overlap`: after the whole backward); if it is repeated, in each. Before the step, sums
 /// the tied embedding over its two stages and waits for all sums.
@@ -103,6 +104,14 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
                            const std::vector<ReadBlock>& gathers = {},
                            ParamSyncStart param_sync = ParamSyncStart::overlap,
                            bool overlap = true);
+
+/// Adds the copies of what input.forms keeps on the host to the rows of refine(). An F with its
+/// copy out, and a copy back with what is read after it, are uses of a buffer; they come in the
+/// order of their passes. While one is under way, `ahead` more may be: before the next begins, the
+/// copies of earlier ones are awaited. A copy back starts at the earliest as its micro-batch's
+/// backward does.
+std::vector<Action> copy_to_host(const std::vector<Action>& rows, const ScheduleInput& input,
+                                 int ahead);
 
 /// Adds the rows of the blocks that are freed to the rows of refine(). While some are read, those
 /// of the next `ahead` uses are gathered; what none of these uses reads is freed.

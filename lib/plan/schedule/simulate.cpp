@@ -68,15 +68,15 @@ void Play::measure(Simulation& result) const {
     const ActionKind kind = action(point).kind;
     const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
     if (kind == ActionKind::wait_gather) times.waited_gathers += waited;
+    if (is_host_copy(kind)) times.waited_copies += waited;
     if (kind == ActionKind::wait_reduce && !waits_for_embedding(point)) times.waited_sums += waited;
     free_at[rank] = graph_.finish(index);
   }
   double idle = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const QueueTimes& times = result.queues[rank];
-    const double exposed = times.waited_sums + times.waited_gathers;
-    idle += result.seconds - times.busy - exposed;
-    result.exposed_communication = std::max(result.exposed_communication, exposed);
+    idle += result.seconds - times.busy - times.exposed();
+    result.exposed_communication = std::max(result.exposed_communication, times.exposed());
   }
   const double all = result.seconds * static_cast<double>(ranks);
   result.bubble_fraction = all > 0 ? std::max(0.0, idle / all) : 0.0;
@@ -101,7 +101,8 @@ void Play::add_times(int index, std::vector<RowTime>& times) const {
   double at = graph_.start(index);
   for (int row = point.row; row < point.row + point.rows; ++row) {
     const Action& action = mine.rows[static_cast<std::size_t>(row)];
-    const double end = at + (names_bucket(action.kind) ? 0.0 : cost_of(mine, action));
+    const bool waits = names_bucket(action.kind) || is_host_copy(action.kind);
+    const double end = at + (waits ? 0.0 : cost_of(mine, action));
     times.push_back({point.rank, row, at, end});
     at = end;
   }

@@ -1,6 +1,7 @@
 // Plays the rows of all ranks against each other. The result is the time and bubble of the step,
-// and the proof that the schedule is legal and cannot hang. Each rank has a compute queue and one
-// queue per communication axis, all first-in-first-out; collectives and messages are rendezvous.
+// and the proof that the schedule is legal and cannot hang. Each rank has a compute queue, one
+// queue per communication axis and one for copies to and from the host, all first-in-first-out;
+// collectives and messages are rendezvous.
 // Any generator's output is checked here.
 #pragma once
 
@@ -28,8 +29,8 @@ struct SimulationInput {
   std::vector<RankRows> ranks;
   /// Per stage; no entry means no buckets.
   std::vector<std::vector<BucketSum>> buckets;
-  /// Seconds of one row: compute, the transfer of a reduce or gather, or that of a message (asked
-  /// for the receive). Waits and send rows themselves take no time.
+  /// Seconds of one row: compute, the transfer of a reduce, gather or host copy, or that of a
+  /// message (asked for the receive). Waits and send rows themselves take no time.
   std::function<double(const RankRows&, const Action&)> cost;
   bool keep_times = false;  // fill Simulation::times
   /// Per stage, the blocks of gathered parameters; no entry means no gathers.
@@ -49,6 +50,8 @@ struct QueueTimes {
   double busy = 0;
   double waited_sums = 0;  // not for a tied embedding's
   double waited_gathers = 0;
+  double waited_copies = 0;  // to and from the host
+  double exposed() const { return waited_sums + waited_gathers + waited_copies; }
 };
 
 struct Simulation {
@@ -56,7 +59,7 @@ struct Simulation {
   double bubble_fraction = 0;  // share of all ranks' time that is idle, waiting for messages or for
                                // the end of the others
   double exposed_communication =
-      0;                      // seconds that the slowest rank waits for reductions and gathers
+      0;                      // seconds that a rank waits for reductions, gathers and host copies
   int peak_microbatches = 0;  // most micro-batches with kept activations on any rank
   /// Why the schedule is illegal, one sentence each; empty if it is proven legal.
   std::vector<std::string> violations;
@@ -71,12 +74,13 @@ struct Simulation {
 /// each bucket reduced once, after its gradients are final (or repeatedly: nothing is added to a
 /// slot while another bucket's gradients or a sum are in it), then a tied embedding summed over its
 /// stages, and all sums awaited; parameters that other ranks update gathered and awaited before
-/// they are read, freed after, and never two blocks in one slot; one step, last. Over all ranks:
-/// every message and collective meets its partners, and there is no cycle of waits (the shortest
-/// cycle is named). Neighbouring message rows form one batch that is posted together; the batches
-/// of a rank run in order. Unless outputs are kept, a chunk has one buffer for them, so F waits
-/// until its chunk's last output is sent; it has one for gradients, so B of its first unit waits
-/// until the last gradient is.
+/// they are read, freed after, and never two blocks in one slot; what a layer keeps on the host
+/// copied there after F, back before R or B, and both copies awaited; one step, last. Over all
+/// ranks: every message and collective meets its partners, and there is no cycle of waits (the
+/// shortest cycle is named). Neighbouring message rows form one batch that is posted together; the
+/// batches of a rank run in order. Unless outputs are kept, a chunk has one buffer for them, so F
+/// waits until its chunk's last output is sent; it has one for gradients, so B of its first unit
+/// waits until the last gradient is.
 Simulation simulate(const SimulationInput& input);
 
 /// The per-rank part of the proof; appends to `violations`.

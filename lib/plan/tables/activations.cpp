@@ -16,6 +16,9 @@ constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
 constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
 constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
 constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weight};
+constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weight};
+constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
+constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
 constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
 
 /// Collects rows; the sizes have the names of the list in the header. Rows get the unit and the
@@ -31,10 +34,15 @@ struct Rows {
 
   void add(const std::string& name, const Shape& shape, DType dtype, Life life) {
     const bool made = life.storage == Storage::forward || life.storage == Storage::statistic;
-    if (form.on_host && (made || life.storage == Storage::input)) life.storage = Storage::host;
+    const bool kept = (made || life.storage == Storage::input) && life.until >= Moment::repeat;
     if (again && made) {
-      push("first." + name, shape, dtype, {Storage::repeated, Moment::forward, Moment::forward});
-      life = {Storage::repeated, Moment::repeat, Moment::weight};
+      push(first_prefix + name, shape, dtype,
+           {Storage::repeated, Moment::forward, Moment::forward});
+      life = made_again;
+    } else if (form.on_host && kept) {
+      push(first_prefix + name, shape, dtype, {Storage::staged, life.from, Moment::offload});
+      push(host_prefix + name, shape, dtype, on_host);
+      life = reloaded;
     }
     push(name, shape, dtype, life);
   }
@@ -164,16 +172,18 @@ void add_mlp(Rows& rows, const Share& share, const std::string& mlp) {
   if (gated) rows.row(mlp + "d_gate", local.tokens, local.ffn, output_gradient);
 }
 
-/// What a block reads; from F to R perhaps only this rank's share of it.
+/// What a block reads and the unit below writes; from F to R perhaps only this rank's share of it.
 void add_input(Rows& rows, const Share& share, const std::string& prefix) {
   const std::int64_t stream = share.local.stream_rows;
   const std::int64_t hidden = share.model.hidden;
-  if (!rows.form.slices_input) return rows.row(prefix + "input", stream, hidden, unit_input);
-  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, Moment::forward});
+  const bool slices = rows.form.slices_input;
+  if (!slices && !rows.form.on_host) return rows.row(prefix + "input", stream, hidden, unit_input);
+  const Moment until = slices ? Moment::forward : Moment::offload;
+  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, until});
+  rows.row(prefix + "input_again", stream, hidden, slices ? made_again : reloaded);
+  if (!slices) return rows.row(host_prefix + prefix + "input", stream, hidden, on_host);
   rows.add(prefix + "input_slice", Shape{stream * hidden / share.input.mesh.tp}, rows.compute,
            {Storage::input, Moment::forward, Moment::repeat});
-  rows.row(prefix + "input_again", stream, hidden,
-           {Storage::repeated, Moment::repeat, Moment::weight});
 }
 
 void add_block(Rows& rows, const Share& share, const std::string& prefix) {

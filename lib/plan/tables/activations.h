@@ -24,7 +24,9 @@ enum class Moment : std::uint8_t {
   fetch,     // the data of the unit's chunk is copied
   input,     // what the unit reads arrives: F of the unit below, or a receive
   forward,   // F
+  offload,   // what F made is copied to the host
   gradient,  // the gradient of its output arrives: B of the unit above, or a receive
+  reload,    // it is copied back
   repeat,    // R: parts of F again, whose rows were not kept
   backward,  // B
   weight,    // W
@@ -39,7 +41,8 @@ enum class Storage : std::uint8_t {
   gradient,   // gradients that B and W read
   message,    // to and from other stages
   repeated,   // of a part that is made again: in F for F alone, and from R on
-  host,       // a layer that is kept on the host, while it is here
+  staged,     // what goes to the host, from F until its copy and from the copy back
+  host,       // the same between the copies, in memory of the host
   shared,     // used within one row of the schedule: one for the whole rank
 };
 
@@ -103,9 +106,9 @@ struct ActivationSpec {
 ///         R, and first.layers.N.* within F. With a sliced input layers.N.input lives until F,
 ///         .input_slice [T H / tp] from F to R, and .input_again [T,H] from R. What stays
 ///         gathered: layers.N.attention.gathered .mlp.gathered [T,H], until W
-///  where micro-batches differ in what they keep, a unit has its rows twice, with the same names
-///  and
-///         a kind
+///  kept on the host: first.layers.N.* (storage staged), host.layers.N.* (storage host), and
+///         layers.N.* (staged) from the copy back on; of a whole input .input and .input_again
+///  where micro-batches differ in what they keep, a unit has its rows twice, with equal names
 ///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
 ///         forward, until W: layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched
 ///         [L,R,H], .gate (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the

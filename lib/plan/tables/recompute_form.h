@@ -28,12 +28,16 @@ constexpr std::uint8_t bit_of(BlockPart part) {
 }
 constexpr std::uint8_t all_parts = (1U << block_parts) - 1;
 
+/// Before the name of a row that F alone has, and of one on the host.
+inline constexpr const char* first_prefix = "first.";
+inline constexpr const char* host_prefix = "host.";
+
 /// How one layer keeps one micro-batch.
 struct BlockForm {
   std::uint8_t again = 0;       // bits of the parts that are made again before B
   bool slices_input = false;    // tensor-parallel ranks share the kept input; R gathers it
   bool keeps_gathered = false;  // sequence parallelism: what a repeated product read stays gathered
-  bool on_host = false;         // kept on the host
+  bool on_host = false;         // what is kept lies on the host between F and B
 
   bool repeats() const { return again != 0; }
   bool repeats(BlockPart part) const { return (again & bit_of(part)) != 0; }
@@ -54,6 +58,8 @@ struct StageForms {
   BlockForm of(int unit, int chunk, int microbatch) const {
     return of(unit, in_partial(chunk, microbatch));
   }
+  /// Whether micro-batches keep `unit` on the host; then all do.
+  bool on_host(int unit) const { return of(unit, false).on_host; }
 };
 
 /// "full", "none", or words joined by +: norms (both), norm1, norm2, qkv, attention, projection,

@@ -24,6 +24,10 @@ std::string name_of(const Action& row) {
     case ActionKind::gather:
     case ActionKind::wait_gather:
     case ActionKind::free: return "g";
+    case ActionKind::offload:
+    case ActionKind::wait_offload:
+    case ActionKind::reload:
+    case ActionKind::wait_reload: return "h";
     case ActionKind::send_forward:
     case ActionKind::send_backward:
     case ActionKind::receive_forward:

@@ -5,7 +5,7 @@ namespace trainctl {
 std::string_view measured_script() {
   return R"js(
 const total = (ledger) => data.entries.reduce((sum, [key]) => sum + Math.max(0, ledger[key]), 0);
-const entry_css = (nth) => "c" + nth % 9;
+const entry_css = (nth) => "c" + nth % 10;
 
 const ledger_bars = (node, rows) => {
   const list = make("ul", node, undefined, {class: "ledger"});
@@ -38,7 +38,7 @@ const beside = (run, measured) => {
     ? [[text, form(measured[key].planned), form(measured[key].measured)]] : [];
   part(`Time of step ${measured.step}`, ["", "planned", "measured"],
     [...row("forward, backward", "forward_backward_seconds", seconds),
-      ...row("sums and gathers waited for", "exposed_seconds", seconds),
+      ...row("sums, gathers and host copies waited for", "exposed_seconds", seconds),
       ...row("optimizer", "optimizer_seconds", seconds),
       ...row("bubble", "bubble_fraction", percent)]);
   const memory = measured.memory;
@@ -84,7 +84,8 @@ const ledger_section = (run, ledger) => {
 
 const kinds = {F: ["forward", "c0"], R: ["forward again", "c6"], B: ["backward", "c1"],
   W: ["weight gradients", "c2"], o: ["optimizer", "c8"], m: ["messages of stages", "c3"],
-  s: ["gradient sums", "c5"], g: ["parameter gathers", "c4"], d: ["data and the rest", "c7"],
+  s: ["gradient sums", "c5"], g: ["parameter gathers", "c4"],
+  h: ["copies to the host", "c9"], d: ["data and the rest", "c7"],
   "-": ["waiting", "wait"]};
 const timeline_section = (run, line) => {
   const node = section(more_part, `${run.name}: time line of step ${line.step}`,

@@ -1,0 +1,252 @@
+// What layers keep on the host: its rows and copies, where they lie, what they cost, and copies in
+// the wrong order.
+#include <algorithm>
+#include <set>
+
+#include "base/at.h"
+#include "catch.h"
+#include "pipeline.h"
+#include "plan/cost/estimate.h"
+#include "plan/cost/forms.h"
+#include "plan/cost/ledger.h"
+#include "plan/cost/step_time.h"
+#include "sample.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// One micro-batch; the first layers of four on the host.
+Config offloaded(std::int64_t layers, bool two_buffers = false) {
+  Config config = small_config();
+  config.train.global_batch_size = 1;
+  config.offload.enable = true;
+  config.offload.num_layers = layers;
+  config.offload.double_buffering = two_buffers;
+  return config;
+}
+
+/// Passes of blocks, and copies, by their units: "F1 offload1".
+std::string order_of(const StagePlan& stage) {
+  std::string text;
+  for (const Action& row : stage.actions) {
+    if (!is_pass(row.kind) && !is_host_copy(row.kind)) continue;
+    std::string name = short_name(row);
+    name = is_pass(row.kind) ? name.substr(0, 1) : name.substr(0, name.find(' '));
+    for (int unit = std::max(1, row.begin); unit < std::min(5, row.end); ++unit) {
+      text += (text.empty() ? "" : " ") + name + std::to_string(unit);
+    }
+  }
+  return text;
+}
+
+const ActivationSpec* row_of(const StagePlan& stage, const std::string& name) {
+  const auto found = std::find_if(stage.activations.begin(), stage.activations.end(),
+                                  [&](const ActivationSpec& spec) { return spec.name == name; });
+  return found == stage.activations.end() ? nullptr : &*found;
+}
+
+void check_life(const StagePlan& stage, const std::string& name, Storage storage, Moment from,
+                Moment until) {
+  INFO(name);
+  const ActivationSpec* row = row_of(stage, name);
+  REQUIRE(row != nullptr);
+  CHECK(row->storage == storage);
+  CHECK(row->from == from);
+  CHECK(row->until == until);
+}
+
+/// Seconds of a step in which F, B and W of a layer take one each, and a copy too.
+Simulation play(const Config& config, double copy) {
+  const Plan plan = plan_of(config);
+  SimulationInput input = simulation_input(plan);
+  input.cost = [&](const RankRows&, const Action& row) {
+    return is_host_copy(row.kind) ? copy : layer_cost(row, plan.model.layers);
+  };
+  return simulate(input);
+}
+
+/// What the proof finds after a change to the rows of an offloaded plan.
+template <class Change>
+std::string found_after(const Change& change) {
+  Plan plan = plan_of(offloaded(2));
+  std::vector<Action>& rows = plan.stages[0].actions;
+  change(rows);
+  std::string text;
+  for (const std::string& violation : simulate(simulation_input(plan)).violations) {
+    text += violation + "\n";
+  }
+  return text;
+}
+
+std::size_t place_of(const std::vector<Action>& rows, ActionKind kind, int unit) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const Action& row) {
+    return row.kind == kind && row.begin == unit;
+  });
+  REQUIRE(found != rows.end());
+  return static_cast<std::size_t>(found - rows.begin());
+}
+
+}  // namespace
+
+TEST_CASE("a layer's rows on the device and on the host", "[offload]") {
+  const Plan plan = plan_of(offloaded(2));
+  const StagePlan& stage = plan.stages[0];
+  check_life(stage, "first.layers.0.mlp.act", Storage::staged, Moment::forward, Moment::offload);
+  check_life(stage, "host.layers.0.mlp.act", Storage::host, Moment::offload, Moment::reload);
+  check_life(stage, "layers.0.mlp.act", Storage::staged, Moment::reload, Moment::weight);
+  check_life(stage, "layers.1.input", Storage::input, Moment::input, Moment::offload);
+  check_life(stage, "layers.1.input_again", Storage::staged, Moment::reload, Moment::weight);
+  check_life(stage, "layers.2.mlp.act", Storage::forward, Moment::forward, Moment::weight);
+  CHECK(row_of(stage, "host.layers.2.mlp.act") == nullptr);
+  CHECK(row_of(stage, "host.layers.1.mlp.d_up") == nullptr);  // gradients stay
+}
+
+TEST_CASE("only what is not made again goes to the host", "[offload]") {
+  Config config = offloaded(2);
+  config.recompute.enable = true;
+  config.recompute.select = "norms+activations";
+  const Plan plan = plan_of(config);
+  const StagePlan& stage = plan.stages[0];
+  CHECK(row_of(stage, "host.layers.0.mlp.act") == nullptr);
+  CHECK(row_of(stage, "host.layers.0.mlp.up") != nullptr);
+  CHECK(order_of(stage).ends_with(
+      "reload2 R4 B4 W4 R3 B3 W3 wait_reload2 R2 B2 W2 reload1 wait_reload1 R1 B1 W1"));
+}
+
+TEST_CASE("the order of passes and copies", "[offload]") {
+  CHECK(order_of(plan_of(offloaded(3)).stages[0]) ==
+        "F1 offload1 wait_offload1 F2 offload2 wait_offload2 F3 offload3 F4 wait_offload3 reload3 "
+        "B4 W4 wait_reload3 B3 W3 reload2 wait_reload2 B2 W2 reload1 wait_reload1 B1 W1");
+  CHECK(order_of(plan_of(offloaded(3, true)).stages[0]) ==
+        "F1 offload1 F2 offload2 wait_offload1 F3 offload3 F4 wait_offload2 wait_offload3 reload3 "
+        "reload2 B4 W4 wait_reload3 B3 W3 reload1 wait_reload2 B2 W2 wait_reload1 B1 W1");
+}
+
+TEST_CASE("the host holds each layer of each micro-batch in flight", "[offload]") {
+  for (const bool two : {false, true}) {
+    const Config config = offloaded(3, two);
+    const Plan plan = plan_of(config);
+    Config usual = config;
+    usual.offload.enable = false;
+    const Plan other = plan_of(usual);
+    const std::int64_t layer = form_bytes(plan, 0, 1, {.on_host = true}).on_host;
+    CHECK(layer == form_bytes(plan, 0, 1, {}).kept);
+    CHECK(form_bytes(plan, 0, 1, {.on_host = true}).kept == 0);
+    const ActivationSlots& slots = plan.stages[0].activation_slots;
+    CHECK(slots.host_bytes == 3 * layer);
+    // The input of the last layers stays until the backward begins.
+    const std::int64_t input = padded_bytes(*row_of(plan.stages[0], "layers.2.input"));
+    const std::int64_t buffers = two ? 2 : 1;
+    CHECK(slots.bytes ==
+          other.stages[0].activation_slots.bytes - (3 - buffers) * layer + buffers * input);
+    CHECK(plan.stages[0].memory.offloaded == slots.host_bytes);
+    CHECK(other.stages[0].memory.offloaded == 0);
+  }
+  Config staged = offloaded(3);
+  staged.parallel.pipeline_stages = 2;
+  staged.train.global_batch_size = 8;
+  staged.train.micro_batch_size = 1;
+  const Plan plan = plan_of(staged, 2);
+  const std::int64_t layer = form_bytes(plan, 0, 1, {.on_host = true}).on_host;
+  CHECK(plan.stages[0].activation_slots.host_bytes == 2 * 2 * layer);  // two in flight
+  CHECK(plan.stages[1].activation_slots.host_bytes == layer);          // the third of the model
+}
+
+TEST_CASE("two buffers let copies run beside the passes", "[offload]") {
+  Config none = offloaded(3);
+  none.offload.enable = false;
+  CHECK(play(none, 1).seconds == Approx(12));
+  CHECK(play(offloaded(3), 0).seconds == Approx(12));
+  const Simulation one = play(offloaded(3), 1);
+  CHECK(one.seconds == Approx(16));
+  CHECK(one.queues[0].waited_copies == Approx(4));
+  CHECK(one.exposed_communication == Approx(4));
+  CHECK(one.bubble_fraction == Approx(0).margin(1e-12));
+  CHECK(play(offloaded(3, true), 1).seconds == Approx(12));
+  CHECK(play(offloaded(3, true), 3).seconds > 12);
+}
+
+TEST_CASE("a copy takes the bytes that it reads and writes", "[offload]") {
+  Config config = offloaded(3);
+  const double never = 1e30;
+  const Rates rates{
+      .matmul_flops = never, .memory_bandwidth = 1e9, .latency = 0, .bandwidth = never};
+  const Plan plan = plan_of(config);
+  double bytes = 0;
+  for (const ActivationSpec& row : plan.stages[0].activations) {
+    const bool counts = row.storage == Storage::host && row.unit == 1;
+    if (counts) bytes += static_cast<double>(row.shape.numel() * size_of(row.dtype));
+  }
+  const auto seconds = row_seconds(plan, rates);
+  const SimulationInput input = simulation_input(plan);
+  const Action copy{.kind = ActionKind::reload, .begin = 1, .end = 2};
+  CHECK(seconds(input.ranks[0], copy) == Approx(2e-9 * bytes));
+  config.offload.enable = false;
+  const TimeEstimate usual = estimate_time(plan_of(config), rates);
+  const TimeEstimate moved = estimate_time(plan, rates);
+  CHECK(moved.exposed > 0);
+  CHECK(moved.forward_backward == Approx(usual.forward_backward + moved.exposed));
+  CHECK(estimate_ledgers(plan, rates)[0].host == Approx(moved.exposed));
+}
+
+TEST_CASE("copies that come too late or not at all are found", "[offload]") {
+  using Rows = std::vector<Action>;
+  using Kind = ActionKind;
+  const auto drop = [](Kind kind, int unit) {
+    return [=](Rows& rows) {
+      rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(place_of(rows, kind, unit)));
+    };
+  };
+  const auto exchange = [](Kind a, int unit, Kind b, int other) {
+    return [=](Rows& rows) {
+      std::swap(rows[place_of(rows, a, unit)], rows[place_of(rows, b, other)]);
+    };
+  };
+  using Catch::Contains;
+  CHECK(found_after([](Rows&) {}) == "");
+  CHECK_THAT(found_after(drop(Kind::offload, 1)), Contains("no copy to the host is under way"));
+  CHECK_THAT(found_after(drop(Kind::wait_offload, 2)), Contains("it is not on the host"));
+  CHECK_THAT(found_after(drop(Kind::reload, 2)), Contains("no copy from the host is under way"));
+  CHECK_THAT(found_after(drop(Kind::wait_reload, 1)),
+             Contains("reads what unit 1 keeps on the host before wait_reload") &&
+                 Contains("nobody waited for a host copy"));
+  CHECK_THAT(found_after(exchange(Kind::wait_reload, 1, Kind::backward_weight, 1)),
+             Contains("B0.0[1,2): reads what unit 1 keeps on the host"));
+  CHECK_THAT(found_after(exchange(Kind::offload, 1, Kind::forward, 1)),
+             Contains("offload 0.0[1,2): must come once, after F"));
+  CHECK_THAT(found_after([](Rows& rows) {
+               Action& row = rows[place_of(rows, Kind::reload, 2)];
+               row.begin = 3;
+               row.end = 4;
+             }),
+             Contains("unit 3 is not kept on the host"));
+}
+
+TEST_CASE("the first layers of the model, whichever stage has them", "[offload]") {
+  Config config = offloaded(3);
+  config.parallel.pipeline_stages = 2;
+  config.train.global_batch_size = 4;
+  config.train.micro_batch_size = 1;
+  const Plan plan = plan_of(config, 2);
+  for (int unit = 1; unit <= 2; ++unit) CHECK(plan.stages[0].forms.on_host(unit));
+  CHECK(plan.stages[1].forms.on_host(3));
+  CHECK_FALSE(plan.stages[1].forms.on_host(4));
+}
+
+TEST_CASE("forms that the plan picks leave layers on the host", "[offload]") {
+  Config config = offloaded(2);
+  config.cluster = {
+      .matmul_flops = 1e12, .memory_bandwidth = 2e11, .latency = 1e-5, .bandwidth = 1e10};
+  const std::int64_t most = plan_of(config).most_memory().total();
+  config.recompute.enable = true;
+  config.recompute.select = "auto";
+  config.recompute.memory_limit = static_cast<double>(most - 4096) / (1 << 30);
+  const Plan plan = plan_of(config);
+  const StageForms& forms = plan.stages[0].forms;
+  CHECK(forms.on_host(2));
+  CHECK_FALSE(forms.on_host(3));
+  CHECK(std::any_of(forms.usual.begin(), forms.usual.end(),
+                    [](const auto& form) { return form.second.repeats(); }));
+  CHECK(plan.most_memory().total() <= most - 4096);
+}
