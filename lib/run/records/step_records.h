@@ -23,12 +23,13 @@ class StepRecords {
   /// Throws Error{io}.
   explicit StepRecords(const Input& input);
 
-  /// The last step of `trace`. Returns what was seen beside the report. Throws Error{io}.
+  /// The last step of `trace`. Returns what was seen beside the report.
   StepNotes write(const StepReport& report, const Trace& trace);
   /// See MetricsFile.
   void write_end(const std::string& end, const std::string& reason);
   /// The validation loss of a step that has its line. Throws Error{io}.
   void add_val_loss(std::int64_t step, double val_loss);
+  /// Brings all lines to stable storage. Throws Error{io}.
   void sync() { metrics_->sync(); }
   const ProductPeak& peak() const { return peak_; }
 
