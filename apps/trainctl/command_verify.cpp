@@ -141,7 +141,7 @@ LayoutVerdict verdict_of(const Verification& verification, const Task& task) {
     if (verdict.equal) verdict.add(verification.run_freely(task.runs->layout()));
     return verdict;
   }
-  const ScratchFolder folder;
+  const TemporaryFolder folder = verify_folder();
   LayoutVerdict verdict = verification.compare_through_checkpoint(
       task.saves->layout(), task.runs->layout(), folder.path() / "pair");
   if (task.saves == task.runs && verdict.equal) {

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "run/directory/signals.h"
 
 namespace trainctl {
 
@@ -86,9 +87,7 @@ void pass_on_again(int) {
 void explain_killed(int status) {
   const int signal = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
   if (signal <= 0 || signal == SIGUSR1 || interrupted_twice != 0) return;
-  const char* name = sigabbrev_np(signal);
-  log_error("a rank was ended by " +
-            (name == nullptr ? std::to_string(signal) : "SIG" + std::string(name)) +
+  log_error("a rank was ended by " + name_of_signal(signal) +
             (signal == SIGKILL ? ", as the system does when memory runs out" : "") +
             "; the lines above and the logs of the other ranks name it");
 }

@@ -108,6 +108,16 @@ void File::write(std::span<const char> bytes) {
   }
 }
 
+void File::append_whole(std::span<const char> bytes) {
+  const std::int64_t before = size();
+  try {
+    write(bytes);
+  } catch (const Error&) {
+    [[maybe_unused]] const int cut = ::ftruncate(descriptor_, before);
+    throw;
+  }
+}
+
 void File::write_past_cache() {
   const int flags = ::fcntl(descriptor_, F_GETFL);
   past_cache_ = flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags | O_DIRECT) == 0;

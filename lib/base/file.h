@@ -33,6 +33,8 @@ class File {
   /// All of `bytes`, at the current place or at `offset`. Throw Error{io}.
   void write(std::span<const char> bytes);
   void write_at(std::int64_t offset, std::span<const char> bytes);
+  /// All of `bytes`, or nothing of them, to a file that was opened to append. Throws Error{io}.
+  void append_whole(std::span<const char> bytes);
   /// From now on write() goes past the system's cache of files, where the file system allows it.
   /// Memory, length and place of each must then be multiples of `direct_alignment`; the first write
   /// that is not goes through the cache, as do those after it.

@@ -1,51 +1,22 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <system_error>
 
-#include "base/error.h"
+#include "base/temporary_folder.h"
 #include "base/units.h"
 #include "bench/checkpoint_speed.h"
+#include "bench/figures.h"
+#include "formats/print/text.h"
 
 namespace trainctl {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr double least_rate = 0.8;    // of a plain write
 constexpr double most_delay = 1.5;    // times the copy and the writer's share of the processor
 constexpr double most_foreign = 1.5;  // times a load into the layout that saved
-
-/// A new folder that goes away at the end.
-class Scratch {
- public:
-  explicit Scratch(const fs::path& parent) {
-    std::string name = (parent / "trainctl-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw Error(ExitCode::io, "cannot write in " + parent.string() + ": " +
-                                    std::generic_category().message(errno));
-    }
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code failure;
-    fs::remove_all(path_, failure);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  fs::path make(const char* name) const {
-    fs::create_directory(path_ / name);
-    return path_ / name;
-  }
-
- private:
-  fs::path path_;
-};
 
 /// Of the numbers, pair by pair.
 std::vector<double> ratios(const std::vector<double>& above, const std::vector<double>& below) {
@@ -94,15 +65,9 @@ std::string spread(const std::vector<double>& seconds) {
          format_seconds(*high) + ")";
 }
 
-std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f", value);
-  return text.data();
-}
-
-std::string verdict(const Limit& limit) {
-  return number(limit.value) + ", limit " + number(limit.bound) +
-         (limit.kept ? ": kept" : ": MISSED");
+std::string against_limit(const Limit& limit) {
+  return printed("%.2f", limit.value) + ", limit " + printed("%.2f", limit.bound) + ": " +
+         verdict(limit.kept);
 }
 
 void print_saving(const SavingResult& saving, std::ostream& out) {
@@ -112,7 +77,7 @@ void print_saving(const SavingResult& saving, std::ostream& out) {
       << " pairs\n"
       << "  a checkpoint       " << spread(speed.save_seconds) << '\n'
       << "  a plain write      " << spread(speed.write_seconds) << '\n'
-      << "  rate               " << verdict(saving_rate(speed)) << '\n'
+      << "  rate               " << against_limit(saving_rate(speed)) << '\n'
       << "saving in background, windows of " << delay.steps << " steps\n"
       << "  steps alone        " << spread(delay.plain_seconds) << '\n'
       << "  steps and a save   " << spread(delay.saving_seconds) << '\n'
@@ -122,7 +87,7 @@ void print_saving(const SavingResult& saving, std::ostream& out) {
       << "  delay              " << format_seconds(delay_seconds(delay)) << " / ("
       << format_seconds(median(delay.copy_seconds)) << " + "
       << format_seconds(median(delay.writer_seconds) / delay.cores)
-      << "): " << verdict(saving_delay(delay)) << '\n'
+      << "): " << against_limit(saving_delay(delay)) << '\n'
       << "  memory             " << format_bytes(saving.peak_bytes) << " at most, planned "
       << format_bytes(saving.planned_bytes) << '\n';
 }
@@ -148,7 +113,8 @@ void print_loading(const std::vector<LoadingSpeed>& loads, std::ostream& out) {
     }
     out << '\n';
   }
-  if (loads.size() > 1) out << "  most of a load from another layout: " << verdict(worst) << '\n';
+  if (loads.size() > 1)
+    out << "  most of a load from another layout: " << against_limit(worst) << '\n';
 }
 
 nlohmann::ordered_json document(const SavingResult& saving,
@@ -188,10 +154,10 @@ void bench_checkpoint(const BenchRequest& request, const CheckpointBench& option
     saving.set_options.emplace_back(option);
   }
   const BenchSetup setup = read_bench_setup(saving);
-  const Scratch scratch(options.directory);
-  const SavingResult saved = measure_saving(setup, scratch.make("saves"), request.pairs);
+  const TemporaryFolder folder(options.directory / "trainctl-bench");
+  const SavingResult saved = measure_saving(setup, folder.path() / "saves", request.pairs);
   const std::vector<LoadingSpeed> loads =
-      measure_loading(setup, scratch.make("loads"), options.ranks, request.pairs);
+      measure_loading(setup, folder.path() / "loads", options.ranks, request.pairs);
   if (request.json) {
     out << document(saved, loads).dump() << '\n';
     return;

@@ -1,14 +1,14 @@
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "bench/bench.h"
+#include "bench/figures.h"
 #include "bench/overlap.h"
 #include "config/read/read.h"
+#include "formats/print/text.h"
 #include "plan/gradients/buckets.h"
 #include "plan/rules/resolve.h"
 
@@ -64,20 +64,6 @@ Findings measure(const Config& given, int rounds) {
   return found;
 }
 
-std::string percent(double fraction) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * fraction);
-  return text.data();
-}
-
-std::string ratio_text(double ratio) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f", ratio);
-  return text.data();
-}
-
-const char* verdict(bool kept) { return kept ? "kept" : "MISSED"; }
-
 void print_table(const Findings& found, std::ostream& out) {
   const OverlapResult& overlap = found.overlap;
   const double rate = 1 / std::max(1e-15, overlap.wire.wire_beta_seconds_per_byte);
@@ -93,14 +79,14 @@ void print_table(const Findings& found, std::ostream& out) {
       << format_seconds(overlap.overlapped_step_seconds) << '\n'
       << "  exposed    " << format_seconds(overlap.serial_exposed_seconds) << "           "
       << format_seconds(overlap.overlapped_exposed_seconds) << "    ratio "
-      << ratio_text(exposed_ratio(overlap)) << ", limit " << ratio_text(most_exposed) << ": "
-      << verdict(exposed_ratio(overlap) < most_exposed) << '\n'
+      << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
+      << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n'
       << "bubble, 2 stages, 1f1b, on the same wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
-        << ", simulated " << percent(bubble.simulated) << "    ratio " << ratio_text(bubble.ratio)
-        << ", limits " << ratio_text(1 - most_apart) << " to " << ratio_text(1 + most_apart) << ": "
-        << verdict(is_near(bubble.ratio)) << '\n';
+        << ", simulated " << percent(bubble.simulated) << "    ratio "
+        << printed("%.2f", bubble.ratio) << ", limits " << printed("%.2f", 1 - most_apart) << " to "
+        << printed("%.2f", 1 + most_apart) << ": " << verdict(is_near(bubble.ratio)) << '\n';
   }
   out << "simulated from the measured times, a core for each stage\n";
   for (const Prediction& prediction : found.predictions) {

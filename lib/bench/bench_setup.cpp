@@ -48,10 +48,4 @@ std::vector<Batch> random_batches(const Plan& plan) {
   return batches;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 }  // namespace trainctl

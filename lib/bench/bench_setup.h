@@ -21,6 +21,4 @@ BenchSetup read_bench_setup(const BenchRequest& request);
 /// One step's micro-batches of random tokens, each with weight 1.
 std::vector<Batch> random_batches(const Plan& plan);
 
-double median(std::vector<double> values);
-
 }  // namespace trainctl

@@ -1,37 +1,23 @@
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "base/units.h"
 #include "bench/bench_setup.h"
+#include "bench/figures.h"
 #include "engine/engine.h"
+#include "formats/print/text.h"
 #include "ops/matmul.h"
 
 namespace trainctl {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-template <class Body>
-double seconds_of(Body body) {
-  const auto start = Clock::now();
-  body();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 double flops_of(const MatmulShape& shape) {
   return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
          static_cast<double>(shape.k);
-}
-
-std::string printed(const char* format, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
 }
 
 /// The distinct products of a step, how often each runs and the seconds its replays took.

@@ -1,7 +1,6 @@
 #include "bench/checkpoint_speed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel_for.h"
+#include "bench/figures.h"
 #include "bench/overlap.h"
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
@@ -24,16 +24,8 @@ namespace trainctl {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t block_bytes = 4 << 20;
-
-template <class Body>
-double seconds_of(const Body& body) {
-  const auto start = Clock::now();
-  body();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void say(const char* what, int turn, int turns, double one, double other) {
   std::fprintf(stderr, "%s %d/%d: %.3f s and %.3f s\n", what, turn + 1, turns, one, other);

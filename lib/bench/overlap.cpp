@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "bench/bench_setup.h"
+#include "bench/figures.h"
 #include "engine/engine.h"
 #include "plan/cost/estimate.h"
 #include "plan/rules/resolve.h"

@@ -87,9 +87,9 @@ struct Saver::Flight {
   }
 };
 
-Saver::Saver(Input input, OnComplete on_complete)
+Saver::Saver(Input input, BeforeComplete before_complete)
     : input_(std::move(input)),
-      on_complete_(std::move(on_complete)),
+      before_complete_(std::move(before_complete)),
       folder_(input_.run),
       progress_(static_cast<std::size_t>(input_.everyone.size())) {
   if (!saves_in_background(input_.config.checkpoint)) return;
@@ -211,6 +211,7 @@ void Saver::end_flight() {
       gather_bytes(input_.everyone, good ? pieces_text(flight_->pieces) : "", 0);
   if (first && good) {
     try {
+      if (before_complete_) before_complete_();
       publish(pieces);
     } catch (const std::exception& error) {
       log_error(std::string("checkpoint: ") + error.what());
@@ -225,7 +226,6 @@ void Saver::end_flight() {
   if (good) {
     saved_step_ = step;
     if (first) prune();
-    if (first && on_complete_) on_complete_(step);
   } else {
     ++failures_;
     if (first) {

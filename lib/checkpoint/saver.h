@@ -40,9 +40,10 @@ class Saver {
     std::filesystem::path run;      // the directory of the run, the same on every rank
     double deadline_seconds = 300;  // longest time in which a rank may write nothing
   };
-  /// On rank 0, told when a checkpoint is complete.
-  using OnComplete = std::function<void(std::int64_t step)>;
-  explicit Saver(Input input, OnComplete on_complete = {});
+  /// On rank 0, brings to disk what must be there before a checkpoint is complete. Where it throws,
+  /// the save has failed.
+  using BeforeComplete = std::function<void()>;
+  explicit Saver(Input input, BeforeComplete before_complete = {});
   /// Waits for this rank's thread; a save that is not complete then stays without a manifest.
   ~Saver();
   Saver(const Saver&) = delete;
@@ -77,7 +78,7 @@ class Saver {
   void stage();
 
   Input input_;
-  OnComplete on_complete_;
+  BeforeComplete before_complete_;
   CheckpointFolder folder_;
   Slab staging_;  // the copy of a save in background
   std::unique_ptr<Flight> flight_;

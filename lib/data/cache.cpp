@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/temporary_folder.h"
 #include "data/build.h"
 #include "data/text_reader.h"
 
@@ -96,27 +97,6 @@ class BuildLock {
   int descriptor_;
 };
 
-/// A folder under a unique name that is removed with everything in it unless it was renamed away.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const fs::path& beside) {
-    std::string name = beside.string() + ".tmp-XXXXXX";
-    require(::mkdtemp(name.data()) != nullptr, ExitCode::io,
-            "cannot create " + name + ": " + std::generic_category().message(errno));
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 bool is_complete(const fs::path& prefix) {
   std::error_code ignored;
   return fs::exists(prefix.string() + ".bin", ignored) &&
@@ -146,7 +126,7 @@ fs::path cached_token_file(const fs::path& text, const Tokenizer& tokenizer,
   if (is_complete(prefix)) return prefix;
   log_info("tokenising " + text.string() + " (" + tokenizer.specification() + ") into " +
            folder.string());
-  const TemporaryFolder temporary(folder);
+  const TemporaryFolder temporary(folder.string() + ".tmp");
   BuildOptions options;
   options.inputs = {text};
   options.output = temporary.path() / "tokens";

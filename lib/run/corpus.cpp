@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -30,10 +29,9 @@ void one_first(Group& world, bool mine, Build build) {
   require(failed == 0, ExitCode::peer, "another rank could not prepare the training data");
 }
 
-TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data,
-                      Group& world, bool first_on_host) {
+/// Tokenises a text first, unless the cache has it.
+TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data) {
   if (!is_text_input(path)) return TokenFile::open(path);
-  one_first(world, first_on_host, [&] { cached_token_file(path, tokenizer, data.cache_dir); });
   return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
 }
 
@@ -83,11 +81,7 @@ std::int64_t count_windows(const DataConfig& data, std::int64_t seq_length) {
   const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
   std::vector<SourceFile> files;
   for (const DataSource& source : data.train) {
-    const bool is_text = is_text_input(source.path);
-    files.push_back(
-        {TokenFile::open(is_text ? cached_token_file(source.path, tokenizer, data.cache_dir)
-                                 : std::filesystem::path(source.path)),
-         source.weight});
+    files.push_back({open_source(source.path, tokenizer, data), source.weight});
   }
   return Dataset(std::move(files), split_rule(data.validation), Split::train, seq_length, 0, false)
       .windows();
@@ -97,9 +91,9 @@ Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const Mod
                    std::uint64_t seed, Group& world, bool first_on_host) {
   if (has_text(data) && world.rank() == 0) warn_about_vocabulary(tokenizer, model);
   const auto open = [&](const std::string& path) {
-    TokenFile file = open_source(path, tokenizer, data, world, first_on_host);
-    one_first(world, first_on_host, [&] { file.check_vocabulary(model.vocab); });
-    return file;
+    one_first(world, first_on_host,
+              [&] { open_source(path, tokenizer, data).check_vocabulary(model.vocab); });
+    return open_source(path, tokenizer, data);
   };
   const auto sources = [&] {
     std::vector<SourceFile> files;

@@ -68,7 +68,7 @@ class Training::Impl {
                 .everyone = everyone,
                 .run = directory_,
                 .deadline_seconds = config_.parallel.deadline_seconds},
-               [this](std::int64_t) {
+               [this] {
                  if (records_) records_->sync();
                }) {}
 
@@ -93,23 +93,27 @@ class Training::Impl {
     if (end == Request::requeue || end == Request::interrupt) return tell_stopped(end);
     const std::int64_t peak = peak_resident_bytes();
     const bool all = engine_.train_state().step == config_.train.steps;
+    if (records_ && !all) records_->write_end(stopped_at(), "--stop-after");
     if (all ? config_.checkpoint.at_end : true) save(last_, false);
     saver_.finish();
     // Together; the others need not wait for the weights.
     const bool told = last_.step == 0 || tell_step(given, flops);
-    const bool written = told && saver_.failures() == 0;
+    const bool noted = !records_ || try_to_write([&] { records_->sync(); });
+    const bool written = told && noted && saver_.failures() == 0;
     if (all && config_.output.save_weights) export_weights();
     if (first() && peak > 0) tell_memory(peak);
     if (first() && !all) {
-      log_info("stopped after " + std::to_string(input_.stop_after) + " steps, at step " +
-               std::to_string(engine_.train_state().step) + " of " +
-               std::to_string(config_.train.steps) + "; the same command goes on from there");
+      log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
+               ", as --stop-after asks; the same command goes on from there");
     }
     return static_cast<int>(written ? ExitCode::ok : ExitCode::io);
   }
 
  private:
   bool first() const { return world_.rank() == 0; }
+  std::string stopped_at() const {
+    return "stopped at step " + std::to_string(engine_.train_state().step);
+  }
 
   EngineInput engine_input() {
     EngineInput input = run_engine_input(config_, plan_);
@@ -183,9 +187,16 @@ class Training::Impl {
     const auto timers = timers_.after_step(trace_, report.step, last, everyone_);
     if (!first()) return;
     const StepNotes notes = records_->write(report, trace_, timers);
-    if (events_) events_->update();
+    update_events();
     if (progress_) progress_->show(report, notes.mfu, last || !timers.empty());
     for (const std::string& line : timers_.lines(timers)) log_info(line);
+  }
+
+  /// What is missing after a failure, `trainctl report --format tensorboard` writes later.
+  void update_events() {
+    if (!events_ || try_to_write([&] { events_->update(); })) return;
+    events_.reset();
+    log_warning("no more events of TensorBoard are written in this session");
   }
 
   static bool stops(Request request) { return request >= Request::requeue; }
@@ -240,28 +251,16 @@ class Training::Impl {
                 in_background);
   }
 
-  /// "SIGTERM", or "SIGUSR1 on rank 3" where not every rank had one. Collective.
-  std::string agree_on_reason() {
-    const auto signals = gather_values(everyone_, static_cast<double>(stop_signal()));
-    const auto got = [](double signal) { return signal > 0; };
-    const auto found = std::find_if(signals.begin(), signals.end(), got);
-    if (found == signals.end()) return "";
-    std::string reason = name_of_signal(static_cast<int>(*found));
-    if (!std::all_of(signals.begin(), signals.end(), got)) {
-      reason += " on rank " + std::to_string(found - signals.begin());
-    }
-    return reason;
-  }
-
   /// Saves, and says what became of it.
   int tell_stopped(Request request) {
     const std::int64_t step = engine_.train_state().step;
-    const std::string reason = agree_on_reason();
+    const std::string reason = agree_on_reason(everyone_);
     const std::string end = "interrupted at step " + std::to_string(step);
     if (records_) records_->write_end(end, reason);
     if (!first()) log_info(end + ": " + reason);
     if (step > 0) save(last_, false);
     const bool saved = step > 0 && saver_.saved_step() == step;
+    draw_report();
     const std::string what = end + " (" + reason + ")";
     if (first() && saved) {
       log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
@@ -333,15 +332,19 @@ class Training::Impl {
                            ledgers,   timeline, records_ ? &records_->peak() : nullptr,
                            rates,     time};
     const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
-    const bool shown = !first() || try_to_write([&] {
-      write_whole_file(directory_ / "report.html",
-                       report_page({read_run_files(directory_)}, seconds_since_1970()));
-    });
+    const bool shown = draw_report();
     if (config_.log.trace.empty()) return told && shown;
     const bool traced =
         try_to_write([&] { write_trace(config_.log.trace, source, config_.log.trace_steps); });
     if (first() && traced) log_info("trace: " + config_.log.trace);
     return told && shown && traced;
+  }
+
+  bool draw_report() const {
+    return !first() || try_to_write([&] {
+      write_whole_file(directory_ / "report.html",
+                       report_page({read_run_files(directory_)}, seconds_since_1970()));
+    });
   }
 
   template <class Body>

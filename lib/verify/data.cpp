@@ -1,11 +1,8 @@
 #include "verify/data.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
+#include <filesystem>
 #include <string>
 
-#include "base/error.h"
 #include "base/philox.h"
 #include "data/token_writer.h"
 
@@ -72,16 +69,9 @@ void write_tokens(const Config& config, const std::filesystem::path& prefix, std
 
 }  // namespace
 
-ScratchFolder::ScratchFolder() {
-  std::string made = (std::filesystem::temp_directory_path() / "trainctl-verify-XXXXXX").string();
-  require(::mkdtemp(made.data()) != nullptr, ExitCode::io,
-          "cannot create a folder like " + made + "; TMPDIR may name another place");
-  path_ = made;
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code failure;
-  std::filesystem::remove_all(path_, failure);
+TemporaryFolder verify_folder() {
+  return TemporaryFolder(std::filesystem::temp_directory_path() / "trainctl-verify",
+                         "; TMPDIR may name another place");
 }
 
 FreeData::FreeData(const Config& config, std::int64_t steps) {

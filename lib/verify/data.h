@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <vector>
 
+#include "base/temporary_folder.h"
 #include "comm/group.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
@@ -23,19 +23,8 @@ std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
                                    std::int64_t first_sample);
 
-/// A folder that goes away.
-class ScratchFolder {
- public:
-  /// In TMPDIR. Throws Error{io}.
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+/// For the files of a run: in TMPDIR. Throws Error{io}.
+TemporaryFolder verify_folder();
 
 /// Token files for the loader. Tokens are uniform, an eighth of them ends a document. For
 /// validation there are about half as many windows as a step has sequences, an odd number where
@@ -48,7 +37,7 @@ class FreeData {
   Corpus open(const Config& config, const ModelShape& model, Group& everyone) const;
 
  private:
-  ScratchFolder folder_;
+  TemporaryFolder folder_ = verify_folder();
 };
 
 }  // namespace trainctl

@@ -57,6 +57,11 @@ window.check_page = () => {
   all(".segments span").filter((node) => node.scrollWidth > node.clientWidth + 1 ||
     !node.textContent.trim()).forEach((node) => problems.push(`figure is cut: ${place(node)}`));
 
+  // What follows draws at once, and its fingers are not the browser's.
+  const capture = Element.prototype.setPointerCapture, later = window.requestAnimationFrame;
+  Element.prototype.setPointerCapture = () => {};
+  window.requestAnimationFrame = (draw) => draw();
+
   // What the keyboard does.
   const press = (node, key) =>
     node.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
@@ -66,6 +71,39 @@ window.check_page = () => {
     const told = node.parentElement.querySelector(".value[aria-live]");
     if (!told || !told.textContent.trim()) problems.push(`keys choose nothing: ${place(node)}`);
   });
+
+  // What fingers do: two zoom, one pans, a tap chooses.
+  all(".lanes").forEach((node) => {
+    const box = node.getBoundingClientRect();
+    const finger = (kind, pointerId, x) => node.dispatchEvent(new PointerEvent(kind, {pointerId,
+      pointerType: "touch", bubbles: true, cancelable: true, clientX: box.left + x,
+      clientY: box.top + 6}));
+    const shown = () => node.parentElement.querySelector(".tools .value").textContent;
+    const told = node.parentElement.querySelector(".value[aria-live]");
+    press(node, "0");
+    const whole = shown();
+    finger("pointerdown", 101, box.width * 0.4);
+    finger("pointerdown", 102, box.width * 0.6);
+    finger("pointermove", 102, box.width * 0.9);
+    finger("pointerup", 101, box.width * 0.4);
+    finger("pointerup", 102, box.width * 0.9);
+    const zoomed = shown();
+    if (zoomed === whole) problems.push(`two fingers do not zoom: ${place(node)}`);
+    finger("pointerdown", 103, box.width * 0.8);
+    finger("pointermove", 103, box.width * 0.6);
+    finger("pointerup", 103, box.width * 0.6);
+    if (shown() === zoomed) problems.push(`a finger does not pan: ${place(node)}`);
+    press(node, "0");
+    told.textContent = "";
+    for (let x = 0.3; x < 0.95 && !told.textContent; x += 0.01) {
+      finger("pointerdown", 104, box.width * x);
+      finger("pointerup", 104, box.width * x);
+    }
+    if (!told.textContent) problems.push(`a tap chooses nothing: ${place(node)}`);
+  });
+  Element.prototype.setPointerCapture = capture;
+  window.requestAnimationFrame = later;
+
   const rank = document.getElementById("rank");
   if (rank) {
     rank.value = "0";

@@ -1,6 +1,7 @@
 // The pages of `plan --format html` and of `report` in a real browser at 375, 768 and 1,440 pixels,
 // light and dark: no errors, nothing that scrolls the page sideways, names and heads for what has
-// no text, contrast (page_check.js). Skipped with a message where there is no chromium.
+// no text, keys, fingers, contrast (page_check.js). Skipped with a message where there is no
+// chromium.
 #include <cmath>
 #include <filesystem>
 #include <iostream>

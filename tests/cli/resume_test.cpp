@@ -34,7 +34,7 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
     CHECK(
-        contains(outcome.err, "stopped after 4 steps, at step " + std::to_string(4 + 4 * session)));
+        contains(outcome.err, "stopped at step " + std::to_string(4 + 4 * session)));
     CHECK_FALSE(fs::exists(dir / "parts/model.safetensors"));
   }
   const Outcome last = trainctl(command(config, dir / "parts", some));
@@ -159,6 +159,7 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
     CHECK(outcome.err.find("a checkpoint is saved", line + 80) == std::string::npos);
     const auto end = metrics_of(dir / "run").back();
     CHECK(end["end"] == "interrupted at step " + std::to_string(steps));
+    CHECK(contains(read_file(dir / "run/report.html"), end["end"].get<std::string>()));
     const auto names = checkpoints_of(dir / "run");
     REQUIRE(names.size() == 1);
     CHECK(std::stoul(names[0].substr(5)) == steps);

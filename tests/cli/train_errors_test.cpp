@@ -106,7 +106,7 @@ TEST_CASE("an output folder that cannot be made") {
   CHECK(train_over_mpi(2, train_words(config, file + "/run")).exit_code == io);
 }
 
-TEST_CASE("a disk that is full: metrics that cannot be written end the run") {
+TEST_CASE("a disk that is full: metrics wait, training goes on, and the exit code tells") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string text = dir.write("a.txt", std::string(4000, 'a'));
@@ -116,7 +116,11 @@ TEST_CASE("a disk that is full: metrics that cannot be written end the run") {
                  " --steps 2000 --set data.train=" + text + " --output " + (dir / "run")});
   INFO(outcome.err);
   CHECK(outcome.exit_code == io);
-  CHECK(contains(outcome.err, dir / "run/metrics.jsonl"));
+  CHECK(contains(outcome.err, "cannot write " + (dir / "run/metrics.jsonl")));
+  CHECK(contains(outcome.err, "training goes on, and the lines wait in memory"));
+  CHECK(contains(outcome.err, "step 2000/2000"));
+  CHECK(metrics_of(dir / "run").size() > 10);  // each line is whole
+  CHECK(trainctl({"checkpoint", "ls", dir / "run"}).out.find("complete") == std::string::npos);
 }
 
 TEST_CASE("a tokenizer that cannot be had is named with its place in the configuration") {

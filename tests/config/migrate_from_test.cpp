@@ -273,6 +273,13 @@ TEST_CASE("Megatron's script") {
   CHECK_FALSE(says(messages, "not-carried --lr"));
 }
 
+TEST_CASE("Megatron's script with the files of its default tokenizer") {
+  std::string script = megatron_gpt;
+  const std::string type = "--tokenizer-type GPT2BPETokenizer";
+  script.replace(script.find(type), type.size(), "--merge-file $MERGE_FILE");
+  CHECK(migrated(Project::megatron, script).model.vocab_size == 50257);
+}
+
 TEST_CASE("what a script gets when it starts keeps the name of its variable") {
   const Migrated result = migrate_from(
       Project::megatron,

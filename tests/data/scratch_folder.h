@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,32 +13,24 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 
 namespace trainctl::testing {
 
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    // In memory where that is possible: builds wait for the disk.
-    const std::filesystem::path shared = "/dev/shm";
-    const bool has_shared = ::access(shared.c_str(), W_OK) == 0;
-    const auto parent = has_shared ? shared : std::filesystem::temp_directory_path();
-    std::string name = (parent / "trainctl-test-XXXXXX").string();
-    require(::mkdtemp(name.data()) != nullptr, ExitCode::io, "no scratch folder");
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
+/// In memory where that is possible: builds wait for the disk.
+inline std::filesystem::path scratch_parent() {
+  const std::filesystem::path shared = "/dev/shm";
+  return ::access(shared.c_str(), W_OK) == 0 ? shared : std::filesystem::temp_directory_path();
+}
 
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  const std::filesystem::path& path() const { return path_; }
+class ScratchFolder : public TemporaryFolder {
+ public:
+  ScratchFolder() : TemporaryFolder(scratch_parent() / "trainctl-test") {}
+
+  std::filesystem::path operator/(const std::string& name) const { return path() / name; }
 
   std::filesystem::path write(const std::string& name, const std::string& bytes) const {
-    const auto file = path_ / name;
+    const auto file = path() / name;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << bytes;
     return file;
@@ -47,15 +38,12 @@ class ScratchFolder {
   /// Names in the folder, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path())) {
       found.push_back(entry.path().filename().string());
     }
     std::sort(found.begin(), found.end());
     return found;
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline std::string bytes_of(const std::filesystem::path& file) {

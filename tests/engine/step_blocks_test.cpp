@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <barrier>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +13,7 @@
 #include "run/directory/metrics.h"
 #include "run/progress.h"
 #include "sample_run.h"
+#include "temp_folder.h"
 
 using namespace trainctl;
 
@@ -22,21 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ScratchFolder {
+/// A folder with a text to train on.
+class TextFolder : public TempFolder {
  public:
-  ScratchFolder() {
-    fs::create_directories(path_);
-    std::ofstream text(path_ / "text.txt");
+  TextFolder() {
+    std::ofstream text(path() / "text.txt");
     for (int line = 0; line < 2000; ++line) text << "line " << line * 7919 % 1000 << " of it\n";
   }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_ = fs::temp_directory_path() / ("trainctl-blocks-" + std::to_string(::getpid()));
+  fs::path operator/(const char* name) const { return path() / name; }
 };
 
 struct Stretch {
@@ -108,7 +100,7 @@ class Watched {
     steps_.arrive_and_wait();
   }
 
-  ScratchFolder folder_;
+  TextFolder folder_;
   std::vector<std::string> set_options_;
   Stretch stretch_;
   std::barrier<> steps_;

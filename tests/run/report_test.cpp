@@ -1,4 +1,8 @@
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,6 +11,7 @@
 #include "run/directory/metrics.h"
 #include "run/progress.h"
 #include "run/records/product_peak.h"
+#include "temp_folder.h"
 
 using namespace trainctl;
 
@@ -108,7 +113,7 @@ TEST_CASE("a number that is not finite is a dash in the progress line and null i
   }
 }
 
-TEST_CASE("the metrics file appends whole lines and reports a full disk") {
+TEST_CASE("the metrics file appends whole lines, which wait while the disk is full") {
   const auto path = std::filesystem::temp_directory_path() / "trainctl-metrics-test.jsonl";
   std::filesystem::remove(path);
   {
@@ -126,6 +131,26 @@ TEST_CASE("the metrics file appends whole lines and reports a full disk") {
   CHECK(lines == 2);
   std::filesystem::remove(path);
   MetricsFile full("/dev/full");
-  CHECK_THROWS_WITH(full.write(sample(), {}), Catch::Contains("No space left"));
+  full.write(sample(), {});
+  CHECK_THROWS_WITH(full.sync(), Catch::Contains("No space left"));
   CHECK_THROWS_WITH(MetricsFile("/nonexistent/metrics.jsonl"), Catch::Contains("cannot write"));
+}
+
+TEST_CASE("lines of metrics that waited for room come before the next one") {
+  const TempFolder folder;
+  const std::filesystem::path path = folder.path() / "metrics.jsonl";
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::string line;
+  append_metrics(sample(), {}, line);
+  const rlimit low{.rlim_cur = line.size() * 3 / 2, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+  MetricsFile file(path);
+  for (int i = 0; i < 3; ++i) file.write(sample(), {});
+  CHECK(std::filesystem::file_size(path) == line.size());
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  file.write(sample(), {});
+  file.sync();
+  CHECK(std::filesystem::file_size(path) == 4 * line.size());
 }

@@ -145,8 +145,10 @@ void settle_megatron_data(Migration& m) {
   }
   const std::string type = m.text("tokenizer-type");
   const std::string model = m.text("tokenizer-model");
-  if (type == "GPT2BPETokenizer" && !m.at("model.vocab_size")) {
-    m.put("model.vocab_size", "50257", "GPT2BPETokenizer");
+  const bool gpt2_files = type.empty() && m.given("merge-file") != nullptr;
+  if ((type == "GPT2BPETokenizer" || gpt2_files) && !m.at("model.vocab_size")) {
+    m.put("model.vocab_size", "50257",
+          gpt2_files ? "GPT2BPETokenizer, the default of pretrain_gpt.py" : "GPT2BPETokenizer");
   } else if (type == "NullTokenizer" && m.given("vocab-size") != nullptr) {
     m.put("model.vocab_size", m.number("vocab-size", 0) + 1,
           "vocab-size and the end of a document");

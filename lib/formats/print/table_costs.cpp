@@ -31,9 +31,7 @@ std::string sums_text(const Plan& plan, int stage, const ParamSpec& row) {
 
 std::string split_text(const ParamSpec& row) {
   std::string text;
-  for (const auto& [name, axis] : public_axes()) {
-    const int dim = row.split_dim[static_cast<std::size_t>(axis)];
-    if (dim < 0) continue;
+  for (const auto& [name, dim] : splits_of(row)) {
     text += (text.empty() ? "" : " ") + std::string(name) + ":" + std::to_string(dim);
   }
   return text;

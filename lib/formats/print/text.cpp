@@ -124,6 +124,15 @@ std::vector<std::string> owner_groups(const Plan& plan, int stage, const ParamSp
   return kinds;
 }
 
+std::vector<std::pair<std::string_view, int>> splits_of(const ParamSpec& row) {
+  std::vector<std::pair<std::string_view, int>> splits;
+  for (const auto& [name, axis] : public_axes()) {
+    const int dim = row.split_dim[static_cast<std::size_t>(axis)];
+    if (dim >= 0) splits.emplace_back(name, dim);
+  }
+  return splits;
+}
+
 std::string init_text(const ParamSpec& row) {
   if (row.init == InitKind::zeros) return "zeros";
   if (row.init == InitKind::ones) return "ones";

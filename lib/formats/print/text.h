@@ -41,6 +41,8 @@ std::vector<int> ranks_of_stage(const Mesh& mesh, int stage);
 
 /// The kinds of groups over which a parameter's gradient is summed: "tp", "dp-cp", "embedding".
 std::vector<std::string> owner_groups(const Plan& plan, int stage, const ParamSpec& row);
+/// The axes that divide a parameter, and the dimension that each divides: {"tp", 0}.
+std::vector<std::pair<std::string_view, int>> splits_of(const ParamSpec& row);
 /// "normal 0.02", "zeros" or "ones"
 std::string init_text(const ParamSpec& row);
 /// The categories of the estimate in the order in which they are printed, without the total.

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "base/whole_file.h"
 
 namespace trainctl {
@@ -73,18 +75,37 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(File::open_to_append(path)) {
-  line_.reserve(1024);
+  lines_.reserve(1024);
 }
 
 void MetricsFile::write(const StepReport& report, const StepNotes& notes) {
-  line_.clear();
-  append_metrics(report, notes, line_);
-  file_.write(line_);
+  append_metrics(report, notes, lines_);
+  try_to_write();
 }
 
 void MetricsFile::write_end(const std::string& end, const std::string& reason, double time) {
   const nlohmann::ordered_json line{{"end", end}, {"reason", reason}, {"time", rounded(time, 1e3)}};
-  file_.write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  lines_ += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  try_to_write();
+}
+
+void MetricsFile::try_to_write() {
+  try {
+    file_.append_whole(lines_);
+    lines_.clear();
+    failing_ = false;
+  } catch (const Error& error) {
+    if (!failing_) {
+      log_error(std::string(error.what()) + "; training goes on, and the lines wait in memory");
+    }
+    failing_ = true;
+  }
+}
+
+void MetricsFile::sync() {
+  file_.append_whole(lines_);
+  lines_.clear();
+  file_.sync();
 }
 
 namespace {

@@ -39,18 +39,21 @@ class MetricsFile {
  public:
   /// Appends to `path`. Throws Error{io}.
   explicit MetricsFile(const std::filesystem::path& path);
-  /// The line is in the file when this returns. Throws Error{io}, for example when the disk is
-  /// full.
+  /// The line is in the file when this returns. Where that fails, for example on a full disk, an
+  /// error is logged, and the line waits in memory for the next call.
   void write(const StepReport& report, const StepNotes& notes);
   /// A last line: {"end": "interrupted at step 40", "reason": "SIGTERM", "time": ...}. It is not
-  /// kept when the run goes on. Throws Error{io}.
+  /// kept when the run goes on.
   void write_end(const std::string& end, const std::string& reason, double time);
   /// Brings all lines to stable storage. Throws Error{io}.
-  void sync() { file_.sync(); }
+  void sync();
 
  private:
+  void try_to_write();
+
   File file_;
-  std::string line_;  // kept, so that a step allocates nothing
+  std::string lines_;  // not in the file yet; its memory is kept, so that a step allocates nothing
+  bool failing_ = false;
 };
 
 /// The step of the last whole line of a file; none if there is no such file or line.

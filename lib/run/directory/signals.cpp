@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <initializer_list>
 
 namespace trainctl {
@@ -116,8 +117,8 @@ int stop_signal() { return received; }
 
 std::string name_of_signal(int signal) {
   if (signal == 0) return "";
-  const std::string_view word = word_of(signal);
-  return word.empty() ? "signal " + std::to_string(signal) : std::string(word);
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? "signal " + std::to_string(signal) : "SIG" + std::string(name);
 }
 
 bool asks_to_requeue(int signal) { return signal != SIGINT; }

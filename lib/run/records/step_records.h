@@ -24,12 +24,13 @@ class StepRecords {
   explicit StepRecords(const Input& input);
 
   /// The last step of `trace`, with `timers` if they are reported now. Returns what was seen beside
-  /// the report. Throws Error{io}.
+  /// the report.
   StepNotes write(const StepReport& report, const Trace& trace, std::span<const TimerRange> timers);
   /// See MetricsFile.
   void write_end(const std::string& end, const std::string& reason);
   /// The validation loss of a step that has its line. Throws Error{io}.
   void add_val_loss(std::int64_t step, double val_loss);
+  /// Brings all lines to stable storage. Throws Error{io}.
   void sync() { metrics_->sync(); }
   const ProductPeak& peak() const { return peak_; }
 

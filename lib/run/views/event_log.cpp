@@ -1,6 +1,5 @@
 #include "run/views/event_log.h"
 
-#include <fstream>
 #include <string>
 
 #include "base/error.h"
@@ -24,13 +23,8 @@ EventLog::EventLog(const fs::path& directory)
 }
 
 void EventLog::update() {
-  std::ifstream file(metrics_);
-  file.seekg(read_);
   RunFiles added;
-  for (std::string text; std::getline(file, text) && !file.eof();) {
-    read_ += static_cast<std::int64_t>(text.size()) + 1;
-    add_metrics_line(text, added);
-  }
+  add_new_lines(metrics_, read_, added);
   if (added.times.empty()) return;
   std::string bytes;
   if (path_.empty()) {
@@ -39,7 +33,7 @@ void EventLog::update() {
   }
   append_events(added, bytes);
   // Opened each time: `trainctl report` may have replaced it.
-  File::open_to_append(path_).write(bytes);
+  File::open_to_append(path_).append_whole(bytes);
 }
 
 }  // namespace trainctl

@@ -18,7 +18,7 @@ class EventLog {
   std::filesystem::path metrics_;
   std::filesystem::path folder_;
   std::filesystem::path path_;  // empty until there is a line, whose time names the file
-  std::int64_t read_ = 0;       // bytes of metrics.jsonl
+  std::uint64_t read_ = 0;      // bytes of metrics.jsonl
 };
 
 }  // namespace trainctl

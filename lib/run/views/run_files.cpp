@@ -45,26 +45,6 @@ void add_peak(const json& line, RunFiles& run) {
   if (flops != peak->end() && flops->is_number()) run.mfu_flops = flops->get<double>();
 }
 
-std::string text_of(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-void read_config_values(RunFiles& run) {
-  std::error_code failure;
-  if (!fs::exists(run.directory / "config.yaml", failure)) return;
-  try {
-    const ReadResult read = read_config(run.directory / "config.yaml", {});
-    run.steps = read.config.train.steps;
-    for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
-  } catch (const Error&) {
-    run.steps = 0;  // removed or unreadable since
-  }
-}
-
-}  // namespace
-
 void add_metrics_line(const std::string& text, RunFiles& run) {
   const json line = json::parse(text, nullptr, false);
   if (!line.is_object()) return;
@@ -89,6 +69,37 @@ void add_metrics_line(const std::string& text, RunFiles& run) {
   }
   for (auto& [key, values] : run.series) values.resize(run.at_step.size(), nothing);
   add_peak(line, run);
+}
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+void read_config_values(RunFiles& run) {
+  std::error_code failure;
+  if (!fs::exists(run.directory / "config.yaml", failure)) return;
+  try {
+    const ReadResult read = read_config(run.directory / "config.yaml", {});
+    run.steps = read.config.train.steps;
+    for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
+  } catch (const Error&) {
+    run.steps = 0;  // removed or unreadable since
+  }
+}
+
+}  // namespace
+
+bool add_new_lines(const fs::path& metrics, std::uint64_t& read, RunFiles& run) {
+  std::ifstream file(metrics, std::ios::binary);
+  if (!file.is_open()) return false;
+  file.seekg(static_cast<std::streamoff>(read));
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    read += line.size() + 1;
+    add_metrics_line(line, run);
+  }
+  return true;
 }
 
 double RunFiles::last(const std::string& key) const {
@@ -124,15 +135,7 @@ bool RunReader::refresh() {
   if (state.st_ino != file_ || size < read_) restart();
   file_ = state.st_ino;
   if (files_.steps == 0) read_config_values(files_);
-  if (size == read_) return true;
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) return false;
-  file.seekg(static_cast<std::streamoff>(read_));
-  for (std::string line; std::getline(file, line) && !file.eof();) {
-    read_ += line.size() + 1;
-    add_metrics_line(line, files_);
-  }
-  return true;
+  return size == read_ || add_new_lines(path, read_, files_);
 }
 
 RunFiles read_run_files(const fs::path& directory) {

@@ -32,15 +32,16 @@ struct RunFiles {
   std::string name() const;
 };
 
-/// Adds a line of metrics.jsonl; one that is of no step and no end is left out.
-void add_metrics_line(const std::string& text, RunFiles& run);
+/// Adds the whole lines of a metrics.jsonl from byte `read` on, and moves `read` behind them: one
+/// that is still being written is read later. Lines of no step and no end are left out. False if
+/// the file cannot be opened.
+bool add_new_lines(const std::filesystem::path& metrics, std::uint64_t& read, RunFiles& run);
 
 /// Reads a run again and again; only what was added to metrics.jsonl is parsed again.
 class RunReader {
  public:
   explicit RunReader(const std::filesystem::path& directory) { files_.directory = directory; }
-  /// Whole lines only: one that is still being written is read later. False if there is no
-  /// metrics.jsonl.
+  /// False if there is no metrics.jsonl.
   bool refresh();
   const RunFiles& files() const { return files_; }
 
