@@ -49,7 +49,7 @@ class Cases {
         plan_(setup.plan),
         model_(setup.plan.model),
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers_(DeviceKind::cpu, plan_, plan_.stages.front()),
+        buffers_(DeviceKind::cpu, plan_, 0),
         store_(DeviceKind::cpu, plan_.stages.front(),
                {.compute = plan_.compute,
                 .states = optimizer_states(setup.config.optimizer),

@@ -14,6 +14,7 @@ namespace trainctl {
 BenchSetup read_bench_setup(const BenchRequest& request) {
   ReadResult read = read_config(request.config, request.set_options);
   read.config.parallel = for_one_rank(read.config.parallel);
+  read.config.train.rampup_batch_size.reset();  // the full batch is timed
   BenchSetup setup;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   setup.plan = prepare(read, {.world_size = 1, .ranks_per_host = 1, .cores_per_host = cores},

@@ -38,9 +38,9 @@ void make_train_batch(const Dataset& data, const BatchRule& rule, std::int64_t f
 void make_window_batch(const Dataset& data, const BatchRule& rule, std::int64_t first_window,
                        Batch& out);
 
-/// The micro-batches of this rank, in order, prepared ahead by one thread. Micro-batch m of step s
-/// on data-parallel rank d starts at sample first_sample + s * global + (m * data_parallel + d) *
-/// sequences.
+/// The micro-batches of this rank, in order, prepared ahead by one thread. Micro-batch m of a step
+/// on data-parallel rank d starts (m * data_parallel + d) * sequences samples after the step, and
+/// each step global samples after the one before. Steps with fewer micro-batches may come first.
 class BatchLoader {
  public:
   struct Order {
@@ -51,6 +51,11 @@ class BatchLoader {
     std::int64_t first_sample = 0;  // of the first step
     std::int64_t steps = 0;         // how many are wanted
     std::int64_t ahead = 2;         // steps prepared ahead
+    struct Smaller {
+      std::int64_t steps = 0;  // one after another
+      std::int64_t microbatches = 0;
+    };
+    std::vector<Smaller> smaller{};  // what the first of the steps have
   };
   BatchLoader(const Dataset& data, BatchRule rule, Order order);
   ~BatchLoader();

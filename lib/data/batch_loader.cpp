@@ -17,9 +17,10 @@ struct BatchLoader::Impl {
       : data(dataset),
         rule(batch_rule),
         order(wanted_order),
-        ring(static_cast<std::size_t>(order.ahead) + 1) {
+        ring(static_cast<std::size_t>(order.ahead) + 1),
+        next_sample(order.first_sample) {
     for (auto& step : ring) {
-      step.resize(static_cast<std::size_t>(order.microbatches));
+      step.resize(static_cast<std::size_t>(microbatches_of(0)));
       for (Batch& batch : step) resize(batch, rule.sequences * data.seq_length());
     }
     thread = std::jthread([this] { prepare_all(); });
@@ -35,13 +36,25 @@ struct BatchLoader::Impl {
     return ring[static_cast<std::size_t>(number) % ring.size()];
   }
 
+  std::int64_t microbatches_of(std::int64_t number) const {
+    for (const Order::Smaller& smaller : order.smaller) {
+      if (number < smaller.steps) return smaller.microbatches;
+      number -= smaller.steps;
+    }
+    return order.microbatches;
+  }
+
   void prepare(std::int64_t number) {
     std::vector<Batch>& batches = step(number);
-    const std::int64_t start = order.first_sample + number * order.global_batch;
-    for (std::int64_t m = 0; m < order.microbatches; ++m) {
-      const std::int64_t sample = (m * order.data_parallel + order.data_rank) * rule.sequences;
-      make_train_batch(data, rule, start + sample, batches[static_cast<std::size_t>(m)]);
+    const std::int64_t count = microbatches_of(number);
+    batches.resize(static_cast<std::size_t>(count));
+    std::int64_t sample = next_sample + order.data_rank * rule.sequences;
+    for (Batch& batch : batches) {
+      resize(batch, rule.sequences * data.seq_length());
+      make_train_batch(data, rule, sample, batch);
+      sample += order.data_parallel * rule.sequences;
     }
+    next_sample += count * order.data_parallel * rule.sequences;
   }
 
   void prepare_all() {
@@ -68,6 +81,7 @@ struct BatchLoader::Impl {
   const BatchRule rule;
   const Order order;
   std::vector<std::vector<Batch>> ring;
+  std::int64_t next_sample;  // the thread's
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t ready = 0;     // steps that have been prepared

@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cstddef>
 
+#include "base/at.h"
 #include "base/scratch.h"
 #include "ops/kernels.h"
 #include "ops/rope.h"
@@ -13,9 +14,9 @@ namespace {
 
 constexpr const char* activations = "activations";
 
-std::vector<SlabRow> rows_of(const Plan& plan, const StagePlan& stage) {
+std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
-  rows.push_back({activations, {stage.activation_slots.bytes}, DType::u8});
+  rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
   rows.push_back({"scratch", {plan.threads_per_rank * scratch_bytes_per_thread}, DType::u8});
   if (plan.model.position_kind == PositionKind::rotary) {
     rows.push_back({"rope", {plan.model.positions, plan.model.head_dim}, DType::f32});
@@ -25,14 +26,12 @@ std::vector<SlabRow> rows_of(const Plan& plan, const StagePlan& stage) {
 
 }  // namespace
 
-Buffers::Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage)
-    : stage_(stage),
+Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
+    : stage_(&trainctl::at(plan.stages, stage)),
       device_(device),
       slab_(device, rows_of(plan, stage)),
-      host_(DeviceKind::cpu, {{activations, {stage.activation_slots.host_bytes}, DType::u8}}) {
-  for (std::size_t row = 0; row < stage.activations.size(); ++row) {
-    rows_[stage.activations[row].name].push_back(row);
-  }
+      host_(DeviceKind::cpu, {{activations, {plan.host_bytes(stage)}, DType::u8}}) {
+  lay_out(*stage_);
   if (!slab_.contains("rope")) return;
   const RopeScalingConfig& scaling = plan.model.rope_scaling;
   fill_rope_table(
@@ -44,17 +43,25 @@ Buffers::Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage)
       slab_.at("rope"));
 }
 
+void Buffers::lay_out(const StagePlan& stage) {
+  stage_ = &stage;
+  rows_.clear();
+  for (std::size_t row = 0; row < stage.activations.size(); ++row) {
+    rows_[stage.activations[row].name].push_back(row);
+  }
+}
+
 Tensor Buffers::at(int view, const std::string& name) const {
   const auto found = rows_.find(name);
   assert(found != rows_.end());
   std::size_t row = found->second.front();
   for (const std::size_t other : found->second) {
-    if (stage_.activation_slots.has(other, view)) row = other;
+    if (stage_->activation_slots.has(other, view)) row = other;
   }
-  const ActivationSpec& spec = stage_.activations[row];
-  const Tensor all = (stage_.activation_slots.on_host(row) ? host_ : slab_).at(activations);
+  const ActivationSpec& spec = stage_->activations[row];
+  const Tensor all = (stage_->activation_slots.on_host(row) ? host_ : slab_).at(activations);
   auto* start = static_cast<std::byte*>(all.data);
-  return {start + stage_.activation_slots.place(row, view), spec.shape, spec.dtype, all.device};
+  return {start + stage_->activation_slots.place(row, view), spec.shape, spec.dtype, all.device};
 }
 
 OpContext Buffers::context(Stream& stream) const {

@@ -1,5 +1,6 @@
 // The activations and working memory of one rank, and what its layers keep on the host, allocated
-// once: exactly what the plan says.
+// once: exactly what the plan says, for the steps with most micro-batches. Those with fewer have
+// other places in it.
 #pragma once
 
 #include <string>
@@ -14,8 +15,10 @@ namespace trainctl {
 
 class Buffers {
  public:
-  /// `stage` must outlive the buffers.
-  Buffers(DeviceKind device, const Plan& plan, const StagePlan& stage);
+  /// `plan` has stage number `stage`, and must outlive the buffers.
+  Buffers(DeviceKind device, const Plan& plan, int stage);
+  /// From now on the places are those of `stage`, the same of Plan::smaller or of the plan itself.
+  void lay_out(const StagePlan& stage);
   /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h).
   Tensor at(int view, const std::string& name) const;
   bool contains(const std::string& name) const { return rows_.contains(name); }
@@ -28,7 +31,7 @@ class Buffers {
   Tensor rope_table() const;
 
  private:
-  const StagePlan& stage_;
+  const StagePlan* stage_;
   DeviceKind device_;
   // Of the activation table, by name; several where micro-batches differ in what they keep.
   std::unordered_map<std::string, std::vector<std::size_t>> rows_;

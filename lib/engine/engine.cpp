@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
+#include "engine/timers.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 
@@ -39,10 +40,12 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
 Engine::Engine(const EngineInput& input, World& world)
     : input_(input),
       plan_(input.plan),
+      now_(&plan_),
       rows_(plan_.stage_of(world.rank())),
       world_(world),
       compute_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-      buffers_(DeviceKind::cpu, plan_, rows_),
+      buffers_(DeviceKind::cpu, plan_,
+               static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
       ops_(context_of(plan_, compute_, buffers_)),
       store_(DeviceKind::cpu, rows_,
              {.compute = plan_.compute,
@@ -56,58 +59,38 @@ Engine::Engine(const EngineInput& input, World& world)
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
-      host_copies_(rows_, buffers_),
       evaluation_(plan_, world),
       grad_norm_(store_, *everyone_,
                  {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
                  *state_) {
   state_->seed = input_.train.seed;
-  stage_ = make_decoder_stage(
-      {.model = plan_.model,
-       .units = rows_.units,
-       .form = [this](int view, int unit) { return form_in_view(rows_, view, unit); },
-       .places = plan_.map.places(),
-       .stage = static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp)),
-       .micro_batch_size = plan_.micro_batch_size,
-       .views = rows_.activation_slots.views(),
-       .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
-              plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{}},
-       .split_vocabulary = plan_.split_vocabulary,
-       .rope_table = buffers_.rope_table(),
-       .weights =
-           [this](const std::string& name) {
-             Weight weight = store_.weight(name);
-             if (!plan_.gradient.fused) weight.apart = buffers_.at(0, "d_weight");
-             return weight;
-           },
-       .activations = [this](int view,
-                             const std::string& name) { return buffers_.at(view, name); }});
-  for (int view = 0; view < rows_.activation_slots.views(); ++view) {
-    for (int chunk = 0; chunk < plan_.map.chunks; ++chunk) {
-      passes_.push_back(make_pass(view, chunk));
-    }
-  }
   shared_.resize(static_cast<std::size_t>(world.size()));
   const Mesh& mesh = plan_.mesh;
   owns_batch_ =
       mesh.coordinate(world.rank(), Axis::tp) == 0 && mesh.coordinate(world.rank(), Axis::pp) == 0;
-  parts_ = {.plan = &rows_,
-            .stage = stage_.get(),
+  if (input_.hooks.timers && input_.trace == nullptr) {
+    own_trace_ = std::make_unique<Trace>(rows_.actions, 1);
+  }
+  parts_ = {.plan = nullptr,
+            .stage = nullptr,
             .grad_sync = &grad_sync_,
             .param_sync = &param_sync_,
             .pipeline = &pipeline_,
-            .host_copies = &host_copies_,
+            .host_copies = nullptr,
             .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
-            .passes = passes_,
+            .passes = {},
             .share = {plan_.local.tokens, dp_->rank()},
             .hooks = {.after_forward = forward_hook(),
                       .after_backward = backward_hook(),
                       .before_reduce = input_.hooks.grad_sync},
             .step = [this] { optimizer_step(); },
-            .trace = input_.trace,
+            .meet = {},
+            .passes_end = 0,
+            .trace = own_trace_ ? own_trace_.get() : input_.trace,
             .activity = world.activity()};
-  if (parts_.activity != nullptr) name_rows(*parts_.activity, rows_.actions);
+  if (input_.meet) parts_.meet = [this] { share({}); };
+  use(plan_.after(0));
 }
 
 Engine::~Engine() {
@@ -137,6 +120,8 @@ Slab Engine::gather_parameters() {
 
 void Engine::resume(const TrainState& state) {
   completed_ = state.step;
+  const Plan& next = plan_.after(completed_);
+  if (&next != now_) use(next);
   samples_ = state.samples;
   tokens_ = state.tokens;
   skipped_in_row_ = state.skipped_in_row;
@@ -156,36 +141,6 @@ TrainState Engine::train_state() const {
           .good_steps = state_->good_steps,
           .hysteresis = state_->hysteresis,
           .skipped_in_row = skipped_in_row_};
-}
-
-Pass Engine::make_pass(int view, int chunk) const {
-  // Later chunks have no tokens, all but the last no labels.
-  const auto row = [&](const char* name) {
-    const std::string full = chunk_prefix(chunk) + "batch." + name;
-    return buffers_.contains(full) ? buffers_.at(view, full) : Tensor{};
-  };
-  const std::int64_t parts = plan_.sequence_parallel ? tp_->size() : 1;
-  const auto own = [&](const Tensor& x) {  // this rank's rows of the residual stream
-    if (parts == 1 || x.empty()) return x;
-    const std::int64_t rows = x.numel() / parts;
-    return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
-  };
-  const BatchTensors all{.tokens = row("tokens"),
-                         .labels = row("labels"),
-                         .position = row("position"),
-                         .document = input_.separate_documents ? row("document") : Tensor{},
-                         .global_token = row("global_token"),
-                         .loss_weight = row("loss_weight")};
-  return {.ops = &ops_,
-          .state = state_.get(),
-          .batch = all,
-          .stream = {.tokens = own(all.tokens),
-                     .labels = own(all.labels),
-                     .position = own(all.position),
-                     .document = {},
-                     .global_token = own(all.global_token),
-                     .loss_weight = own(all.loss_weight)},
-          .training = true};
 }
 
 std::function<void(const Action&, int, int)> Engine::forward_hook() {
@@ -225,20 +180,22 @@ const std::vector<Engine::Pair>& Engine::share(Pair mine) {
 
 StepReport Engine::train_step(const std::vector<Batch>& batches) {
   const auto start = Clock::now();
-  started_ = start;
+  const Plan& plan = plan_.after(completed_);
+  if (&plan != now_) use(plan);
   world_.traffic().begin();
   begin_step(batches);
   execute(batches, parts_);
   const double seconds = seconds_since(start);
-  if (input_.trace != nullptr) input_.trace->end_step(seconds);
+  if (parts_.trace != nullptr) parts_.trace->end_step(seconds);
+  tell_timers();
   const StepReport report = finish_step(seconds);
   world_.traffic().end();
   return report;
 }
 
 void Engine::begin_step(const std::vector<Batch>& batches) {
-  assert(static_cast<std::int64_t>(batches.size()) == plan_.microbatches);
-  weight_sum_ = static_cast<double>(plan_.tokens_per_step());
+  assert(static_cast<std::int64_t>(batches.size()) == now_->microbatches);
+  weight_sum_ = static_cast<double>(now_->tokens_per_step());
   if (input_.count_loss_weights) {
     double mine = 0;
     for (const Batch& batch : batches) mine += batch.weight_sum;
@@ -264,16 +221,18 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
 }
 
 void Engine::optimizer_step() {
-  const auto start = Clock::now();
-  if (input_.hooks.timers) {
-    input_.hooks.timers("forward-backward",
-                        std::chrono::duration<double>(start - started_).count());
-  }
   if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
   grad_norm_.run(ops_);
   optimizer_.step(ops_);
   param_sync_.expire();
-  if (input_.hooks.timers) input_.hooks.timers("optimizer", seconds_since(start));
+}
+
+void Engine::tell_timers() const {
+  if (!input_.hooks.timers) return;
+  const TimerSeconds seconds = timers_of(*parts_.trace, parts_.trace->completed_steps());
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    input_.hooks.timers(timer_names[i].name, seconds[i]);
+  }
 }
 
 StepReport Engine::finish_step(double seconds) {
@@ -289,18 +248,20 @@ StepReport Engine::finish_step(double seconds) {
   const bool overflow = std::isfinite(total) && scale_explains_overflow();
   if (bad && !overflow && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   ++completed_;
-  samples_ += plan_.tokens_per_step() / plan_.model.seq_length;
-  tokens_ += plan_.tokens_per_step();
-  const double tokens = static_cast<double>(plan_.tokens_per_step());
+  const std::int64_t tokens = now_->tokens_per_step();
+  const std::int64_t batch = tokens / plan_.model.seq_length;
+  samples_ += batch;
+  tokens_ += tokens;
   return {.step = completed_,
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
           .grad_norm = state_->grad_norm,
           .lr = learning_rate(input_.lr_schedule, input_.train.steps, updates_),
           .tokens = tokens_,
-          .tokens_per_second = tokens / seconds,
+          .batch_size = plan_.ramp.size() > 1 ? std::optional(batch) : std::nullopt,
+          .tokens_per_second = static_cast<double>(tokens) / seconds,
           .step_seconds = seconds,
-          .flops_per_second = plan_.flops.total() / seconds,
+          .flops_per_second = now_->flops.total() / seconds,
           .val_loss = std::nullopt,
           .loss_scale = input_.loss_scaling.on ? std::optional(scale_) : std::nullopt,
           .skipped = bad,
@@ -317,7 +278,7 @@ bool Engine::scale_explains_overflow() const {
 /// After the losses were shared.
 void Engine::throw_bad_step() const {
   const std::string step = "step " + std::to_string(completed_ + 1);
-  const int view = rows_.activation_slots.view_of.back();
+  const int view = rows().activation_slots.view_of.back();
   const auto self = static_cast<std::size_t>(world_.rank());
   std::size_t culprit = 0;
   while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
@@ -334,7 +295,7 @@ void Engine::throw_bad_step() const {
                     (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
                                                    : "precision.loss_scale is constant"));
   }
-  const std::string tensor = first_bad_tensor(rows_, store_, buffers_, view);
+  const std::string tensor = first_bad_tensor(rows(), store_, buffers_, view);
   throw Error(ExitCode::diverged,
               step + ", rank " + std::to_string(world_.rank()) + ": the " +
                   (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
@@ -360,7 +321,7 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
     for (const Pair& other : share({0, ends() ? 1.0 : 0.0})) most = std::max(most, other[1]);
     return most > 0;
   };
-  return evaluation_.run({.plan = plan_,
+  return evaluation_.run({.plan = *now_,
                           .stage = *stage_,
                           .pipeline = pipeline_,
                           .compute = compute_,

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,12 +11,11 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "config/schema/config.h"
 #include "data/batch.h"
 #include "engine/buffers.h"
+#include "engine/engine_input.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
-#include "engine/hooks.h"
 #include "engine/parameters/grad_norm.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
@@ -28,24 +26,8 @@
 #include "engine/train_state.h"
 #include "ops/kernels.h"
 #include "plan/plan.h"
-#include "plan/rules/loss_scaling.h"
 
 namespace trainctl {
-
-struct EngineInput {
-  const Plan& plan;
-  const TrainConfig& train;
-  const OptimizerConfig& optimizer;
-  const LrScheduleConfig& lr_schedule;
-  LossScaling loss_scaling{};
-  double deadline_seconds = 300;
-  bool separate_documents = false;  // attention stays within a document
-  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
-  // Asked on each rank after a step; the step's report has the greatest answer of all ranks.
-  std::function<int()> request{};
-  Hooks hooks{};
-  Trace* trace = nullptr;  // records the rows of each training step; may be null
-};
 
 class Engine {
  public:
@@ -67,10 +49,11 @@ class Engine {
   void resume(const TrainState& state);
   /// After the last step.
   TrainState train_state() const;
-  /// One optimizer step. `batches` are this rank's micro-batches, or with full_batch those of all
-  /// replicas (Plan::fed_sequences). Collective; allocates nothing after the second step. If a
-  /// gradient is not finite, nothing is updated; the run goes on if a lower loss scale may help or
-  /// the policy is to skip, else throws Error{diverged} with step, rank and tensor, as for a loss.
+  /// One optimizer step. `batches` are this rank's micro-batches, as many as the plan of the step
+  /// has (Plan::after), or with full_batch those of all replicas (Plan::fed_sequences). Collective;
+  /// allocates nothing after the second step with the same number of micro-batches. If a gradient
+  /// is not finite, nothing is updated; the run goes on if a lower loss scale may help or the
+  /// policy is to skip, else throws Error{diverged} with step, rank and tensor, as for a loss.
   StepReport train_step(const std::vector<Batch>& batches);
   /// See Evaluation::run. Ends early once `ends` (given on all ranks) is true on one. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
@@ -92,10 +75,18 @@ class Engine {
   /// What this rank has allocated, without data and runtime.
   MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
+  /// Of the last step, or of the next one before there was one: the run's plan or one of
+  /// Plan::smaller.
+  const Plan& plan() const { return *now_; }
 
  private:
   using Pair = std::array<double, 2>;
 
+  /// Takes the places and rows of `plan` from the next step on: of the run's, or one of
+  /// Plan::smaller.
+  void use(const Plan& plan);
+  std::unique_ptr<Stage> make_stage();
+  const StagePlan& rows() const { return now_->stage_of(world_.rank()); }
   Pass make_pass(int view, int chunk) const;
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
@@ -106,12 +97,14 @@ class Engine {
   void begin_step(const std::vector<Batch>& batches);
   void optimizer_step();
   StepReport finish_step(double seconds);
+  void tell_timers() const;
   bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
 
   EngineInput input_;
   const Plan& plan_;
-  const StagePlan& rows_;  // of this rank's stage
+  const Plan* now_;        // see plan()
+  const StagePlan& rows_;  // of this rank's stage, with the full batch
   World& world_;
   Stream compute_;
   Buffers buffers_;
@@ -126,10 +119,11 @@ class Engine {
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
   Pipeline pipeline_;
-  HostCopies host_copies_;
+  std::unique_ptr<HostCopies> host_copies_;
   Evaluation evaluation_;
   GradNorm grad_norm_;
   std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Trace> own_trace_;  // for hooks.timers, where none was given
   ExecutorParts parts_;
   std::vector<Pass> passes_;  // [view][chunk]
   std::vector<Pair> shared_;  // by rank
@@ -141,7 +135,6 @@ class Engine {
   double scale_ = 1;          // of its loss
   std::int64_t updates_ = 0;  // before it
   std::int64_t skipped_in_row_ = 0;
-  std::chrono::steady_clock::time_point started_;  // of the running step
 };
 
 /// The names of the kernels that a plan needs and `kernels` lacks.

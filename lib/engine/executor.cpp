@@ -101,6 +101,17 @@ std::int64_t awaited_row(const std::vector<Action>& actions, std::size_t begin, 
   return static_cast<std::int64_t>(row < end ? row : begin);
 }
 
+/// The same number of times in every rank's step.
+void meet_before(std::size_t row, const ExecutorParts& parts) {
+  if (!parts.meet) return;
+  const bool steps = parts.plan->actions[row].kind == ActionKind::step;
+  for (const bool here : {row == 0, row == parts.passes_end, steps}) {
+    if (!here) continue;
+    parts.meet();
+    if (parts.trace != nullptr) parts.trace->leave_out();
+  }
+}
+
 /// "B2[1,2) (micro-batch 2, chunk 0)"
 std::string row_text(const Action& row) {
   if (row.bucket >= 0 || row.kind == ActionKind::step) return to_string(row);
@@ -124,6 +135,7 @@ void execute(std::span<const Batch> batches, const ExecutorParts& parts) {
     if (parts.activity != nullptr) {
       parts.activity->start(awaited_row(actions, row, row + messages));
     }
+    meet_before(row, parts);
     if (messages > 0) {
       parts.pipeline->exchange({&actions[row], messages});
       if (parts.trace != nullptr) parts.trace->finish_messages(messages);

@@ -41,7 +41,10 @@ struct ExecutorParts {
   std::span<const Pass> passes;  // [view][chunk]
   Share share;                   // of each batch, that goes into the tensors of its pass
   RowHooks hooks;
-  std::function<void()> step;    // the optimizer
+  std::function<void()> step;  // the optimizer
+  // All ranks meet: before the first row, the end of passes and the optimizer; may be empty.
+  std::function<void()> meet;
+  std::size_t passes_end = 0;    // end_of_passes of the rows
   Trace* trace = nullptr;        // records the rows; may be null
   Activity* activity = nullptr;  // is told of the rows; may be null
 };

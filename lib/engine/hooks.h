@@ -31,7 +31,8 @@ struct Hooks {
   std::function<void(int unit, int microbatch, const Tensor& gradient)> after_backward{};
   /// Before the sum of a gradient bucket starts (grad_sync_func).
   std::function<void(int bucket)> grad_sync{};
-  /// Seconds of each phase of a step: "forward-backward", then "optimizer" (timers).
+  /// After each step the seconds that this rank spent in each phase, under the names of
+  /// engine/timers.h and in their order (timers).
   std::function<void(std::string_view phase, double seconds)> timers{};
 };
 

@@ -164,7 +164,10 @@ Ledger own_ledger(const Trace& trace, std::int64_t step) {
   Ledger ledger;
   const auto rows = trace.rows();
   const auto records = trace.step(step);
-  for (std::size_t i = 0; i < rows.size(); ++i) add_row(rows, rows[i], records[i], ledger);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    add_row(rows, rows[i], records[i], ledger);
+    if (i > 0) ledger.bubble += records[i].start - records[i - 1].finish;  // all ranks met
+  }
   ledger.rest += trace.seconds_of(step) - (records.back().finish - records.front().start);
   return ledger;
 }

@@ -34,20 +34,32 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const
     : ops_(ops),
       rules_(plan.messages),
       places_(plan.map.places()),
-      view_of_(plan.stage_of(world.rank()).activation_slots.view_of),
+      buffers_(buffers),
+      view_of_(nullptr),
       deadline_seconds_(deadline_seconds),
       world_rank_(world.rank()),
       broadcasts_(plan.result_broadcast),
       reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
       group_(world.group("messages pp", plan.mesh.group(world.rank(), Axis::pp))) {
-  const StagePlan& stage = plan.stage_of(world.rank());
+  lay_out(plan);
+}
+
+void Pipeline::lay_out(const Plan& plan) {
+  for (const Chunk& chunk : chunks_) {
+    for (const Line* line : {&chunk.output, &chunk.input_gradient}) {
+      for (const Event& sent : line->under_way) finish(sent, "send");
+    }
+  }
+  chunks_.clear();
+  const StagePlan& stage = plan.stage_of(world_rank_);
+  view_of_ = &stage.activation_slots.view_of;
   for (int i = 0; i < places_.chunks; ++i) {
     const UnitRange& units = at(stage.units, i);
     const std::string name = chunk_prefix(i);
     Chunk& chunk = chunks_.emplace_back();
     chunk.units = units;
     const auto line = [&](const std::string& value, const char* wire) {
-      return make_line(buffers, stage, value, name + wire);
+      return make_line(buffers_, stage, value, name + wire);
     };
     if (places_.receives(group_->rank(), i)) {
       chunk.input = line(units.empty() ? name + "input" : input_row(units.begin, plan.model.layers),

@@ -20,6 +20,9 @@ class Pipeline {
   /// Collective over each pipeline group. All arguments must outlive this object.
   Pipeline(const Plan& plan, const Buffers& buffers, World& world, const OpContext& ops,
            double deadline_seconds);
+  /// Between two steps: places in the buffers are now those of `plan`. Waits for what is still
+  /// being sent.
+  void lay_out(const Plan& plan);
 
   /// The number of rows at the start of `rows` that are posted together; 0 if there are none.
   std::size_t posted_together(std::span<const Action> rows) const;
@@ -61,7 +64,7 @@ class Pipeline {
   /// The row's entry of a list by view.
   template <class T>
   T& own(std::vector<T>& by_view, const Action& row) const {
-    return by_view.size() == 1 ? by_view.front() : at(by_view, at(view_of_, row.microbatch));
+    return by_view.size() == 1 ? by_view.front() : at(by_view, at(*view_of_, row.microbatch));
   }
   Line& received_by(const Action& row);
   void send(const Action& row);
@@ -71,7 +74,8 @@ class Pipeline {
   const OpContext& ops_;
   const MessageRules rules_;
   const ChunkPlaces places_;
-  const std::vector<int>& view_of_;  // by micro-batch
+  const Buffers& buffers_;
+  const std::vector<int>* view_of_;  // by micro-batch
   double deadline_seconds_;
   const int world_rank_;
   const bool broadcasts_;  // results

@@ -13,7 +13,8 @@ struct StepReport {
   double loss = 0;         // weighted mean over the global batch, nats per token
   double grad_norm = 0;    // before clipping
   double lr = 0;
-  std::int64_t tokens = 0;  // seen since the start of the run, all ranks
+  std::int64_t tokens = 0;                   // seen since the start of the run, all ranks
+  std::optional<std::int64_t> batch_size{};  // sequences of this step, in a run with a ramp
   double tokens_per_second = 0;
   double step_seconds = 0;
   double flops_per_second = 0;  // of the model (causal attention), all ranks

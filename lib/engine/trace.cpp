@@ -53,9 +53,20 @@ Trace::Trace(std::span<const Action> rows, std::int64_t steps)
       ring_(rows.size() * static_cast<std::size_t>(steps)),
       seconds_(static_cast<std::size_t>(steps)) {}
 
+void Trace::change_rows(std::span<const Action> rows) {
+  rows_ = rows;
+  ring_.resize(rows.size() * static_cast<std::size_t>(kept_steps_));
+  before_ = completed_;
+}
+
 void Trace::begin_step() {
   next_ = 0;  // a step that failed is overwritten
   waited_ = 0;
+  spent_ = time_spent();
+  mark_ = now();
+}
+
+void Trace::leave_out() {
   spent_ = time_spent();
   mark_ = now();
 }
@@ -93,7 +104,7 @@ void Trace::add(const RowRecord& record) {
 }
 
 std::int64_t Trace::first_kept_step() const {
-  return std::max<std::int64_t>(1, completed_ - kept_steps_ + 1);
+  return std::max(before_ + 1, completed_ - kept_steps_ + 1);
 }
 
 std::span<const RowRecord> Trace::step(std::int64_t step) const {

@@ -26,10 +26,14 @@ class Trace {
  public:
   /// Keeps the last `steps` steps of `rows`, which must outlive this object.
   Trace(std::span<const Action> rows, std::int64_t steps);
+  /// Between two steps: the coming ones have other rows. Those before are no longer kept.
+  void change_rows(std::span<const Action> rows);
 
-  /// Called by the executor; allocates nothing. Rows are recorded without gaps: each starts where
-  /// the previous one ended, the first at begin_step.
+  /// Called by the executor; allocates nothing. Rows are recorded without gaps, except for
+  /// leave_out: each starts where the previous one ended, the first at begin_step.
   void begin_step();
+  /// All time since the last row was between rows.
+  void leave_out();
   /// All time of the current row so far was waiting.
   void note_wait();
   void finish_row();
@@ -42,7 +46,8 @@ class Trace {
 
   std::span<const Action> rows() const { return rows_; }
   std::int64_t completed_steps() const { return completed_; }
-  /// The oldest step of which all records are kept; 1 for the first of the run.
+  /// The oldest step of which all records are kept; 1 for the first of the run. With none yet of
+  /// these rows, the next one.
   std::int64_t first_kept_step() const;
   /// The records of a kept step, one per row.
   std::span<const RowRecord> step(std::int64_t step) const;
@@ -60,10 +65,11 @@ class Trace {
   std::vector<RowRecord> ring_;  // kept_steps_ times the rows
   std::vector<double> seconds_;  // of the kept steps
   std::int64_t completed_ = 0;
-  std::size_t next_ = 0;  // current row of the step
-  double mark_ = 0;       // when it started
-  TimeSpent spent_{};     // by this thread until then
-  double waited_ = 0;     // its waiting time so far
+  std::int64_t before_ = 0;  // of them, with other rows
+  std::size_t next_ = 0;     // current row of the step
+  double mark_ = 0;          // when it started
+  TimeSpent spent_{};        // by this thread until then
+  double waited_ = 0;        // its waiting time so far
 };
 
 /// The inputs of the functions below; collective over `everyone`, all ranks of the world in order.

@@ -211,7 +211,10 @@ ViewSaved place_view(const StageInput& input, int view) {
                       .dx = row("head.d_norm"),
                       .logits = row("head.logits"),
                       .stats = row("head.stats"),
-                      .all_stats = row(input.split_vocabulary ? "head.all_stats" : "head.stats")};
+                      .all_stats = row(input.split_vocabulary ? "head.all_stats" : "head.stats"),
+                      .kept_stats = input.defers_head && input.defers_head(view)
+                                        ? row("head.kept_stats")
+                                        : Tensor{}};
       }
     }
   }

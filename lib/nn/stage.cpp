@@ -67,7 +67,11 @@ class DecoderStage final : public Stage {
     const ViewSaved& saved = at(saved_, view);
     const ViewGradients& gradients = at(gradients_, view);
     for (int unit = end - 1; unit >= begin; --unit) {
-      if (unit == 0 || unit == head_unit_) continue;  // finished in F (head) and B (embedding)
+      if (unit == 0) continue;  // finished in B
+      if (unit == head_unit_) {
+        head_.backward_weight(pass, saved.head);
+        continue;
+      }
       blocks_[index(unit)].backward_weight(pass, saved.blocks[index(unit)],
                                            gradients.blocks[index(unit)]);
     }

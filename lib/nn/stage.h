@@ -35,6 +35,8 @@ struct StageInput {
   ModelShape model;
   std::vector<UnitRange> units;                         // per chunk; the units of one stage
   std::function<BlockForm(int view, int unit)> form{};  // of a block; empty: all keep everything
+  // Whether W makes the head's weight gradient, rather than F; empty: never.
+  std::function<bool(int view)> defers_head{};
   ChunkPlaces places;
   int stage = 0;
   std::int64_t micro_batch_size = 1;

@@ -25,46 +25,72 @@ void VocabHead::logits(const Pass& pass, const Tensor& x, const Tensor& logits) 
   matmul(*pass.ops, {.a = x, .b = weight.value, .c = logits, .transpose_b = true});
 }
 
+VocabHead::Chunk VocabHead::chunk_of(const Pass& pass, const Saved& saved,
+                                     std::int64_t begin) const {
+  const BatchTensors& batch = split ? pass.batch : pass.stream;
+  const std::int64_t end = std::min(begin + saved.logits.rows(), saved.all_x.rows());
+  const std::int64_t rows = end - begin;
+  const bool keeps = pass.training && !saved.kept_stats.empty();
+  return {.begin = begin,
+          .end = end,
+          .x = saved.all_x.slice(begin, end),
+          .logits = saved.logits.slice(0, rows),
+          .labels = batch.labels.slice(begin, end),
+          .stats = keeps ? saved.kept_stats.slice(3 * begin, 3 * end).view({3, rows})
+                         : packed(saved.stats, {3, rows}),
+          .weight = batch.loss_weight.slice(begin, end)};
+}
+
+void VocabHead::gradient(const Pass& pass, const Chunk& chunk, bool counts_loss) const {
+  cross_entropy_gradient(*pass.ops, {.logits = chunk.logits,
+                                     .labels = chunk.labels,
+                                     .first_column = first_row,
+                                     .valid = vocab,
+                                     .row_max = row_of(chunk.stats, 0),
+                                     .row_sum = row_of(chunk.stats, 1),
+                                     .target = row_of(chunk.stats, 2),
+                                     .weight = chunk.weight,
+                                     .forward_only = !pass.training,
+                                     .owns_loss = counts_loss,
+                                     .state = pass.state});
+}
+
 void VocabHead::forward(const Pass& pass, const Saved& saved) const {
   enter.forward(pass, saved.x, saved.all_x);
-  const BatchTensors& batch = split ? pass.batch : pass.stream;
   const std::int64_t tokens = saved.all_x.rows();
-  const std::int64_t chunk = saved.logits.rows();
-  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
-    const std::int64_t end = std::min(begin + chunk, tokens);
-    const std::int64_t rows = end - begin;
-    const Tensor x = saved.all_x.slice(begin, end);
-    const Tensor chunk_logits = saved.logits.slice(0, rows);
-    const Tensor labels = batch.labels.slice(begin, end);
-    const Tensor stats = packed(saved.stats, {3, rows});
-    const Tensor all_stats = packed(saved.all_stats, {group->size(), 3, rows});
-    logits(pass, x, chunk_logits);
-    cross_entropy_stats(*pass.ops, {.logits = chunk_logits,
-                                    .labels = labels,
+  for (std::int64_t begin = 0; begin < tokens; begin += saved.logits.rows()) {
+    const Chunk chunk = chunk_of(pass, saved, begin);
+    const Tensor all_stats = packed(saved.all_stats, {group->size(), 3, chunk.end - chunk.begin});
+    logits(pass, chunk.x, chunk.logits);
+    cross_entropy_stats(*pass.ops, {.logits = chunk.logits,
+                                    .labels = chunk.labels,
                                     .first_column = first_row,
                                     .valid = vocab,
-                                    .row_max = row_of(stats, 0),
-                                    .row_sum = row_of(stats, 1),
-                                    .target = row_of(stats, 2)});
-    group->all_gather(stats, all_stats, *pass.ops->stream);
-    cross_entropy_combine(*pass.ops, {.shards = all_stats, .whole = stats});
-    cross_entropy_gradient(*pass.ops, {.logits = chunk_logits,
-                                       .labels = labels,
-                                       .first_column = first_row,
-                                       .valid = vocab,
-                                       .row_max = row_of(stats, 0),
-                                       .row_sum = row_of(stats, 1),
-                                       .target = row_of(stats, 2),
-                                       .weight = batch.loss_weight.slice(begin, end),
-                                       .forward_only = !pass.training,
-                                       .owns_loss = owns_loss,
-                                       .state = pass.state});
+                                    .row_max = row_of(chunk.stats, 0),
+                                    .row_sum = row_of(chunk.stats, 1),
+                                    .target = row_of(chunk.stats, 2)});
+    group->all_gather(chunk.stats, all_stats, *pass.ops->stream);
+    cross_entropy_combine(*pass.ops, {.shards = all_stats, .whole = chunk.stats});
+    gradient(pass, chunk, owns_loss);
     if (!pass.training) continue;
-    matmul(*pass.ops,
-           {.a = chunk_logits, .b = weight.value, .c = saved.partial_dx.slice(begin, end)});
-    add_weight_gradient(pass, weight, chunk_logits, x);
+    matmul(*pass.ops, {.a = chunk.logits,
+                       .b = weight.value,
+                       .c = saved.partial_dx.slice(chunk.begin, chunk.end)});
+    if (saved.kept_stats.empty()) add_weight_gradient(pass, weight, chunk.logits, chunk.x);
   }
   if (pass.training) enter.backward(pass, saved.partial_dx, saved.dx);
+}
+
+void VocabHead::backward_weight(const Pass& pass, const Saved& saved) const {
+  if (saved.kept_stats.empty()) return;  // done in F
+  enter.forward(pass, saved.x, saved.all_x);
+  const std::int64_t tokens = saved.all_x.rows();
+  for (std::int64_t begin = 0; begin < tokens; begin += saved.logits.rows()) {
+    const Chunk chunk = chunk_of(pass, saved, begin);
+    logits(pass, chunk.x, chunk.logits);
+    gradient(pass, chunk, false);
+    add_weight_gradient(pass, weight, chunk.logits, chunk.x);
+  }
 }
 
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,

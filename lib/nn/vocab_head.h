@@ -2,7 +2,8 @@
 // at a time, and with a split vocabulary only for this rank's part, whose maxima and sums are
 // exchanged (the only layer besides Reshard that has a Group). In training, the forward pass also
 // computes the gradients, because each chunk's logits exist only then; the backward pass just
-// returns dx. Loss weights and scale are known in advance.
+// returns dx. A deferred weight gradient makes the logits again from the kept input and statistics.
+// Loss weights and scale are known in advance.
 #pragma once
 
 #include "nn/reshard.h"
@@ -30,10 +31,23 @@ struct VocabHead {
     Tensor logits;      // [chunk, rows], temporary
     Tensor stats;       // [3, chunk] fp32, temporary: row maximum, row sum, target
     Tensor all_stats;   // [ranks, 3, chunk] fp32, temporary; with one rank, the memory of stats
+    Tensor kept_stats;  // [3 T] fp32: of each chunk, for backward_weight; may be empty
   };
 
-  /// Adds to pass.state->loss_sum; in training writes dx and adds the weight gradient.
+  /// Adds to pass.state->loss_sum; in training writes dx and adds the weight gradient, unless
+  /// kept_stats is there to make it later.
   void forward(const Pass& pass, const Saved& saved) const;
+  /// Adds the weight gradient that forward has left: makes the logits again from x.
+  void backward_weight(const Pass& pass, const Saved& saved) const;
+  /// Tokens [begin, end) of a micro-batch: one chunk.
+  struct Chunk {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    Tensor x, logits, labels, stats, weight;
+  };
+  Chunk chunk_of(const Pass& pass, const Saved& saved, std::int64_t begin) const;
+  /// Replaces the logits by their gradient.
+  void gradient(const Pass& pass, const Chunk& chunk, bool counts_loss) const;
   /// logits [tokens, rows] of x [tokens, hidden], for generation.
   void logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;
 };

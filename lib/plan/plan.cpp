@@ -10,6 +10,30 @@ std::int64_t Plan::tokens_per_step() const {
   return micro_batch_size * microbatches * mesh.dp * model.seq_length;
 }
 
+const Plan& Plan::after(std::int64_t completed) const {
+  const std::int64_t batch = part_after(ramp, completed).batch;
+  const auto same = std::find_if(smaller.begin(), smaller.end(), [&](const Plan& plan) {
+    return plan.micro_batch_size * plan.microbatches * mesh.dp == batch;
+  });
+  return same == smaller.end() ? *this : *same;
+}
+
+std::int64_t Plan::activation_bytes(int stage) const {
+  std::int64_t most = at(stages, stage).activation_slots.bytes;
+  for (const Plan& plan : smaller) {
+    most = std::max(most, at(plan.stages, stage).activation_slots.bytes);
+  }
+  return most;
+}
+
+std::int64_t Plan::host_bytes(int stage) const {
+  std::int64_t most = at(stages, stage).activation_slots.host_bytes;
+  for (const Plan& plan : smaller) {
+    most = std::max(most, at(plan.stages, stage).activation_slots.host_bytes);
+  }
+  return most;
+}
+
 std::int64_t Plan::parameter_count() const {
   std::int64_t count = 0;
   for (const StagePlan& stage : stages) {
@@ -52,7 +76,14 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.messages = plan.messages;
   input.route = plan.map.route;
   input.forms = plan.stages[static_cast<std::size_t>(stage)].forms;
+  input.deferral = plan.stages[static_cast<std::size_t>(stage)].deferral;
   return input;
+}
+
+bool defers_in_view(const StagePlan& stage, int view) {
+  const std::vector<int>& views = stage.activation_slots.view_of;
+  const auto microbatch = std::find(views.begin(), views.end(), view) - views.begin();
+  return microbatch < stage.deferral.microbatches;
 }
 
 BlockForm form_in_view(const StagePlan& stage, int view, int unit) {

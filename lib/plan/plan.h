@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/schema/config.h"
+#include "config/support/batch_ramp.h"
 #include "plan/costs.h"
 #include "plan/gradients/gathers.h"
 #include "plan/gradients/optimizer_shard.h"
@@ -58,8 +59,9 @@ struct StagePlan {
   ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
-  int warmup = 0;                // forwards before the first backward
-  int slots = 1;                 // micro-batches in flight, of one chunk
+  Deferral deferral;
+  int warmup = 0;  // forwards before the first backward
+  int slots = 1;   // micro-batches in flight, of one chunk
   MemoryEstimate memory;
   std::vector<CollectiveUse> communication;
 };
@@ -78,7 +80,11 @@ struct Plan {
   GradientRule gradient;
   OptimizerLevel optimizer_level = OptimizerLevel::level1;  // what the parallel optimizer divides
   std::int64_t micro_batch_size = 0;
-  std::int64_t microbatches = 0;  // per rank and step
+  std::int64_t microbatches = 0;  // per rank and step, of the full batch
+  std::vector<RampPart> ramp;     // the batches of all steps; the last one is the full batch
+  // For the steps of a ramp, one plan for each smaller number of micro-batches: the same except for
+  // rows, places of activations, and what follows from them. They hold no others.
+  std::vector<Plan> smaller;
   int threads_per_rank = 1;
   bool ranks_are_threads = false;
   std::string schedule;  // see schedule_name
@@ -96,6 +102,11 @@ struct Plan {
   std::uint64_t hash = 0;
 
   std::int64_t tokens_per_step() const;
+  /// For the step that follows so many completed ones: this plan, or one of `smaller`.
+  const Plan& after(std::int64_t completed) const;
+  /// Of a rank of the stage, for any number of micro-batches.
+  std::int64_t activation_bytes(int stage) const;
+  std::int64_t host_bytes(int stage) const;  // the same of what is kept on the host
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;       // of the whole model, each once
@@ -115,6 +126,10 @@ std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket);
 
 /// What a stage's generator was given, and what is made again.
 ScheduleInput schedule_input(const Plan& plan, int stage);
+
+/// Whether the head's weight gradient is deferred for the micro-batches of a view: no other keeps a
+/// slot of theirs.
+bool defers_in_view(const StagePlan& stage, int view);
 
 /// How `unit` keeps the micro-batches of a view.
 BlockForm form_in_view(const StagePlan& stage, int view, int unit);

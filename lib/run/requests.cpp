@@ -1,5 +1,7 @@
 #include "run/requests.h"
 
+#include <algorithm>
+
 #include "run/directory/signals.h"
 
 namespace trainctl {
@@ -14,5 +16,17 @@ Request Requests::ask() const {
 }
 
 void Requests::restart_clock() { last_ = Clock::now(); }
+
+std::string agree_on_reason(Group& everyone) {
+  const auto signals = gather_values(everyone, static_cast<double>(stop_signal()));
+  const auto got = [](double signal) { return signal > 0; };
+  const auto found = std::find_if(signals.begin(), signals.end(), got);
+  if (found == signals.end()) return "";
+  std::string reason = name_of_signal(static_cast<int>(*found));
+  if (!std::all_of(signals.begin(), signals.end(), got)) {
+    reason += " on rank " + std::to_string(found - signals.begin());
+  }
+  return reason;
+}
 
 }  // namespace trainctl

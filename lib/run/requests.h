@@ -3,6 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+
+#include "comm/group.h"
 
 namespace trainctl {
 
@@ -28,5 +31,9 @@ class Requests {
   bool has_clock_;
   Clock::time_point last_ = Clock::now();
 };
+
+/// Which signal stopped the ranks: "SIGTERM", or "SIGUSR1 on rank 3" where not every rank had one;
+/// empty without a signal. Collective.
+std::string agree_on_reason(Group& everyone);
 
 }  // namespace trainctl

@@ -1,5 +1,9 @@
 #include "run/steps.h"
 
+#include <algorithm>
+
+#include "plan/rules/resolve.h"
+
 namespace trainctl {
 
 EngineInput run_engine_input(const Config& config, const Plan& plan) {
@@ -10,7 +14,8 @@ EngineInput run_engine_input(const Config& config, const Plan& plan) {
           .loss_scaling = resolve_loss_scaling(config),
           .deadline_seconds = config.parallel.deadline_seconds,
           .separate_documents = config.data.reset_attention_mask,
-          .count_loss_weights = config.data.eod_mask_loss};
+          .count_loss_weights = config.data.eod_mask_loss,
+          .meet = meets_for_timers(config)};
 }
 
 BatchRule loader_rule(const Corpus& corpus, const Plan& plan) {
@@ -19,15 +24,31 @@ BatchRule loader_rule(const Corpus& corpus, const Plan& plan) {
   return rule;
 }
 
+namespace {
+
+/// The steps after the first `completed` ones that have fewer micro-batches.
+std::vector<BatchLoader::Order::Smaller> smaller_steps(const Plan& plan, std::int64_t completed) {
+  std::vector<BatchLoader::Order::Smaller> steps;
+  for (std::size_t i = 0; i + 1 < plan.ramp.size(); ++i) {
+    const std::int64_t end = plan.ramp[i + 1].first_step;
+    const std::int64_t begin = std::max(completed, plan.ramp[i].first_step);
+    if (begin < end) steps.push_back({end - begin, plan.after(begin).microbatches});
+  }
+  return steps;
+}
+
+}  // namespace
+
 BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
-                                std::int64_t first_sample, std::int64_t steps) {
-  return {.global_batch = config.train.global_batch_size,
+                                const TrainState& state, std::int64_t steps) {
+  return {.global_batch = plan.tokens_per_step() / plan.model.seq_length,
           .microbatches = plan.microbatches,
           .data_parallel = plan.full_batch ? 1 : plan.mesh.dp,
           .data_rank = plan.full_batch ? 0 : plan.mesh.coordinate(rank, Axis::dp),
-          .first_sample = first_sample,
+          .first_sample = state.samples,
           .steps = steps,
-          .ahead = config.data.prefetch};
+          .ahead = config.data.prefetch,
+          .smaller = smaller_steps(plan, state.step)};
 }
 
 std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,

@@ -21,9 +21,9 @@ EngineInput run_engine_input(const Config& config, const Plan& plan);
 
 /// What a batch of the loader has: the sequences of one replica, or with full_batch of all.
 BatchRule loader_rule(const Corpus& corpus, const Plan& plan);
-/// The micro-batches of `rank` in `steps` steps, of which the first begins with `first_sample`.
+/// The micro-batches of `rank` in the `steps` steps that follow `state`.
 BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
-                                std::int64_t first_sample, std::int64_t steps);
+                                const TrainState& state, std::int64_t steps);
 
 /// Mean loss over the validation data, of which there must be some: the first `max_sequences`, or
 /// all if that is 0. See Engine::evaluate. Collective.

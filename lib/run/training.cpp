@@ -24,6 +24,7 @@
 #include "run/records/process_memory.h"
 #include "run/records/step_records.h"
 #include "run/records/timeline.h"
+#include "run/records/timer_reports.h"
 #include "run/requests.h"
 #include "run/signal_effects.h"
 #include "run/steps.h"
@@ -59,6 +60,7 @@ class Training::Impl {
         trace_(plan_.stage_of(world.rank()).actions,
                std::max(config_.log.trace_steps, ledger_steps)),
         engine_(engine_input(), world),
+        timers_(config_),
         saver_({.plan = plan_,
                 .config = config_,
                 .config_text = config_text_,
@@ -161,7 +163,7 @@ class Training::Impl {
     if (input_.stop_after > 0) end = std::min(end, begin + input_.stop_after);
     BatchLoader loader(
         corpus_.train, loader_rule(corpus_, plan_),
-        loader_order(config_, plan_, world_.rank(), engine_.train_state().samples, end - begin));
+        loader_order(config_, plan_, world_.rank(), engine_.train_state(), end - begin));
     Request request = Request::none;
     if (lacks_validation_) validate_again(request);
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
@@ -170,7 +172,7 @@ class Training::Impl {
       if (validation_due(step) && !stops(request)) report.val_loss = validate(request);
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();
-      if (first()) note(report, step == end || stops(request));
+      note(report, step == end || stops(request));
       last_ = report;
       if (step < end && !stops(request)) save_if_due(report, request);
     }
@@ -180,11 +182,14 @@ class Training::Impl {
     return Request::none;
   }
 
-  /// Rank 0 writes down and shows a step.
+  /// Rank 0 writes down and shows a step. Collective where timers are reported.
   void note(const StepReport& report, bool last) {
-    const StepNotes notes = records_->write(report, trace_);
+    const auto timers = timers_.after_step(trace_, report.step, last, everyone_);
+    if (!first()) return;
+    const StepNotes notes = records_->write(report, trace_, timers);
     update_events();
-    if (progress_) progress_->show(report, notes.mfu, last);
+    if (progress_) progress_->show(report, notes.mfu, last || !timers.empty());
+    for (const std::string& line : timers_.lines(timers)) log_info(line);
   }
 
   /// What is missing after a failure, `trainctl report --format tensorboard` writes later.
@@ -246,23 +251,10 @@ class Training::Impl {
                 in_background);
   }
 
-  /// "SIGTERM", or "SIGUSR1 on rank 3" where not every rank had one. Collective.
-  std::string agree_on_reason() {
-    const auto signals = gather_values(everyone_, static_cast<double>(stop_signal()));
-    const auto got = [](double signal) { return signal > 0; };
-    const auto found = std::find_if(signals.begin(), signals.end(), got);
-    if (found == signals.end()) return "";
-    std::string reason = name_of_signal(static_cast<int>(*found));
-    if (!std::all_of(signals.begin(), signals.end(), got)) {
-      reason += " on rank " + std::to_string(found - signals.begin());
-    }
-    return reason;
-  }
-
   /// Saves, and says what became of it.
   int tell_stopped(Request request) {
     const std::int64_t step = engine_.train_state().step;
-    const std::string reason = agree_on_reason();
+    const std::string reason = agree_on_reason(everyone_);
     const std::string end = "interrupted at step " + std::to_string(step);
     if (records_) records_->write_end(end, reason);
     if (!first()) log_info(end + ": " + reason);
@@ -286,13 +278,14 @@ class Training::Impl {
       log_info("resuming after step " + std::to_string(start.step) + " from " +
                start.checkpoint.string());
     }
-    log_info(
-        format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
-        std::to_string(world_.size()) + " rank(s) x " + std::to_string(plan_.threads_per_rank) +
-        " thread(s), " + format_grouped(plan_.tokens_per_step()) + " tokens per step, " +
-        std::string(name_of(plan_.compute)) + ", CPU level " + std::string(name_of(cpu_level())) +
-        ", about " + format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
-        directory_.string());
+    log_info(format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
+             std::to_string(world_.size()) + " rank(s) x " +
+             std::to_string(plan_.threads_per_rank) + " thread(s), " +
+             (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +
+             " tokens per step, " + std::string(name_of(plan_.compute)) + ", CPU level " +
+             std::string(name_of(cpu_level())) + ", about " +
+             format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
+             directory_.string());
   }
 
   /// Those of the model that training started from; where it has no end, the end that the data has.
@@ -320,8 +313,9 @@ class Training::Impl {
 
   /// Collective. False when a file could not be written, which must not cost the weights.
   bool tell_step(const std::optional<Rates>& given, double matmul_flops) {
+    const Plan& plan = engine_.plan();  // of the last step, which is measured
     const TraceSource source{.trace = trace_,
-                             .plan = plan_,
+                             .plan = plan,
                              .world = world_,
                              .everyone = everyone_,
                              .deadline_seconds = config_.parallel.deadline_seconds};
@@ -332,8 +326,8 @@ class Training::Impl {
         timeline_json(source, ledgers.step, measured.step - ledgers.behind);
     const MemoryEstimate taken = engine_.memory();
     const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
-    const TimeEstimate time = estimate_time(plan_, rates);
-    const EndReport report{plan_,     config_,  world_,
+    const TimeEstimate time = estimate_time(plan, rates);
+    const EndReport report{plan,      config_,  world_,
                            everyone_, taken,    measured,
                            ledgers,   timeline, records_ ? &records_->peak() : nullptr,
                            rates,     time};
@@ -383,6 +377,7 @@ class Training::Impl {
   Corpus corpus_;
   Trace trace_;
   Engine engine_;
+  TimerReports timers_;
   std::optional<StepRecords> records_;  // of rank 0
   std::optional<EventLog> events_;      // with output.tensorboard
   std::optional<Progress> progress_;

@@ -40,7 +40,8 @@ double fitting_scale(const Config& config, const Plan& plan, const MessageRoundi
   engine.initialise();
   StepReport report;
   do {
-    report = engine.train_step(made_up_batches(config, plan, 0, 0));
+    const TrainState state = engine.train_state();
+    report = engine.train_step(made_up_batches(config, plan.after(state.step), 0, 0));
   } while (report.skipped);
   return std::max(*report.loss_scale / 16, scaling.least);
 }
@@ -81,7 +82,9 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
       load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
     }
     engine.masters_changed();
-    engine.train_step(made_up_batches(config, plan, 0, static_cast<std::int64_t>(index)));
+    const auto number = static_cast<std::int64_t>(index);
+    engine.train_step(
+        made_up_batches(config, plan.after(number), 0, samples_in(plan.ramp, number)));
   }
 }
 
@@ -156,8 +159,10 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   engine.initialise();
   for (std::int64_t index = 0; index < steps; ++index) {
     record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
-    step.streams = empty_streams(plan.model, single.train.global_batch_size);
-    const StepReport report = engine.train_step(made_up_batches(single, plan, 0, index));
+    const Plan& now = plan.after(index);
+    step.streams = empty_streams(plan.model, now.tokens_per_step() / plan.model.seq_length);
+    const StepReport report =
+        engine.train_step(made_up_batches(single, now, 0, samples_in(plan.ramp, index)));
     step.loss = report.loss;
     step.state = engine.step_state();
     step.largest_gradient = largest_of(step.gradients);

@@ -95,13 +95,13 @@ std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64
 }
 
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
-                                   std::int64_t step) {
+                                   std::int64_t first_sample) {
   std::vector<Batch> batches(static_cast<std::size_t>(plan.microbatches));
   std::int64_t microbatch = 0;
   for (Batch& batch : batches) {
     resize(batch, plan.fed_sequences() * plan.model.seq_length);
-    const std::int64_t first = step * config.train.global_batch_size +
-                               first_sequence(plan, plan.full_batch ? 0 : data_rank, microbatch++);
+    const std::int64_t first =
+        first_sample + first_sequence(plan, plan.full_batch ? 0 : data_rank, microbatch++);
     for (std::int64_t row = 0; row < plan.fed_sequences(); ++row) {
       put_sample(config, first + row, static_cast<std::size_t>(row), batch);
     }

@@ -17,11 +17,11 @@ namespace trainctl {
 /// The first of a step's sequences that replica `data_rank` processes in a micro-batch.
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch);
 
-/// The micro-batches of a rank in step `step` (from 0), in the order of BatchLoader. Tokens are
-/// uniform; of the loss weights an eighth are 0 and an eighth 1/4, the others 1; a document starts
-/// at every eighth token on average.
+/// The micro-batches of a rank in a step of `plan` that begins with sample `first_sample`, in the
+/// order of BatchLoader. Tokens are uniform; of the loss weights an eighth are 0 and an eighth 1/4,
+/// the others 1; a document starts at every eighth token on average.
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
-                                   std::int64_t step);
+                                   std::int64_t first_sample);
 
 /// For the files of a run: in TMPDIR. Throws Error{io}.
 TemporaryFolder verify_folder();

@@ -27,13 +27,12 @@ struct Once {
 std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
   BatchRule rule = once.corpus.rule;
   rule.sequences = once.plan.micro_batch_size;
-  std::vector<Batch> batches(static_cast<std::size_t>(once.plan.microbatches));
+  std::vector<Batch> batches(static_cast<std::size_t>(once.plan.after(step).microbatches));
   std::int64_t microbatch = 0;
   for (Batch& batch : batches) {
     resize(batch, rule.sequences * once.plan.model.seq_length);
     const std::int64_t first = first_sequence(once.plan, 0, microbatch++);
-    make_train_batch(once.corpus.train, rule, step * once.config.train.global_batch_size + first,
-                     batch);
+    make_train_batch(once.corpus.train, rule, samples_in(once.plan.ramp, step) + first, batch);
   }
   return batches;
 }
@@ -66,6 +65,7 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
   config.model.attention_dropout = 0;
   config.model.embedding_dropout = 0;
   config.train.global_batch_size = windows.windows();
+  config.train.rampup_batch_size.reset();
   config.train.micro_batch_size = 1;
   const Plan plan = plan_alone(config);
   BatchRule rule = once.corpus.rule;

@@ -38,7 +38,6 @@ class FreeRun {
         world_(world),
         findings_(findings),
         exported_(exported),
-        planned_(estimate_communication(given.truth, world.rank(), given.truth_config)),
         trace_(plan_.stage_of(world.rank()).actions, free_steps),
         everyone_(world.everyone("free run")),
         engine_(input(), world) {}
@@ -63,8 +62,8 @@ class FreeRun {
   }
 
   void train(const Corpus& corpus) {
-    BatchLoader::Order order = loader_order(given_.config, plan_, world_.rank(),
-                                            engine_.train_state().samples, free_steps);
+    BatchLoader::Order order =
+        loader_order(given_.config, plan_, world_.rank(), engine_.train_state(), free_steps);
     if (given_.faults.order) given_.faults.order(world_.rank(), order);
     BatchLoader loader(corpus.train, loader_rule(corpus, plan_), order);
     for (std::int64_t step = 1; step <= free_steps; ++step) {
@@ -143,7 +142,9 @@ class FreeRun {
 
   void compare_traffic_of(std::int64_t step) {
     Findings::Subject subject{.step = step, .beside = "the plan has"};
-    for (const TrafficRow& row : compare_traffic(planned_, world_.traffic())) {
+    const auto uses =
+        estimate_communication(given_.truth.after(step - 1), world_.rank(), given_.truth_config);
+    for (const TrafficRow& row : compare_traffic(uses, world_.traffic())) {
       const std::string name = row.operation + " '" + row.group + "'";
       const auto compare = [&](Phase phase, std::int64_t measured, std::int64_t planned) {
         subject.phase = phase;
@@ -234,7 +235,6 @@ class FreeRun {
   World& world_;
   Findings& findings_;
   WholeTensors& exported_;
-  const std::vector<CollectiveUse> planned_;  // of a step
   Trace trace_;
   std::unique_ptr<Group> everyone_;
   Engine engine_;

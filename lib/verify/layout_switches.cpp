@@ -220,6 +220,23 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
+/// The head's weight gradients at the end of the step: all of them, or only the first.
+bool apply_deferral(std::string_view word, Config& config) {
+  const std::string_view deferred = "deferred";
+  if (!word.starts_with(deferred)) return false;
+  const bool all = word.size() == deferred.size();
+  const auto limit = all ? std::optional<std::int64_t>(0) : number_behind(word, deferred.size());
+  if (!limit) return false;
+  config.parallel.gradient_accumulation_fusion = true;
+  config.parallel.pipeline.defer_embedding_wgrad_compute = true;
+  config.parallel.pipeline.wgrad_deferral_limit = *limit;
+  return true;
+}
+
+Words deferral_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
+}
+
 /// Of all layers but the last, through one buffer or two.
 bool apply_offload(std::string_view word, Config& config) {
   if (word != "offload" && word != "offload2") return false;
@@ -249,6 +266,7 @@ constexpr LayoutSwitch switches[] = {
     {"offload", "offload, offload2", "", apply_offload, offload_words},
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
+    {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
 };
 
 }  // namespace

@@ -72,9 +72,9 @@ class FreeRank {
     const Plan& plan = layout_.plan;
     const std::int64_t replica = plan.mesh.coordinate(world_.rank(), Axis::dp);
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t step =
-          engine_.train_state().samples / layout_.config.train.global_batch_size;
-      reports.push_back(engine_.train_step(made_up_batches(layout_.config, plan, replica, step)));
+      const TrainState state = engine_.train_state();
+      reports.push_back(engine_.train_step(
+          made_up_batches(layout_.config, plan.after(state.step), replica, state.samples)));
     }
     engine_.complete_weights();
     return reports;

@@ -135,8 +135,9 @@ void VerifiedRank::load_state(const RecordedState& state) {
 void VerifiedRank::one_step() {
   if (!has_state_) load_state(record_.states[static_cast<std::size_t>(step_ - 1)]);
   // The position in the data is the engine's own: it may come from a checkpoint.
-  const std::int64_t data_step = engine_.train_state().samples / config_.train.global_batch_size;
-  auto batches = made_up_batches(config_, plan_, plan_.mesh.coordinate(rank_, Axis::dp), data_step);
+  const TrainState state = engine_.train_state();
+  auto batches = made_up_batches(config_, plan_.after(state.step),
+                                 plan_.mesh.coordinate(rank_, Axis::dp), state.samples);
   if (faults_.batches) faults_.batches(rank_, step_, batches);
   const StepReport report = engine_.train_step(batches);
   engine_.complete_weights();

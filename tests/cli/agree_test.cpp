@@ -43,6 +43,8 @@ const std::vector<Setting> settings = {
     {"train.global_batch_size", {"1", "4", "6", "7", "8"}},
     {"train.micro_batch_size", {"1", "2", "3"}},
     {"train.micro_batch_num", {"1", "2", "3", "4"}},
+    {"train.rampup_batch_size", {"[2, 2, 3]", "[4, 1, 5]"}},
+    {"train.decrease_batch_size_if_needed", {"true"}},
     {"train.check_replicas_every", {"1"}},
     {"train.on_bad_loss", {"skip"}},
     {"optimizer.type", {"sgd"}},
@@ -89,7 +91,7 @@ const std::vector<Setting> settings = {
     {"parallel.loss_repeated_mean", {"false"}},
     {"parallel.force_fp32_communication", {"true"}},
     {"parallel.parameter_broadcast", {"true"}},
-    {"parallel.gradient_accumulation_fusion", {"false"}},
+    {"parallel.gradient_accumulation_fusion", {"false", "true"}},
     {"parallel.vocab_emb_dp", {"true", "false"}},
     {"parallel.dataset_strategy", {"full_batch"}},
     {"parallel.threads_per_rank", {"2", "5000"}},
@@ -105,6 +107,9 @@ const std::vector<Setting> settings = {
     {"offload.num_layers", {"1", "2"}},
     {"offload.weights", {"true"}},
     {"hooks.timers", {"true"}},
+    {"hooks.finalize_model_grads", {"false"}},
+    {"parallel.pipeline.defer_embedding_wgrad_compute", {"true", "true"}},
+    {"parallel.pipeline.wgrad_deferral_limit", {"1"}},
     {"hooks.grad_sync", {"after_backward"}},
     {"hooks.param_sync", {"before_forward"}},
     {"output.save_weights", {"false"}},
@@ -268,7 +273,8 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
       {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
-      {1, {"hooks.timers=true"}},                                                 // not built
+      {1, {"parallel.device=cuda"}},                                              // not built
+      {2, {"hooks.finalize_model_grads=false"}},  // of the whole plan
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",
         "train.check_replicas_every=0", "parallel.pipeline.variable_seq_lengths=true"}},

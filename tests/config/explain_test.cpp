@@ -77,6 +77,7 @@ TEST_CASE("a section shows all of its keys") {
         "  level: info                # default\n"
         "  every: 5                   # t.yaml:5:14\n"
         "  color: true                # default\n"
+        "  timer_level: 2             # default\n"
         "  barrier_with_timers: true  # default\n"
         "  trace: \"\"                  # default\n"
         "  trace_steps: 1             # default\n");

@@ -34,6 +34,11 @@ bool says(const std::vector<std::string>& list, const std::string& what) {
   return std::find(list.begin(), list.end(), what) != list.end();
 }
 
+const std::string small_megatron =
+    "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16 "
+    "--max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 8 --lr 1e-3 "
+    "--vocab-size 256 --data-path x --tokenizer-type NullTokenizer --train-samples 1000 ";
+
 const std::string shakespeare =
     "# train a miniature character-level shakespeare model\n"
     "out_dir = 'out-shakespeare-char'\n"
@@ -152,6 +157,34 @@ const std::string titan =
     "selective_ac_option = \"op\"\n";
 
 }  // namespace
+
+TEST_CASE("a ramp of Megatron, and lengths in its samples") {
+  const Config ramp = migrated(Project::megatron, small_megatron +
+                                                      "--rampup-batch-size 2 2 13 "
+                                                      "--lr-warmup-samples 16 "
+                                                      "--decrease-batch-size-if-needed\n");
+  CHECK(ramp.train.rampup_batch_size == IntList{2, 2, 13});
+  CHECK(ramp.train.decrease_batch_size_if_needed);
+  CHECK(ramp.lr_schedule.warmup_steps == 5);  // batches of 2, 2, 2, 4 and 6
+  CHECK(ramp.train.steps == 5 + 123);         // 16 samples, and 984 in batches of 8
+  const Config plain = migrated(Project::megatron, small_megatron + "--lr-warmup-samples 16\n");
+  CHECK_FALSE(plain.train.rampup_batch_size);
+  CHECK(plain.train.steps == 125);
+  CHECK(plain.lr_schedule.warmup_steps == 2);
+}
+
+TEST_CASE("timers of Megatron") {
+  const Config timed = migrated(Project::megatron, small_megatron +
+                                                       "--timing-log-level 1 "
+                                                       "--no-barrier-with-level-1-timing\n");
+  CHECK(timed.hooks.timers);
+  CHECK(timed.log.timer_level == 1);
+  CHECK_FALSE(timed.log.barrier_with_timers);
+  const Config plain =
+      migrated(Project::megatron, small_megatron + "--no-barrier-with-level-1-timing\n");
+  CHECK_FALSE(plain.hooks.timers);
+  CHECK(plain.log.barrier_with_timers);
+}
 
 TEST_CASE("nanoGPT's file with its defaults") {
   const Config config = migrated(Project::nanogpt, shakespeare);

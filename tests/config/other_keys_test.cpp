@@ -91,6 +91,7 @@ constexpr Expected pasted[] = {
     {"disable-bias-linear: true", "write model.add_bias_linear: false "},
     {"train-iters: 1000", "write train.steps: 1000 "},
     {"train_iters: 1000", "write train.steps: 1000 "},
+    {"timing-log-level: 1", "write log.timer_level: 1 (Megatron's timing-log-level)"},
     {"train-samples: 1000", "write train.steps (Megatron's train-samples); samples / global"},
     {"lr: 3.0e-4", "write lr_schedule.max_lr: 3.0e-4 "},
     {"lr-decay-style: cosine", "write lr_schedule.style: cosine "},

@@ -41,7 +41,8 @@ struct Changer {
   }
   static void change(bool& value, const Field&) { value = !value; }
   static void change(std::int64_t& value, const Field& field) {
-    value = static_cast<std::int64_t>(field.range.has_least() ? field.range.least : 0) + 3;
+    const auto least = static_cast<std::int64_t>(field.range.has_least() ? field.range.least : 0);
+    value = field.range.holds(static_cast<double>(least + 3)) ? least + 3 : least + 1;
   }
   static void change(std::uint64_t& value, const Field&) { value = ~std::uint64_t{5}; }
   static void change(double& value, const Field& field) {

@@ -44,8 +44,7 @@ TEST_CASE("each feature that is not built is refused once") {
   for (const char* line : {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
                            "parallel: {pipeline: {variable_seq_lengths: true}}",
                            "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-                           "moe: {num_experts: 4}", "offload: {enable: true, weights: true}",
-                           "hooks: {timers: true}"}) {
+                           "moe: {num_experts: 4}", "offload: {enable: true, weights: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }

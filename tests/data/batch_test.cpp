@@ -151,6 +151,34 @@ TEST_CASE("a step's samples do not depend on ranks and micro-batches") {
   CHECK(samples_of(8, 1) == serial);
 }
 
+TEST_CASE("steps with fewer micro-batches may come first") {
+  const ScratchFolder folder;
+  const Dataset data = counting_dataset(folder);
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    BatchLoader loader(
+        data, {.sequences = 2},
+        {.global_batch = 12,
+         .microbatches = 3,
+         .data_parallel = 2,
+         .data_rank = rank,
+         .first_sample = 5,
+         .steps = 5,
+         .ahead = 2,
+         .smaller = {{.steps = 2, .microbatches = 1}, {.steps = 1, .microbatches = 2}}});
+    std::int64_t sample = 5;
+    for (const std::size_t count : {1U, 1U, 2U, 3U, 3U}) {
+      const auto& batches = loader.next_step();
+      REQUIRE(batches.size() == count);
+      for (std::size_t m = 0; m < count; ++m) {
+        const std::int64_t first = sample + (2 * static_cast<std::int64_t>(m) + rank) * 2;
+        CHECK(batches[m].global_token.front() == first * length);
+        CHECK(batches[m].global_token.back() == (first + 2) * length - 1);
+      }
+      sample += 4 * static_cast<std::int64_t>(count);
+    }
+  }
+}
+
 TEST_CASE("the loader may be abandoned at any time") {
   const ScratchFolder folder;
   const Dataset data = counting_dataset(folder);

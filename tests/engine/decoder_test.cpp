@@ -19,7 +19,7 @@ struct Small {
       : read(read_config_text(sample_yaml(), "sample.yaml", options)),
         plan(make_plan(read.config, {}, read.sources, read.diagnostics)),
         stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers(DeviceKind::cpu, plan, plan.stages.front()),
+        buffers(DeviceKind::cpu, plan, 0),
         store(DeviceKind::cpu, plan.stages.front(),
               {.compute = plan.compute, .states = 0, .training = false}) {
     REQUIRE(!read.diagnostics.has_errors());

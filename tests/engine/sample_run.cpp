@@ -5,6 +5,7 @@
 #include "config/read/read.h"
 #include "engine/engine.h"
 #include "plan/prepare/make_plan.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -63,17 +64,18 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
                  .separate_documents = read.config.data.reset_attention_mask,
                  .count_loss_weights = read.config.data.eod_mask_loss,
                  .hooks = run.hooks,
-                 .trace = run.make_trace ? run.make_trace(world, plan) : nullptr},
+                 .trace = run.make_trace ? run.make_trace(world, plan) : nullptr,
+                 .meet = meets_for_timers(read.config)},
                 world);
   engine.initialise();
   if (run.prepare) run.prepare(engine, plan, world);
   std::vector<StepReport> reports;
   for (std::int64_t step = run.first_step; step < run.first_step + run.steps; ++step) {
     std::vector<Batch> batches;
-    for (std::int64_t m = 0; m < plan.microbatches; ++m) {
+    for (std::int64_t m = 0; m < plan.after(step).microbatches; ++m) {
       const std::int64_t replica =
           plan.full_batch ? 0 : plan.mesh.coordinate(world.rank(), Axis::dp);
-      batches.push_back(make_batch(plan, step * read.config.train.global_batch_size +
+      batches.push_back(make_batch(plan, samples_in(plan.ramp, step) +
                                              (m * plan.mesh.dp + replica) * plan.micro_batch_size));
     }
     reports.push_back(engine.train_step(batches));

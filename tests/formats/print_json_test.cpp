@@ -76,6 +76,9 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   config.parallel.hierarchical_context_parallel_sizes = IntList{2, 2};
   config.cluster = {1e12, 1e11, 1e-6, 1e10};
   config.recompute.enable = true;
+  config.train.micro_batch_size = 1;
+  config.train.rampup_batch_size =
+      IntList{config.train.global_batch_size / 2, config.train.global_batch_size / 2, 100};
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.stages.size() == 2);
   Diagnostics found;
@@ -91,7 +94,7 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   }
   for (const char* name :
        {"stages", "parameters", "buckets", "activations", "memory", "recompute_layers",
-        "recompute_forms", "communication", "rates", "lr", "memory_models"}) {
+        "recompute_forms", "communication", "ramp", "rates", "lr", "memory_models"}) {
     seen[name] = keys_of_rows(json[name]);
   }
   seen["chunks"] = keys_of_rows(json["stages"][0]["chunks"]);

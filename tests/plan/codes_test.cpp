@@ -121,6 +121,7 @@ const std::map<std::string, std::string> tested_elsewhere = {
     {"too-deep", "plan/codes_test.cpp"},
     {"too-large", "plan/codes_test.cpp"},
     {"too-many", "plan/codes_test.cpp"},
+    {"unfinished-gradients", "plan/plan_test.cpp"},
     {"unreadable", "cli/explain_test.cpp"},
     {"strategy-file", "cli/strategy_test.cpp"},
     {"strategy-differs", "formats/strategy_file_test.cpp"},

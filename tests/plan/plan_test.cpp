@@ -119,6 +119,8 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   differs([](Config& c) { c.recompute.layers_per_stage = IntList{1, 2}; });
   differs([](Config& c) { c.offload.num_layers = 1; });
   differs([](Config& c) { c.hooks.timers = true; });
+  differs([](Config& c) { c.log.every = 1; });  // all ranks report their timers then
+  differs([](Config& c) { c.train.rampup_batch_size = IntList{4, 4, 100}; });
   differs([](Config& c) { c.parallel.dataset_strategy = {"", {{1, 2}}}; });
   CHECK(seen.insert(hash(base, 2)).second);
 
@@ -131,7 +133,6 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   same([](Config& c) { c.data.cache_dir = "/tmp"; });
   same([](Config& c) { c.output.dir = "elsewhere"; });
   same([](Config& c) { c.output.overwrite = false; });
-  same([](Config& c) { c.log.every = 1; });
   same([](Config& c) { c.model.preset = "any"; });
   same([](Config& c) { c.parallel.global_rank = 3; });
   same([](Config& c) { c.parallel.group_ckpt_save_file = "groups.pb"; });
@@ -143,6 +144,42 @@ TEST_CASE("the hash sees what changes results and nothing else", "[plan]") {
   model_a.data.tokenizer = "sentencepiece:/one/m.model";
   model_b.data.tokenizer = "sentencepiece:/two/m.model";
   CHECK(hash(model_a) == hash(model_b));
+}
+
+TEST_CASE("gradients may stay unsummed only where none are shared", "[plan]") {
+  const auto findings = [](std::int64_t ranks, auto change) {
+    Config config = small_config();
+    config.hooks.finalize_model_grads = false;
+    change(config);
+    Diagnostics diagnostics;
+    make_plan(config, site_of(ranks), SourceMap{}, diagnostics);
+    std::string text;
+    for (const Diagnostic& one : diagnostics.list()) {
+      if (one.severity != Severity::error) continue;
+      CHECK(one.code == "unfinished-gradients");
+      CHECK(one.path == "hooks.finalize_model_grads");
+      CHECK(one.help == "set finalize_model_grads to true");
+      text += one.message;
+    }
+    return text;
+  };
+  CHECK(findings(1, [](Config&) {}) == "");
+  CHECK(findings(2, [](Config&) {}) ==
+        "finalize_model_grads: false leaves gradients unsummed, but this "
+        "layout has to sum gradients over dp (2 ranks): ranks that share parameters would drift "
+        "apart");
+  const auto stages = [](Config& config) { config.parallel.pipeline_stages = 2; };
+  const auto untied = [&](Config& config) {
+    stages(config);
+    config.model.tie_word_embeddings = false;
+  };
+  CHECK(findings(2, untied) == "");
+  CHECK(findings(2, stages).find("tied embedding over embedding (2 ranks)") != std::string::npos);
+  const auto sequence_parallel = [&](Config& config) {
+    config.parallel.tensor_parallel = 2;
+    config.parallel.sequence_parallel = true;
+  };
+  CHECK(findings(2, sequence_parallel).find("over tp (2 ranks)") != std::string::npos);
 }
 
 TEST_CASE("a world of 16384 ranks builds nothing of that size", "[plan]") {

@@ -58,11 +58,8 @@ struct LoadedRank {
 /// The logits after each of `tokens`, row by row, from what `rank` holds (all of the model).
 inline std::vector<float> logits_of(const Plan& plan, const ParamStore& store,
                                     const std::vector<std::int32_t>& tokens) {
-  StagePlan stage = plan.stages.front();
-  stage.activations.clear();
-  stage.slots = 1;
   Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
-  const Buffers buffers(DeviceKind::cpu, plan, stage);
+  const Buffers buffers(DeviceKind::cpu, plan, 0);
   const OpContext ops = buffers.context(stream);
   const auto decoder =
       make_decoder({.model = plan.model,

@@ -4,6 +4,7 @@
 
 #include "config/migrate/project_rules.h"
 #include "config/schema/values.h"
+#include "config/support/batch_ramp.h"
 
 namespace trainctl {
 namespace {
@@ -37,15 +38,44 @@ void settle_megatron_family(Migration& m) {
   }
 }
 
+/// The batches of the steps; one size without --rampup-batch-size.
+std::vector<RampPart> carry_ramp(Migration& m, double batch) {
+  TrainConfig train;
+  train.global_batch_size = static_cast<std::int64_t>(batch);
+  const ForeignValue* given = m.given("rampup-batch-size");
+  if (given == nullptr) return batch_ramp(train, 1);
+  YamlNode list;
+  list.kind = YamlNode::Kind::sequence;
+  train.rampup_batch_size.emplace();
+  for (const std::string& word : given->words) {
+    double value = 0;
+    if (parse_number(word, value)) continue;  // not a number
+    train.rampup_batch_size->push_back(static_cast<std::int64_t>(value));
+    YamlNode number;
+    number.kind = YamlNode::Kind::scalar;
+    number.scalar = plain_number(value);
+    list.items.push_back(m.tree().add_node(std::move(number)));
+  }
+  m.put_list("train.rampup_batch_size", m.tree().add_node(std::move(list)),
+             "rampup-batch-size, line " + std::to_string(given->span.line));
+  return batch_ramp(train, 1);
+}
+
 void settle_megatron_lengths(Migration& m) {
   const double batch = m.number("global-batch-size", 0);
+  const std::vector<RampPart> ramp = carry_ramp(m, batch);
   if (batch <= 0) {
     m.put("train.micro_batch_num", 1, "no global batch: one micro-batch per replica");
   }
   const auto samples = [&](const char* key, const char* path) {
     if (m.given(key) == nullptr) return;
     if (batch <= 0) return m.not_carried(key, "it needs --global-batch-size");
-    m.put(path, std::floor(m.number(key, 0) / batch), std::string(key) + " / global-batch-size");
+    if (ramp.size() == 1) {
+      return m.put(path, std::floor(m.number(key, 0) / batch),
+                   std::string(key) + " / global-batch-size");
+    }
+    const auto steps = steps_with(ramp, static_cast<std::int64_t>(m.number(key, 0)));
+    m.put(path, static_cast<double>(steps), std::string(key) + " in the batches of the ramp");
   };
   samples("train-samples", "train.steps");
   samples("lr-decay-samples", "lr_schedule.decay_steps");
@@ -155,6 +185,11 @@ void settle_megatron(Migration& m) {
   }
   if (m.flag("use-distributed-optimizer")) shard_optimizer(m, "use-distributed-optimizer");
   if (!m.flag("use-distributed-optimizer")) m.remove("hooks.param_sync");
+  if (m.given("timing-log-level") != nullptr) {
+    m.put("hooks.timers", "true", "timing-log-level");
+  } else {
+    m.remove("log.barrier_with_timers");
+  }
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");
   if (!validates) m.remove("train.validate_every");

@@ -114,7 +114,8 @@ constexpr CodeNote notes[] = {
      "parallel: {pipeline: {overlap_p2p_comm: true, overlap_p2p_comm_warmup_flush: true}}"},
     {"defer-wgrad", "Requirements of defer_embedding_wgrad_compute are not met",
      "The weight gradients of the output layer are deferred until the pipeline drains. That needs "
-     "several stages and gradient_accumulation_fusion (Megatron: ModelParallelConfig).",
+     "several stages and gradient_accumulation_fusion (Megatron: ModelParallelConfig), and "
+     "gradients that are summed once in a step.",
      "parallel: {pipeline: {defer_embedding_wgrad_compute: true}}",
      "parallel: {pipeline_stages: 2, gradient_accumulation_fusion: true, "
      "pipeline: {defer_embedding_wgrad_compute: true}}"},

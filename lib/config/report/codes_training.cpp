@@ -96,6 +96,13 @@ constexpr CodeNote notes[] = {
      "0. grad_scale: none is for losses that are scaled elsewhere.",
      "precision: {compute: fp16}, hooks: {grad_scale: none}",
      "precision: {compute: fp16}, hooks: {grad_scale: loss_scale}"},
+    {"unfinished-gradients", "finalize_model_grads is false, but gradients are shared",
+     "Each step sums gradients over replicas, over tensor-parallel ranks with the same parameters "
+     "and over both ends of a pipeline with a tied embedding (Megatron: "
+     "finalize_model_grads_func). Without the sums, ranks that share parameters would update them "
+     "differently. false is for layouts that share none.",
+     "2 ranks: hooks: {finalize_model_grads: false}",
+     "1 rank: hooks: {finalize_model_grads: false}"},
     {"warmup-below-decay", "warmup_steps is not below decay_steps",
      "warmup_steps must be below decay_steps (default: train.steps; Megatron).",
      "train: {steps: 10}, lr_schedule: {warmup_steps: 10}",
@@ -116,6 +123,20 @@ constexpr CodeNote notes[] = {
     {"batch-divides", "global_batch_size is not divisible by data_parallel",
      "Every replica gets global_batch_size / data_parallel sequences (Megatron, MindFormers).",
      "8 ranks: train: {global_batch_size: 12}", "8 ranks: train: {global_batch_size: 16}"},
+    {"batch-ramp", "The batches of rampup_batch_size do not fit",
+     "rampup_batch_size is [start, increment, samples] (Megatron). global_batch_size - start must "
+     "be divisible by increment, and every batch of the ramp by micro_batch_size x data_parallel, "
+     "unless decrease_batch_size_if_needed is true. Rules about the number of micro-batches hold "
+     "for each batch.",
+     "train: {global_batch_size: 16, rampup_batch_size: [4, 5, 100]}",
+     "train: {global_batch_size: 16, rampup_batch_size: [4, 4, 100]}"},
+    {"batch-too-small", "A batch has less than one micro-batch for each replica",
+     "decrease_batch_size_if_needed rounds a batch down to a multiple of micro_batch_size x "
+     "data_parallel; at least one multiple must be left (Megatron).",
+     "2 ranks: train: {global_batch_size: 12, micro_batch_size: 8, "
+     "decrease_batch_size_if_needed: true}",
+     "2 ranks: train: {global_batch_size: 12, micro_batch_size: 4, "
+     "decrease_batch_size_if_needed: true}"},
     {"micro-batch-divides", "The sequences of a replica cannot be divided into micro-batches",
      "global_batch_size must be divisible by micro_batch_size x data_parallel (Megatron), or by "
      "micro_batch_num x data_parallel if micro_batch_num is given instead.",

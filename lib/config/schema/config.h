@@ -23,6 +23,8 @@ struct TrainConfig {
   std::int64_t global_batch_size = 0;
   std::optional<std::int64_t> micro_batch_size;  // default: global_batch_size / data_parallel
   std::optional<std::int64_t> micro_batch_num;   // per rank and step; default: what the sizes leave
+  std::optional<IntList> rampup_batch_size;      // first batch, increment, samples of the ramp
+  bool decrease_batch_size_if_needed = false;    // to whole micro-batches of all replicas
   std::uint64_t seed = 1234;
   std::int64_t validate_every = 0;  // 0: only after the last step
   OnBadLoss on_bad_loss = OnBadLoss::stop;
@@ -86,7 +88,8 @@ struct LogConfig {
   LogLevelName level = LogLevelName::info;
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
   bool color = true;
-  bool barrier_with_timers = true;  // all ranks meet before a phase is timed
+  std::int64_t timer_level = 2;     // of hooks.timers, 0 to 2
+  bool barrier_with_timers = true;  // all ranks meet before a phase of level 1 is timed
   std::string trace;                // file that the executed rows are written to; empty: none
   std::int64_t trace_steps = 1;     // the last ones of the run
   bool operator==(const LogConfig&) const = default;

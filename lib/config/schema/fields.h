@@ -47,6 +47,17 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
             .from(1)
             .to(1 << 24)
             .unset("global_batch_size / (data_parallel x micro_batch_size)"));
+  visit(train.rampup_batch_size,
+        field("rampup_batch_size",
+              "[start, increment, samples]: the batch grows from start to global_batch_size by "
+              "increment, in equal parts of the first samples")
+            .from(0)
+            .to(1e12)
+            .unset("global_batch_size from the first step"));
+  visit(train.decrease_batch_size_if_needed,
+        field("decrease_batch_size_if_needed",
+              "Round a batch down to a multiple of micro_batch_size x data_parallel instead of "
+              "refusing it"));
   visit(train.seed, field("seed", "Seed of initialisation, dropout and data order"));
   visit(train.validate_every,
         field("validate_every", "Steps between validations; 0: only after the last").from(0));

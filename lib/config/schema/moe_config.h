@@ -50,8 +50,8 @@ struct OffloadConfig {  // activations and weights kept in host memory between t
 
 /// Python callables upstream; in the C++ interface they are in engine/hooks.h.
 struct HooksConfig {
-  bool timers = false;  // time of each phase, in metrics.jsonl
-  bool finalize_model_grads = true;
+  bool timers = false;               // time of each phase, in metrics.jsonl
+  bool finalize_model_grads = true;  // false only where no gradient is exchanged
   GradScale grad_scale = GradScale::loss_scale;
   NoSync no_sync = NoSync::last_microbatch;
   GradSyncStart grad_sync = GradSyncStart::overlap;

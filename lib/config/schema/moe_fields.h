@@ -105,9 +105,14 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
-  visit(hooks.timers, field("timers", "Time each phase of a step"));
+  visit(hooks.timers,
+        field("timers",
+              "Time the phases of a step: every log.every steps, the least and the most of all "
+              "ranks, in the log and in metrics.jsonl"));
   visit(hooks.finalize_model_grads,
-        field("finalize_model_grads", "Finish the gradient sums after the last backward pass"));
+        field("finalize_model_grads",
+              "Sum the gradients of each step over all ranks that share them; false only where "
+              "none are shared"));
   visit(hooks.grad_scale,
         field("grad_scale", "Factor on the loss before the backward pass; none: 1, also in fp16"));
   visit(hooks.no_sync, field("no_sync",

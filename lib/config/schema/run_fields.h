@@ -66,10 +66,20 @@ void fields(Visitor& visit, Is<LogConfig> auto& log) {
   visit(log.level,
         field("level", "Lowest level of messages shown; error also hides the progress line"));
   visit(log.every,
-        field("every", "Steps between progress lines when stderr is not a terminal").from(1));
+        field("every",
+              "Steps between progress lines when stderr is not a terminal, and between reports of "
+              "hooks.timers")
+            .from(1));
   visit(log.color, field("color", "Use colours on a terminal"));
+  visit(log.timer_level,
+        field("timer_level",
+              "With hooks.timers: 0: whole steps; 1: and phases; 2: and parts of each micro-batch")
+            .from(0)
+            .to(2));
   visit(log.barrier_with_timers,
-        field("barrier_with_timers", "With hooks.timers: a barrier before each timed phase"));
+        field("barrier_with_timers",
+              "With hooks.timers: all ranks meet before each phase of level 1, so that none counts "
+              "the lead of another"));
   visit(log.trace, field("trace", "File for a Chrome/Perfetto trace of all ranks; empty: none"));
   visit(log.trace_steps,
         field("trace_steps", "Number of steps in the trace, counted from the end of the run")

@@ -35,8 +35,6 @@ constexpr Standing table[] = {
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},
-    {"parallel.pipeline.defer_embedding_wgrad_compute", not_built, "false", "false"},
-    {"parallel.pipeline.wgrad_deferral_limit", not_built, "*", ""},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",
      "it works around a fault in another library"},
     {"parallel.tp_comm_overlap", not_built, "*", ""},
@@ -54,9 +52,6 @@ constexpr Standing table[] = {
     {"moe.num_experts", not_built, "1", "1"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
     {"offload.weights", not_built, "false", "false"},
-    {"hooks.timers", not_built, "false", "false"},
-    {"hooks.finalize_model_grads", not_built, "true", "true"},
-    {"log.barrier_with_timers", not_built, "*", ""},
 };
 
 /// A feature that one key switches on; the other keys under `prefix` only count then.
@@ -80,6 +75,7 @@ constexpr Feature features[] = {
     {"precision.dynamic_loss_scale", "hooks.grad_scale", "none"},
     {"precision.initial_loss_scale", "hooks.grad_scale", "none"},
     {"precision.min_loss_scale", "hooks.grad_scale", "none"},
+    {"log.timer_level", "hooks.timers", "false"},
     {"log.barrier_with_timers", "hooks.timers", "false"},
 };
 

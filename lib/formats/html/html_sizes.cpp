@@ -78,6 +78,7 @@ std::string batch_sizes(const Plan& plan) {
   const std::int64_t rows = plan.micro_batch_size * plan.microbatches;
   sizes.add("sequence length", plan.model.seq_length, plan.model.seq_length / plan.mesh.cp);
   sizes.add("sequences of a step", sequences_of(plan), rows);
+  if (plan.ramp.size() > 1) sizes.add("sequences of the first step", plan.ramp.front().batch);
   sizes.add("micro-batches of a step", plan.microbatches * plan.mesh.dp, plan.microbatches);
   sizes.add("sequences of a micro-batch", plan.micro_batch_size);
   sizes.add("tokens of a step", plan.tokens_per_step());

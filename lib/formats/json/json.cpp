@@ -1,5 +1,6 @@
 #include "config/report/render_json.h"
 #include "formats/json/json_parts.h"
+#include "formats/print/ramp_rows.h"
 #include "formats/print/text.h"
 
 #include "config/schema/words.h"
@@ -69,6 +70,28 @@ void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
   json.close();
 }
 
+/// Empty without a ramp.
+void write_ramp(JsonText& json, const Plan& plan) {
+  json.key("ramp").open_array();
+  for (const RampRow& row : ramp_rows(plan)) {
+    if (plan.ramp.size() == 1) break;
+    json.open_object(one_line);
+    json.member("first_step", row.first_step);
+    json.member("steps", row.steps);
+    json.member("batch_size", row.batch);
+    json.member("microbatches", row.microbatches);
+    json.member("tokens_per_step", row.tokens);
+    json.key("step_seconds");
+    if (row.step_seconds) {
+      json.value(*row.step_seconds);
+    } else {
+      json.json("null");
+    }
+    json.close();
+  }
+  json.close();
+}
+
 }  // namespace
 
 void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
@@ -114,6 +137,7 @@ std::string print_json(const PrintInput& input) {
   write_flops(json, plan.flops);
   write_time(json, plan.time);
   json.key("steps").json(plan.steps > 0 ? std::to_string(plan.steps) : "null");
+  write_ramp(json, plan);
   json.key("rates");
   write_rates(json, plan.rates);
   if (!input.lr_at.empty()) {

@@ -59,6 +59,7 @@ Section schedule_values(const Plan& plan) {
                     {"microbatches", number(plan.microbatches)},
                     {"microbatch_group_size_per_vp_stage", number(plan.group_size)},
                     {"tokens_per_step", number(plan.tokens_per_step())},
+                    {"first batch", number(plan.ramp.front().batch)},
                     {"bubble_fraction", percent(plan.bubble_fraction)}};
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];

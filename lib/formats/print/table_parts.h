@@ -24,6 +24,8 @@ std::string recompute_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);
 std::string work_section(const Plan& plan);
 std::string time_section(const Plan& plan);
+/// table_ramp.cpp: the batches of a ramp; empty without one.
+std::string ramp_section(const Plan& plan);
 std::string rates_section(const std::string& title, const std::vector<RatePoint>& points);
 
 /// "  label         text\n"

@@ -143,7 +143,8 @@ void add_vocabulary(UseList& list) {
     list.reshard(dual(stream), dual(Layout::partial), embedding, count);
   }
   if (!list.holds(head_unit(plan.model.layers))) return;
-  list.reshard(stream, Layout::replicated, head, count);
+  // Where its weight gradient is deferred, once more for it.
+  list.reshard(stream, Layout::replicated, head, count + list.stage().deferral.microbatches);
   list.reshard(dual(Layout::replicated), dual(stream), head, count);
   // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
   // of the head.

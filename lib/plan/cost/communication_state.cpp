@@ -113,10 +113,10 @@ void add_shared_gradients(UseList& list) {
 }
 
 /// Two numbers of every rank, for every rank.
-void add_pairs(UseList& list, const std::string& what) {
+void add_pairs(UseList& list, const std::string& what, std::int64_t count = 1) {
   constexpr std::int64_t pair = 2 * 8;
   const std::int64_t ranks = list.plan().mesh.world_size();
-  list.add({"all_gather", what, "scalars", "world"}, 1, ranks * pair);
+  list.add({"all_gather", what, "scalars", "world"}, count, ranks * pair);
 }
 
 /// The loss with the wish to stop, the weights that it is divided by, and the gradient's squares,
@@ -127,6 +127,8 @@ void add_scalars(UseList& list) {
   // With full_batch every rank has all of them.
   if (list.config().data.eod_mask_loss && !list.plan().full_batch) add_pairs(list, "loss weights");
   add_pairs(list, "gradient norm");
+  // Before the passes, the completion of gradients and the optimizer.
+  if (meets_for_timers(list.config())) add_pairs(list, "barriers of timers", 3);
 }
 
 }  // namespace

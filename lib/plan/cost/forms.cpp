@@ -86,7 +86,8 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
           plan.fp32_sums,
           plan.map.places(),
           stage,
-          forms};
+          forms,
+          at(plan.stages, stage).deferral.microbatches > 0};
 }
 
 }  // namespace
@@ -138,10 +139,11 @@ StageForms given_forms(const Plan& plan, int stage, const Config& config) {
   return forms;
 }
 
-void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows) {
+void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows,
+             const StagePlan* like) {
   ScheduleInput input = schedule_input(plan, stage);
   input.forms = rows.forms;
-  lay_moves(plan, input, config, rows);
+  lay_moves(plan, input, config, rows, like);
   rows.activations = make_activations(activation_input(plan, stage, rows.forms), rows.units);
   if (!plan.gradient.fused) {
     rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,

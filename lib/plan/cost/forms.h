@@ -17,8 +17,10 @@ StageForms given_forms(const Plan& plan, int stage, const Config& config);
 BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts);
 
 /// Refines the schedule of `rows`, which is stage number `stage` of the plan or a copy, for its
-/// forms, makes the rows of its activations, and places them.
-void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows);
+/// forms, makes the rows of its activations, and places them. `like`: the same stage with another
+/// number of micro-batches, whose memory for parameters and gradients it shares; null: none.
+void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows,
+             const StagePlan* like = nullptr);
 
 /// What one layer in a form needs of a rank.
 struct FormBytes {

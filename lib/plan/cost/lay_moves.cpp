@@ -61,11 +61,14 @@ std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
 
 }  // namespace
 
-void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config,
-               StagePlan& rows) {
+void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows,
+               const StagePlan* like) {
   rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
                               config.parallel.comm_fusion, freed_weights(plan, rows, config));
   set_sums(plan, rows, config);
+  for (std::size_t i = 0; like != nullptr && i < rows.sums.size(); ++i) {
+    rows.sums[i].repeated = like->sums[i].repeated;
+  }
   const std::vector<std::int64_t> block_sizes = set_reads(plan, rows);
   rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
                         config.hooks.grad_sync == GradSyncStart::overlap);
@@ -76,6 +79,10 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& confi
   std::vector<std::int64_t> bucket_sizes;
   for (const Bucket& bucket : rows.flat.buckets) bucket_sizes.push_back(bucket.length);
   rows.gradient_ring = gradient_ring(rows.actions, rows.sums, bucket_sizes);
+  if (like != nullptr) {  // the proof says whether these hold for the rows
+    rows.weight_ring = like->weight_ring;
+    rows.gradient_ring = like->gradient_ring;
+  }
   for (std::size_t i = 0; i < rows.reads.size(); ++i) {
     rows.reads[i].slot = rows.weight_ring.slot[i];
   }

@@ -7,7 +7,8 @@
 namespace trainctl {
 
 /// Fills in sums, gathers, reads, rings and actions of a stage, whose tables, schedule and forms
-/// are there. `input` has the forms.
-void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows);
+/// are there. `input` has the forms. `like`: see lay_out.
+void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows,
+               const StagePlan* like);
 
 }  // namespace trainctl

@@ -38,6 +38,13 @@ double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
       flops += repeat_cost(plan, form).flops;
     }
   }
+  // The logits of a deferred weight gradient are made again: one of the head's three products.
+  const int head = stage.deferral.unit;
+  if (head >= 0) {
+    flops += product_flops(plan, {{head, head + 1}}) / 3 *
+             static_cast<double>(stage.deferral.microbatches) /
+             static_cast<double>(plan.microbatches);
+  }
   return flops / rates.matmul_flops;
 }
 

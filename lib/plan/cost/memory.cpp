@@ -93,11 +93,11 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.gradients = places.gradient_length * fp32;
   memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
   memory.activations =
-      stage.activation_slots.bytes + plan.threads_per_rank * scratch_bytes_per_thread;
+      plan.activation_bytes(number) + plan.threads_per_rank * scratch_bytes_per_thread;
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  memory.offloaded = stage.activation_slots.host_bytes;
+  memory.offloaded = plan.host_bytes(number);
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
                          packed_parameters(plan, stage, table);
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);

@@ -130,6 +130,9 @@ class UnitCosts {
                          memory(2 * kept + 4 * logits * real(size_of(plan_.compute)) +
                                 2 * gradient_bytes(rows_, unit));
     times.input.head = memory(3 * stream_bytes()) + each_way;
+    const double product = products(flops.matmul, ranks) / 3;
+    times.deferred = product + memory(2 * gradient_bytes(rows_, unit));
+    times.again = product + memory(4 * logits * real(size_of(plan_.compute)));
   }
 
   const Plan& plan_;
@@ -168,7 +171,7 @@ class RowCosts {
 
   double of(const Action& row) const {
     if (row.kind == ActionKind::repeat) return repeat_of(row);
-    if (is_pass(row.kind)) return times_.of(row, plan_.model.layers);
+    if (is_pass(row.kind)) return times_.of(row, plan_.model.layers) + deferred_of(row);
     if (is_receive(row.kind)) return message_;
     switch (row.kind) {
       case ActionKind::reduce:
@@ -183,6 +186,11 @@ class RowCosts {
   }
 
  private:
+  double deferred_of(const Action& row) const {
+    if (!rows_.deferral.concerns(row)) return 0;
+    if (row.kind == ActionKind::forward) return -times_.deferred;
+    return row.kind == ActionKind::backward_weight ? times_.deferred + times_.again : 0;
+  }
   /// Its collectives are among those that F and B share.
   double repeat_of(const Action& row) const {
     double seconds = 0;

@@ -36,6 +36,8 @@ struct UnitTimes {
     }
   };
   Pass forward, input, weight;
+  double deferred = 0;  // what F of the head leaves to W, if that is deferred,
+  double again = 0;     // and what W does once more for it
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };

@@ -145,7 +145,6 @@ constexpr Exception exceptions[] = {
     {"cluster", Exception::Hashed::given,
      "the rates only predict times; whether they are given decides what all ranks measure"},
     {"log.level", Exception::Hashed::nothing, "each rank writes its own messages"},
-    {"log.every", Exception::Hashed::nothing, "each rank writes its own messages"},
     {"log.color", Exception::Hashed::nothing, "each rank writes its own messages"},
     {"log.trace", Exception::Hashed::given,
      "only the first rank uses the path; all ranks send their rows"},
@@ -213,6 +212,10 @@ std::uint64_t plan_hash(const Plan& plan, const Config& config) {
   add_sizes(digest, plan);
   digest.add(plan.stages.size());
   for (const StagePlan& stage : plan.stages) add_stage(digest, stage);
+  for (const Plan& smaller : plan.smaller) {
+    digest.add(smaller.microbatches);
+    for (const StagePlan& stage : smaller.stages) add_stage(digest, stage);
+  }
   SettingsDigest settings(digest, "");
   fields(settings, config);
   return digest.state();

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <string>
 
+#include "config/support/batch_ramp.h"
 #include "plan/rules/check.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -23,6 +25,7 @@ class Lengths {
 
   void settle(const Site& site, std::optional<std::int64_t> windows) {
     settle_batch(site);
+    ramp_ = resolve_batch(config_.train, resolve_mesh(config_.parallel, site.world_size)).ramp;
     settle_tokens();
     settle_epochs(windows);
     settle_warmup();
@@ -53,6 +56,12 @@ class Lengths {
     const std::int64_t step = product_of({batch, length});
     if (step <= 0) return assume_steps();
     const std::int64_t tokens = *config_.train.tokens;
+    if (rounds()) {
+      const std::int64_t samples = tokens / length + (tokens % length == 0 ? 0 : 1);
+      return settle_steps("train.tokens", text_of(tokens),
+                          " / " + named("seq_length", length) + in_ramp(samples),
+                          steps_with(ramp_, samples));
+    }
     const std::int64_t steps = tokens / step + (tokens % step == 0 ? 0 : 1);
     const std::string way = " / (" + named("global_batch_size", batch) + " x " +
                             named("seq_length", length) + " = " + text_of(step) + " per step)" +
@@ -75,11 +84,31 @@ class Lengths {
       return;
     }
     const double passes = *config_.train.epochs;
+    if (rounds()) {
+      const double samples =
+          std::ceil(std::min(passes * static_cast<double>(*windows), most_steps) - 1e-9);
+      const auto count = static_cast<std::int64_t>(samples);
+      return settle_steps(
+          "train.epochs", number(passes),
+          " x " + text_of(*windows) + " sequences in the training data" + in_ramp(count),
+          std::max<std::int64_t>(1, steps_with(ramp_, count)));
+    }
     const double exact = passes * static_cast<double>(*windows) / static_cast<double>(batch);
     const auto steps = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
     const std::string way = " x " + text_of(*windows) + " sequences in the training data / " +
                             named("global_batch_size", batch);
     settle_steps("train.epochs", number(passes), way, std::max<std::int64_t>(1, steps));
+  }
+
+  /// Some batch is not global_batch_size.
+  bool rounds() const {
+    return ramp_.size() > 1 || ramp_.front().batch != config_.train.global_batch_size;
+  }
+
+  /// Of an arithmetic that gives a number of sequences.
+  std::string in_ramp(std::int64_t samples) const {
+    return " = " + text_of(samples) + " sequences, in batches of " + text_of(ramp_.front().batch) +
+           (ramp_.size() > 1 ? " to " + text_of(ramp_.back().batch) : "") + ", rounded up,";
   }
 
   /// `path` asks for that many steps.
@@ -148,6 +177,7 @@ class Lengths {
   SourceMap& sources_;
   Check check_;
   bool has_errors_;  // so the data was not counted
+  std::vector<RampPart> ramp_;
 };
 
 }  // namespace

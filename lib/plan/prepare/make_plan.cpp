@@ -11,6 +11,7 @@
 #include "plan/gradients/slices.h"
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"
+#include "plan/prepare/runnable.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
@@ -115,6 +116,7 @@ Plan sizes_of(const Facts& facts) {
   set_data_rules(plan, parallel);
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
+  plan.ramp = facts.batch.ramp;
   plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
                             plan.split_vocabulary});
   plan.threads_per_rank = threads_of(parallel, facts.site);
@@ -148,6 +150,25 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
+/// Of the head, where the stage has it and it does not follow its own backward at once.
+Deferral deferral_of(const Plan& plan, const StagePlan& rows, const PipelineConfig& pipeline) {
+  const int head = head_unit(plan.model.layers);
+  const bool defers = pipeline.defer_embedding_wgrad_compute && plan.mesh.pp > 1;
+  if (!defers || !holds(rows.units, head)) return {};
+  const std::int64_t limit = pipeline.wgrad_deferral_limit;
+  const std::int64_t count = limit == 0 ? plan.microbatches : std::min(limit, plan.microbatches);
+  return {head, static_cast<int>(count)};
+}
+
+void set_schedule(Plan& plan, int stage, const Config& config) {
+  StagePlan& rows = at(plan.stages, stage);
+  rows.deferral = deferral_of(plan, rows, config.parallel.pipeline);
+  const ScheduleInput input = schedule_input(plan, stage);
+  rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
+  rows.warmup = warmup_forwards(rows.schedule);
+  rows.slots = peak_microbatches(rows.schedule);
+}
+
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
@@ -161,12 +182,50 @@ void add_stage(Plan& plan, int stage, const Config& config) {
       rows.parameters);
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
   measure_slices(rows.shards, rows.parameters, rows.flat);
-  const ScheduleInput input = schedule_input(plan, stage);
-  rows.schedule = arrange_messages(make_schedule(config.parallel.pipeline.scheduler, input), input);
-  rows.warmup = warmup_forwards(rows.schedule);
-  rows.slots = peak_microbatches(rows.schedule);
+  set_schedule(plan, stage, config);
   rows.forms = given_forms(plan, stage, config);
   lay_out(plan, stage, config, rows);
+}
+
+/// What follows from the rows and tables of all stages.
+void estimate(Plan& plan, const Config& config) {
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    StagePlan& rows = at(plan.stages, stage);
+    rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
+    rows.memory = estimate_memory(plan, rows, config);
+  }
+  plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
+  if (const auto rates = given_rates(config.cluster)) {
+    plan.time = estimate_time(plan, *rates);
+  }
+}
+
+/// The same plan for fewer micro-batches. Parameters, gradients and what is repeated of each layer
+/// stay where and as they are.
+Plan with_microbatches(const Plan& full, std::int64_t microbatches, const Config& config) {
+  Plan plan = full;
+  plan.smaller.clear();
+  plan.microbatches = microbatches;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    StagePlan& rows = at(plan.stages, stage);
+    set_schedule(plan, stage, config);
+    if (!picks_forms(config)) rows.forms = given_forms(plan, stage, config);
+    lay_out(plan, stage, config, rows, &at(full.stages, stage));
+  }
+  prove(plan);
+  return plan;
+}
+
+/// The plans of a ramp's smaller batches.
+void add_smaller(Plan& plan, const Config& config) {
+  std::vector<Plan> smaller;
+  for (const RampPart& part : plan.ramp) {
+    const std::int64_t microbatches = part.batch / (plan.micro_batch_size * plan.mesh.dp);
+    if (microbatches == plan.microbatches) continue;
+    smaller.push_back(with_microbatches(plan, microbatches, config));
+    estimate(smaller.back(), config);
+  }
+  plan.smaller = std::move(smaller);
 }
 
 }  // namespace
@@ -186,15 +245,16 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   if (picks_forms(config)) pick_forms(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   prove(plan);
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    StagePlan& rows = at(plan.stages, stage);
-    rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
-    rows.memory = estimate_memory(plan, rows, config);
+  add_smaller(plan, config);
+  estimate(plan, config);
+  // The memory is that of the run.
+  for (Plan& smaller : plan.smaller) {
+    for (int stage = 0; stage < plan.map.stages; ++stage) {
+      at(smaller.stages, stage).memory = at(plan.stages, stage).memory;
+    }
   }
-  plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
-  if (const auto rates = given_rates(config.cluster)) {
-    plan.time = estimate_time(plan, *rates);
-  }
+  check_finalizing(plan, config, sources, diagnostics);
+  if (diagnostics.has_errors()) return {};
   plan.steps = config.train.steps;
   plan.rates = preview_rates(config);
   plan.hash = plan_hash(plan, config);

@@ -13,7 +13,32 @@ bool any_empty(const StageMap& map) {
                      [](const auto& chunk) { return chunk.first_unit == chunk.end_unit; });
 }
 
+/// "data parallel (2 ranks)": what some stage's gradients are summed over; empty: nothing.
+std::string sums_of(const Plan& plan) {
+  for (const StagePlan& stage : plan.stages) {
+    for (const CollectiveUse& use : stage.communication) {
+      if (use.purpose == "gradients") {
+        return use.what + " over " + use.group + " (" + std::to_string(use.ranks) + " ranks)";
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
+                      Diagnostics& diagnostics) {
+  if (config.hooks.finalize_model_grads) return;
+  const std::string sums = sums_of(plan);
+  if (sums.empty()) return;
+  const std::string path = "hooks.finalize_model_grads";
+  diagnostics.add({Severity::error, "unfinished-gradients", path,
+                   "finalize_model_grads: false leaves gradients unsummed, but this layout has to "
+                   "sum " +
+                       sums + ": ranks that share parameters would drift apart",
+                   "set finalize_model_grads to true", sources.find(path)});
+}
 
 void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
                     Diagnostics& diagnostics) {

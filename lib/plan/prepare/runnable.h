@@ -1,7 +1,9 @@
-// What a plan may contain that the engine cannot carry out and that no single key says.
+// What is wrong with a plan as a whole, and what the engine cannot carry out of it: no single key
+// says so.
 #pragma once
 
 #include "config/report/diagnostics.h"
+#include "config/schema/config.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -10,5 +12,10 @@ namespace trainctl {
 /// config/support/standing.h, which judges all other keys by their values alone.
 void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
                     Diagnostics& diagnostics);
+
+/// Error "unfinished-gradients" where hooks.finalize_model_grads is false, but gradients are
+/// shared.
+void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
+                      Diagnostics& diagnostics);
 
 }  // namespace trainctl

@@ -181,6 +181,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
       check.clean({"model.num_layers", "parallel.virtual_pipeline_stages", "parallel.pipeline"});
   if (countable) map = make_stage_map(config, check);
   check_pipeline(facts, check);
+  check_ramp_schedules(facts, check);
   check_messages(facts, check);
   check_optimizer_shard(facts, check);
   check_fusion(facts, check);

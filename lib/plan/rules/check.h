@@ -95,12 +95,13 @@ StageMap check_rules(const Facts& facts, Check& check);
 
 // One rule set per subject; each adds what it finds.
 void check_model(const ModelConfig& model, Check& check);
-void check_mesh(const Facts& facts, Check& check);      // parallel degrees, rank order
-void check_splits(const Facts& facts, Check& check);    // what the parallel degrees divide
-void check_experts(const Facts& facts, Check& check);   // sizes of the expert axes, moe
-void check_batch(const Facts& facts, Check& check);     // batches, threads, magnitudes
-void check_pipeline(const Facts& facts, Check& check);  // schedule and chunks
-void check_messages(const Facts& facts, Check& check);  // between stages
+void check_mesh(const Facts& facts, Check& check);            // parallel degrees, rank order
+void check_splits(const Facts& facts, Check& check);          // what the parallel degrees divide
+void check_experts(const Facts& facts, Check& check);         // sizes of the expert axes, moe
+void check_batch(const Facts& facts, Check& check);           // batches, threads, magnitudes
+void check_ramp_schedules(const Facts& facts, Check& check);  // after check_pipeline
+void check_pipeline(const Facts& facts, Check& check);        // schedule and chunks
+void check_messages(const Facts& facts, Check& check);        // between stages
 void check_optimizer_shard(const Facts& facts, Check& check);
 void check_fusion(const Facts& facts, Check& check);     // buckets and fused collectives
 void check_overlap(const Facts& facts, Check& check);    // communication beside computation

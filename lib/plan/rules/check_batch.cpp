@@ -55,6 +55,60 @@ bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   return false;
 }
 
+std::string unit_text(const Facts& facts) {
+  return named("micro_batch_size", facts.batch.micro_batch_size) + " x " +
+         named("data_parallel", facts.mesh.dp);
+}
+
+/// A batch that is rounded down must leave each replica a micro-batch.
+bool check_least_batch(const Facts& facts, Check& check) {
+  const std::int64_t unit = facts.batch.unit(facts.mesh);
+  const std::int64_t least = facts.batch.ramp.front().batch;
+  if (least >= unit) return true;
+  const bool full = least == facts.config.train.global_batch_size;
+  check.error("batch-too-small", full ? "train.global_batch_size" : "train.rampup_batch_size",
+              "a batch of " + text_of(least) + " is less than " + unit_text(facts) + " = " +
+                  text_of(unit) + ", so nothing is left to round it down to",
+              std::string("set ") + (full ? "global_batch_size" : "the start of the ramp") +
+                  " to " + text_of(unit) + " or more, or use smaller micro-batches");
+  return false;
+}
+
+/// The batches on the way to the full one.
+void check_ramp(const Facts& facts, Check& check) {
+  const TrainConfig& train = facts.config.train;
+  const char* path = "train.rampup_batch_size";
+  if (!train.rampup_batch_size || !check.clean({path, "train.global_batch_size"})) return;
+  const RampProblem problem = problem_of_ramp(train);
+  if (!problem.message.empty()) {
+    check.error("batch-ramp", path, problem.message, problem.help);
+    return;
+  }
+  check.no_effect(path, facts.batch.ramp.size() == 1,
+                  "every step has the full batch, " + text_of(facts.batch.ramp.back().batch));
+  if (!facts.mesh_is_clean(check) || train.decrease_batch_size_if_needed) return;
+  const std::int64_t unit = facts.batch.unit(facts.mesh);
+  for (const RampPart& part : facts.batch.ramp) {
+    if (part.batch % unit == 0) continue;
+    check.error("batch-ramp", path,
+                "the batch of step " + text_of(part.first_step + 1) + ", " + text_of(part.batch) +
+                    ", must be divisible by " + unit_text(facts) + " = " + text_of(unit),
+                "set start and increment to multiples of " + text_of(unit) +
+                    ", or decrease_batch_size_if_needed to true");
+    return;
+  }
+}
+
+/// The first rule of schedules that does not hold for so many micro-batches; empty: all hold.
+std::string broken_rule(Facts facts, std::int64_t microbatches) {
+  facts.batch.microbatches = microbatches;
+  Diagnostics found;
+  const SourceMap nowhere;
+  Check trial(nowhere, found);
+  check_pipeline(facts, trial);
+  return found.has_errors() ? found.list().front().message : "";
+}
+
 /// Every rank must get whole micro-batches of equal size; false if a rule is broken.
 bool check_sequences(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
@@ -66,6 +120,10 @@ bool check_sequences(const Facts& facts, Check& check) {
   const std::int64_t data = facts.mesh.dp;
   const std::int64_t global = train.global_batch_size;
   const std::string sequences = named("global_batch_size", global);
+  if (train.decrease_batch_size_if_needed) {
+    const bool both = train.micro_batch_size && train.micro_batch_num;
+    return (!both || check_product(train, data, check)) && check_least_batch(facts, check);
+  }
   if (global % data != 0) {
     check.error("batch-divides", "train.global_batch_size",
                 indivisible(sequences, named("data_parallel", data)),
@@ -99,7 +157,10 @@ void check_magnitude(const Facts& facts, Check& check) {
     return;
   }
   const std::int64_t micro = facts.batch.micro_batch_size;
-  const std::int64_t microbatches = facts.batch.microbatches;
+  std::int64_t microbatches = 0;  // of all sizes that are planned
+  for (const RampPart& part : facts.batch.ramp) {
+    microbatches += std::max<std::int64_t>(1, part.batch / facts.batch.unit(facts.mesh));
+  }
   constexpr std::int64_t most_units = 4'000'000;
   if (microbatches > most_units / (config.model.num_layers + 2)) {
     check.error("schedule-too-long", "train.micro_batch_size",
@@ -148,9 +209,29 @@ void remark_threads(const Facts& facts, Check& check) {
 
 }  // namespace
 
+/// What the schedule asks of the number of micro-batches holds for each of a ramp.
+void check_ramp_schedules(const Facts& facts, Check& check) {
+  const char* path = "train.rampup_batch_size";
+  const bool other = facts.batch.ramp.size() == 1 || facts.mesh.pp == 1;
+  if (other || !facts.mesh_is_clean(check) || !check.clean({path})) return;
+  if (!broken_rule(facts, facts.batch.microbatches).empty()) return;
+  for (const RampPart& part : facts.batch.ramp) {
+    const std::int64_t count = part.batch / facts.batch.unit(facts.mesh);
+    const std::string rule = broken_rule(facts, count);
+    if (rule.empty()) continue;
+    check.error("batch-ramp", path,
+                "a batch of " + text_of(part.batch) + " is " + text_of(count) + " x " +
+                    unit_text(facts) + ": " + rule,
+                "start with a larger batch, or use smaller micro-batches");
+    return;
+  }
+}
+
 void check_batch(const Facts& facts, Check& check) {
   check_ranges(facts.config, check);
-  if (check_sequences(facts, check)) check_magnitude(facts, check);
+  const bool divides = check_sequences(facts, check);
+  check_ramp(facts, check);
+  if (divides && check.clean({"train.rampup_batch_size"})) check_magnitude(facts, check);
   remark_threads(facts, check);
 }
 

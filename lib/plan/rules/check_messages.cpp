@@ -97,6 +97,17 @@ void check_deferral(const Facts& facts, Check& check) {
                 "true",
                 "set gradient_accumulation_fusion to true, or defer_embedding_wgrad_compute "
                 "to false");
+  } else if (facts.config.hooks.no_sync == NoSync::never ||
+             resolve_optimizer_level(facts.parallel()) != OptimizerLevel::level1) {
+    const bool each = facts.config.hooks.no_sync == NoSync::never;
+    check.error("defer-wgrad", path,
+                std::string("defer_embedding_wgrad_compute needs gradients that are summed once in "
+                            "a step, but ") +
+                    (each ? "hooks.no_sync is never"
+                          : "the parallel optimizer's level sums them after each micro-batch"),
+                std::string(each ? "set hooks.no_sync to last_microbatch"
+                                 : "set optimizer_level to level1") +
+                    ", or defer_embedding_wgrad_compute to false");
   }
 }
 

@@ -92,6 +92,18 @@ ComputeType resolve_compute(const PrecisionConfig& precision) {
   return precision.autocast_dtype.value_or(precision.compute);
 }
 
+namespace {
+
+/// What every batch is a multiple of.
+std::int64_t common_part(const TrainConfig& train) {
+  const bool ramps = train.rampup_batch_size && problem_of_ramp(train).message.empty();
+  if (!ramps) return train.global_batch_size;
+  const IntList& ramp = *train.rampup_batch_size;
+  return std::gcd(train.global_batch_size, std::gcd(ramp[0], ramp[1]));
+}
+
+}  // namespace
+
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
   BatchSizes sizes;
@@ -100,11 +112,16 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   } else if (train.micro_batch_num) {
     sizes.micro_batch_size = local / *train.micro_batch_num;
   } else {
-    sizes.micro_batch_size = mesh.pp > 1 ? 1 : local;
+    sizes.micro_batch_size = mesh.pp > 1 ? 1 : common_part(train) / mesh.dp;
   }
   sizes.micro_batch_size = std::max<std::int64_t>(1, sizes.micro_batch_size);
   sizes.microbatches = std::max<std::int64_t>(1, local / sizes.micro_batch_size);
+  sizes.ramp = batch_ramp(train, sizes.unit(mesh));
   return sizes;
+}
+
+bool meets_for_timers(const Config& config) {
+  return config.hooks.timers && config.log.timer_level > 0 && config.log.barrier_with_timers;
 }
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {

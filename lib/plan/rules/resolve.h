@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "config/schema/config.h"
+#include "config/support/batch_ramp.h"
 #include "plan/tables/mesh.h"
 
 namespace trainctl {
@@ -30,10 +32,17 @@ ComputeType resolve_compute(const PrecisionConfig& precision);
 
 struct BatchSizes {
   std::int64_t micro_batch_size = 0;  // sequences
-  std::int64_t microbatches = 0;      // per rank and step
+  std::int64_t microbatches = 0;      // per rank and step, of the full batch
+  std::vector<RampPart> ramp{};       // the batches of all steps
+  /// Sequences of one micro-batch of every replica: a batch is a multiple of it.
+  std::int64_t unit(const Mesh& mesh) const { return micro_batch_size * mesh.dp; }
 };
 /// If not given: one micro-batch per rank, or micro-batches of one sequence with pipeline stages.
+/// With a ramp, one micro-batch has what all of its batches are multiples of.
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
+
+/// Whether all ranks meet before each timed phase (Megatron-Core: barrier_with_L1_time).
+bool meets_for_timers(const Config& config);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 /// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with

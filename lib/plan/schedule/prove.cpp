@@ -230,9 +230,26 @@ class Proof {
         continue;
       }
       done = 1;
+      const Action part{
+          .chunk = action.chunk, .microbatch = action.microbatch, .begin = unit, .end = unit + 1};
+      if (in_.deferral.concerns(part) && !passes_over()) {
+        fail("W of unit " + std::to_string(unit) + " comes before all passes are over");
+      }
       --now.weights_left;
       --weights_left_[here];
     }
+  }
+
+  /// All B have run.
+  bool passes_over() const {
+    for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
+        const Progress& now =
+            progress_[static_cast<std::size_t>(chunk * in_.microbatches + microbatch)];
+        if (!backward_done(now, in_.units[static_cast<std::size_t>(chunk)])) return false;
+      }
+    }
+    return true;
   }
 
   /// No bucket spans two chunks: its gradients are those of its chunk from its ready unit up.
@@ -247,13 +264,20 @@ class Proof {
   void check_final(const BucketSum& sum) {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
-      if (sum.ready_unit < range.begin || sum.ready_unit >= range.end) continue;
-      for (int unit = range.end - 1; unit >= sum.ready_unit; --unit) {
-        if (weights_left_[index(chunk, unit)] == 0) continue;
+      for (int unit = range.end - 1; unit >= range.begin; --unit) {
+        if (!adds_to(sum, range, unit) || weights_left_[index(chunk, unit)] == 0) continue;
         fail("gradients of unit " + std::to_string(unit) + " are not final");
         return;
       }
     }
+  }
+
+  /// Whether W of a unit may add to the bucket: as far as is looked at, those of its chunk from its
+  /// ready unit up. A head whose W is deferred only adds to buckets with its parameters, which may
+  /// be of another chunk where the embedding is tied.
+  bool adds_to(const BucketSum& sum, const UnitRange& range, int unit) const {
+    if (unit == in_.deferral.unit) return sum.head >= 0;
+    return range.holds(sum.ready_unit) && unit >= sum.ready_unit;
   }
 
   /// The stage's own sum first, then that over both stages.

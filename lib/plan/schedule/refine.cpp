@@ -16,6 +16,7 @@ class Refinement {
       : buckets_(buckets),
         gathers_(gathers),
         forms_(input.forms),
+        deferral_(input.deferral),
         microbatches_(static_cast<std::size_t>(input.microbatches)),
         visits_(buckets.size(), 0) {
     int end = 0;
@@ -23,12 +24,16 @@ class Refinement {
     for (const UnitRange& range : input.units) {
       Chunk& chunk = chunks_.emplace_back();
       chunk.begin = range.begin;
-      chunk.once.final_from = range.end;
+      const bool defers = range.holds(deferral_.unit);
+      chunk.once.final_from = defers ? deferral_.unit : range.end;
       for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
         const BucketSum& sum = buckets_[bucket];
         if (!sum.reduced || !range.holds(sum.ready_unit)) continue;
         if (sum.repeated) chunk.each_buckets.push_back(static_cast<int>(bucket));
-        if (overlap && !sum.repeated) chunk.once_buckets.push_back(static_cast<int>(bucket));
+        if (!overlap || sum.repeated) continue;
+        const bool late = deferral_.microbatches > 0 && sum.head >= 0;
+        auto& list = late ? late_buckets_ : chunk.once_buckets;
+        list.push_back(static_cast<int>(bucket));
       }
       // Those of experts come last in the layout, but are ready between the others.
       for (auto* list : {&chunk.once_buckets, &chunk.each_buckets}) {
@@ -95,8 +100,19 @@ class Refinement {
       rows_.push_back(part);
       part.kind = row.kind;
     }
+    const bool weight = row.kind == ActionKind::backward_weight;
+    if (weight && deferral_.concerns(part)) {
+      deferred_.push_back(part);
+      return;
+    }
     rows_.push_back(part);
-    if (row.kind == ActionKind::backward_weight) finish_weight(part);
+    if (weight) finish_weight(part);
+  }
+
+  /// What was put off, when all passes are over.
+  void make_deferred() {
+    rows_.insert(rows_.end(), deferred_.begin(), deferred_.end());
+    for (const int bucket : late_buckets_) start_sum(bucket);
   }
 
   void reduce_all() {
@@ -152,10 +168,14 @@ class Refinement {
       const int bucket = buckets[front.next];
       if ((together ? chunk.begin : ready_at(bucket)) < front.final_from) return;
       ++front.next;
-      rows_.push_back(Action{.kind = ActionKind::reduce,
-                             .bucket = bucket,
-                             .visit = visits_[static_cast<std::size_t>(bucket)]++});
+      start_sum(bucket);
     }
+  }
+
+  void start_sum(int bucket) {
+    rows_.push_back(Action{.kind = ActionKind::reduce,
+                           .bucket = bucket,
+                           .visit = visits_[static_cast<std::size_t>(bucket)]++});
   }
 
   void finish_weight(const Action& row) {
@@ -178,12 +198,15 @@ class Refinement {
   const std::vector<BucketSum>& buckets_;
   const std::vector<ReadBlock>& gathers_;
   const StageForms& forms_;
+  const Deferral deferral_;
   std::size_t microbatches_;
   std::vector<int> weights_left_;  // per unit
   std::vector<char> weight_done_;  // per unit and micro-batch
   std::vector<int> visits_;        // per bucket: reduces so far
   std::vector<Chunk> chunks_;
-  std::vector<int> coming_;  // blocks that are gathered and not waited for yet
+  std::vector<Action> deferred_;   // W
+  std::vector<int> late_buckets_;  // those of the head, if some W is deferred
+  std::vector<int> coming_;        // blocks that are gathered and not waited for yet
   std::vector<Action> rows_;
 };
 
@@ -236,6 +259,7 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
       if (paired) ++i;
       continue;
     }
+    if (row.kind == ActionKind::step) refined.make_deferred();
     if (row.kind == ActionKind::step && !overlap) refined.reduce_all();
     if (row.kind == ActionKind::forward) {
       refined.forward(row);

@@ -19,6 +19,17 @@
 
 namespace trainctl {
 
+/// The head's weight gradient of the first micro-batches is made after all passes of the step
+/// (megatron.core defer_embedding_wgrad_compute).
+struct Deferral {
+  int unit = -1;         // the head, where the stage has it
+  int microbatches = 0;  // how many
+  /// Whether the row has to do with a deferred gradient.
+  bool concerns(const Action& row) const {
+    return row.begin <= unit && unit < row.end && row.microbatch < microbatches;
+  }
+};
+
 struct ScheduleInput {  // of one stage
   int stages = 1;
   int stage = 0;
@@ -28,6 +39,7 @@ struct ScheduleInput {  // of one stage
   MessageRules messages{};
   ChunkRoute route = ChunkRoute::round_robin;
   StageForms forms{};  // what has an R before its B
+  Deferral deferral{};
   int chunks() const { return static_cast<int>(units.size()); }
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
@@ -97,7 +109,9 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 /// below). Puts R before the B of a unit of which input.forms repeats parts. F of a unit that is
 /// kept on the host is a row of its own.
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
-/// (without `overlap`: after the whole backward); if it is repeated, in each. Before the step, sums
+/// (without `overlap`: after the whole backward); if it is repeated, in each. After all passes come
+/// the W of the head that input.deferral puts off, in the order in which they would have come, and
+/// then the reductions that wait for them. Before the step, sums
 /// the tied embedding over its two stages and waits for all sums.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,

@@ -213,7 +213,13 @@ void add_head(Rows& rows, const Share& share) {
   const std::int64_t stream = share.local.stream_rows;
   const std::int64_t hidden = share.model.hidden;
   rows.row("head.input", stream, hidden, unit_input);
-  rows.row("head.norm", stream, hidden, {Storage::forward, Moment::forward, Moment::forward});
+  const bool deferred = share.input.deferred_head;
+  rows.row("head.norm", stream, hidden,
+           {Storage::forward, Moment::forward, deferred ? Moment::weight : Moment::forward});
+  if (deferred) {
+    rows.add("head.kept_stats", Shape{3 * share.local.head_rows}, DType::f32,
+             {Storage::statistic, Moment::forward, Moment::weight});
+  }
   add_statistics(rows, share, "head.norm");
   rows.row("head.d_norm", stream, hidden, for_backward);
 }
@@ -291,11 +297,12 @@ void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
     rows.add(prefix + name, Shape{tokens}, dtype, {Storage::batch, Moment::fetch, until});
   };
   if (units.holds(0)) add("tokens", DType::i32, 0, Moment::backward);
-  if (units.holds(head)) add("labels", DType::i32, head, Moment::forward);
+  const Moment scored = share.input.deferred_head ? Moment::weight : Moment::forward;
+  if (units.holds(head)) add("labels", DType::i32, head, scored);
   add("position", DType::i32, units.begin, Moment::backward);
   add("document", DType::i32, units.begin, Moment::backward);
   add("global_token", DType::i64, units.begin, Moment::backward);
-  if (units.holds(head)) add("loss_weight", DType::f32, head, Moment::forward);
+  if (units.holds(head)) add("loss_weight", DType::f32, head, scored);
 }
 
 /// A block's rows; two lists of them where some micro-batches keep more.

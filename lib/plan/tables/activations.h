@@ -75,7 +75,9 @@ struct ActivationSpec {
 ///         .mlp.gate (gated) .up [T,F]; head.norm.mean .rstd, head.d_norm [T,H] (gradient from the
 ///         fused head) (.mean rows: LayerNorm only)
 ///  forward, until W, inputs of linear layers: layers.N.norm1 [T,H] .attention.context [T,Q] .norm2
-///         [T,H] .mlp.act [T,F]; until F: head.norm [T,H]
+///         [T,H] .mlp.act [T,F]; until F: head.norm [T,H]. Where the head's weight gradient is
+///         deferred, head.norm, the labels and the loss weights live until W, and so does
+///         head.kept_stats [3 T] fp32 (head.stats of each chunk in turn)
 ///  gradient, until W, of outputs of linear layers: layers.N.d_output [T,H] (of the block's output;
 ///         embedding.d_output of the embedding's, until B), .attention.d_q [T,Q] .d_k .d_v [T,K]
 ///         .d_middle [T,H] .mlp.d_up [T,F] .d_gate (gated); with hidden_dropout .attention.d_branch
@@ -128,6 +130,7 @@ struct ActivationInput {
   ChunkPlaces places{};
   int stage = 0;
   StageForms forms{};
+  bool deferred_head = false;  // its weight gradient is made in W for some micro-batches
 };
 /// The rows of one stage, that of `units` (all its chunks).
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,

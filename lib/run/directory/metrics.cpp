@@ -44,6 +44,7 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
   append(text, ", \"lr\": ", report.lr);
   append(text, ", \"tokens\": ", report.tokens);
+  if (report.batch_size) append(text, ", \"batch_size\": ", *report.batch_size);
   if (report.skipped) text += ", \"skipped\": true";
   if (report.val_loss) append(text, val_loss_key, *report.val_loss);
   append(text, after_val_loss, report.tokens_per_second);
@@ -58,6 +59,14 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
     before = ", \"";
   }
   text += "}";
+  before = ", \"timers\": {\"";
+  for (const TimerRange& timer : notes.timers) {
+    text.append(before).append(timer.name);
+    append(text, "\": [", rounded(timer.least, 1e6));
+    append(text, ", ", rounded(timer.most, 1e6));
+    before = "], \"";
+  }
+  if (!notes.timers.empty()) text += "]}";
   if (!notes.peak_source.empty()) {
     append(text, ", \"mfu_peak\": {\"flops\": ", notes.peak_flops);
     text.append(", \"source\": \"").append(notes.peak_source).append("\"}");

@@ -4,21 +4,24 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/file.h"
 #include "engine/report.h"
+#include "engine/timers.h"
 #include "plan/cost/ledger.h"
 
 namespace trainctl {
 
 /// What rank 0 sees of itself after a step.
 struct StepNotes {
-  double time = 0;          // seconds since 1970, UTC
-  double mfu = 0;           // 0 to 1: see records/product_peak.h
-  std::int64_t memory = 0;  // resident bytes of the process
-  Ledger ledger;            // own_ledger of engine/ledger.h
+  double time = 0;                       // seconds since 1970, UTC
+  double mfu = 0;                        // 0 to 1: see records/product_peak.h
+  std::int64_t memory = 0;               // resident bytes of the process
+  Ledger ledger;                         // own_ledger of engine/ledger.h
+  std::span<const TimerRange> timers{};  // of all ranks, over the steps since the last report
   /// What `mfu` is a share of, in FLOP/s of all ranks, and where that is from; empty: as in the
   /// line before.
   double peak_flops = 0;
@@ -26,10 +29,10 @@ struct StepNotes {
 };
 
 /// Appends one line with its newline to `text`: step, loss, grad_norm, loss_scale if there is a
-/// scaler, lr, tokens, then val_loss if measured, then what depends on the clock and the machine:
-/// tokens_per_second, step_seconds, time, mfu, memory, ledger, and mfu_peak if it is another than
-/// before. Numbers in their shortest exact
-/// form; null where a value is not finite.
+/// scaler, lr, tokens, batch_size with a ramp, then val_loss if measured, then what depends on the
+/// clock and the machine: tokens_per_second, step_seconds, time, mfu, memory, ledger, timers if
+/// there are any, and mfu_peak if it is another than before. Numbers in their shortest exact form;
+/// null where a value is not finite.
 void append_metrics(const StepReport& report, const StepNotes& notes, std::string& text);
 
 class MetricsFile {

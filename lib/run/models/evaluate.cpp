@@ -60,6 +60,7 @@ void set_layout(Config& config, const World& world) {
   const std::int64_t micro = config.train.micro_batch_size.value_or(1);
   config.train.micro_batch_size = micro;
   config.train.micro_batch_num.reset();
+  config.train.rampup_batch_size.reset();
   config.train.global_batch_size = micro * mesh.dp * (mesh.pp > 1 ? 2 * mesh.pp : 1);
 }
 

@@ -59,6 +59,7 @@ Run read_run(const GenerateRequest& request, const World& world) {
   config.train.micro_batch_num.reset();
   // Enough micro-batches for every schedule: they only have to make a legal plan.
   const std::int64_t batches = stages > 1 ? 2 * stages : 1;
+  config.train.rampup_batch_size.reset();
   config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * batches;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Plan plan = prepare(
@@ -74,10 +75,12 @@ Run read_run(const GenerateRequest& request, const World& world) {
 }
 
 /// Without activations: the decoder has its own.
-StagePlan without_activations(StagePlan stage) {
-  stage.activations.clear();
-  stage.activation_slots = {};
-  return stage;
+Plan without_activations(Plan plan) {
+  for (StagePlan& stage : plan.stages) {
+    stage.activations.clear();
+    stage.activation_slots = {};
+  }
+  return plan;
 }
 
 constexpr int result_tag = 1 << 20;  // beyond the decoder's, which are chunks
@@ -87,10 +90,11 @@ class Model {
  public:
   /// `tokens`: the most that are seen at a time, if the model has as many positions.
   Model(const std::filesystem::path& directory, const Plan& plan, std::int64_t tokens, World& world)
-      : plan_(plan),
-        stage_(without_activations(plan.stage_of(world.rank()))),
+      : plan_(without_activations(plan)),
+        stage_(plan_.stage_of(world.rank())),
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers_(DeviceKind::cpu, plan, stage_),
+        buffers_(DeviceKind::cpu, plan_,
+                 static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
         store_(DeviceKind::cpu, stage_, {.compute = plan.compute, .states = 0, .training = false}),
         everyone_(world.everyone("everyone")),
         tp_(world.group("tp", plan.mesh.group(world.rank(), Axis::tp))),
@@ -163,8 +167,8 @@ class Model {
 
   Tensor result() { return host_tensor(result_.data(), std::ssize(result_)); }
 
-  const Plan& plan_;
-  StagePlan stage_;
+  const Plan plan_;
+  const StagePlan& stage_;
   Stream stream_;
   Buffers buffers_;
   ParamStore store_;

@@ -41,6 +41,7 @@ ModelShape model_of(const std::filesystem::path& directory) {
   read.config.parallel = ParallelConfig{};
   read.config.train.micro_batch_size = 1;
   read.config.train.micro_batch_num.reset();
+  read.config.train.rampup_batch_size.reset();
   read.config.train.global_batch_size = 1;
   const Plan plan = prepare(read, {}, Purpose::generate);
   require(!read.diagnostics.has_errors(), ExitCode::bad_data,

@@ -18,11 +18,13 @@ void StepRecords::add_val_loss(std::int64_t step, double val_loss) {
   metrics_.emplace(path_);  // it is another file now
 }
 
-StepNotes StepRecords::write(const StepReport& report, const Trace& trace) {
+StepNotes StepRecords::write(const StepReport& report, const Trace& trace,
+                             std::span<const TimerRange> timers) {
   StepNotes notes{.time = seconds_since_1970(),
                   .mfu = peak_.mfu(report.flops_per_second, report.step),
                   .memory = resident_bytes(),
-                  .ledger = own_ledger(trace, trace.completed_steps())};
+                  .ledger = own_ledger(trace, trace.completed_steps()),
+                  .timers = timers};
   if (peak_.source() != told_source_) {
     told_source_ = peak_.source();
     notes.peak_flops = peak_.flops();

@@ -23,8 +23,9 @@ class StepRecords {
   /// Throws Error{io}.
   explicit StepRecords(const Input& input);
 
-  /// The last step of `trace`. Returns what was seen beside the report.
-  StepNotes write(const StepReport& report, const Trace& trace);
+  /// The last step of `trace`, with `timers` if they are reported now. Returns what was seen beside
+  /// the report.
+  StepNotes write(const StepReport& report, const Trace& trace, std::span<const TimerRange> timers);
   /// See MetricsFile.
   void write_end(const std::string& end, const std::string& reason);
   /// The validation loss of a step that has its line. Throws Error{io}.

@@ -1,0 +1,30 @@
+// What an engine is made from, beside its world.
+#pragma once
+
+#include <functional>
+
+#include "config/schema/config.h"
+#include "engine/hooks.h"
+#include "engine/trace.h"
+#include "plan/plan.h"
+#include "plan/rules/loss_scaling.h"
+
+namespace trainctl {
+
+struct EngineInput {
+  const Plan& plan;
+  const TrainConfig& train;
+  const OptimizerConfig& optimizer;
+  const LrScheduleConfig& lr_schedule;
+  LossScaling loss_scaling{};
+  double deadline_seconds = 300;
+  bool separate_documents = false;  // attention stays within a document
+  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+  // Asked on each rank after a step; the step's report has the greatest answer of all ranks.
+  std::function<int()> request{};
+  Hooks hooks{};
+  Trace* trace = nullptr;  // records the rows of each training step; may be null
+  bool meet = false;       // all ranks, before each phase (log.barrier_with_timers)
+};
+
+}  // namespace trainctl

@@ -1,0 +1,94 @@
+// Where the tensors of a step lie, built again when the number of micro-batches changes, and what
+// they take.
+#include "engine/engine.h"
+#include "engine/timers.h"
+
+namespace trainctl {
+
+void Engine::use(const Plan& plan) {
+  now_ = &plan;
+  buffers_.lay_out(rows());
+  pipeline_.lay_out(plan);
+  host_copies_ = std::make_unique<HostCopies>(rows(), buffers_);
+  stage_ = make_stage();
+  passes_.clear();
+  for (int view = 0; view < rows().activation_slots.views(); ++view) {
+    for (int chunk = 0; chunk < plan.map.chunks; ++chunk) passes_.push_back(make_pass(view, chunk));
+  }
+  const std::vector<Action>& actions = rows().actions;
+  parts_.plan = &rows();
+  parts_.stage = stage_.get();
+  parts_.host_copies = host_copies_.get();
+  parts_.passes = passes_;
+  parts_.passes_end = end_of_passes(actions);
+  if (parts_.trace != nullptr) parts_.trace->change_rows(actions);
+  if (parts_.activity != nullptr) name_rows(*parts_.activity, actions);
+}
+
+std::unique_ptr<Stage> Engine::make_stage() {
+  return make_decoder_stage(
+      {.model = plan_.model,
+       .units = rows().units,
+       .form = [this](int view, int unit) { return form_in_view(rows(), view, unit); },
+       .defers_head = [this](int view) { return defers_in_view(rows(), view); },
+       .places = plan_.map.places(),
+       .stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp)),
+       .micro_batch_size = plan_.micro_batch_size,
+       .views = rows().activation_slots.views(),
+       .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
+              plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{}},
+       .split_vocabulary = plan_.split_vocabulary,
+       .rope_table = buffers_.rope_table(),
+       .weights =
+           [this](const std::string& name) {
+             Weight weight = store_.weight(name);
+             if (!plan_.gradient.fused) weight.apart = buffers_.at(0, "d_weight");
+             return weight;
+           },
+       .activations = [this](int view,
+                             const std::string& name) { return buffers_.at(view, name); }});
+}
+
+Pass Engine::make_pass(int view, int chunk) const {
+  // Later chunks have no tokens, all but the last no labels.
+  const auto row = [&](const char* name) {
+    const std::string full = chunk_prefix(chunk) + "batch." + name;
+    return buffers_.contains(full) ? buffers_.at(view, full) : Tensor{};
+  };
+  const std::int64_t parts = plan_.sequence_parallel ? tp_->size() : 1;
+  const auto own = [&](const Tensor& x) {  // this rank's rows of the residual stream
+    if (parts == 1 || x.empty()) return x;
+    const std::int64_t rows = x.numel() / parts;
+    return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
+  };
+  const BatchTensors all{.tokens = row("tokens"),
+                         .labels = row("labels"),
+                         .position = row("position"),
+                         .document = input_.separate_documents ? row("document") : Tensor{},
+                         .global_token = row("global_token"),
+                         .loss_weight = row("loss_weight")};
+  return {.ops = &ops_,
+          .state = state_.get(),
+          .batch = all,
+          .stream = {.tokens = own(all.tokens),
+                     .labels = own(all.labels),
+                     .position = own(all.position),
+                     .document = {},
+                     .global_token = own(all.global_token),
+                     .loss_weight = own(all.loss_weight)},
+          .training = true};
+}
+
+MemoryEstimate Engine::memory() const {
+  MemoryEstimate memory;
+  memory.parameters = store_.bytes("weights") + store_.bytes("masters");
+  memory.gradients = store_.bytes("gradients");
+  memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
+  memory.activations = buffers_.bytes();
+  memory.offloaded = buffers_.host_bytes();
+  memory.communication = grad_sync_.bytes() + param_sync_.bytes();
+  for (const Traffic::Row& row : world_.traffic().rows()) memory.communication += row.memory;
+  return memory;
+}
+
+}  // namespace trainctl
