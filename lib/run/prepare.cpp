@@ -68,9 +68,10 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) 
   if (!on_data) return 1;
   try {
     return count_windows(config.data, config.model.seq_length);
-  } catch (const Error&) {
-    if (purpose == Purpose::train) throw;
-    return std::nullopt;
+  } catch (const Error& error) {
+    if (purpose != Purpose::train) return std::nullopt;
+    const std::string place = read.sources.find("data.train").to_string();
+    throw Error(error.code(), place + ": data.train: " + error.what());
   }
 }
 

@@ -114,7 +114,20 @@ TEST_CASE("epochs count the training data") {
                  "contradicts train.epochs (2) x 40 sequences in the training data / "
                  "global_batch_size (8) = 10"));
   CHECK(trainctl({"plan", config, "--set", "data.train=" + (dir / "none")}).exit_code == 0);
-  CHECK(trainctl({"validate", config, "--set", "data.train=" + (dir / "none")}).exit_code == 66);
+  const Outcome none = trainctl({"validate", config, "--set", "data.train=" + (dir / "none")});
+  CHECK(none.exit_code == 66);
+  CHECK(contains(none.err, ": data.train: no token file " + (dir / "none")));
+}
+
+TEST_CASE("epochs of data that is not given break no rule about steps") {
+  std::string text = config_with("epochs: 2, global_batch_size: 8",
+                                 "style: cosine, max_lr: 1.0e-3, warmup_ratio: 0.03");
+  const std::size_t data = text.find("data:");
+  text.erase(data, text.find('\n', data) - data);
+  const Outcome refused = validate(text);
+  INFO(refused.err);
+  CHECK(contains(refused.err, "missing-key"));
+  CHECK(contains(refused.err, "\n1 error\n"));
 }
 
 TEST_CASE("a run whose length is in tokens goes on when they grow, and migrate keeps the keys") {

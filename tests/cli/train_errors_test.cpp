@@ -254,12 +254,17 @@ TEST_CASE("ranks as threads: each log says why its rank ended") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string text = dir.write("a.txt", std::string(4000, 'a'));
-  const Outcome outcome = run_program(
-      "/bin/bash", {"-c", "ulimit -f 100; exec " + std::string(TRAINCTL_PROGRAM) +
-                              " train --config " + config + " --local-ranks 2 --steps 2000 " +
-                              "--set data.train=" + text + " --output " + (dir / "run")});
+  std::vector<std::string> words =
+      train_words(config, dir / "run", {"--local-ranks", "2", "--set", "data.train=" + text});
+  words.insert(words.end(), {"--stop-after", "1"});
+  REQUIRE(trainctl(words).exit_code == 0);
+  dir.write("run/tensorboard", "no folder");  // only rank 0 wants one
+  words.resize(words.size() - 2);
+  words.insert(words.end(), {"--set", "output.tensorboard=true"});
+  const Outcome outcome = trainctl(words);
   INFO(outcome.err);
   CHECK(outcome.exit_code == io);
-  CHECK(contains(read_file(dir / "run/rank-0.log"), "metrics.jsonl"));
-  CHECK(contains(read_file(dir / "run/rank-1.log"), "rank 0 failed: "));
+  const std::string reason = "cannot create the folder " + (dir / "run/tensorboard");
+  CHECK(contains(read_file(dir / "run/rank-0.log"), " error " + reason));
+  CHECK(contains(read_file(dir / "run/rank-1.log"), "rank 0 failed: " + reason));
 }

@@ -12,6 +12,7 @@ namespace trainctl {
 namespace {
 
 constexpr double most_steps = 1e12;
+constexpr std::int64_t assumed_steps = 1'000'000'000;
 
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 
@@ -144,9 +145,9 @@ class Lengths {
     }
   }
 
-  /// Another error hides the number: rules about steps have nothing to say.
+  /// Another error hides the number: so many that rules about steps have nothing to say.
   void assume_steps() {
-    if (config_.train.steps == 0) config_.train.steps = 1;
+    if (config_.train.steps == 0) config_.train.steps = assumed_steps;
   }
 
   void record(const std::string& path, const std::string& from, const std::string& why) {

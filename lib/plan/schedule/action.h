@@ -82,4 +82,15 @@ std::string to_string(const Action& action);
 /// "F0.1": without the units.
 std::string short_name(const Action& action);
 
+/// The head's weight gradient of the first micro-batches is made after all passes of the step
+/// (megatron.core defer_embedding_wgrad_compute).
+struct Deferral {
+  int unit = -1;         // the head, where the stage has it
+  int microbatches = 0;  // how many
+  /// Whether the row has to do with a deferred gradient.
+  bool concerns(const Action& row) const {
+    return row.begin <= unit && unit < row.end && row.microbatch < microbatches;
+  }
+};
+
 }  // namespace trainctl

@@ -19,17 +19,6 @@
 
 namespace trainctl {
 
-/// The head's weight gradient of the first micro-batches is made after all passes of the step
-/// (megatron.core defer_embedding_wgrad_compute).
-struct Deferral {
-  int unit = -1;         // the head, where the stage has it
-  int microbatches = 0;  // how many
-  /// Whether the row has to do with a deferred gradient.
-  bool concerns(const Action& row) const {
-    return row.begin <= unit && unit < row.end && row.microbatch < microbatches;
-  }
-};
-
 struct ScheduleInput {  // of one stage
   int stages = 1;
   int stage = 0;
@@ -111,8 +100,8 @@ std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
 /// (without `overlap`: after the whole backward); if it is repeated, in each. After all passes come
 /// the W of the head that input.deferral puts off, in the order in which they would have come, and
-/// then the reductions that wait for them. Before the step, sums
-/// the tied embedding over its two stages and waits for all sums.
+/// then the reductions that wait for them. Before the step, sums the tied embedding over its two
+/// stages and waits for all sums.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
                            const std::vector<ReadBlock>& gathers = {},

@@ -378,18 +378,6 @@ std::string input_row(int unit, std::int64_t layers) {
 
 std::string chunk_prefix(int chunk) { return "chunk." + std::to_string(chunk) + "."; }
 
-std::vector<int> first_blocks(const std::vector<UnitRange>& units, std::int64_t layers_of_model,
-                              std::int64_t layers) {
-  std::vector<int> first;
-  for (const UnitRange& range : units) {
-    const UnitRange blocks = blocks_in(range, layers_of_model);
-    for (int unit = blocks.begin; unit < blocks.end && std::ssize(first) < layers; ++unit) {
-      first.push_back(unit);
-    }
-  }
-  return first;
-}
-
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
   constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
   constexpr std::int64_t fewest_tokens = 64;

@@ -142,9 +142,6 @@ std::string input_row(int unit, std::int64_t layers);
 std::string gradient_row(int unit);
 /// Before the name of a chunk's rows: "chunk.0.".
 std::string chunk_prefix(int chunk);
-/// The units of a stage, in order, that are its first `layers` blocks.
-std::vector<int> first_blocks(const std::vector<UnitRange>& units, std::int64_t layers_of_model,
-                              std::int64_t layers);
 
 /// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
 /// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.

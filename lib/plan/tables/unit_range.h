@@ -47,6 +47,19 @@ inline std::int64_t count_blocks(const std::vector<UnitRange>& units, std::int64
   return count;
 }
 
+/// The units of a stage, in order, that are its first `layers` blocks.
+inline std::vector<int> first_blocks(const std::vector<UnitRange>& units,
+                                     std::int64_t layers_of_model, std::int64_t layers) {
+  std::vector<int> first;
+  for (const UnitRange& range : units) {
+    const UnitRange blocks = blocks_in(range, layers_of_model);
+    for (int unit = blocks.begin; unit < blocks.end && std::ssize(first) < layers; ++unit) {
+      first.push_back(unit);
+    }
+  }
+  return first;
+}
+
 /// Whether one of a stage's chunks holds `unit`.
 inline bool holds(const std::vector<UnitRange>& units, int unit) {
   return std::any_of(units.begin(), units.end(),
