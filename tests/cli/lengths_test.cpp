@@ -116,7 +116,7 @@ TEST_CASE("epochs count the training data") {
   CHECK(trainctl({"plan", config, "--set", "data.train=" + (dir / "none")}).exit_code == 0);
   const Outcome none = trainctl({"validate", config, "--set", "data.train=" + (dir / "none")});
   CHECK(none.exit_code == 66);
-  CHECK(contains(none.err, ": data.train: no token file " + (dir / "none")));
+  CHECK(contains(none.err, ": data.train: no text file or folder " + (dir / "none")));
 }
 
 TEST_CASE("epochs of data that is not given break no rule about steps") {

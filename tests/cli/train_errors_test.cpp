@@ -254,12 +254,12 @@ TEST_CASE("ranks as threads: each log says why its rank ended") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string text = dir.write("a.txt", std::string(4000, 'a'));
-  std::vector<std::string> words =
-      train_words(config, dir / "run", {"--local-ranks", "2", "--set", "data.train=" + text});
-  words.insert(words.end(), {"--stop-after", "1"});
-  REQUIRE(trainctl(words).exit_code == 0);
+  std::vector<std::string> words{"train",    config,      "--local-ranks", "2",
+                                 "--output", dir / "run", "--set",         "data.train=" + text};
+  std::vector<std::string> begin = words;
+  begin.insert(begin.end(), {"--stop-after", "1"});
+  REQUIRE(trainctl(begin).exit_code == 0);
   dir.write("run/tensorboard", "no folder");  // only rank 0 wants one
-  words.resize(words.size() - 2);
   words.insert(words.end(), {"--set", "output.tensorboard=true"});
   const Outcome outcome = trainctl(words);
   INFO(outcome.err);
