@@ -120,8 +120,7 @@ Slab Engine::gather_parameters() {
 
 void Engine::resume(const TrainState& state) {
   completed_ = state.step;
-  const Plan& next = plan_.after(completed_);
-  if (&next != now_) use(next);
+  use(plan_.after(completed_));
   samples_ = state.samples;
   tokens_ = state.tokens;
   skipped_in_row_ = state.skipped_in_row;
@@ -180,8 +179,7 @@ const std::vector<Engine::Pair>& Engine::share(Pair mine) {
 
 StepReport Engine::train_step(const std::vector<Batch>& batches) {
   const auto start = Clock::now();
-  const Plan& plan = plan_.after(completed_);
-  if (&plan != now_) use(plan);
+  use(plan_.after(completed_));
   world_.traffic().begin();
   begin_step(batches);
   execute(batches, parts_);

@@ -6,6 +6,7 @@
 namespace trainctl {
 
 void Engine::use(const Plan& plan) {
+  if (stage_ != nullptr && &plan == now_) return;
   now_ = &plan;
   buffers_.lay_out(rows());
   pipeline_.lay_out(plan);

@@ -18,20 +18,31 @@ const Plan& Plan::after(std::int64_t completed) const {
   return same == smaller.end() ? *this : *same;
 }
 
-std::int64_t Plan::activation_bytes(int stage) const {
-  std::int64_t most = at(stages, stage).activation_slots.bytes;
-  for (const Plan& plan : smaller) {
-    most = std::max(most, at(plan.stages, stage).activation_slots.bytes);
+namespace {
+
+/// Over all numbers of micro-batches.
+std::int64_t most_bytes(const Plan& plan, int stage, std::int64_t ActivationSlots::*bytes) {
+  std::int64_t most = at(plan.stages, stage).activation_slots.*bytes;
+  for (const Plan& other : plan.smaller) {
+    most = std::max(most, at(other.stages, stage).activation_slots.*bytes);
   }
   return most;
 }
 
+/// The first of those that have the view.
+int microbatch_in(const StagePlan& stage, int view) {
+  const std::vector<int>& views = stage.activation_slots.view_of;
+  return static_cast<int>(std::find(views.begin(), views.end(), view) - views.begin());
+}
+
+}  // namespace
+
+std::int64_t Plan::activation_bytes(int stage) const {
+  return most_bytes(*this, stage, &ActivationSlots::bytes);
+}
+
 std::int64_t Plan::host_bytes(int stage) const {
-  std::int64_t most = at(stages, stage).activation_slots.host_bytes;
-  for (const Plan& plan : smaller) {
-    most = std::max(most, at(plan.stages, stage).activation_slots.host_bytes);
-  }
-  return most;
+  return most_bytes(*this, stage, &ActivationSlots::host_bytes);
 }
 
 std::int64_t Plan::parameter_count() const {
@@ -81,18 +92,14 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
 }
 
 bool defers_in_view(const StagePlan& stage, int view) {
-  const std::vector<int>& views = stage.activation_slots.view_of;
-  const auto microbatch = std::find(views.begin(), views.end(), view) - views.begin();
-  return microbatch < stage.deferral.microbatches;
+  return microbatch_in(stage, view) < stage.deferral.microbatches;
 }
 
 BlockForm form_in_view(const StagePlan& stage, int view, int unit) {
-  const std::vector<int>& views = stage.activation_slots.view_of;
-  const auto microbatch = std::find(views.begin(), views.end(), view) - views.begin();
   const auto chunk = std::find_if(stage.units.begin(), stage.units.end(),
                                   [unit](const UnitRange& range) { return range.holds(unit); }) -
                      stage.units.begin();
-  return stage.forms.of(unit, static_cast<int>(chunk), static_cast<int>(microbatch));
+  return stage.forms.of(unit, static_cast<int>(chunk), microbatch_in(stage, view));
 }
 
 }  // namespace trainctl

@@ -57,10 +57,13 @@ struct Verification::Impl {
 
   const std::vector<RampPart> batches = plan_alone(alone(config)).ramp;
 
-  /// Why a layout cannot be compared; empty: it can.
-  std::string refusal(const VerifiedLayout& layout) const {
-    if (layout.plan.ramp == batches) return "";
-    return "decrease_batch_size_if_needed gives this layout other batches than one rank";
+  /// Of a layout that cannot be compared.
+  std::optional<LayoutVerdict> refusal(const VerifiedLayout& layout) const {
+    if (layout.plan.ramp == batches) return std::nullopt;
+    LayoutVerdict refused;
+    refused.failure = "decrease_batch_size_if_needed gives this layout other batches than one rank";
+    refused.equal = false;
+    return refused;
   }
 
   std::optional<FreeData> free_data{};
@@ -84,12 +87,7 @@ Verification::Verification(const Config& config, std::int64_t steps)
 Verification::~Verification() = default;
 
 LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& faults) const {
-  if (const std::string refusal = impl_->refusal(layout); !refusal.empty()) {
-    LayoutVerdict refused;
-    refused.failure = refusal;
-    refused.equal = false;
-    return refused;
-  }
+  if (const auto refused = impl_->refusal(layout)) return *refused;
   const auto start = Clock::now();
   const auto body = [&](VerifiedRank& rank, World&) {
     rank.initialise();
@@ -102,12 +100,7 @@ LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& 
 }
 
 LayoutVerdict Verification::run_freely(const VerifiedLayout& layout, const Faults& faults) const {
-  if (const std::string refusal = impl_->refusal(layout); !refusal.empty()) {
-    LayoutVerdict refused;
-    refused.failure = refusal;
-    refused.equal = false;
-    return refused;
-  }
+  if (const auto refused = impl_->refusal(layout)) return *refused;
   const auto start = Clock::now();
   const FreeRecord& record = impl_->free_record_of(free_rules(layout.plan));
   LayoutVerdict verdict = judge_free_run(record, *impl_->free_data, layout, faults);

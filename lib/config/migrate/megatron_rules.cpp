@@ -38,6 +38,13 @@ void settle_megatron_family(Migration& m) {
   }
 }
 
+int number_node(Migration& m, double value) {
+  YamlNode number;
+  number.kind = YamlNode::Kind::scalar;
+  number.scalar = plain_number(value);
+  return m.tree().add_node(std::move(number));
+}
+
 /// The batches of the steps; one size without --rampup-batch-size.
 std::vector<RampPart> carry_ramp(Migration& m, double batch) {
   TrainConfig train;
@@ -51,10 +58,7 @@ std::vector<RampPart> carry_ramp(Migration& m, double batch) {
     double value = 0;
     if (parse_number(word, value)) continue;  // not a number
     train.rampup_batch_size->push_back(static_cast<std::int64_t>(value));
-    YamlNode number;
-    number.kind = YamlNode::Kind::scalar;
-    number.scalar = plain_number(value);
-    list.items.push_back(m.tree().add_node(std::move(number)));
+    list.items.push_back(number_node(m, value));
   }
   m.put_list("train.rampup_batch_size", m.tree().add_node(std::move(list)),
              "rampup-batch-size, line " + std::to_string(given->span.line));
@@ -124,10 +128,7 @@ void carry_paths(Migration& m, const char* key, const std::string& path) {
       list.items.push_back(place);
       continue;
     }
-    YamlNode number;
-    number.kind = YamlNode::Kind::scalar;
-    number.scalar = plain_number(weight);
-    const int share = m.tree().add_node(std::move(number));
+    const int share = number_node(m, weight);
     YamlNode source;
     source.kind = YamlNode::Kind::map;
     source.entries = {{"path", {}, place}, {"weight", {}, share}};

@@ -73,26 +73,30 @@ void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
 /// Empty without a ramp.
 void write_ramp(JsonText& json, const Plan& plan) {
   json.key("ramp").open_array();
-  for (const RampRow& row : ramp_rows(plan)) {
-    if (plan.ramp.size() == 1) break;
+  const std::vector<RampRow> rows = plan.ramp.size() > 1 ? ramp_rows(plan) : std::vector<RampRow>{};
+  for (const RampRow& row : rows) {
     json.open_object(one_line);
     json.member("first_step", row.first_step);
     json.member("steps", row.steps);
     json.member("batch_size", row.batch);
     json.member("microbatches", row.microbatches);
     json.member("tokens_per_step", row.tokens);
-    json.key("step_seconds");
-    if (row.step_seconds) {
-      json.value(*row.step_seconds);
-    } else {
-      json.json("null");
-    }
+    write_optional(json, "step_seconds", row.step_seconds);
     json.close();
   }
   json.close();
 }
 
 }  // namespace
+
+void write_optional(JsonText& json, std::string_view key, const std::optional<double>& value) {
+  json.key(key);
+  if (value) {
+    json.value(*value);
+  } else {
+    json.json("null");
+  }
+}
 
 void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
   json.open_array();

@@ -70,12 +70,7 @@ void write_recompute_forms(JsonText& json, const PrintInput& input) {
     json.member("rank_bytes", cost.rank);
     json.member("host_bytes", cost.on_host);
     json.member("layer_flops", cost.flops);
-    json.key("layer_seconds");
-    if (cost.seconds) {
-      json.value(*cost.seconds);
-    } else {
-      json.json("null");
-    }
+    write_optional(json, "layer_seconds", cost.seconds);
     json.close();
   }
   json.close();

@@ -1,11 +1,16 @@
 // The parts of the JSON document; each writes its own keys into the root object.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "formats/json_text.h"
 #include "formats/print/print.h"
 
 namespace trainctl {
 
+/// json.cpp: null where there is no value.
+void write_optional(JsonText& json, std::string_view key, const std::optional<double>& value);
 /// print_json_groups.cpp: "groups", all of them or those of one rank.
 void write_groups(JsonText& json, const PrintInput& input, const std::vector<std::string>& kinds);
 /// print_json_schedule.cpp: "stages" and "schedule".

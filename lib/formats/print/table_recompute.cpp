@@ -23,17 +23,24 @@ std::string saved_text(std::int64_t bytes, std::int64_t most) {
   return percent(1 - static_cast<double>(bytes) / static_cast<double>(most));
 }
 
+/// The last of the units that follow units[first] without a gap and are `alike`.
+template <class Alike>
+std::size_t end_of_run(const std::vector<int>& units, std::size_t first, const Alike& alike) {
+  std::size_t last = first;
+  while (last + 1 < units.size() && units[last + 1] == units[last] + 1 && alike(units[last + 1])) {
+    ++last;
+  }
+  return last;
+}
+
 /// "layers 0-3 full, layer 4 norms": of the micro-batches that keep more, or of the others.
 std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
   std::string text;
   const std::vector<int> blocks = first_blocks(rows.units, plan.model.layers, plan.model.layers);
   for (std::size_t first = 0; first < blocks.size();) {
     const BlockForm form = rows.forms.of(blocks[first], partial);
-    std::size_t last = first;
-    while (last + 1 < blocks.size() && blocks[last + 1] == blocks[last] + 1 &&
-           rows.forms.of(blocks[last + 1], partial).again == form.again) {
-      ++last;
-    }
+    const std::size_t last = end_of_run(
+        blocks, first, [&](int unit) { return rows.forms.of(unit, partial).again == form.again; });
     text += std::string(text.empty() ? "" : ", ") + (first == last ? "layer " : "layers ") +
             span_text(blocks[first] - 1, blocks[last] - 1) + " " + form_text(form.again);
     first = last + 1;
@@ -53,8 +60,7 @@ std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
   // They are the first of the model: in each chunk without a gap.
   std::string layers;
   for (std::size_t first = 0; first < units.size();) {
-    std::size_t last = first;
-    while (last + 1 < units.size() && units[last + 1] == units[last] + 1) ++last;
+    const std::size_t last = end_of_run(units, first, [](int) { return true; });
     layers += (layers.empty() ? "" : ", ") + span_text(units[first] - 1, units[last] - 1);
     first = last + 1;
   }

@@ -75,13 +75,14 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& confi
   const auto ahead = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
   rows.actions = copy_to_host(rows.actions, input, config.offload.double_buffering ? 1 : 0);
   rows.actions = gather_freed(rows.actions, rows.reads, ahead);
-  rows.weight_ring = weight_ring(rows.actions, rows.reads, block_sizes);
-  std::vector<std::int64_t> bucket_sizes;
-  for (const Bucket& bucket : rows.flat.buckets) bucket_sizes.push_back(bucket.length);
-  rows.gradient_ring = gradient_ring(rows.actions, rows.sums, bucket_sizes);
   if (like != nullptr) {  // the proof says whether these hold for the rows
     rows.weight_ring = like->weight_ring;
     rows.gradient_ring = like->gradient_ring;
+  } else {
+    std::vector<std::int64_t> bucket_sizes;
+    for (const Bucket& bucket : rows.flat.buckets) bucket_sizes.push_back(bucket.length);
+    rows.weight_ring = weight_ring(rows.actions, rows.reads, block_sizes);
+    rows.gradient_ring = gradient_ring(rows.actions, rows.sums, bucket_sizes);
   }
   for (std::size_t i = 0; i < rows.reads.size(); ++i) {
     rows.reads[i].slot = rows.weight_ring.slot[i];

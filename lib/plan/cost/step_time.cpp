@@ -22,29 +22,32 @@ double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches
   return seconds;
 }
 
-/// Bytes of one micro-batch's kept rows of `unit`.
-double kept_bytes(const StagePlan& stage, int unit) {
+/// Bytes of one micro-batch's rows of `unit` that count.
+template <class Counts>
+double row_bytes(const StagePlan& stage, int unit, const Counts& counts) {
   double bytes = 0;
   for (const ActivationSpec& row : stage.activations) {
-    const bool counts = row.unit == unit && row.kind != RowKind::partial &&
-                        row.from != Moment::gradient && row.from != Moment::backward &&
-                        row.storage != Storage::message && row.storage != Storage::batch &&
-                        row.until != Moment::forward && row.until != Moment::offload &&
-                        row.storage != Storage::host;
-    if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
+    if (row.unit == unit && counts(row)) bytes += real(row.shape.numel() * size_of(row.dtype));
   }
   return bytes;
+}
+
+/// Bytes of one micro-batch's kept rows of `unit`.
+double kept_bytes(const StagePlan& stage, int unit) {
+  return row_bytes(stage, unit, [](const ActivationSpec& row) {
+    return row.kind != RowKind::partial && row.from != Moment::gradient &&
+           row.from != Moment::backward && row.storage != Storage::message &&
+           row.storage != Storage::batch && row.until != Moment::forward &&
+           row.until != Moment::offload && row.storage != Storage::host;
+  });
 }
 
 /// Bytes of one micro-batch's rows of `unit` on the host.
 double host_bytes(const StagePlan& stage, int unit, bool partial) {
   const RowKind other = partial ? RowKind::usual : RowKind::partial;
-  double bytes = 0;
-  for (const ActivationSpec& row : stage.activations) {
-    const bool counts = row.unit == unit && row.storage == Storage::host && row.kind != other;
-    if (counts) bytes += real(row.shape.numel() * size_of(row.dtype));
-  }
-  return bytes;
+  return row_bytes(stage, unit, [other](const ActivationSpec& row) {
+    return row.storage == Storage::host && row.kind != other;
+  });
 }
 
 double gradient_bytes(const StagePlan& stage, int unit) {
