@@ -70,7 +70,8 @@ Candidate candidate_of(const std::string& layout, const Config& config, std::int
 }
 
 std::string name_of_plan(const Plan& plan) {
-  return name_of(LayoutSizes{plan.mesh.tp, plan.mesh.pp, plan.mesh.dp, plan.sequence_parallel});
+  return name_of(
+      LayoutSizes{plan.mesh.tp, plan.mesh.pp, plan.mesh.dp, plan.sequence_parallel, plan.mesh.cp});
 }
 
 LayoutSelection select_all(const VerifyCommand& command, const Planned& planned) {

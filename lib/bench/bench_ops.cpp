@@ -239,7 +239,7 @@ class Cases {
                                .q = q,
                                .k = k,
                                .v = v,
-                               .document = {},
+                               .first_position = {},
                                .dropout = {},
                                .out = out,
                                .logsumexp = lse});
@@ -249,7 +249,7 @@ class Cases {
                                 .q = q,
                                 .k = k,
                                 .v = v,
-                                .document = {},
+                                .first_position = {},
                                 .dropout = {},
                                 .out = out,
                                 .logsumexp = lse,

@@ -13,6 +13,7 @@
 #include "engine/timers.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
+#include "plan/tables/groups.h"
 
 namespace trainctl {
 
@@ -54,8 +55,10 @@ Engine::Engine(const EngineInput& input, World& world)
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
       everyone_(world.everyone("scalars world")),
-      dp_(world.group("replicas dp", plan_.mesh.group(world.rank(), Axis::dp))),
+      copies_(world.group("replicas " + replicas_kind(plan_.mesh, false),
+                          plan_.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
+      context_(make_context_groups(plan_, world)),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
@@ -66,8 +69,7 @@ Engine::Engine(const EngineInput& input, World& world)
   state_->seed = input_.train.seed;
   shared_.resize(static_cast<std::size_t>(world.size()));
   const Mesh& mesh = plan_.mesh;
-  owns_batch_ =
-      mesh.coordinate(world.rank(), Axis::tp) == 0 && mesh.coordinate(world.rank(), Axis::pp) == 0;
+  owns_batch_ = reads_first(mesh, world.rank()) && mesh.coordinate(world.rank(), Axis::pp) == 0;
   if (input_.hooks.timers && input_.trace == nullptr) {
     own_trace_ = std::make_unique<Trace>(rows_.actions, 1);
   }
@@ -80,7 +82,11 @@ Engine::Engine(const EngineInput& input, World& world)
             .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = {},
-            .share = {plan_.local.tokens, dp_->rank()},
+            .share = {.sequences = plan_.micro_batch_size,
+                      .replica = mesh.coordinate(world.rank(), Axis::dp),
+                      .tokens = plan_.tokens,
+                      .rank = context_.rank,
+                      .heads_ranks = plan_.context.heads},
             .hooks = {.after_forward = forward_hook(),
                       .after_backward = backward_hook(),
                       .before_reduce = input_.hooks.grad_sync},
@@ -104,7 +110,7 @@ void Engine::initialise() {
   // What is divided comes from its owners: only what every rank owns could differ.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;
-    if (whole) dp_->broadcast(store_.master(i), 0, compute_);
+    if (whole) copies_->broadcast(store_.master(i), 0, compute_);
   }
   store_.refresh_weights(ops_);
 }
@@ -349,6 +355,8 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   if (model.gated_mlp) leave_out({"gelu_forward", "gelu_backward"});
   if (!model.gated_mlp) leave_out({"swiglu_forward", "swiglu_backward"});
   if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
+  if (plan.context.ring == 1) leave_out({"attention_merge"});
+  if (plan.context.heads == 1) leave_out({"swap_blocks"});
   std::vector<std::string> missing;
   for (std::string_view name : missing_kernels(kernels)) {
     if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);

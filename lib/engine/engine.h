@@ -16,6 +16,7 @@
 #include "engine/engine_input.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
+#include "engine/groups/context_groups.h"
 #include "engine/parameters/grad_norm.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
@@ -113,8 +114,9 @@ class Engine {
   std::unique_ptr<StepState> state_;
   Optimizer optimizer_;
   std::unique_ptr<Group> everyone_;
-  std::unique_ptr<Group> dp_;
-  std::unique_ptr<Group> tp_;  // of the layers, on the compute stream
+  std::unique_ptr<Group> copies_;  // ranks with the same parameters and other tokens
+  std::unique_ptr<Group> tp_;      // of the layers, on the compute stream
+  ContextGroups context_;          // the same
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check

@@ -38,6 +38,14 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .views = rows().activation_slots.views(),
        .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
               plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{}},
+       .context = {.split = plan_.context,
+                   .tokens = plan_.tokens,
+                   .rank = context_.rank,
+                   .heads = context_.heads.get(),
+                   .ring = context_.ring.get(),
+                   .gather = context_.gather.get(),
+                   .packed =
+                       buffers_.contains("cp.packed") ? buffers_.at(0, "cp.packed") : Tensor{}},
        .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
        .weights =
@@ -62,21 +70,24 @@ Pass Engine::make_pass(int view, int chunk) const {
     const std::int64_t rows = x.numel() / parts;
     return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
   };
-  const BatchTensors all{.tokens = row("tokens"),
-                         .labels = row("labels"),
-                         .position = row("position"),
-                         .document = input_.separate_documents ? row("document") : Tensor{},
-                         .global_token = row("global_token"),
-                         .loss_weight = row("loss_weight")};
+  const BatchTensors all{
+      .tokens = row("tokens"),
+      .labels = row("labels"),
+      .position = row("position"),
+      .global_token = row("global_token"),
+      .loss_weight = row("loss_weight"),
+      .first_position = input_.separate_documents ? row("first_position") : Tensor{},
+      .query_token = row("query_token")};
   return {.ops = &ops_,
           .state = state_.get(),
           .batch = all,
           .stream = {.tokens = own(all.tokens),
                      .labels = own(all.labels),
                      .position = own(all.position),
-                     .document = {},
                      .global_token = own(all.global_token),
-                     .loss_weight = own(all.loss_weight)},
+                     .loss_weight = own(all.loss_weight),
+                     .first_position = {},
+                     .query_token = {}},
           .training = true};
 }
 

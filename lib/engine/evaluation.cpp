@@ -20,7 +20,7 @@ void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
 Evaluation::Evaluation(const Plan& plan, World& world)
     : stage_(static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
       last_(stage_ == plan.map.places().last_stage()),
-      peers_(world.group("stage", plan.mesh.group(world.rank(), {Axis::tp, Axis::dp}))),
+      peers_(world.group("stage", plan.mesh.group(world.rank(), {Axis::tp, Axis::cp, Axis::dp}))),
       shared_(2 * static_cast<std::size_t>(peers_->size())) {}
 
 std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
@@ -76,9 +76,7 @@ void Evaluation::add_batch(const Parts& parts, const Batch& batch,
   parts.state.loss_sum = 0;
   forward(parts);
   sums[0] += parts.state.loss_sum;
-  // Of the ranks with the same data, one counts.
-  const bool counts = plan.mesh.coordinate(parts.pipeline.world_rank(), Axis::tp) == 0;
-  sums[1] += counts ? batch.weight_sum : 0;
+  sums[1] += reads_first(plan.mesh, parts.pipeline.world_rank()) ? batch.weight_sum : 0;
 }
 
 /// F of every chunk in turn, with the messages around it.

@@ -8,24 +8,70 @@ namespace trainctl {
 
 namespace {
 
+/// Consecutive tokens of the batch, and where they go in a tensor of this rank.
+struct Piece {
+  std::int64_t from, to, length;
+};
+
+/// Calls body(piece) for the tokens of `count` context-parallel ranks from rank `first` on; in the
+/// tensor, those of one rank come after those of another.
+template <class Body>
+void for_pieces(const Share& share, bool fed_all, std::int64_t first, std::int64_t count,
+                const Body& body) {
+  const TokenLayout& tokens = share.tokens;
+  const std::int64_t length = tokens.piece_length();
+  const std::int64_t begin = fed_all ? share.replica * share.sequences : 0;
+  std::int64_t to = 0;
+  for (std::int64_t rank = first; rank < first + count; ++rank) {
+    for (std::int64_t sequence = begin; sequence < begin + share.sequences; ++sequence) {
+      for (std::int64_t piece = 0; piece < tokens.pieces(); ++piece, to += length) {
+        body(Piece{sequence * tokens.seq_length + tokens.position(rank, piece), to, length});
+      }
+    }
+  }
+}
+
 template <class T>
-void fill(const Tensor& to, const std::vector<T>& from, std::int64_t first) {
+void copy(const std::vector<T>& from, const Tensor& to, const Piece& piece) {
   if (to.empty()) return;  // this stage has no use for it
-  assert(first + to.numel() <= std::ssize(from));
-  std::memcpy(to.as<T>(), from.data() + first, static_cast<std::size_t>(to.bytes()));
+  assert(piece.to + piece.length <= to.numel());
+  assert(piece.from + piece.length <= std::ssize(from));
+  std::memcpy(to.as<T>() + piece.to, from.data() + piece.from,
+              static_cast<std::size_t>(piece.length) * sizeof(T));
+}
+
+/// For each token the position where its document begins.
+void find_first_positions(const std::vector<std::int32_t>& document, std::int64_t seq_length,
+                          const Tensor& to, const Piece& piece) {
+  if (to.empty()) return;
+  assert(piece.to + piece.length <= to.numel());
+  const std::int64_t position = piece.from % seq_length;
+  const std::int32_t* const sequence = document.data() + (piece.from - position);
+  std::int64_t first = position;
+  while (first > 0 && sequence[first - 1] == sequence[position]) --first;
+  for (std::int64_t i = 0; i < piece.length; ++i) {
+    const std::int64_t at = position + i;
+    if (i > 0 && sequence[at] != sequence[at - 1]) first = at;
+    to.as<std::int32_t>()[piece.to + i] = static_cast<std::int32_t>(first);
+  }
 }
 
 }  // namespace
 
 void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
-  const bool fed_all = std::ssize(batch.tokens) > share.tokens;
-  const std::int64_t first = fed_all ? share.replica * share.tokens : 0;
-  fill(to.tokens, batch.tokens, first);
-  fill(to.labels, batch.labels, first);
-  fill(to.position, batch.position, first);
-  fill(to.document, batch.document, first);
-  fill(to.global_token, batch.global_token, first);
-  fill(to.loss_weight, batch.loss_weight, first);
+  const bool fed_all = std::ssize(batch.tokens) > share.sequences * share.tokens.seq_length;
+  for_pieces(share, fed_all, share.rank, 1, [&](const Piece& piece) {
+    copy(batch.tokens, to.tokens, piece);
+    copy(batch.labels, to.labels, piece);
+    copy(batch.position, to.position, piece);
+    copy(batch.global_token, to.global_token, piece);
+    copy(batch.loss_weight, to.loss_weight, piece);
+  });
+  const std::int64_t first = share.rank / share.heads_ranks * share.heads_ranks;
+  for_pieces(share, fed_all, first, share.heads_ranks, [&](const Piece& piece) {
+    copy(batch.global_token, to.query_token, piece);
+    find_first_positions(batch.document, share.tokens.seq_length, to.first_position, piece);
+  });
 }
 
 }  // namespace trainctl

@@ -20,7 +20,7 @@ Tensor by_query(const Attention::Saved& saved) {
 AttentionDropout Attention::dropout_of(const Pass& pass) const {
   if (!pass.training || dropout == 0) return {};
   return {.key = {.state = pass.state, .site = dropout_site, .probability = dropout},
-          .global_token = pass.batch.global_token,
+          .global_token = exchanges_heads() ? pass.batch.query_token : pass.batch.global_token,
           .first_head = first_head,
           .heads_total = heads,
           .seq_length = seq_length};
@@ -50,17 +50,24 @@ void Attention::project(const Pass& pass, const Saved& saved) const {
            {.x = x, .position = pass.batch.position, .table = rope_table, .head_dim = head_dim});
     }
   }
+  if (!exchanges_heads()) return;
+  to_heads.forward(pass, saved.q, saved.queries);
+  to_heads.forward(pass, saved.k, saved.keys);
+  to_heads.forward(pass, saved.v, saved.values);
 }
 
 void Attention::attend(const Pass& pass, const Saved& saved) const {
-  attention_forward(*pass.ops, {.shape = saved.shape,
-                                .q = saved.q,
-                                .k = saved.keys,
-                                .v = saved.values,
-                                .document = pass.batch.document,
-                                .dropout = dropout_of(pass),
-                                .out = saved.context,
-                                .logsumexp = by_query(saved)});
+  shared_keys.forward(pass,
+                      {.shape = saved.shape,
+                       .q = saved.queries,
+                       .k = saved.keys,
+                       .v = saved.values,
+                       .first_position = pass.batch.first_position,
+                       .dropout = dropout_of(pass),
+                       .out = saved.attended,
+                       .logsumexp = by_query(saved)},
+                      saved.shared);
+  if (exchanges_heads()) from_heads.forward(pass, saved.attended, saved.context);
 }
 
 void Attention::finish(const Pass& pass, const Saved& saved) const {
@@ -68,32 +75,46 @@ void Attention::finish(const Pass& pass, const Saved& saved) const {
   leave.forward(pass, saved.partial, saved.y);      // -> [S, H]
 }
 
+void Attention::backward_attend(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  if (exchanges_heads()) from_heads.backward(pass, g.d_context, g.d_attended);
+  shared_keys.backward(pass,
+                       {.shape = saved.shape,
+                        .q = saved.queries,
+                        .k = saved.keys,
+                        .v = saved.values,
+                        .first_position = pass.batch.first_position,
+                        .dropout = dropout_of(pass),
+                        .out = saved.attended,
+                        .logsumexp = by_query(saved),
+                        .d_out = g.d_attended,
+                        .dq = g.d_queries,
+                        .dk = g.d_keys,
+                        .dv = g.d_values},
+                       saved.shared);
+  if (!exchanges_heads()) return;
+  to_heads.backward(pass, g.d_queries, g.dq);
+  to_heads.backward(pass, g.d_keys, g.dk);
+  to_heads.backward(pass, g.d_values, g.dv);
+}
+
+void Attention::backward_rope(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  if (rope_table.empty()) return;
+  for (const Tensor& dx : {g.dq, g.dk}) {
+    rope(*pass.ops, {.x = dx,
+                     .position = pass.batch.position,
+                     .table = rope_table,
+                     .head_dim = saved.shape.head_dim,
+                     .inverse = true});
+  }
+}
+
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const std::int64_t head_dim = saved.shape.head_dim;
   out.backward_bias(pass, g.dy);
   leave.backward(pass, g.dy, g.all_dy);
   out.backward_input(pass, g.all_dy, g.d_context);
-  attention_backward(*pass.ops, {.shape = saved.shape,
-                                 .q = saved.q,
-                                 .k = saved.keys,
-                                 .v = saved.values,
-                                 .document = pass.batch.document,
-                                 .dropout = dropout_of(pass),
-                                 .out = saved.context,
-                                 .logsumexp = by_query(saved),
-                                 .d_out = g.d_context,
-                                 .dq = g.dq,
-                                 .dk = g.dk,
-                                 .dv = g.dv});
-  if (!rope_table.empty()) {
-    for (const Tensor& dx : {g.dq, g.dk}) {
-      rope(*pass.ops, {.x = dx,
-                       .position = pass.batch.position,
-                       .table = rope_table,
-                       .head_dim = head_dim,
-                       .inverse = true});
-    }
-  }
+  backward_attend(pass, saved, g);
+  backward_rope(pass, saved, g);
   if (!q_norm.empty()) {
     const Tensor dq = by_head(g.dq, head_dim);
     const Tensor dk = by_head(g.dk, head_dim);
@@ -119,7 +140,9 @@ void Attention::backward_weight(const Pass& pass, const Saved& saved, const Grad
 
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
                          const std::string& name, const Tensor& rope_table,
-                         const TensorParallel& tp) {
+                         const LayerGroups& groups) {
+  const TensorParallel& tp = groups.tp;
+  const ContextParallel& context = groups.context;
   Attention layer;
   layer.q = make_linear(weights, name + ".q", model.qkv_bias);
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
@@ -133,7 +156,13 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   }
   layer.rope_table = rope_table;
   layer.dropout = static_cast<float>(model.attention_dropout);
-  layer.first_head = tp.group->rank() * (layer.q.weight.value.rows() / model.head_dim);
+  layer.to_heads = {.group = context.heads, .from = Layout::tokens, .to = Layout::features};
+  layer.from_heads = {.group = context.heads, .from = Layout::features, .to = Layout::tokens};
+  layer.to_heads.packed = layer.from_heads.packed = context.packed;
+  layer.shared_keys = SharedKeys(context, groups.sequences);
+  const std::int64_t own_heads = layer.q.weight.value.rows() / model.head_dim;
+  layer.first_head = tp.group->rank() * own_heads +
+                     context.rank % context.split.heads * (own_heads / context.split.heads);
   layer.heads = model.heads;
   layer.seq_length = model.seq_length;
   return layer;

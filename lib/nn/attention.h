@@ -6,25 +6,38 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/reshard.h"
+#include "nn/shared_keys.h"
 #include "ops/attention.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
 
+/// The groups of a layer's ranks.
+struct LayerGroups {
+  TensorParallel tp;
+  ContextParallel context{};
+  std::int64_t sequences = 1;  // of a micro-batch
+};
+
 struct Attention {
   Linear q, k, v, out;
   Reshard enter, leave;
+  Reshard to_heads, from_heads;  // over context-parallel ranks; without a group: nothing to move
+  SharedKeys shared_keys;
   Norm q_norm, k_norm;  // empty without q/k norm
   Tensor rope_table;    // [positions, head_dim] fp32; empty without RoPE
   float dropout = 0;    // of the probabilities
   std::int64_t dropout_site = 0;
-  std::int64_t first_head = 0;  // of this rank
+  std::int64_t first_head = 0;  // that attention works on
   std::int64_t heads = 0;       // of all ranks
   std::int64_t seq_length = 0;  // for the element index of dropout
 
-  /// T new tokens (S of them in this rank's part of the residual stream), K visible keys (T in
-  /// training), heads and features of this rank. If the stream is not split by token, S is T,
-  /// `all_x` is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
+  /// T new tokens (S of them in this rank's part of the residual stream), K keys (T in training),
+  /// heads and features of this rank. If the stream is not split by token, S is T, `all_x` is x,
+  /// `partial` is y, `all_dy` is dy and `partial_dx` is dx. Attention itself works on Q queries and
+  /// on its own part of the features: where heads are exchanged over h context-parallel ranks, Q is
+  /// hT and so is K, and the features are 1 / h of the rank's. Where they are not, queries is q,
+  /// attended is context, and so are their gradients.
   struct Saved {
     AttentionShape shape;
     Tensor x;              // [S, hidden]
@@ -33,17 +46,21 @@ struct Attention {
     Tensor q_raw,
         k_raw;  // [T, features] before the q/k norm; without a norm, the same memory as q and k
     Tensor q_rstd, k_rstd;  // [T * heads], [T * kv_heads] fp32
-    Tensor q, k, v;         // [T, features], the inputs of attention
-    Tensor keys, values;    // [K, features]: k and v in training, the cache in decoding
+    Tensor q, k, v;         // [T, features]
+    Tensor queries;         // [Q, features]
+    Tensor keys, values;    // [K, features]: the cache in decoding
+    Tensor attended;        // [Q, features]
     Tensor context;         // [T, heads * head_dim]
     Tensor logsumexp;       // [T * heads] fp32
-    Tensor partial;         // [T, hidden] temporary
-    Tensor y;               // [S, hidden]
+    SharedKeys::Buffers shared;
+    Tensor partial;  // [T, hidden] temporary
+    Tensor y;        // [S, hidden]
   };
   struct Gradients {
     Tensor dy;         // [S, hidden]
     Tensor all_dy;     // [T, hidden]
     Tensor d_context;  // [T, heads * head_dim]
+    Tensor d_attended, d_queries, d_keys, d_values;
     Tensor dq, dk, dv;
     Tensor partial_dx;  // [T, hidden] temporary
     Tensor dx;          // [S, hidden]
@@ -59,11 +76,15 @@ struct Attention {
 
  private:
   AttentionDropout dropout_of(const Pass& pass) const;
+  bool exchanges_heads() const { return to_heads.group != nullptr; }
+  /// From the gradient of the context to those of q, k and v after RoPE.
+  void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  void backward_rope(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
 /// `name` is "layers.N.attention".
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
                          const std::string& name, const Tensor& rope_table,
-                         const TensorParallel& tp);
+                         const LayerGroups& groups);
 
 }  // namespace trainctl

@@ -102,12 +102,13 @@ void Block<Mlp>::branch_gradient(const Pass& pass, const Tensor& dy, const Tenso
 
 template <class Mlp>
 Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
-                      const Tensor& rope_table, const TensorParallel& tp) {
+                      const Tensor& rope_table, const LayerGroups& groups) {
+  const TensorParallel& tp = groups.tp;
   const std::string name = "layers." + std::to_string(index);
   Block<Mlp> block;
   block.norm1 = make_norm(weights, name + ".norm1", model.norm_kind, model.norm_epsilon);
   block.norm2 = make_norm(weights, name + ".norm2", model.norm_kind, model.norm_epsilon);
-  block.attention = make_attention(weights, model, name + ".attention", rope_table, tp);
+  block.attention = make_attention(weights, model, name + ".attention", rope_table, groups);
   if constexpr (std::is_same_v<Mlp, GeluMlp>) {
     block.mlp = make_gelu_mlp(weights, model, name + ".mlp", tp);
   } else {
@@ -125,8 +126,8 @@ static_assert(Layer<Block<GeluMlp>> && Layer<Block<SwigluMlp>>);
 template struct Block<GeluMlp>;
 template struct Block<SwigluMlp>;
 template Block<GeluMlp> make_block(const WeightSource&, const ModelShape&, std::int64_t,
-                                   const Tensor&, const TensorParallel&);
+                                   const Tensor&, const LayerGroups&);
 template Block<SwigluMlp> make_block(const WeightSource&, const ModelShape&, std::int64_t,
-                                     const Tensor&, const TensorParallel&);
+                                     const Tensor&, const LayerGroups&);
 
 }  // namespace trainctl

@@ -60,7 +60,7 @@ struct Block {
 /// Layer `index` of the model. Dropout sites: 0 is the embedding, then three per layer.
 template <class Mlp>
 Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
-                      const Tensor& rope_table, const TensorParallel& tp);
+                      const Tensor& rope_table, const LayerGroups& groups);
 
 extern template struct Block<GeluMlp>;
 extern template struct Block<SwigluMlp>;

@@ -82,7 +82,8 @@ class DecoderOf final : public Decoder {
     for (const UnitRange& range : units_) {
       const UnitRange blocks = blocks_in(range, model_.layers);
       for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-        blocks_.push_back(make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, tp_));
+        blocks_.push_back(
+            make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, {tp_}));
       }
     }
     if (!holds(head_unit(model_.layers))) return;
@@ -133,6 +134,7 @@ class DecoderOf final : public Decoder {
     attention.k = keys.slice(seen_, seen_ + tokens);
     attention.v = values.slice(seen_, seen_ + tokens);
     if (!model_.qk_norm) attention.k_raw = attention.k;
+    attention.queries = attention.q;
     attention.keys = keys.slice(0, seen_ + tokens);
     attention.values = values.slice(0, seen_ + tokens);
     attention.shape.query_length = tokens;
@@ -155,9 +157,10 @@ class DecoderOf final : public Decoder {
     return {.tokens = ids,
             .labels = {},
             .position = position,
-            .document = {},
             .global_token = {},
-            .loss_weight = {}};
+            .loss_weight = {},
+            .first_position = {},
+            .query_token = {}};
   }
 
   /// The chunks in turn, with the messages around them.

@@ -10,9 +10,11 @@ namespace trainctl {
 /// A micro-batch in device memory; T tokens.
 struct BatchTensors {
   Tensor tokens, labels, position;  // [T] i32
-  Tensor document;                  // [T] i32; empty: attention crosses documents
   Tensor global_token;              // [T] i64
   Tensor loss_weight;               // [T] fp32
+  // Of attention's queries, which may be more tokens (plan/tables/token_layout.h).
+  Tensor first_position;  // i32: the first that each sees; empty: attention crosses documents
+  Tensor query_token;     // i64: the global token; in the batch's order
 };
 
 struct Pass {

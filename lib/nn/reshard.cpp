@@ -1,7 +1,10 @@
 #include "nn/reshard.h"
 
+#include <vector>
+
 #include "base/error.h"
 #include "ops/cast.h"
+#include "ops/swap_blocks.h"
 
 namespace trainctl {
 
@@ -34,9 +37,26 @@ struct Way {
   Layout from, to;
 };
 
-void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, const Tensor& y) {
+/// [T, F] of this rank's tokens to [ranks T, F / ranks] of all tokens, and back.
+void exchange(const Pass& pass, const Reshard& reshard, Layout from, const Tensor& x,
+              const Tensor& y) {
   Group& group = *reshard.group;
-  if (group.size() == 1) return copy(pass, x, y);
+  Stream& stream = *pass.ops->stream;
+  const std::int64_t ranks = group.size();
+  const Tensor packed = reshard.packed.view({reshard.packed.numel()}).slice(0, x.numel());
+  thread_local std::vector<std::int64_t> counts;  // so that a step allocates nothing
+  counts.assign(static_cast<std::size_t>(ranks), x.numel() / ranks);
+  if (from == Layout::tokens) {
+    swap_blocks(*pass.ops, {.x = x, .y = packed, .rows = x.rows(), .columns = ranks});
+    return group.all_to_all(packed, counts, y, counts, stream);
+  }
+  group.all_to_all(x, counts, packed, counts, stream);
+  swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
+}
+
+void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, const Tensor& y) {
+  if (reshard.group == nullptr || reshard.group->size() == 1) return copy(pass, x, y);
+  Group& group = *reshard.group;
   const std::optional<Collective> collective = transition(way.from, way.to);
   require(collective.has_value(), ExitCode::internal, "no collective joins these layouts");
   const bool wide = !reshard.sum.empty() && x.dtype != DType::f32;
@@ -51,7 +71,10 @@ void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, co
       return group.reduce_scatter(x, y, *pass.ops->stream);
     case Collective::all_gather_tokens: return group.all_gather(x, y, *pass.ops->stream);
     case Collective::slice_tokens: return copy(pass, own_rows(group, x), y);
-    default: throw Error(ExitCode::internal, "not built yet: moving a tensor split by features");
+    case Collective::all_to_all: return exchange(pass, reshard, way.from, x, y);
+    default:
+      throw Error(ExitCode::internal,
+                  "not built yet: gathering or summing a tensor split by features");
   }
 }
 

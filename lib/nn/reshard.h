@@ -1,6 +1,6 @@
 // The communicating layer: changes the layout of a tensor over one mesh axis. The collectives
 // follow from plan/tables/layout.h: transition(from, to) in the forward pass, transition(dual(to),
-// dual(from)) in the backward pass. Over a group of one rank it does nothing.
+// dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing.
 // plan/cost/communication.cpp lists its collectives and computes their cost.
 #pragma once
 
@@ -17,6 +17,8 @@ struct Reshard {
   // [T, hidden] fp32: other types are cast into it, summed, and cast back. Empty: summed in their
   // own type.
   Tensor sum{};
+  // As many elements as the tensor: where it lies by rank on its way between tokens and features.
+  Tensor packed{};
 
   /// x has layout `from`, y layout `to`; y is overwritten. If the collective is none or an
   /// all-reduce, x and y may be the same memory.

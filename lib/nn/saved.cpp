@@ -27,8 +27,8 @@ Tensor all_tokens(const StageInput& input, const char* name, const Tensor& own) 
 AttentionShape attention_shape(const StageInput& input, const Tensor& q, const Tensor& k) {
   const ModelShape& model = input.model;
   return {.sequences = input.micro_batch_size,
-          .query_length = model.seq_length,
-          .key_length = model.seq_length,
+          .query_length = q.rows() / input.micro_batch_size,
+          .key_length = k.rows() / input.micro_batch_size,
           .heads = q.columns() / model.head_dim,
           .kv_heads = k.columns() / model.head_dim,
           .head_dim = model.head_dim,
@@ -57,6 +57,20 @@ Tensor input_gradient_of(const StageInput& input, int view, int unit) {
   const bool sent =
       unit == at(input.units, chunk).begin && input.places.receives(input.stage, chunk);
   return input.activations(view, sent ? chunk_prefix(chunk) + "d_input" : gradient_row(unit - 1));
+}
+
+SharedKeys::Buffers shared_buffers(const StageInput& input) {
+  const ContextSplit& split = input.context.split;
+  const auto row = [&](const char* name) { return input.activations(0, name); };
+  SharedKeys::Buffers buffers;
+  if (split.ring * split.gather == 1) return buffers;
+  buffers.all = {row("cp.k"), row("cp.v")};
+  buffers.d_all = {row("cp.d_k"), row("cp.d_v")};
+  if (split.ring == 1) return buffers;
+  buffers.part = {row("cp.part_k"), row("cp.part_v")};
+  buffers.part_q = row("cp.part_q");
+  buffers.part_logsumexp = row("cp.part_logsumexp");
+  return buffers;
 }
 
 /// The rows of one block, by the parts of its forward that make them.
@@ -95,19 +109,23 @@ class BlockRows {
     saved.keeps_x = form_.gathered(BlockPart::qkv);
     saved.all_x =
         saved.keeps_x ? kept("attention.gathered") : all_tokens(input_, "stream.gathered", x);
-    saved.q = own("attention.q");
-    saved.k = own("attention.k");
-    saved.v = own("attention.v");
-    saved.shape = attention_shape(input_, saved.q, saved.k);
+    saved.queries = own("attention.q");
+    saved.keys = own("attention.k");
+    saved.values = own("attention.v");
+    saved.shape = attention_shape(input_, saved.queries, saved.keys);
+    const bool exchanges = input_.context.split.heads > 1;
+    saved.q = exchanges ? shared("cp.own_q") : saved.queries;
+    saved.k = exchanges ? shared("cp.own_k") : saved.keys;
+    saved.v = exchanges ? shared("cp.own_v") : saved.values;
     saved.q_raw = normed ? own("attention.q_raw") : saved.q;
     saved.k_raw = normed ? own("attention.k_raw") : saved.k;
     if (normed) {
       saved.q_rstd = own("attention.q_rstd");
       saved.k_rstd = own("attention.k_rstd");
     }
-    saved.keys = saved.k;
-    saved.values = saved.v;
     saved.context = made(BlockPart::attention, "attention.context");
+    saved.attended = exchanges ? made(BlockPart::attention, "attention.attended") : saved.context;
+    saved.shared = shared_buffers(input_);
     saved.logsumexp = made(BlockPart::attention, "attention.logsumexp");
     saved.y = shared("branch");
     saved.partial = all_tokens(input_, "stream.partial", saved.y);
@@ -154,10 +172,20 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
   g.d_norm = shared("d_norm");
   g.d_middle = row("attention.d_middle");
   const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);
+  const std::int64_t heads = input.context.split.heads;
+  const bool exchanges = heads > 1;
+  const auto exchanged = [&](const char* before, const char* after) {  // as attention has it
+    const Tensor own = row(after);
+    return exchanges ? shared(before).view({own.rows() * heads, own.columns() / heads}) : own;
+  };
   const Tensor attention_dy = masked ? row("attention.d_branch") : g.d_middle;
   g.attention = {.dy = attention_dy,
                  .all_dy = by_token(input) ? row("attention.d_gathered") : attention_dy,
                  .d_context = shared("d_context"),
+                 .d_attended = shared(exchanges ? "cp.d_attended" : "d_context"),
+                 .d_queries = exchanged("cp.own_q", "attention.d_q"),
+                 .d_keys = exchanged("cp.own_k", "attention.d_k"),
+                 .d_values = exchanged("cp.own_v", "attention.d_v"),
                  .dq = row("attention.d_q"),
                  .dk = row("attention.d_k"),
                  .dv = row("attention.d_v"),

@@ -89,8 +89,8 @@ class DecoderStage final : public Stage {
     } else {
       block_at_.resize(static_cast<std::size_t>(unit) + 1);
       block_at_.back() = blocks_.size();
-      blocks_.push_back(
-          make_block<Mlp>(input.weights, input.model, unit - 1, input.rope_table, input.tp));
+      blocks_.push_back(make_block<Mlp>(input.weights, input.model, unit - 1, input.rope_table,
+                                        {input.tp, input.context, input.micro_batch_size}));
     }
   }
 

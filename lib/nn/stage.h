@@ -11,6 +11,7 @@
 
 #include "nn/pass.h"
 #include "nn/reshard.h"
+#include "nn/shared_keys.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
@@ -42,6 +43,7 @@ struct StageInput {
   std::int64_t micro_batch_size = 1;
   int views = 1;
   TensorParallel tp;
+  ContextParallel context{};
   bool split_vocabulary = false;
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;

@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include <algorithm>
 #include <string>
 
 #include "ops/check.h"
@@ -16,6 +17,27 @@ std::string describe(const AttentionShape& shape) {
          std::to_string(shape.query_offset);
 }
 
+/// Whether the runs hold `length` tokens of each sequence, in the rows of a tensor that has no
+/// others.
+bool fits(const TokenRuns& runs, std::int64_t sequences, std::int64_t length) {
+  if (runs.length <= 0 || runs.count() * runs.length != length) return false;
+  for (std::int64_t i = 0; i < runs.count(); ++i) {
+    const TokenRun& run = runs.at(i);
+    const std::int64_t end = run.row + (sequences - 1) * runs.stride + runs.length;
+    if (run.position < 0 || run.row < 0 || end > sequences * length) return false;
+  }
+  return true;
+}
+
+/// The position after the last key of a sequence.
+std::int64_t end_position(const TokenRuns& keys) {
+  std::int64_t end = 0;
+  for (std::int64_t i = 0; i < keys.count(); ++i) {
+    end = std::max(end, keys.at(i).position + keys.length);
+  }
+  return end;
+}
+
 void check_shape(const AttentionShape& shape, std::string_view op) {
   const auto fail = [&](std::string_view rule) {
     fail_check(op, std::string(rule) + " (" + describe(shape) + ")", {});
@@ -29,13 +51,18 @@ void check_shape(const AttentionShape& shape, std::string_view op) {
   if (shape.kv_heads <= 0 || shape.heads <= 0 || shape.heads % shape.kv_heads != 0) {
     fail("kv_heads must divide heads");
   }
-  if (shape.query_offset < 0 || shape.query_offset + shape.query_length > shape.key_length) {
+  if (shape.query_runs.runs.empty() && shape.key_runs.runs.empty() &&
+      (shape.query_offset < 0 || shape.query_offset + shape.query_length > shape.key_length)) {
     fail("the queries' positions must lie within the keys");
+  }
+  if (!fits(shape.queries(), shape.sequences, shape.query_length) ||
+      !fits(shape.keys(), shape.sequences, shape.key_length)) {
+    fail("runs must hold query_length and key_length tokens within the rows of all sequences");
   }
   if (!(shape.scale > 0.0F)) fail("scale must be positive");
 }
 
-/// q-like and k-like tensors, the logsumexp, documents and dropout: common to both passes.
+/// q-like and k-like tensors, the logsumexp, first positions and dropout: common to both passes.
 template <class Args>
 void check_common(const Args& args, std::string_view op) {
   const AttentionShape& shape = args.shape;
@@ -57,17 +84,15 @@ void check_common(const Args& args, std::string_view op) {
       !args.logsumexp.empty() && args.logsumexp.shape == rows && args.logsumexp.dtype == DType::f32,
       op, "logsumexp must be fp32 [sequences, heads, query_length]",
       {{"q", args.q}, {"logsumexp", args.logsumexp}});
-  check(
-      args.document.empty() || (is_vector(args.document, args.k.rows(), DType::i32) &&
-                                shape.query_length == shape.key_length && shape.query_offset == 0),
-      op, "document must be i32, one per key, and needs as many queries as keys",
-      {{"q", args.q}, {"k", args.k}, {"document", args.document}});
+  check(args.first_position.empty() || is_vector(args.first_position, args.q.rows(), DType::i32),
+        op, "first_position must be i32, one per query",
+        {{"q", args.q}, {"first_position", args.first_position}});
   const AttentionDropout& dropout = args.dropout;
   if (dropout.key.probability != 0.0F) {
     check(dropout.key.probability > 0.0F && dropout.key.probability < 1.0F &&
               dropout.key.state != nullptr && dropout.first_head >= 0 &&
               dropout.first_head + shape.heads <= dropout.heads_total &&
-              dropout.seq_length >= shape.key_length &&
+              dropout.seq_length >= end_position(shape.keys()) &&
               is_vector(dropout.global_token, args.q.rows(), DType::i64),
           op,
           "dropout needs a probability in (0, 1), a state, places for its heads and keys, and "

@@ -3,27 +3,63 @@
 //   out = softmax(scale q k^T + mask) v per head. No [query, key] matrix is ever in memory.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/dropout.h"
 
 namespace trainctl {
 
-/// A query at row i of its sequence has position query_offset + i and sees keys 0 .. its position;
-/// with `document` given, only those of its own document.
+/// Tokens with consecutive positions in their sequence, and consecutive rows of a tensor.
+struct TokenRun {
+  std::int64_t position = 0;  // of the first one
+  std::int64_t row = 0;       // of the first one of sequence 0
+};
+
+/// Where the tokens of every sequence lie: in runs of equal length. Token i of run r of sequence s
+/// has row runs[r].row + s * stride + i and position runs[r].position + i.
+struct TokenRuns {
+  std::int64_t length = 0;  // of a run
+  std::int64_t stride = 0;  // rows from one sequence to the next
+  std::span<const TokenRun> runs{};
+  TokenRun only{};  // where `runs` is empty
+
+  std::int64_t count() const { return runs.empty() ? 1 : static_cast<std::int64_t>(runs.size()); }
+  const TokenRun& at(std::int64_t run) const {
+    return runs.empty() ? only : runs[static_cast<std::size_t>(run)];
+  }
+};
+
+/// A query sees the keys of its sequence up to its own position, or none of them: a rank may have
+/// only some of the keys.
 struct AttentionShape {
   std::int64_t sequences = 0;
-  std::int64_t query_length = 0;
+  std::int64_t query_length = 0;  // queries of a sequence
   std::int64_t key_length = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  // divides heads
-  std::int64_t head_dim = 0;  // a multiple of 2, at most 256
-  std::int64_t query_offset = 0;
-  float scale = 1;  // usually 1/sqrt(head_dim)
+  std::int64_t kv_heads = 0;      // divides heads
+  std::int64_t head_dim = 0;      // a multiple of 2, at most 256
+  std::int64_t query_offset = 0;  // position of the first query, where query_runs is empty
+  float scale = 1;                // usually 1/sqrt(head_dim)
+  // Empty: one run, of the keys from position 0, of the queries from query_offset. Several runs
+  // hold query_length or key_length tokens together.
+  TokenRuns query_runs{};
+  TokenRuns key_runs{};
+
+  TokenRuns queries() const {
+    if (!query_runs.runs.empty()) return query_runs;
+    return {.length = query_length, .stride = query_length, .only = {query_offset, 0}};
+  }
+  TokenRuns keys() const {
+    if (!key_runs.runs.empty()) return key_runs;
+    return {.length = key_length, .stride = key_length};
+  }
 };
 
 /// Where dropout's mask comes from: element ((token * heads_total + first_head + head) * seq_length
-/// + key).
+/// + position of the key).
 struct AttentionDropout {
   DropoutKey key;
   Tensor global_token;  // [queries] i64
@@ -34,18 +70,23 @@ struct AttentionDropout {
 
 struct AttentionForward {
   AttentionShape shape;
-  Tensor q;         // [sequences * query_length, heads * head_dim] fp32, bf16 or fp16
-  Tensor k, v;      // [sequences * key_length, kv_heads * head_dim]
-  Tensor document;  // optional [sequences * key_length] i32, non-decreasing within a sequence;
-                    // needs equal query_length and key_length
+  Tensor q;     // [sequences * query_length, heads * head_dim] fp32, bf16 or fp16
+  Tensor k, v;  // [sequences * key_length, kv_heads * head_dim]
+  // Optional [sequences * query_length] i32: the first position that each query sees (of its
+  // document), at most its own; does not fall within a run.
+  Tensor first_position;
   AttentionDropout dropout;
-  Tensor out;        // as q, overwritten
-  Tensor logsumexp;  // [sequences, heads, query_length] fp32, overwritten
+  Tensor out;  // as q, overwritten; 0 for a query that sees no key
+  // [sequences, heads, query_length] fp32, overwritten; the queries of a sequence in the order of
+  // their runs. -infinity for a query that sees no key.
+  Tensor logsumexp;
 };
 
+/// With the keys of a part only, `out` and `logsumexp` are those over all keys: dk and dv are then
+/// complete for these keys, and dq is what these keys add to it.
 struct AttentionBackward {
   AttentionShape shape;
-  Tensor q, k, v, document;
+  Tensor q, k, v, first_position;
   AttentionDropout dropout;
   Tensor out, logsumexp;  // from the forward pass
   Tensor d_out;           // as q

@@ -32,6 +32,7 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.rope, "rope");
   note(kernels.attention_forward, "attention_forward");
   note(kernels.attention_backward, "attention_backward");
+  note(kernels.attention_merge, "attention_merge");
   note(kernels.embedding_forward, "embedding_forward");
   note(kernels.embedding_backward, "embedding_backward");
   note(kernels.cross_entropy_stats, "cross_entropy_stats");
@@ -42,6 +43,7 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.square_sum, "square_sum");
   note(kernels.step_verdict, "step_verdict");
   note(kernels.normal_fill, "normal_fill");
+  note(kernels.swap_blocks, "swap_blocks");
   return missing;
 }
 

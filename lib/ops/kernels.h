@@ -9,6 +9,7 @@
 #include "ops/adamw.h"
 #include "ops/add.h"
 #include "ops/attention.h"
+#include "ops/attention_merge.h"
 #include "ops/bias_gradient.h"
 #include "ops/cast.h"
 #include "ops/cross_entropy.h"
@@ -23,6 +24,7 @@
 #include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
+#include "ops/swap_blocks.h"
 #include "ops/swiglu.h"
 
 namespace trainctl {
@@ -48,6 +50,7 @@ struct Kernels {
   Kernel<Rope> rope;
   Kernel<AttentionForward> attention_forward;
   Kernel<AttentionBackward> attention_backward;
+  Kernel<AttentionMerge> attention_merge;
   Kernel<EmbeddingForward> embedding_forward;
   Kernel<EmbeddingBackward> embedding_backward;
   Kernel<CrossEntropyStats> cross_entropy_stats;
@@ -58,6 +61,7 @@ struct Kernels {
   Kernel<SquareSum> square_sum;
   Kernel<StepVerdict> step_verdict;
   Kernel<NormalFill> normal_fill;
+  Kernel<SwapBlocks> swap_blocks;
 };
 
 /// The fast CPU kernels of the level in use (cpu_level.h), and the plain ones that are their

@@ -23,6 +23,7 @@
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/site.h"
 #include "plan/tables/stage_map.h"
+#include "plan/tables/token_layout.h"
 #include "plan/tables/unit_range.h"
 
 namespace trainctl {
@@ -71,6 +72,8 @@ struct Plan {
   ParallelMode mode = ParallelMode::stand_alone;
   ModelShape model;
   LocalShape local;
+  ContextSplit context;  // how the ranks of a context-parallel group share attention
+  TokenLayout tokens;    // of every sequence, over the same ranks
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;

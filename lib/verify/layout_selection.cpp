@@ -17,9 +17,13 @@ std::vector<LayoutSizes> sizes_of(std::int64_t world_size) {
   for (std::int64_t tp = 1; tp <= world_size; ++tp) {
     for (std::int64_t pp = 1; pp <= world_size / tp; ++pp) {
       if (world_size % (tp * pp) != 0) continue;
-      for (const bool sequence : {false, true}) {
-        if (sequence && tp == 1) continue;
-        all.push_back({tp, pp, world_size / (tp * pp), sequence});
+      const std::int64_t replicas = world_size / (tp * pp);
+      for (std::int64_t cp = 1; cp <= replicas; ++cp) {
+        if (replicas % cp != 0) continue;
+        for (const bool sequence : {false, true}) {
+          if (sequence && tp == 1) continue;
+          all.push_back({tp, pp, replicas / cp, sequence, cp});
+        }
       }
     }
   }

@@ -20,9 +20,9 @@ struct LayoutSelection {
   std::map<std::string, std::string> rules;  // code -> the first message of it
 };
 
-/// Every legal tp x pp x dp = `world_size`, with and without sequence parallelism. Each pair out of
-/// those sizes and the words of all switches that occurs in a legal layout occurs in one that is
-/// chosen; `exhaustive`: every combination does. Pure.
+/// Every legal tp x pp x dp x cp = `world_size`, with and without sequence parallelism. Each pair
+/// out of those sizes and the words of all switches that occurs in a legal layout occurs in one
+/// that is chosen; `exhaustive`: every combination does. Pure.
 LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive);
 

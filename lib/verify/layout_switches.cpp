@@ -147,7 +147,7 @@ bool apply_parallel_optimizer(std::string_view word, Config& config) {
 }
 
 Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.dp > 1 ? Words{"", "zero1", "zero2", "zero3"} : Words{""};
+  return sizes.replicas() > 1 ? Words{"", "zero1", "zero2", "zero3"} : Words{""};
 }
 
 /// N ranks share a copy, of rows in every mode; zero1 if the parallel optimizer is off.
@@ -162,7 +162,8 @@ bool apply_shard_size(std::string_view word, Config& config) {
 }
 
 Words shard_size_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.dp > 1 && sizes.dp % 2 == 0 ? Words{"", "shard2"} : Words{""};
+  const std::int64_t replicas = sizes.replicas();
+  return replicas > 1 && replicas % 2 == 0 ? Words{"", "shard2"} : Words{""};
 }
 
 /// Sums after every micro-batch.
@@ -173,7 +174,7 @@ bool apply_sums(std::string_view word, Config& config) {
 }
 
 Words sum_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.dp * sizes.tp > 1 ? Words{"", "each_sum"} : Words{""};
+  return sizes.replicas() * sizes.tp > 1 ? Words{"", "each_sum"} : Words{""};
 }
 
 /// How gradients form buckets; what the file does not say of a rule is such that a small model has
@@ -196,7 +197,7 @@ bool apply_buckets(std::string_view word, Config& config) {
 }
 
 Words bucket_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.dp > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
+  return sizes.replicas() > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
 }
 
 /// Everything of every layer, or only some parts; with one option that changes what is kept.
@@ -249,6 +250,34 @@ bool apply_offload(std::string_view word, Config& config) {
 
 Words offload_words(const Config&, const LayoutSizes&) { return {"", "offload", "offload2"}; }
 
+constexpr std::pair<std::string_view, CpCommType> key_exchanges[] = {
+    {"p2p", CpCommType::p2p},
+    {"all_gather", CpCommType::all_gather},
+    {"a2a", CpCommType::a2a},
+    {"a2a_p2p", CpCommType::a2a_p2p}};
+
+/// How context-parallel ranks share attention; pairs exchange heads where there are two levels.
+bool apply_keys(std::string_view word, Config& config) {
+  for (const auto& [name, type] : key_exchanges) {
+    if (word != name) continue;
+    ParallelConfig& parallel = config.parallel;
+    parallel.cp_comm_type = type;
+    parallel.hierarchical_context_parallel_sizes.reset();
+    if (type == CpCommType::a2a_p2p) {
+      parallel.hierarchical_context_parallel_sizes = IntList{2, parallel.context_parallel / 2};
+    }
+    return true;
+  }
+  return false;
+}
+
+Words key_words(const Config&, const LayoutSizes& sizes) {
+  if (sizes.cp == 1) return {""};
+  Words words{"p2p", "all_gather", "a2a"};
+  if (sizes.cp > 2 && sizes.cp % 2 == 0) words.emplace_back("a2a_p2p");
+  return words;
+}
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
@@ -267,6 +296,7 @@ constexpr LayoutSwitch switches[] = {
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
     {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
+    {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
 };
 
 }  // namespace

@@ -19,8 +19,11 @@ struct LayoutSizes {
   std::int64_t pp = 1;
   std::int64_t dp = 1;
   bool sequence_parallel = false;
+  std::int64_t cp = 1;
 
-  std::int64_t ranks() const { return tp * pp * dp; }
+  /// Ranks with the same parameters and other tokens.
+  std::int64_t replicas() const { return dp * cp; }
+  std::int64_t ranks() const { return tp * pp * dp * cp; }
 };
 
 struct LayoutSwitch {

@@ -44,7 +44,7 @@ class LayoutText {
  private:
   /// If the number of replicas is not given, it is the number of ranks divided by the other sizes.
   void fill(std::int64_t world_size) {
-    const std::int64_t model = choice_.sizes.tp * choice_.sizes.pp;
+    const std::int64_t model = choice_.sizes.tp * choice_.sizes.pp * choice_.sizes.cp;
     if (!seen_.contains("dp") && world_size % model == 0) choice_.sizes.dp = world_size / model;
     if (choice_.ranks() != world_size) {
       refuse_layout(text_, std::to_string(choice_.ranks()) + " ranks (" + choice_.name() +
@@ -94,19 +94,20 @@ class LayoutText {
       return;
     }
     if (read_size(word, "pp", sizes.pp) || read_size(word, "dp", sizes.dp)) return;
+    if (read_size(word, "cp", sizes.cp)) return;
     if (read_switch(word)) return;
-    for (const char* axis : {"cp", "ep", "vp"}) {
+    for (const char* axis : {"ep", "vp"}) {
       if (!word.starts_with(axis) || !number_behind(word, 2)) continue;
       throw Error(ExitCode::unavailable,
-                  "layout '" + text_ + "': not built yet: " + word + "; today: tp, pp and dp");
+                  "layout '" + text_ + "': not built yet: " + word + "; today: tp, pp, dp and cp");
     }
     unknown(word);
   }
 
   [[noreturn]] void unknown(const std::string& word) {
-    std::string forms = "tpN, tpNsp, ppN, dpN";
+    std::string forms = "tpN, tpNsp, ppN, dpN, cpN";
     for (const LayoutSwitch& row : layout_switches()) forms += ", " + std::string(row.form);
-    std::vector<std::string> known{"tp2", "tp2sp", "pp2", "dp2"};
+    std::vector<std::string> known{"tp2", "tp2sp", "pp2", "dp2", "cp2"};
     for (const std::string& form : split(forms, ','))
       known.push_back(form.substr(form.find_first_not_of(' ')));
     const std::string close = nearest(word, known);
@@ -155,6 +156,7 @@ std::string name_of(const LayoutSizes& sizes) {
   add("tp", sizes.tp, sizes.sequence_parallel ? "sp" : "");
   add("pp", sizes.pp, "");
   add("dp", sizes.dp, "");
+  add("cp", sizes.cp, "");
   return text.empty() ? "dp1" : text;
 }
 
@@ -184,6 +186,13 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   parallel.pipeline_stages = sizes.pp;
   parallel.data_parallel = sizes.dp;
   parallel.sequence_parallel = sizes.sequence_parallel;
+  // The config's own levels are those of its own ranks.
+  const bool levels = parallel.cp_comm_type == CpCommType::a2a_p2p;
+  if (sizes.cp == 1 || (levels && sizes.cp != parallel.context_parallel)) {
+    parallel.cp_comm_type = CpCommType::p2p;
+    parallel.hierarchical_context_parallel_sizes.reset();
+  }
+  parallel.context_parallel = sizes.cp;
   parallel.threads_per_rank = 1;
   for (std::size_t i = 0; i < choice.words.size(); ++i) {
     if (!choice.words[i].empty()) layout_switches()[i].apply(choice.words[i], changed);

@@ -23,8 +23,8 @@ struct LayoutChoice {
 std::string name_of(const LayoutSizes& sizes);
 
 /// Layouts with commas between; a layout is words with "+" between, in any order: tpN, tpNsp (with
-/// sequence parallelism), ppN, dpN and the words of layout_switches(). If dp is not given, it is
-/// `world_size` divided by the others, or 1 if that is 0. Throws Error{usage} with a suggestion,
+/// sequence parallelism), ppN, dpN, cpN and the words of layout_switches(). If dp is not given, it
+/// is `world_size` divided by the others, or 1 if that is 0. Throws Error{usage} with a suggestion,
 /// Error{unavailable} for axes that are not built.
 std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t world_size);
 

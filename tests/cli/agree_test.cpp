@@ -21,8 +21,8 @@ struct Setting {
   Words values;
 };
 
-// Most values are legal by themselves and some only with others; cuda, context and expert
-// parallelism and the automatic modes are not built.
+// Most values are legal by themselves and some only with others; cuda, expert parallelism
+// and the automatic modes are not built.
 const std::vector<Setting> settings = {
     {"model.family", {"llama"}},
     {"model.num_layers", {"1", "3", "4"}},

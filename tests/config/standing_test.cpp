@@ -28,23 +28,24 @@ using List = std::vector<std::string>;
 TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
 
 TEST_CASE("a value that is not built is refused with its place") {
-  CHECK(findings("parallel: {context_parallel: 2}\n") ==
-        List{"error parallel.context_parallel not built yet: context_parallel: 2"});
-  const ReadResult result = read(good_text + "parallel: {context_parallel_size: 2}\n");
+  CHECK(findings("parallel: {delay_wgrad_compute: true}\n") ==
+        List{"error parallel.delay_wgrad_compute not built yet: delay_wgrad_compute: true"});
+  const ReadResult result = read(good_text + "parallel: {delay_wgrad_compute: true}\n");
   Diagnostics diagnostics;
   check_built(result.config, result.sources, Severity::warning, diagnostics);
   REQUIRE(diagnostics.list().size() == 1);
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
-  CHECK(diagnostics.list()[0].help == "today: context_parallel: 1");
-  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:35");
+  CHECK(diagnostics.list()[0].help == "today: delay_wgrad_compute: false");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:33");
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  for (const char* line : {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-                           "parallel: {pipeline: {variable_seq_lengths: true}}",
-                           "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-                           "moe: {num_experts: 4}", "offload: {enable: true, weights: true}"}) {
+  for (const char* line :
+       {"parallel: {delay_wgrad_compute: true}", "parallel: {expert_parallel: 2}",
+        "parallel: {pipeline: {variable_seq_lengths: true}}",
+        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+        "moe: {num_experts: 4}", "offload: {enable: true, weights: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }
@@ -114,7 +115,9 @@ TEST_CASE("every kind of fused collective is carried out") {
 
 TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
-  CHECK(status_of("parallel.context_parallel") == "not built yet");
+  CHECK(status_of("parallel.context_parallel") == "supported");
+  CHECK(status_of("parallel.cp_comm_type") == "supported");
+  CHECK(status_of("parallel.delay_wgrad_compute") == "not built yet");
   CHECK(status_of("moe.capacity_factor") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
@@ -123,7 +126,7 @@ TEST_CASE("the status of a key") {
 }
 
 TEST_CASE("what serves today") {
-  CHECK(today("parallel.context_parallel") == "today: context_parallel: 1");
+  CHECK(today("parallel.delay_wgrad_compute") == "today: delay_wgrad_compute: false");
   CHECK(today("parallel.pipeline.layout") ==
         "today: layout: with scheduler zb-v, no part is empty");
   CHECK(today("precision.enable_autocast").empty());

@@ -312,10 +312,11 @@ TEST_CASE("a rank takes its replica's part of a full batch") {
   std::vector<std::int32_t> room(2);
   BatchTensors to;
   to.tokens = Tensor{room.data(), Shape{2}, DType::i32, DeviceKind::cpu};
-  feed(batch, {.tokens = 2, .replica = 2}, to);
+  const Share share{.sequences = 1, .replica = 2, .tokens = {.seq_length = 2}};
+  feed(batch, share, to);
   CHECK(room == std::vector<std::int32_t>{4, 5});
   resize(batch, 2);
-  feed(batch, {.tokens = 2, .replica = 2}, to);  // its own batch
+  feed(batch, share, to);  // its own batch
   CHECK(room == std::vector<std::int32_t>{0, 1});
 }
 

@@ -11,7 +11,7 @@ namespace {
 struct Problem {
   AttentionShape shape;
   DType dtype = DType::f32;
-  std::optional<Values> document;
+  std::optional<Values> first_position;
   float dropout = 0;
   bool dq_in_d_out = false;
 };
@@ -76,8 +76,8 @@ Result empty_result(const Problem& problem) {
 void run_forward(const Host& host, const Problem& problem, Inputs& inputs, Result& result) {
   Values tokens = token_numbers(problem);
   AttentionForward args = forward_args(problem, inputs, tokens, result);
-  std::optional<Values> document = problem.document;
-  if (document) args.document = document->tensor();
+  std::optional<Values> first = problem.first_position;
+  if (first) args.first_position = first->tensor();
   attention_forward(host.context(), args);
 }
 
@@ -85,14 +85,14 @@ void run_forward(const Host& host, const Problem& problem, Inputs& inputs, Resul
 void run_backward(const Host& host, const Problem& problem, Inputs& inputs, Result& result) {
   Values tokens = token_numbers(problem);
   const AttentionForward forward = forward_args(problem, inputs, tokens, result);
-  std::optional<Values> document = problem.document;
+  std::optional<Values> first = problem.first_position;
   Values d_out = inputs.d_out;
   AttentionBackward args;
   args.shape = problem.shape;
   args.q = forward.q;
   args.k = forward.k;
   args.v = forward.v;
-  if (document) args.document = document->tensor();
+  if (first) args.first_position = first->tensor();
   args.dropout = forward.dropout;
   args.out = forward.out;
   args.logsumexp = forward.logsumexp;
@@ -135,6 +135,7 @@ Problem square(std::int64_t sequences, std::int64_t length, std::int64_t heads,
   return {{sequences, length, length, heads, kv_heads, head_dim, 0, scale}, dtype, {}, 0, false};
 }
 
+/// The first position of each token's document.
 Values documents(std::int64_t sequences, std::int64_t length) {
   std::vector<std::int32_t> document;
   for (std::int64_t i = 0; i < sequences; ++i) {
@@ -142,8 +143,13 @@ Values documents(std::int64_t sequences, std::int64_t length) {
       document.push_back(static_cast<std::int32_t>(at * at / (60 + 17 * i)));
     }
   }
-  for (std::size_t i = 0; i < document.size(); ++i) document[i] = document[i] / 40;
-  return Values::of(document);
+  std::vector<std::int32_t> first;
+  for (std::int64_t i = 0; i < sequences * length; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool starts = i % length == 0 || document[at] / 40 != document[at - 1] / 40;
+    first.push_back(starts ? static_cast<std::int32_t>(i % length) : first.back());
+  }
+  return Values::of(first);
 }
 
 }  // namespace
@@ -165,7 +171,7 @@ TEST_CASE("attention keeps to documents") {
   for (const DType dtype : float_types) {
     for (const std::int64_t length : {9, 130, 300}) {
       Problem problem = square(2, length, 2, 1, 20, dtype);
-      problem.document = documents(2, length);
+      problem.first_position = documents(2, length);
       compare(problem);
     }
   }
@@ -173,9 +179,9 @@ TEST_CASE("attention keeps to documents") {
 
 TEST_CASE("attention of a document does not depend on its neighbours") {
   Problem joined = square(1, 210, 1, 1, 8, DType::f32);
-  std::vector<std::int32_t> document(210, 0);
-  std::fill(document.begin() + 97, document.end(), 1);
-  joined.document = Values::of(document);
+  std::vector<std::int32_t> first_position(210, 0);
+  std::fill(first_position.begin() + 97, first_position.end(), 97);
+  joined.first_position = Values::of(first_position);
   const Result together = run(cpu_kernels(), joined);
   const Problem first = square(1, 97, 1, 1, 8, DType::f32);
   const Result alone = run(cpu_kernels(), first);
@@ -234,7 +240,7 @@ TEST_CASE("attention survives large scores") {
 TEST_CASE("attention's gradients agree with finite differences") {
   for (const float dropout : {0.0F, 0.25F}) {
     Problem problem = square(1, 7, 2, 1, 4, DType::f32);
-    problem.document = documents(1, 7);
+    problem.first_position = documents(1, 7);
     problem.dropout = dropout;
     const Host host(plain_kernels);
     Inputs inputs(problem);
@@ -280,8 +286,8 @@ TEST_CASE("attention refuses what does not fit") {
         "v [4, 12] fp32");
   CHECK(failure([](AttentionForward& args) { args.out = Tensor{}; }) ==
         "[attention] out must be as q: q [4, 12] fp32, out (none)");
-  CHECK(starts_with(failure([](AttentionForward& args) { args.document = args.q; }),
-                    "[attention] document must be i32"));
+  CHECK(starts_with(failure([](AttentionForward& args) { args.first_position = args.q; }),
+                    "[attention] first_position must be i32"));
   CHECK(starts_with(failure([](AttentionForward& args) { args.dropout.key.probability = 0.5F; }),
                     "[attention] dropout needs"));
 }

@@ -18,6 +18,7 @@ struct Share {  // of a rank
   std::vector<UnitRange> units{};  // empty: all
   ChunkPlaces places{};
   int stage = 0;
+  ContextSplit context{};
 };
 
 Table rows_of(const Config& config, std::int64_t micro, DType compute, const Share& share = {}) {
@@ -29,6 +30,7 @@ Table rows_of(const Config& config, std::int64_t micro, DType compute, const Sha
       model, share.mesh, micro, compute, share.sequence_parallel, share.split_vocabulary};
   input.places = share.places;
   input.stage = share.stage;
+  input.context = share.context;
   for (const auto& row : make_activations(input, share.units.empty() ? all : share.units)) {
     INFO(row.name);
     REQUIRE(rows.emplace(row.name, row).second);  // names are unique
@@ -74,7 +76,7 @@ TEST_CASE("GPT-2's activations", "[activations]") {
   const std::int64_t t = 3 * 64;
   const DType c = DType::bf16;
   const std::string data = "chunk.0.batch.";
-  for (const char* name : {"tokens", "position", "document"}) {
+  for (const char* name : {"tokens", "position", "first_position"}) {
     check_row(rows, data + name, {t}, DType::i32, batch);
   }
   const Life loss{Storage::batch, Moment::fetch, Moment::forward};
@@ -189,9 +191,9 @@ TEST_CASE("the order of the rows on one rank", "[activations]") {
   const std::vector<std::string> expected{b + "tokens",
                                           b + "labels",
                                           b + "position",
-                                          b + "document",
                                           b + "global_token",
                                           b + "loss_weight",
+                                          b + "first_position",
                                           "embedding.d_output",
                                           n + "input",
                                           n + "norm1",
@@ -282,14 +284,40 @@ TEST_CASE("with sequence parallelism kept rows are an exact share", "[activation
 TEST_CASE("fewer key and value heads than tp, and context parallelism", "[activations]") {
   Config config = llama3_8b();
   config.model.num_layers = 1;
-  const Share share{.mesh = Mesh{.tp = 16, .cp = 2, .edp = 32}};
+  Share share{.mesh = Mesh{.tp = 16, .cp = 2, .edp = 32}};
+  share.context.ring = 2;
   const Table rows = rows_of(config, 1, DType::bf16, share);
   CHECK(shape_of(rows, "layers.0.attention.k") == Shape{4096, 128});
   CHECK(shape_of(rows, "layers.0.attention.q") == Shape{4096, 256});
   CHECK(shape_of(rows, "chunk.0.batch.labels") == Shape{4096});
   for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-    check_row(rows, name, {4096, 128}, DType::bf16, shared);
+    check_row(rows, name, {2 * 4096, 128}, DType::bf16, shared);
   }
+  check_row(rows, "cp.part_q", {4096, 256}, DType::bf16, shared);
+  check_row(rows, "cp.part_logsumexp", {4096 * 2}, DType::f32, shared);
+
+  share.context = {.gather = 2};
+  const Table gathered = rows_of(config, 1, DType::bf16, share);
+  check_row(gathered, "cp.d_v", {2 * 4096, 128}, DType::bf16, shared);
+  CHECK(gathered.count("cp.part_q") == 0);
+}
+
+TEST_CASE("ranks that exchange heads attend to all their tokens", "[activations]") {
+  Config config = llama3_8b();
+  config.model.num_layers = 1;
+  const Share share{.mesh = Mesh{.tp = 2, .cp = 4, .edp = 8}, .context = {.heads = 2, .ring = 2}};
+  const Table rows = rows_of(config, 1, DType::bf16, share);  // 2048 tokens on each rank
+  CHECK(shape_of(rows, "layers.0.attention.q") == Shape{4096, 1024});
+  CHECK(shape_of(rows, "layers.0.attention.k") == Shape{4096, 256});
+  check_row(rows, "layers.0.attention.attended", {4096, 1024}, DType::bf16, for_backward);
+  CHECK(shape_of(rows, "layers.0.attention.context") == Shape{2048, 2048});
+  CHECK(shape_of(rows, "layers.0.attention.d_q") == Shape{2048, 2048});
+  check_row(rows, "chunk.0.batch.first_position", {4096}, DType::i32, batch);
+  check_row(rows, "chunk.0.batch.query_token", {4096}, DType::i64, batch);
+  check_row(rows, "chunk.0.batch.position", {2048}, DType::i32, batch);
+  check_row(rows, "cp.own_q", {2048, 2048}, DType::bf16, shared);
+  check_row(rows, "cp.packed", {2048, 2048}, DType::bf16, shared);
+  check_row(rows, "cp.k", {2 * 4096, 256}, DType::bf16, shared);
 }
 
 TEST_CASE("stages hold their own rows and messages", "[activations]") {

@@ -133,11 +133,28 @@ TEST_CASE("traffic of context and expert parallelism", "[communication]") {
   config.parallel.context_parallel = 2;
   const Plan ring = plan_of(config, 2);
   REQUIRE(ring.stages.size() == 1);
-  const std::int64_t pair = 2 * (12 * 32) * 128 * 4;  // keys and values of half of each sequence
-  const CollectiveUse passed = use_of(ring.stages[0], "send_receive keys and values");
-  CHECK(passed.count == 4 + 4);
-  CHECK(passed.bytes == 4 * pair + 4 * 2 * pair);
+  const std::int64_t keys = (12 * 32) * 128 * 4;  // of half of each sequence
+  // Keys and values apart: in forward and backward of four layers, and their gradients.
+  for (const char* name : {"send keys and values", "receive keys and values"}) {
+    check_use(ring.stages[0], name, "cp", 2 * 4 * 3, keys);
+  }
   CHECK(use_of(ring.stages[0], "all_reduce gradients").group == "dp-cp");
+
+  config.parallel.cp_comm_type = CpCommType::all_gather;
+  const Plan gathered = plan_of(config, 2);
+  check_use(gathered.stages[0], "all_gather keys and values", "cp", 2 * 4 * 2, 2 * keys);
+  check_use(gathered.stages[0], "reduce_scatter keys and values", "cp", 2 * 4, 2 * keys);
+
+  config.parallel.cp_comm_type = CpCommType::a2a;
+  const Plan exchanged = plan_of(config, 2);
+  check_use(exchanged.stages[0], "all_to_all heads", "cp", 4 * 8, keys);
+
+  config.parallel.context_parallel = 4;
+  config.parallel.cp_comm_type = CpCommType::a2a_p2p;
+  config.parallel.hierarchical_context_parallel_sizes = IntList{2, 2};
+  const Plan both = plan_of(config, 4);
+  check_use(both.stages[0], "all_to_all heads", "cp-heads", 4 * 8, keys / 2);
+  check_use(both.stages[0], "send keys and values", "cp-ring", 2 * 4 * 3, keys / 2);
 
   Config moe = small_config();
   moe.moe.num_experts = 4;

@@ -100,6 +100,30 @@ TEST_CASE("calls inside layers and sums of gradients are paid for") {
   CHECK(time_of(config, 2, wire).forward_backward == Approx(all));
 }
 
+TEST_CASE("of a ring of keys only what attention does not hide is waited for") {
+  Config config = gpt2_124m();
+  config.parallel.context_parallel = 2;
+  const Plan plan = plan_of(config, 2);
+  const StagePlan& stage = plan.stages.front();
+  const auto wait = [&](double flops, double bandwidth) {
+    return ring_wait(
+        plan, stage,
+        {.matmul_flops = flops, .memory_bandwidth = never, .latency = 0, .bandwidth = bandwidth});
+  };
+  const auto bytes =
+      static_cast<double>(2 * plan.local.tokens * plan.local.kv * size_of(plan.compute));
+  CHECK(wait(never, 1e9).forward == Approx(bytes / 1e9));
+  CHECK(wait(never, 1e9).backward == Approx(2 * bytes / 1e9));
+  CHECK(wait(1e9, never).forward == 0);
+  const std::int64_t tokens = plan.micro_batch_size * plan.model.seq_length;
+  const double attention = estimate_flops(plan.model, tokens, {{1, 2}}).attention_causal / 3;
+  const double one_block = attention / 2 / 2;  // of each rank's two
+  CHECK(wait(one_block, bytes / 3).forward == Approx(3 - 1));
+  config.parallel.cp_comm_type = CpCommType::all_gather;
+  const Plan gathered = plan_of(config, 2);
+  CHECK(ring_wait(gathered, gathered.stages.front(), {1e9, never, 0, 1e9}).forward == 0);
+}
+
 TEST_CASE("stages wait for each other as the simulation says") {
   const Rates rates{
       .matmul_flops = 1e12, .memory_bandwidth = never, .latency = 0, .bandwidth = never};

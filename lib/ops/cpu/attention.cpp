@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "base/fp16.h"
 #include "ops/cpu/attention/pack.h"
@@ -30,7 +31,7 @@ class ForwardItem {
   ForwardItem(const AttentionForward& args, Arena& arena)
       : args_(args),
         size_(args.shape.head_dim),
-        dropout_(args.shape, args.dropout),
+        dropout_(args.dropout),
         k_(arena.take<Unit>(size_.units * block_keys)),
         v_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
         scores_(arena.take<float>(block_queries * block_keys)),
@@ -51,9 +52,9 @@ class ForwardItem {
 
   /// Blocks [begin, end) of the list, at most blocks_per_item.
   void run(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
-    const AttentionShape& shape = args_.shape;
-    const BlockList list{shape};
-    std::int64_t begin_key = shape.key_length;
+    const BlockList list(args_.shape);
+    const KeyList key_list{args_.shape.keys()};
+    std::int64_t begin_key = std::numeric_limits<std::int64_t>::max();
     std::int64_t end_key = 0;
     for (std::int64_t i = begin; i < end; ++i) {
       ForwardBlock<Dot>& block = blocks_[i - begin];
@@ -62,14 +63,14 @@ class ForwardItem {
       begin_key = std::min(begin_key, block.place.begin_key());
       end_key = std::max(end_key, block.place.end_key());
     }
-    for (std::int64_t key = begin_key / block_keys * block_keys; key < end_key; key += block_keys) {
-      const std::int64_t count = std::min(block_keys, shape.key_length - key);
-      const std::int64_t token = sequence * shape.key_length + key;
-      pack_transposed(HeadRows<T>(args_.k, token, count, kv_head, size_.dim), size_, k_);
-      pack_row_groups(HeadRows<T>(args_.v, token, count, kv_head, size_.dim),
-                      round_up(count, tile_rows), size_, v_);
+    for (std::int64_t number = 0; number < key_list.size(); ++number) {
+      const KeyBlock keys = key_list.block(sequence, number);
+      if (keys.end() <= begin_key || keys.position >= end_key) continue;
+      pack_transposed(HeadRows<T>(args_.k, keys.row, keys.count, kv_head, size_.dim), size_, k_);
+      pack_row_groups(HeadRows<T>(args_.v, keys.row, keys.count, kv_head, size_.dim),
+                      round_up(keys.count, tile_rows), size_, v_);
       for (std::int64_t i = 0; i < end - begin; ++i) {
-        const Overlap part = overlap(blocks_[i].place, key, key + count);
+        const Overlap part = overlap(blocks_[i].place, keys);
         if (!part.empty()) attend(blocks_[i], part);
       }
     }
@@ -79,15 +80,9 @@ class ForwardItem {
  private:
   void open(ForwardBlock<Dot>& block) {
     QueryBlock& place = block.place;
-    const AttentionShape& shape = args_.shape;
-    if (!args_.document.empty()) {
-      find_first_keys(args_.document.as<std::int32_t>() + place.sequence * shape.key_length, place,
-                      block.first_key);
-      place.first_key = block.first_key;
-    }
-    pack_rows(HeadRows<T>(args_.q, place.sequence * shape.query_length + place.first, place.count,
-                          place.head, size_.dim),
-              place.rows(), size_, block.q);
+    set_first_keys(args_.first_position, place, block.first_key);
+    pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim), place.rows(),
+              size_, block.q);
     std::fill(block.out, block.out + place.rows() * size_.padded, 0.0F);
     std::fill(block.highest, block.highest + place.rows(), -infinity);
     std::fill(block.sum, block.sum + place.rows(), 0.0F);
@@ -147,9 +142,9 @@ class ForwardItem {
                        (place.sequence * shape.heads + place.head) * shape.query_length +
                        place.first;
     for (std::int64_t row = 0; row < place.count; ++row) {
-      const std::int64_t token = place.sequence * shape.query_length + place.first + row;
-      write_row(block.out + row * size_.padded, 1.0F / block.sum[row], size_.dim,
-                args_.out.as<T>() + (token * shape.heads + place.head) * size_.dim);
+      const float scale = block.sum[row] > 0 ? 1.0F / block.sum[row] : 0.0F;  // it may see no key
+      write_row(block.out + row * size_.padded, scale, size_.dim,
+                args_.out.as<T>() + ((place.row + row) * shape.heads + place.head) * size_.dim);
       logsumexp[row] = block.highest[row] + std::log(block.sum[row]);
     }
   }
@@ -170,7 +165,7 @@ template <class Dot, class T>
 void forward(const OpContext& context, const AttentionForward& args) {
   using Item = ForwardItem<Dot, T>;
   const std::int64_t pairs = args.shape.sequences * args.shape.kv_heads;
-  const std::int64_t blocks = BlockList{args.shape}.size();
+  const std::int64_t blocks = BlockList(args.shape).size();
   const std::int64_t parts = (blocks + Item::blocks_per_item - 1) / Item::blocks_per_item;
   run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
     const std::int64_t part = parts - 1 - item / pairs;
@@ -222,11 +217,11 @@ class BackwardItem {
  public:
   using Unit = typename Dot::Unit;
 
-  /// Has room for the gradients of `key_capacity` keys.
-  BackwardItem(const AttentionBackward& args, Arena& arena, std::int64_t key_capacity)
+  /// Has room for the gradients of `key_blocks` blocks of keys.
+  BackwardItem(const AttentionBackward& args, Arena& arena, std::int64_t key_blocks)
       : args_(args),
         size_(args.shape.head_dim),
-        dropout_(args.shape, args.dropout),
+        dropout_(args.dropout),
         k_columns_(arena.take<Unit>(size_.units * block_keys)),
         v_columns_(arena.take<Unit>(size_.units * block_keys)),
         k_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
@@ -234,8 +229,8 @@ class BackwardItem {
         d_scores_(arena.take<float>(block_queries * block_keys)),
         factors_(arena.take<float>(block_keys)),
         blocks_{{size_, arena}, {size_, arena}, {size_, arena}, {size_, arena}},
-        dk_(arena.take<float>(key_capacity * size_.padded)),
-        dv_(arena.take<float>(key_capacity * size_.padded)) {
+        dk_(arena.take<float>(key_blocks * block_keys * size_.padded)),
+        dv_(arena.take<float>(key_blocks * block_keys * size_.padded)) {
     if constexpr (Dot::depth > 1) {
       d_score_rows_ = arena.take<Unit>(block_queries * block_keys / Dot::depth);
       d_score_groups_ = arena.take<Unit>(block_queries * block_keys / Dot::depth);
@@ -249,78 +244,83 @@ class BackwardItem {
 
   static constexpr std::int64_t blocks_at_once = 4;
 
-  /// dk and dv of keys [begin, end); with all keys in one item, also dq of all queries.
-  void run_keys(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
+  /// dk and dv of the key blocks [keys.begin, keys.end); with all keys in one item, also dq of all
+  /// queries.
+  void run_keys(std::int64_t sequence, std::int64_t kv_head, StepRange keys) {
     const AttentionShape& shape = args_.shape;
-    begin_key_ = begin;
-    std::fill(dk_, dk_ + round_up(end - begin, block_keys) * size_.padded, 0.0F);
-    std::fill(dv_, dv_ + round_up(end - begin, block_keys) * size_.padded, 0.0F);
-    const std::int64_t blocks = BlockList{shape}.size();
-    const Wanted wanted{end - begin == shape.key_length, true};
+    const KeyList key_list{shape.keys()};
+    const std::int64_t room = (keys.end - keys.begin) * block_keys * size_.padded;
+    std::fill(dk_, dk_ + room, 0.0F);
+    std::fill(dv_, dv_ + room, 0.0F);
+    const std::int64_t blocks = BlockList(shape).size();
+    const Wanted wanted{keys.end - keys.begin == key_list.size(), true};
     for (std::int64_t i = 0; i < blocks; i += blocks_at_once) {
-      pass(sequence, kv_head, {i, std::min(i + blocks_at_once, blocks)}, {begin, end}, wanted);
+      pass(sequence, kv_head, {i, std::min(i + blocks_at_once, blocks)}, keys, wanted);
     }
-    for (std::int64_t key = begin; key < end; ++key) {
-      const std::int64_t row = (sequence * shape.key_length + key) * shape.kv_heads + kv_head;
-      write_row(dk_ + (key - begin) * size_.padded, shape.scale, size_.dim,
-                args_.dk.as<T>() + row * size_.dim);
-      write_row(dv_ + (key - begin) * size_.padded, 1.0F, size_.dim,
-                args_.dv.as<T>() + row * size_.dim);
+    for (std::int64_t number = keys.begin; number < keys.end; ++number) {
+      const KeyBlock block = key_list.block(sequence, number);
+      const std::int64_t slot = (number - keys.begin) * block_keys;
+      for (std::int64_t i = 0; i < block.count; ++i) {
+        const std::int64_t row = (block.row + i) * shape.kv_heads + kv_head;
+        write_row(dk_ + (slot + i) * size_.padded, shape.scale, size_.dim,
+                  args_.dk.as<T>() + row * size_.dim);
+        write_row(dv_ + (slot + i) * size_.padded, 1.0F, size_.dim,
+                  args_.dv.as<T>() + row * size_.dim);
+      }
     }
   }
 
   /// dq of the queries of at most blocks_at_once blocks.
   void run_queries(std::int64_t sequence, std::int64_t kv_head, StepRange blocks) {
-    pass(sequence, kv_head, blocks, {0, args_.shape.key_length}, {true, false});
+    pass(sequence, kv_head, blocks, {0, KeyList{args_.shape.keys()}.size()}, {true, false});
   }
 
  private:
+  /// Query blocks with the key blocks [keys.begin, keys.end).
   void pass(std::int64_t sequence, std::int64_t kv_head, StepRange blocks, StepRange keys,
             Wanted wanted) {
-    const BlockList list{args_.shape};
+    const BlockList list(args_.shape);
+    const KeyList key_list{args_.shape.keys()};
     const std::int64_t count = blocks.end - blocks.begin;
-    std::int64_t begin_key = keys.end;
-    std::int64_t end_key = keys.begin;
+    std::int64_t end_key = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       blocks_[i].place = list.block(sequence, kv_head, blocks.begin + i);
-      end_key = std::max(end_key, std::min(keys.end, blocks_[i].place.end_key()));
+      end_key = std::max(end_key, blocks_[i].place.end_key());
     }
-    if (end_key == keys.begin) return;
+    if (!wanted.queries && !key_list.any_before(end_key, keys.begin, keys.end)) return;
+    std::int64_t begin_key = end_key;
     for (std::int64_t i = 0; i < count; ++i) {
       open(blocks_[i]);
       begin_key = std::min(begin_key, blocks_[i].place.begin_key());
     }
-    begin_key = std::max(begin_key / block_keys * block_keys, keys.begin);
-    for (std::int64_t key = begin_key; key < end_key; key += block_keys) {
-      const std::int64_t here = std::min(block_keys, keys.end - key);
-      pack_keys(sequence * args_.shape.key_length + key, here, kv_head, wanted);
+    for (std::int64_t number = keys.begin; number < keys.end; ++number) {
+      const KeyBlock here = key_list.block(sequence, number);
+      if (here.end() <= begin_key || here.position >= end_key) continue;
+      pack_keys(here, kv_head, wanted);
+      slot_ = (number - keys.begin) * block_keys;
       for (std::int64_t i = 0; i < count; ++i) {
-        const Overlap part = overlap(blocks_[i].place, key, key + here);
+        const Overlap part = overlap(blocks_[i].place, here);
         if (!part.empty()) add_gradients(blocks_[i], part, wanted);
       }
     }
     for (std::int64_t i = 0; wanted.queries && i < count; ++i) close(blocks_[i]);
   }
 
-  void pack_keys(std::int64_t token, std::int64_t count, std::int64_t kv_head, Wanted wanted) {
-    const HeadRows<T> k(args_.k, token, count, kv_head, size_.dim);
+  void pack_keys(const KeyBlock& keys, std::int64_t kv_head, Wanted wanted) {
+    const HeadRows<T> k(args_.k, keys.row, keys.count, kv_head, size_.dim);
+    const HeadRows<T> v(args_.v, keys.row, keys.count, kv_head, size_.dim);
     pack_transposed(k, size_, k_columns_);
-    pack_transposed(HeadRows<T>(args_.v, token, count, kv_head, size_.dim), size_, v_columns_);
-    if (wanted.queries) pack_row_groups(k, round_up(count, tile_rows), size_, k_);
+    pack_transposed(v, size_, v_columns_);
+    if (wanted.queries) pack_row_groups(k, round_up(keys.count, tile_rows), size_, k_);
   }
 
   void open(BackwardBlock<Dot>& block) {
     QueryBlock& place = block.place;
     const AttentionShape& shape = args_.shape;
-    if (!args_.document.empty()) {
-      find_first_keys(args_.document.as<std::int32_t>() + place.sequence * shape.key_length, place,
-                      block.first_key);
-      place.first_key = block.first_key;
-    }
-    const std::int64_t token = place.sequence * shape.query_length + place.first;
-    const HeadRows<T> q(args_.q, token, place.count, place.head, size_.dim);
-    const HeadRows<T> out(args_.out, token, place.count, place.head, size_.dim);
-    const HeadRows<T> d_out(args_.d_out, token, place.count, place.head, size_.dim);
+    set_first_keys(args_.first_position, place, block.first_key);
+    const HeadRows<T> q(args_.q, place.row, place.count, place.head, size_.dim);
+    const HeadRows<T> out(args_.out, place.row, place.count, place.head, size_.dim);
+    const HeadRows<T> d_out(args_.d_out, place.row, place.count, place.head, size_.dim);
     pack_rows(q, place.rows(), size_, block.q);
     pack_rows(d_out, place.rows(), size_, block.d_out);
     if constexpr (Dot::depth > 1) {
@@ -366,7 +366,7 @@ class BackwardItem {
           });
     }
     if (!wanted.keys) return;
-    const std::int64_t at = (part.key - begin_key_) * size_.padded;
+    const std::int64_t at = slot_ * size_.padded;
     const auto seeing_rows = [&](std::int64_t column) {
       return StepRange{part.first_row(column) / Dot::depth,
                        (block.place.count + Dot::depth - 1) / Dot::depth};
@@ -415,9 +415,9 @@ class BackwardItem {
   void close(const BackwardBlock<Dot>& block) {
     const QueryBlock& place = block.place;
     for (std::int64_t row = 0; row < place.count; ++row) {
-      const std::int64_t token = place.sequence * args_.shape.query_length + place.first + row;
+      const std::int64_t at = (place.row + row) * args_.shape.heads + place.head;
       write_row(block.dq + row * size_.padded, args_.shape.scale, size_.dim,
-                args_.dq.as<T>() + (token * args_.shape.heads + place.head) * size_.dim);
+                args_.dq.as<T>() + at * size_.dim);
     }
   }
 
@@ -429,8 +429,8 @@ class BackwardItem {
   float *weights_, *d_scores_;    // [block_queries, block_keys]
   float* factors_;                // [block_keys]
   BackwardBlock<Dot> blocks_[blocks_at_once];
-  float *dk_, *dv_;  // [key_capacity, padded], dk not yet scaled
-  std::int64_t begin_key_ = 0;
+  float *dk_, *dv_;                        // [key blocks, block_keys, padded], dk not yet scaled
+  std::int64_t slot_ = 0;                  // of the packed keys in dk and dv
   Unit* d_score_rows_;                     // [block_queries, block_keys / depth]
   Unit *d_score_groups_, *weight_groups_;  // [block_queries / depth, block_keys]
 };
@@ -446,21 +446,19 @@ void backward(const OpContext& context, const AttentionBackward& args) {
   const Item without_keys(args, fixed, 0);
   const std::int64_t bytes_per_key = 2 * 4 * round_up(shape.head_dim, 16);
   const std::int64_t room = (scratch_bytes_per_thread - fixed.used()) / bytes_per_key / block_keys;
-  const std::int64_t key_blocks = (shape.key_length + block_keys - 1) / block_keys;
+  const std::int64_t key_blocks = KeyList{shape.keys()}.size();
   const std::int64_t pairs = shape.sequences * shape.kv_heads;
   const std::int64_t wanted = std::min((thread_count() + pairs - 1) / pairs, key_blocks);
   const std::int64_t chunks = std::max((key_blocks + room - 1) / room, wanted);
   run_items(context, pairs * chunks, [&](std::int64_t item, Arena arena) {
     const std::int64_t chunk = item / pairs;
-    const std::int64_t begin = key_blocks * chunk / chunks * block_keys;
-    const std::int64_t end = key_blocks * (chunk + 1) / chunks * block_keys;
+    const StepRange keys{key_blocks * chunk / chunks, key_blocks * (chunk + 1) / chunks};
     const std::int64_t pair = item % pairs;
-    Item(args, arena, end - begin)
-        .run_keys(pair / shape.kv_heads, pair % shape.kv_heads, begin,
-                  std::min(end, shape.key_length));
+    Item(args, arena, keys.end - keys.begin)
+        .run_keys(pair / shape.kv_heads, pair % shape.kv_heads, keys);
   });
   if (chunks == 1) return;
-  const std::int64_t blocks = BlockList{shape}.size();
+  const std::int64_t blocks = BlockList(shape).size();
   const std::int64_t parts = (blocks + Item::blocks_at_once - 1) / Item::blocks_at_once;
   run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
     const std::int64_t part = parts - 1 - item / pairs;

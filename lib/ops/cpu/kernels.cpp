@@ -27,6 +27,7 @@ constexpr Kernels kernels{
     .rope = rope_cpu,
     .attention_forward = attention_forward_cpu,
     .attention_backward = attention_backward_cpu,
+    .attention_merge = attention_merge_plain,  // little beside attention itself
     .embedding_forward = embedding_forward_cpu,
     .embedding_backward = embedding_backward_cpu,
     .cross_entropy_stats = cross_entropy_stats_cpu,
@@ -37,6 +38,7 @@ constexpr Kernels kernels{
     .square_sum = square_sum_cpu,
     .step_verdict = step_verdict_plain,
     .normal_fill = normal_fill_cpu,
+    .swap_blocks = swap_blocks_plain,  // copies
 };
 
 }  // namespace

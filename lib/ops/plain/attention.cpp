@@ -9,38 +9,62 @@ namespace trainctl {
 
 namespace {
 
+/// One token of one sequence: its row, and its position in the sequence.
+struct Place {
+  std::int64_t row, position;
+};
+
 /// One query of one head: where its row is, which keys it sees, and its dropout.
 template <class T>
 struct Query {
   const T* q;                // [head_dim]
+  std::int64_t row;          // of its token
   std::int64_t offset;       // of its row in q, out, d_out and dq
   std::int64_t statistic;    // of its entry in logsumexp
-  std::int64_t first, last;  // keys it sees, inclusive
+  std::int64_t first, last;  // positions it sees, inclusive
 };
 
 template <class T, class Args>
 class Sequence {
  public:
   Sequence(const Args& args, std::int64_t sequence)
-      : args_(args), shape_(args.shape), sequence_(sequence) {}
+      : args_(args),
+        shape_(args.shape),
+        queries_(args.shape.queries()),
+        keys_(args.shape.keys()),
+        sequence_(sequence) {}
 
-  Query<T> query(std::int64_t row, std::int64_t head) const {
-    const std::int64_t token = sequence_ * shape_.query_length + row;
-    const std::int64_t offset = (token * shape_.heads + head) * shape_.head_dim;
-    const std::int64_t last = shape_.query_offset + row;
-    std::int64_t first = 0;
-    if (!args_.document.empty()) {
-      const std::int32_t* document =
-          args_.document.template as<std::int32_t>() + sequence_ * shape_.key_length;
-      while (document[first] != document[last]) ++first;
-    }
-    return {args_.q.template as<T>() + offset, offset,
-            (sequence_ * shape_.heads + head) * shape_.query_length + row, first, last};
+  /// Query number `index` of the sequence, in the order of the runs.
+  Query<T> query(std::int64_t index, std::int64_t head) const {
+    const Place place = place_of(queries_, index);
+    const std::int64_t offset = (place.row * shape_.heads + head) * shape_.head_dim;
+    const std::int64_t first = args_.first_position.empty()
+                                   ? 0
+                                   : args_.first_position.template as<std::int32_t>()[place.row];
+    return {args_.q.template as<T>() + offset,
+            place.row,
+            offset,
+            (sequence_ * shape_.heads + head) * shape_.query_length + index,
+            first,
+            place.position};
   }
 
-  std::int64_t key_offset(std::int64_t key, std::int64_t kv_head) const {
-    const std::int64_t token = sequence_ * shape_.key_length + key;
-    return (token * shape_.kv_heads + kv_head) * shape_.head_dim;
+  Place key(std::int64_t index) const { return place_of(keys_, index); }
+
+  /// Calls body(key) for the keys that the query sees.
+  template <class Body>
+  void for_keys(const Query<T>& query, const Body& body) const {
+    for (std::int64_t run = 0; run < keys_.count(); ++run) {
+      const TokenRun& tokens = keys_.at(run);
+      const std::int64_t begin = std::max<std::int64_t>(0, query.first - tokens.position);
+      const std::int64_t end = std::min(keys_.length, query.last + 1 - tokens.position);
+      const std::int64_t row = tokens.row + sequence_ * keys_.stride;
+      for (std::int64_t i = begin; i < end; ++i) body(Place{row + i, tokens.position + i});
+    }
+  }
+
+  std::int64_t key_offset(const Place& key, std::int64_t kv_head) const {
+    return (key.row * shape_.kv_heads + kv_head) * shape_.head_dim;
   }
 
   std::int64_t kv_head(std::int64_t head) const { return head / (shape_.heads / shape_.kv_heads); }
@@ -53,27 +77,34 @@ class Sequence {
     return sum;
   }
 
-  double score(const Query<T>& query, std::int64_t key, std::int64_t head) const {
+  double score(const Query<T>& query, const Place& key, std::int64_t head) const {
     return shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
   }
 
   /// What dropout multiplies this probability by.
-  double factor(std::int64_t row, std::int64_t head, std::int64_t key) const {
+  double factor(const Query<T>& query, std::int64_t head, const Place& key) const {
     const AttentionDropout& dropout = args_.dropout;
     if (dropout.key.probability == 0.0F) return 1.0;
     const StepState& state = *dropout.key.state;
     const Philox random(state.seed, dropout_stream(state.step, dropout.key.site));
-    const std::int64_t token =
-        dropout.global_token.template as<std::int64_t>()[sequence_ * shape_.query_length + row];
+    const std::int64_t token = dropout.global_token.template as<std::int64_t>()[query.row];
     const std::int64_t index =
-        (token * dropout.heads_total + dropout.first_head + head) * dropout.seq_length + key;
+        (token * dropout.heads_total + dropout.first_head + head) * dropout.seq_length +
+        key.position;
     const bool keep = random.uniform(static_cast<std::uint64_t>(index)) >= dropout.key.probability;
     return keep ? 1.0F / (1.0F - dropout.key.probability) : 0.0F;
   }
 
  private:
+  Place place_of(const TokenRuns& runs, std::int64_t index) const {
+    const TokenRun& run = runs.at(index / runs.length);
+    const std::int64_t i = index % runs.length;
+    return {run.row + sequence_ * runs.stride + i, run.position + i};
+  }
+
   const Args& args_;
   const AttentionShape& shape_;
+  const TokenRuns queries_, keys_;
   std::int64_t sequence_;
 };
 
@@ -82,20 +113,21 @@ void forward_query(const AttentionForward& args, const Sequence<T, AttentionForw
                    std::int64_t row, std::int64_t head) {
   const Query<T> query = sequence.query(row, head);
   double highest = -std::numeric_limits<double>::infinity();
-  for (std::int64_t key = query.first; key <= query.last; ++key) {
+  sequence.for_keys(query, [&](const Place& key) {
     highest = std::max(highest, sequence.score(query, key, head));
-  }
+  });
   double sum = 0;
   double total[256] = {};
-  for (std::int64_t key = query.first; key <= query.last; ++key) {
+  sequence.for_keys(query, [&](const Place& key) {
     const double weight = std::exp(sequence.score(query, key, head) - highest);
     sum += weight;
-    const double dropped = weight * sequence.factor(row, head, key);
+    const double dropped = weight * sequence.factor(query, head, key);
     const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
     for (std::int64_t i = 0; i < args.shape.head_dim; ++i) total[i] += dropped * to_float(v[i]);
-  }
+  });
+  const double scale = sum > 0 ? 1 / sum : 0;  // it may see no key
   for (std::int64_t i = 0; i < args.shape.head_dim; ++i) {
-    args.out.as<T>()[query.offset + i] = from_float<T>(static_cast<float>(total[i] / sum));
+    args.out.as<T>()[query.offset + i] = from_float<T>(static_cast<float>(total[i] * scale));
   }
   args.logsumexp.as<float>()[query.statistic] = static_cast<float>(highest + std::log(sum));
 }
@@ -107,20 +139,19 @@ struct Link {
 
 template <class T>
 Link link(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
-          std::int64_t row, std::int64_t head, std::int64_t key) {
-  const Query<T> query = sequence.query(row, head);
+          const Query<T>& query, std::int64_t head, const Place& key) {
   const T* d_out = args.d_out.as<T>() + query.offset;
   const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
   const double probability =
       std::exp(sequence.score(query, key, head) - args.logsumexp.as<float>()[query.statistic]);
-  const double factor = sequence.factor(row, head, key);
+  const double factor = sequence.factor(query, head, key);
   const double mean = sequence.dot(d_out, args.out.as<T>() + query.offset);
   return {probability * factor, probability * (factor * sequence.dot(d_out, v) - mean)};
 }
 
 template <class T>
 void backward_key(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
-                  std::int64_t key, std::int64_t kv_head) {
+                  const Place& key, std::int64_t kv_head) {
   const AttentionShape& shape = args.shape;
   const std::int64_t group = shape.heads / shape.kv_heads;
   double dk[256] = {};
@@ -128,8 +159,8 @@ void backward_key(const AttentionBackward& args, const Sequence<T, AttentionBack
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (std::int64_t row = 0; row < shape.query_length; ++row) {
       const Query<T> query = sequence.query(row, head);
-      if (key < query.first || key > query.last) continue;
-      const Link at = link(args, sequence, row, head, key);
+      if (key.position < query.first || key.position > query.last) continue;
+      const Link at = link(args, sequence, query, head, key);
       const T* d_out = args.d_out.as<T>() + query.offset;
       for (std::int64_t i = 0; i < shape.head_dim; ++i) {
         dk[i] += shape.scale * at.d_score * to_float(query.q[i]);
@@ -150,13 +181,13 @@ void backward_query(const AttentionBackward& args, const Sequence<T, AttentionBa
   const AttentionShape& shape = args.shape;
   const Query<T> query = sequence.query(row, head);
   double dq[256] = {};
-  for (std::int64_t key = query.first; key <= query.last; ++key) {
-    const Link at = link(args, sequence, row, head, key);
+  sequence.for_keys(query, [&](const Place& key) {
+    const Link at = link(args, sequence, query, head, key);
     const T* k = args.k.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
     for (std::int64_t i = 0; i < shape.head_dim; ++i) {
       dq[i] += shape.scale * at.d_score * to_float(k[i]);
     }
-  }
+  });
   for (std::int64_t i = 0; i < shape.head_dim; ++i) {
     args.dq.as<T>()[query.offset + i] = from_float<T>(static_cast<float>(dq[i]));
   }
@@ -182,7 +213,7 @@ void backward(const AttentionBackward& args) {
     const Sequence<T, AttentionBackward> sequence(args, at);
     for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
       for (std::int64_t key = 0; key < shape.key_length; ++key) {
-        backward_key(args, sequence, key, kv_head);
+        backward_key(args, sequence, sequence.key(key), kv_head);
       }
     }
     for (std::int64_t head = 0; head < shape.heads; ++head) {

@@ -23,6 +23,7 @@ void dropout_plain(const OpContext& context, const Dropout& args);
 void rope_plain(const OpContext& context, const Rope& args);
 void attention_forward_plain(const OpContext& context, const AttentionForward& args);
 void attention_backward_plain(const OpContext& context, const AttentionBackward& args);
+void attention_merge_plain(const OpContext& context, const AttentionMerge& args);
 void embedding_forward_plain(const OpContext& context, const EmbeddingForward& args);
 void embedding_backward_plain(const OpContext& context, const EmbeddingBackward& args);
 void cross_entropy_stats_plain(const OpContext& context, const CrossEntropyStats& args);
@@ -33,6 +34,7 @@ void sgd_plain(const OpContext& context, const Sgd& args);
 void square_sum_plain(const OpContext& context, const SquareSum& args);
 void step_verdict_plain(const OpContext& context, const StepVerdict& args);
 void normal_fill_plain(const OpContext& context, const NormalFill& args);
+void swap_blocks_plain(const OpContext& context, const SwapBlocks& args);
 
 /// The complete table of the plain kernels, under the name of the backend that it stands for.
 constexpr Kernels plain_table(std::string_view name) {
@@ -54,6 +56,7 @@ constexpr Kernels plain_table(std::string_view name) {
       .rope = rope_plain,
       .attention_forward = attention_forward_plain,
       .attention_backward = attention_backward_plain,
+      .attention_merge = attention_merge_plain,
       .embedding_forward = embedding_forward_plain,
       .embedding_backward = embedding_backward_plain,
       .cross_entropy_stats = cross_entropy_stats_plain,
@@ -64,6 +67,7 @@ constexpr Kernels plain_table(std::string_view name) {
       .square_sum = square_sum_plain,
       .step_verdict = step_verdict_plain,
       .normal_fill = normal_fill_plain,
+      .swap_blocks = swap_blocks_plain,
   };
 }
 

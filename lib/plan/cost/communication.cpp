@@ -156,37 +156,46 @@ void add_vocabulary(UseList& list) {
                  count * 3 * plan.mesh.tp * rows * fp32);
 }
 
-/// Keys and values over cp. The ring passes them on cp - 1 times, and in backward their gradients
-/// with them.
-void add_context(UseList& list, const Passes& passes) {
+/// Keys and values around a ring, each in two messages: of the next rank while this rank works on
+/// its own; in backward their gradients follow them.
+void add_ring(UseList& list, const Passes& passes) {
   const Plan& plan = list.plan();
-  const std::int64_t cp = plan.mesh.cp;
-  if (cp == 1) return;
-  const std::int64_t pair = 2 * plan.local.tokens * plan.local.kv * list.element();
-  const std::int64_t forward = passes.of(BlockPart::attention);
-  const std::int64_t queries = 2 * plan.local.tokens * plan.local.q * list.element();
-  const auto ring = [&](std::int64_t ranks) {
-    const UseList::Call call = layer_call("send_receive", "keys and values", "cp");
-    list.add(call, forward * (ranks - 1), pair);
-    list.add(call, passes.once * (ranks - 1), 2 * pair);
-  };
-  const auto exchange = [&] {  // queries and the result, keys and values
-    list.add(layer_call("all_to_all", "attention", "cp"), 4 * (forward + passes.once),
-             (queries + pair) / 4);
-  };
-  const auto& levels = list.config().parallel.hierarchical_context_parallel_sizes;
-  switch (list.config().parallel.cp_comm_type) {
-    case CpCommType::p2p: return ring(cp);
-    case CpCommType::all_gather:
-      list.add(layer_call("all_gather", "keys and values", "cp"), forward + passes.once, cp * pair);
-      return list.add(layer_call("reduce_scatter", "keys and values", "cp"), passes.once,
-                      cp * pair);
-    case CpCommType::a2a: return exchange();
-    case CpCommType::a2a_p2p:
-      exchange();
-      return ring(levels && !levels->empty() ? cp / std::max<std::int64_t>(1, levels->front())
-                                             : cp);
+  const std::int64_t bytes = plan.local.tokens * plan.local.kv * list.element();
+  const std::int64_t hops = plan.context.ring - 1;
+  const std::int64_t count = 2 * hops * (passes.of(BlockPart::attention) + 2 * passes.once);
+  for (const char* operation : {"send", "receive"}) {
+    UseList::Call call = layer_call(operation, "keys and values", ring_kind(plan.context));
+    call.ranks = plan.context.ring;
+    list.add(call, count, bytes);
   }
+}
+
+/// Tokens for heads: queries, keys and values there, the result back, and the duals in backward.
+void add_heads(UseList& list, const Passes& passes) {
+  const Plan& plan = list.plan();
+  const std::int64_t q = plan.local.tokens * plan.local.q * list.element();
+  const std::int64_t kv = plan.local.tokens * plan.local.kv * list.element();
+  const std::int64_t forward = passes.of(BlockPart::qkv);
+  UseList::Call call = layer_call("all_to_all", "heads", heads_kind(plan.context));
+  call.ranks = plan.context.heads;
+  list.add(call, forward + passes.of(BlockPart::attention) + 2 * passes.once, q);
+  list.add(call, 2 * (forward + passes.once), kv);
+}
+
+/// Keys and values, once more in backward, and their gradients.
+void add_gathers(UseList& list, const Passes& passes) {
+  const Plan& plan = list.plan();
+  const std::int64_t all = plan.context.gather * plan.local.tokens * plan.local.kv * list.element();
+  list.add(layer_call("all_gather", "keys and values", "cp"),
+           2 * (passes.of(BlockPart::attention) + passes.once), all);
+  list.add(layer_call("reduce_scatter", "keys and values", "cp"), 2 * passes.once, all);
+}
+
+void add_context(UseList& list, const Passes& passes) {
+  const ContextSplit& split = list.plan().context;
+  if (split.heads > 1) add_heads(list, passes);
+  if (split.ring > 1) add_ring(list, passes);
+  if (split.gather > 1) add_gathers(list, passes);
 }
 
 /// Tokens to their experts and back, and the same for the gradients.

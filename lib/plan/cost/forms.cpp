@@ -81,6 +81,7 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
           plan.compute,
           plan.sequence_parallel,
           plan.split_vocabulary,
+          plan.context,
           plan.messages,
           plan.message_dtype,
           plan.fp32_sums,

@@ -48,12 +48,15 @@ double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   return flops / rates.matmul_flops;
 }
 
-double in_layers(const StagePlan& stage, const Rates& rates) {
+double in_layers(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   double seconds = 0;
   for (const CollectiveUse& use : stage.communication) {
-    if (use.purpose == "layers") seconds += wire_seconds(use, rates);
+    if (waits_in_layers(use)) seconds += wire_seconds(use, rates);
   }
-  return seconds;
+  const RingWait ring = ring_wait(plan, stage, rates);
+  const auto passes =
+      static_cast<double>(plan.microbatches * count_blocks(stage.units, plan.model.layers));
+  return seconds + passes * (ring.forward + ring.backward);
 }
 
 double idle(const Simulation& simulation, std::size_t rank) {
@@ -85,7 +88,7 @@ std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
     Ledger& ledger = at(ledgers, index);
     const QueueTimes& times = all.queues[rank];
     ledger.products = products(plan, stage, rates);
-    ledger.tp = in_layers(stage, rates);
+    ledger.tp = in_layers(plan, stage, rates);
     ledger.kernels = std::max(0.0, times.busy - ledger.products - ledger.tp);
     ledger.dp = times.waited_sums;
     ledger.gather = times.waited_gathers;

@@ -101,10 +101,9 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
                          packed_parameters(plan, stage, table);
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
-  const std::int64_t local_tokens =
-      plan.microbatches * plan.fed_sequences() * plan.model.seq_length / plan.mesh.cp;
-  // The current step and the prefetched ones.
-  memory.data = (config.data.prefetch + 1) * local_tokens * bytes_per_prefetched_token;
+  // Of the current step and the prefetched ones; context-parallel ranks read whole sequences.
+  const std::int64_t tokens = plan.microbatches * plan.fed_sequences() * plan.model.seq_length;
+  memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token;
   if (saves_in_background(config.checkpoint)) {
     memory.checkpoint =
         most_saved_elements(plan, number) * fp32 * (1 + optimizer_values(config.optimizer));

@@ -94,7 +94,7 @@ class UnitCosts {
   /// Of one micro-batch, in both directions.
   double wire(UnitKind unit) const {
     const auto of_layers = [unit](const CollectiveUse& use) {
-      return use.purpose == "layers" && use.unit == unit;
+      return use.unit == unit && waits_in_layers(use);
     };
     return wire_seconds_of(rows_, rates_, of_layers) / real(plan_.microbatches);
   }
@@ -115,8 +115,9 @@ class UnitCosts {
     const double attention = products(flops.attention_causal, ranks) / 3;
     const double kept = memory(kept_bytes(rows_, unit));
     const double each_way = wire(UnitKind::block) / real(blocks_) / 2;
-    times.forward.layer = product + attention + 2 * kept + each_way;
-    times.input.layer = product + 2 * attention + 3 * kept + each_way;
+    const RingWait ring = ring_wait(plan_, rows_, rates_);
+    times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
+    times.input.layer = product + 2 * attention + 3 * kept + each_way + ring.backward;
     times.weight.layer = product + memory(2 * gradient_bytes(rows_, unit));
   }
 
@@ -231,6 +232,29 @@ class RowCosts {
 
 }  // namespace
 
+bool waits_in_layers(const CollectiveUse& use) {
+  return use.purpose == "layers" && use.operation != "send" && use.operation != "receive";
+}
+
+RingWait ring_wait(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+  const int block = first_block(stage, plan);
+  const std::int64_t ranks = plan.context.ring;
+  if (ranks == 1 || block == 0) return {};
+  const std::int64_t messages = 2 * (ranks - 1);
+  CollectiveUse passed;
+  passed.operation = "send";
+  passed.ranks = ranks;
+  passed.count = messages;
+  passed.bytes = messages * plan.local.tokens * plan.local.kv * size_of(plan.compute);
+  const FlopsEstimate flops = estimate_flops(
+      plan.model, plan.micro_batch_size * plan.model.seq_length, {{block, block + 1}});
+  const double attention =
+      flops.attention_causal / 3 / real(plan.mesh.tp * plan.mesh.cp) / rates.matmul_flops;
+  const double hidden = attention * real(ranks - 1) / real(ranks);
+  const double wait = std::max(0.0, wire_seconds(passed, rates) - hidden);
+  return {wait, 2 * wait};  // twice the work and twice the messages
+}
+
 std::optional<Rates> given_rates(const ClusterConfig& cluster) {
   if (!cluster.matmul_flops || !cluster.memory_bandwidth || !cluster.latency ||
       !cluster.bandwidth) {
@@ -250,8 +274,7 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
     sent = 2 * share;
   } else if (use.operation == "broadcast") {
     rounds = others;
-  } else if (use.operation != "send" && use.operation != "receive" &&
-             use.operation != "send_receive") {
+  } else if (use.operation != "send" && use.operation != "receive") {
     rounds = others;
     sent = share;
   }

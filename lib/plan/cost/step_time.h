@@ -27,6 +27,16 @@ std::optional<Rates> given_rates(const ClusterConfig& cluster);
 /// bandwidth for its bytes, with the bus factors of nccl-tests (doc/PERFORMANCE.md).
 double wire_seconds(const CollectiveUse& use, const Rates& rates);
 
+/// Whether calls are collectives inside layers, which wait for them to end.
+bool waits_in_layers(const CollectiveUse& use);
+
+/// Seconds of one block and micro-batch for which attention waits for keys and values that go
+/// around a ring: what their transfer takes beyond the work on all blocks of keys but the last.
+struct RingWait {
+  double forward = 0, backward = 0;
+};
+RingWait ring_wait(const Plan& plan, const StagePlan& stage, const Rates& rates);
+
 /// Seconds of the passes through one unit with one micro-batch. All blocks take the same time.
 struct UnitTimes {
   struct Pass {
@@ -53,9 +63,10 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 /// For a `plan` with complete tables. A kept tensor is written and read once in F and read in B,
 /// where its gradient is written and read; weight gradients are accumulated. R costs the products
 /// and bytes of the parts that it makes again (plan/cost/recompute_cost.h). Attention counts as
-/// its products under the causal mask. Collectives inside layers: half in F, half in B. The head
-/// computes its gradients in F and touches its logits four times. The update reads and writes once
-/// everything that a rank keeps for parameters, gradients and optimizer.
+/// its products under the causal mask. Collectives inside layers: half in F, half in B; of a ring
+/// of keys only what it waits for. The head computes its gradients in F and touches its logits four
+/// times. The update reads and writes once everything that a rank keeps for parameters, gradients
+/// and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 
 }  // namespace trainctl

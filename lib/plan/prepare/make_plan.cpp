@@ -120,6 +120,8 @@ Plan sizes_of(const Facts& facts) {
   plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
                             plan.split_vocabulary});
   plan.threads_per_rank = threads_of(parallel, facts.site);
+  plan.context = split_context(parallel, plan.mesh.cp);
+  plan.tokens = token_layout(plan.context, plan.model.seq_length);
   plan.optimizer_level = resolve_optimizer_level(parallel);
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule =

@@ -69,6 +69,11 @@ struct Share {
   const ActivationInput& input;
   const ModelShape& model;
   const LocalShape local;
+
+  /// What attention works on: all tokens of the ranks that exchange heads, of a part of the heads.
+  std::int64_t attended_tokens() const { return local.tokens * input.context.heads; }
+  std::int64_t attended_q() const { return local.q / input.context.heads; }
+  std::int64_t attended_kv() const { return local.kv / input.context.heads; }
 };
 
 void add_statistics(Rows& rows, const Share& share, const std::string& name) {
@@ -141,10 +146,14 @@ void add_attention(Rows& rows, const Share& share, const std::string& attention)
     rows.statistic(attention + "q_rstd", local.tokens * local.heads);
     rows.statistic(attention + "k_rstd", local.tokens * local.kv_heads);
   }
-  rows.row(attention + "q", local.tokens, local.q, for_backward);
-  rows.row(attention + "k", local.tokens, local.kv, for_backward);
-  rows.row(attention + "v", local.tokens, local.kv, for_backward);
+  const std::int64_t tokens = share.attended_tokens();
+  rows.row(attention + "q", tokens, share.attended_q(), for_backward);
+  rows.row(attention + "k", tokens, share.attended_kv(), for_backward);
+  rows.row(attention + "v", tokens, share.attended_kv(), for_backward);
   rows.begin(BlockPart::attention);
+  if (share.input.context.heads > 1) {
+    rows.row(attention + "attended", tokens, share.attended_q(), for_backward);
+  }
   rows.row(attention + "context", local.tokens, local.q, for_weight);
   rows.statistic(attention + "logsumexp", local.tokens * local.heads);
   rows.end();
@@ -224,6 +233,31 @@ void add_head(Rows& rows, const Share& share) {
   rows.row("head.d_norm", stream, hidden, for_backward);
 }
 
+/// What attention exchanges with other ranks, on its way.
+void add_context_scratch(Rows& rows, const Share& share) {
+  const ContextSplit& split = share.input.context;
+  const LocalShape& local = share.local;
+  const std::int64_t tokens = share.attended_tokens();
+  const std::int64_t held = split.ring > 1 ? 2 * tokens : split.gather * tokens;
+  if (split.ring * split.gather > 1) {
+    for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
+      rows.row(name, held, share.attended_kv(), shared);
+    }
+  }
+  if (split.ring > 1) {
+    rows.row("cp.part_q", tokens, share.attended_q(), shared);
+    rows.row("cp.part_k", tokens, share.attended_kv(), shared);
+    rows.row("cp.part_v", tokens, share.attended_kv(), shared);
+    rows.add("cp.part_logsumexp", Shape{local.tokens * local.heads}, DType::f32, shared);
+  }
+  if (split.heads == 1) return;
+  rows.row("cp.own_q", local.tokens, local.q, shared);
+  rows.row("cp.own_k", local.tokens, local.kv, shared);
+  rows.row("cp.own_v", local.tokens, local.kv, shared);
+  rows.row("cp.d_attended", tokens, share.attended_q(), shared);
+  rows.row("cp.packed", local.tokens, local.q, shared);
+}
+
 void add_block_scratch(Rows& rows, const Share& share) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
@@ -233,10 +267,7 @@ void add_block_scratch(Rows& rows, const Share& share) {
   if (model.experts > 1) {
     rows.row("moe.send", model.experts * local.capacity, model.hidden, shared);
   }
-  if (share.input.mesh.cp == 1) return;
-  for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-    rows.row(name, local.tokens, local.kv, shared);
-  }
+  add_context_scratch(rows, share);
 }
 
 /// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
@@ -289,9 +320,9 @@ void add_head_scratch(Rows& rows, const Share& share) {
 
 /// The data of one chunk's micro-batch: what its units read.
 void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
-  const std::int64_t tokens = share.local.tokens;
   const int head = head_unit(share.model.layers);
   const std::string prefix = chunk_prefix(rows.chunk) + "batch.";
+  std::int64_t tokens = share.local.tokens;
   const auto add = [&](const char* name, DType dtype, int unit, Moment until) {
     rows.unit = units.empty() ? -1 : unit;
     rows.add(prefix + name, Shape{tokens}, dtype, {Storage::batch, Moment::fetch, until});
@@ -300,9 +331,13 @@ void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
   const Moment scored = share.input.deferred_head ? Moment::weight : Moment::forward;
   if (units.holds(head)) add("labels", DType::i32, head, scored);
   add("position", DType::i32, units.begin, Moment::backward);
-  add("document", DType::i32, units.begin, Moment::backward);
   add("global_token", DType::i64, units.begin, Moment::backward);
   if (units.holds(head)) add("loss_weight", DType::f32, head, scored);
+  tokens = share.attended_tokens();
+  add("first_position", DType::i32, units.begin, Moment::backward);
+  if (share.input.context.heads > 1) {
+    add("query_token", DType::i64, units.begin, Moment::backward);
+  }
 }
 
 /// A block's rows; two lists of them where some micro-batches keep more.

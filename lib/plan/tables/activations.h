@@ -9,11 +9,11 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "plan/tables/local_shape.h"
-#include "plan/tables/mesh.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
+#include "plan/tables/token_layout.h"
 #include "plan/tables/unit_range.h"
 
 namespace trainctl {
@@ -63,9 +63,9 @@ struct ActivationSpec {
 
 /// Names (T = tokens of a micro-batch, H hidden, Q/K heads x head_dim, F ffn; compute dtype unless
 /// said):
-///  batch, per chunk C, from fetch to B: chunk.C.batch.tokens .labels .position .document [T] i32,
-///         .global_token [T] i64, .loss_weight [T] fp32 (tokens with the embedding; labels and
-///         weights with the head, until F)
+///  batch, per chunk C, from fetch to B: chunk.C.batch.tokens .labels .position .first_position [T]
+///         i32 (the first position that attention sees), .global_token [T] i64, .loss_weight [T]
+///         fp32 (tokens with the embedding; labels and weights with the head, until F)
 ///  input, until B: layers.N.input [T,H] (the block's input: the previous block's output),
 ///         head.input [T,H] (the last block's output)
 ///  forward, until B: layers.N.norm1.mean .rstd [T] fp32, .attention.q [T,Q] .k .v [T,K] (after
@@ -96,7 +96,7 @@ struct ActivationSpec {
 ///         shared head.all_stats [3 tp,chunk] fp32
 ///  without gradient_accumulation_fusion, shared: d_weight [elements of the largest] fp32
 ///  with fp32_sums, shared: stream.sum [T,H] fp32 (what tensor-parallel ranks add up)
-///  with context parallelism, shared: cp.k cp.v cp.d_k cp.d_v [T,K] (of the neighbour in the ring)
+///  with context parallelism the rows that ContextSplit (plan/tables/token_layout.h) lists
 ///  messages: what a chunk receives lies in its first unit's input and its last unit's d_output;
 ///         chunk.C.output (to another stage) [T,H], a message until B or shared
 ///         (MessageRules::keeps_outputs), and chunk.C.d_input (gradient for another stage), shared.
@@ -122,8 +122,8 @@ struct ActivationInput {
   const Mesh& mesh;
   std::int64_t micro_batch_size = 1;
   DType compute = DType::f32;
-  bool sequence_parallel = false;
-  bool split_vocabulary = false;
+  bool sequence_parallel = false, split_vocabulary = false;
+  ContextSplit context{};
   MessageRules messages{};
   DType message_dtype = DType::f32;
   bool fp32_sums = false;

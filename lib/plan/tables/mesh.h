@@ -41,6 +41,11 @@ struct Mesh {
   std::vector<int> group(std::int64_t rank, const std::vector<Axis>& axes) const;
 };
 
+/// Of the ranks of a stage that read the same data, the one that counts it.
+inline bool reads_first(const Mesh& mesh, std::int64_t rank) {
+  return mesh.coordinate(rank, Axis::tp) == 0 && mesh.coordinate(rank, Axis::cp) == 0;
+}
+
 /// Reads "tp-cp-ep-dp-pp"; nullopt if a word is unknown or repeated. Axes that are left out are
 /// appended in the order tp, pp, dp, ep, cp and listed in `appended`.
 std::optional<RankOrder> parse_order(std::string_view text, std::vector<Axis>& appended);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "device/tensor.h"
 #include "ops/cpu/attention/blocks.h"
 #include "ops/cpu/attention/transpose.h"
 

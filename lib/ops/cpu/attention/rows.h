@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "ops/cpu/attention/blocks.h"
+#include "ops/cpu/attention/places.h"
 #include "ops/cpu/vector/philox_lanes.h"
 #include "ops/cpu/vector/vector_math.h"
 
@@ -82,21 +82,18 @@ float dot_row(const T* a, const T* b, std::int64_t count) {
 /// Dropout's factors for the keys of one query, where there is dropout.
 class KeyDropout {
  public:
-  KeyDropout(const AttentionShape& shape, const AttentionDropout& dropout)
-      : shape_(shape), dropout_(dropout) {}
+  explicit KeyDropout(const AttentionDropout& dropout) : dropout_(dropout) {}
 
   bool given() const { return dropout_.key.probability > 0.0F; }
 
-  /// factors[i] belongs to `key` + i, i < columns; all are 1 without dropout.
+  /// factors[i] belongs to position `key` + i, i < columns; all are 1 without dropout.
   void fill(const QueryBlock& block, std::int64_t row, std::int64_t key, std::int64_t columns,
             float* factors) const {
     const StepState& state = *dropout_.key.state;
     const DropoutFactors random(state.seed, dropout_stream(state.step, dropout_.key.site),
                                 dropout_.key.probability);
     const std::int64_t query = std::min(row, block.count - 1);
-    const std::int64_t token =
-        dropout_.global_token
-            .as<std::int64_t>()[block.sequence * shape_.query_length + block.first + query];
+    const std::int64_t token = dropout_.global_token.as<std::int64_t>()[block.row + query];
     const std::int64_t index =
         (token * dropout_.heads_total + dropout_.first_head + block.head) * dropout_.seq_length +
         key;
@@ -107,7 +104,6 @@ class KeyDropout {
   }
 
  private:
-  const AttentionShape& shape_;
   const AttentionDropout& dropout_;
 };
 

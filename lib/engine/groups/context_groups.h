@@ -1,0 +1,24 @@
+// The groups in which a rank shares attention with others of its context-parallel group, by
+// ContextSplit of plan/tables/token_layout.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/world.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct ContextGroups {
+  std::int64_t rank = 0;  // in the context-parallel group
+  // Null where they have one rank.
+  std::unique_ptr<Group> heads;
+  std::unique_ptr<Group> ring;
+  std::unique_ptr<Group> gather;
+};
+
+/// Collective over the context-parallel group.
+ContextGroups make_context_groups(const Plan& plan, World& world);
+
+}  // namespace trainctl

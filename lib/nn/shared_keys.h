@@ -1,0 +1,74 @@
+// Attention of this rank's queries with the keys and values of all ranks that hold tokens of the
+// same sequences: gathered from all of them, or passed on around a ring, block by block (Liu et al.
+// 2023), while the rank works on the block before. Without context parallelism, attention itself.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "nn/pass.h"
+#include "nn/reshard.h"
+#include "ops/attention.h"
+#include "plan/tables/token_layout.h"
+
+namespace trainctl {
+
+/// What a stage knows of its context-parallel group. A group of one rank may be null.
+struct ContextParallel {
+  ContextSplit split;
+  TokenLayout tokens{};
+  std::int64_t rank = 0;  // in the group
+  Group* heads = nullptr;
+  Group* ring = nullptr;
+  Group* gather = nullptr;
+  Tensor packed{};  // see Reshard, for the exchange of heads
+};
+
+class SharedKeys {
+ public:
+  /// A block of keys, or of their gradients.
+  struct Pair {
+    Tensor k, v;  // [K, features]
+  };
+  /// Rows of the activation table, empty where they are not used. K keys of a rank (of all ranks
+  /// that exchange heads with it), and its Q queries.
+  struct Buffers {
+    Pair all, d_all;        // gathered: [ranks K, features]; around a ring: [2 K, features]
+    Pair part;              // [K, features] what this rank adds to the gradient of a block
+    Tensor part_q;          // [Q, features] the result with one block, or what that adds to dq
+    Tensor part_logsumexp;  // as the logsumexp, in any shape
+  };
+
+  SharedKeys() = default;
+  /// For micro-batches of `sequences` sequences.
+  SharedKeys(const ContextParallel& context, std::int64_t sequences);
+
+  /// k and v are this rank's own. The runs of args.shape, and its key_length, are set here.
+  void forward(const Pass& pass, AttentionForward args, const Buffers& buffers) const;
+  /// dk and dv are those of the own keys and values, from all ranks' queries; none of the gradients
+  /// may share memory with d_out.
+  void backward(const Pass& pass, AttentionBackward args, const Buffers& buffers) const;
+
+ private:
+  using Messages = std::array<Event, 4>;
+
+  bool around_ring() const { return ring_ != nullptr; }
+  /// The shape with the keys of one rank of the ring, or with all that are gathered.
+  AttentionShape shape_with(AttentionShape shape, std::size_t source) const;
+  /// Of the block that this rank works on in a step.
+  std::size_t source_in(int step) const;
+  void forward_around(const Pass& pass, const AttentionForward& args, const Buffers& buffers) const;
+  void backward_around(const Pass& pass, const AttentionBackward& args,
+                       const Buffers& buffers) const;
+  /// Sends a block to the next rank and receives one from the rank before.
+  Messages pass_on(const Pass& pass, const Pair& from, const Pair& to, int tag) const;
+  static void await(const Pass& pass, const Messages& messages);
+
+  Reshard gather_;
+  Group* ring_ = nullptr;
+  TokenRuns form_;                           // of all lists below, without the runs
+  std::vector<TokenRun> queries_;            // empty: one run, as the shape says
+  std::vector<std::vector<TokenRun>> keys_;  // by rank of the ring; gathered: one list
+};
+
+}  // namespace trainctl

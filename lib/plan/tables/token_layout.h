@@ -1,0 +1,61 @@
+// Context parallelism: which tokens of every sequence each rank of a context-parallel group holds,
+// and among how many of the ranks attention exchanges what.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/schema/parallel_config.h"
+
+namespace trainctl {
+
+/// Each rank has one piece of every sequence, or two: chunks number r and 2 ranks - 1 - r of
+/// 2 ranks equal ones, so that under the causal mask all ranks have as much to do (Megatron-Core:
+/// get_batch_on_this_cp_rank). All pieces have the same length.
+struct TokenLayout {
+  std::int64_t seq_length = 0;
+  std::int64_t ranks = 1;
+  bool zigzag = false;
+
+  std::int64_t pieces() const { return zigzag ? 2 : 1; }
+  std::int64_t piece_length() const { return rank_length() / pieces(); }
+  /// Tokens of a sequence on one rank; they lie in the order of its pieces.
+  std::int64_t rank_length() const { return seq_length / ranks; }
+  /// Position in the sequence of the first token of a rank's piece.
+  std::int64_t position(std::int64_t rank, std::int64_t piece) const {
+    return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
+  }
+};
+
+/// A group's ranks as a grid: neighbours exchange tokens for heads, so that each has all their
+/// tokens of some heads; then ranks of different neighbourhoods pass keys and values around a ring,
+/// or gather them. Rank r of the group is number r % heads in neighbourhood r / heads.
+///
+/// Activations (sizes as in plan/tables/activations.h), all shared unless said:
+///  gather over g ranks: cp.k cp.v cp.d_k cp.d_v [gT,K]
+///  ring: cp.k cp.v cp.d_k cp.d_v [2T,K] (two other ranks'), cp.part_k cp.part_v [T,K] cp.part_q
+///         [T,Q] cp.part_logsumexp [T*heads] fp32 (what the keys of one rank give)
+///  heads over h ranks: instead of the layer's own layers.N.attention.q [hT,Q/h] .k .v [hT,K/h];
+///         forward, until B: .attention.attended [hT,Q/h] (the result before it is given back);
+///         batch: .first_position [hT], and .query_token [hT] i64; cp.own_q [T,Q] cp.own_k cp.own_v
+///         [T,K] (before the exchange; in B of the gradients, as attention has them), cp.d_attended
+///         [hT,Q/h], cp.packed [T,Q] (on its way). The rows of a ring are in this form, too
+struct ContextSplit {
+  std::int64_t heads = 1;
+  std::int64_t ring = 1;
+  std::int64_t gather = 1;
+
+  std::int64_t ranks() const { return heads * ring * gather; }
+};
+
+/// What parallel.cp_comm_type and its sizes say about groups of `ranks`.
+ContextSplit split_context(const ParallelConfig& parallel, std::int64_t ranks);
+/// Chunks in pairs, unless attention has all tokens of its heads at once.
+TokenLayout token_layout(const ContextSplit& split, std::int64_t seq_length);
+
+/// What messages and tables call the ranks that exchange heads, and those of a ring: "cp", or where
+/// both are only a part of it, "cp-heads" and "cp-ring".
+std::string heads_kind(const ContextSplit& split);
+std::string ring_kind(const ContextSplit& split);
+
+}  // namespace trainctl
