@@ -68,7 +68,7 @@ struct Rows {
 };
 
 /// What the rows of one stage are made from.
-struct Share {
+struct StageShare {
   const ActivationInput& input;
   const ModelShape& model;
   const LocalShape local;

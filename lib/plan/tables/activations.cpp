@@ -8,20 +8,20 @@ namespace trainctl {
 
 namespace {
 
-void add_statistics(Rows& rows, const Share& share, const std::string& name) {
+void add_statistics(Rows& rows, const StageShare& share, const std::string& name) {
   const std::int64_t tokens = share.local.stream_rows;
   if (share.model.norm_kind == NormKind::layer_norm) rows.statistic(name + ".mean", tokens);
   rows.statistic(name + ".rstd", tokens);
 }
 
-void add_norm(Rows& rows, const Share& share, const std::string& name, BlockPart part) {
+void add_norm(Rows& rows, const StageShare& share, const std::string& name, BlockPart part) {
   rows.begin(part);
   rows.row(name, share.local.stream_rows, share.model.hidden, for_weight);
   add_statistics(rows, share, name);
   rows.end();
 }
 
-void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
+void add_experts(Rows& rows, const StageShare& share, const std::string& prefix) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
   const std::string moe = prefix + "moe.";
@@ -47,8 +47,8 @@ void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
 /// last of them: masked with dropout, gathered with sequence parallelism. The first is the gradient
 /// of the residual stream, which lives as `first` and its own `until` say.
-void add_branch_gradients(Rows& rows, const Share& share, const std::string& first, Moment from,
-                          const std::string& branch) {
+void add_branch_gradients(Rows& rows, const StageShare& share, const std::string& first,
+                          Moment from, const std::string& branch) {
   const bool masked = share.model.hidden_dropout > 0;
   const bool gathered = share.input.sequence_parallel;
   const auto add = [&](const std::string& name, std::int64_t tokens, Moment start, bool last) {
@@ -62,13 +62,13 @@ void add_branch_gradients(Rows& rows, const Share& share, const std::string& fir
 }
 
 /// The input of a column-parallel product, where it is kept as every rank needs it.
-void add_gathered(Rows& rows, const Share& share, const std::string& branch, BlockPart part) {
+void add_gathered(Rows& rows, const StageShare& share, const std::string& branch, BlockPart part) {
   rows.end();
   if (!rows.form.gathered(part)) return;
   rows.row(branch + "gathered", share.local.tokens, share.model.hidden, for_weight);
 }
 
-void add_attention(Rows& rows, const Share& share, const std::string& attention) {
+void add_attention(Rows& rows, const StageShare& share, const std::string& attention) {
   const LocalShape& local = share.local;
   add_gathered(rows, share, attention, BlockPart::qkv);
   rows.begin(BlockPart::qkv);
@@ -91,7 +91,7 @@ void add_attention(Rows& rows, const Share& share, const std::string& attention)
   rows.end();
 }
 
-void add_attention_gradients(Rows& rows, const Share& share, const std::string& attention) {
+void add_attention_gradients(Rows& rows, const StageShare& share, const std::string& attention) {
   const LocalShape& local = share.local;
   add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention);
   rows.row(attention + "d_q", local.tokens, local.q, output_gradient);
@@ -99,7 +99,7 @@ void add_attention_gradients(Rows& rows, const Share& share, const std::string& 
   rows.row(attention + "d_v", local.tokens, local.kv, output_gradient);
 }
 
-void add_mlp(Rows& rows, const Share& share, const std::string& mlp) {
+void add_mlp(Rows& rows, const StageShare& share, const std::string& mlp) {
   const LocalShape& local = share.local;
   const bool gated = share.model.gated_mlp;
   add_gathered(rows, share, mlp, BlockPart::mlp);
@@ -114,7 +114,7 @@ void add_mlp(Rows& rows, const Share& share, const std::string& mlp) {
 }
 
 /// What a block reads and the unit below writes; from F to R perhaps only this rank's share of it.
-void add_input(Rows& rows, const Share& share, const std::string& prefix) {
+void add_input(Rows& rows, const StageShare& share, const std::string& prefix) {
   const std::int64_t stream = share.local.stream_rows;
   const std::int64_t hidden = share.model.hidden;
   const bool slices = rows.form.slices_input;
@@ -127,7 +127,7 @@ void add_input(Rows& rows, const Share& share, const std::string& prefix) {
            {Storage::input, Moment::forward, Moment::repeat});
 }
 
-void add_block(Rows& rows, const Share& share, const std::string& prefix) {
+void add_block(Rows& rows, const StageShare& share, const std::string& prefix) {
   const ModelShape& model = share.model;
   const std::int64_t stream = share.local.stream_rows;
   add_input(rows, share, prefix);
@@ -145,12 +145,12 @@ void add_block(Rows& rows, const Share& share, const std::string& prefix) {
   add_attention_gradients(rows, share, prefix + "attention.");
 }
 
-void add_embedding(Rows& rows, const Share& share) {
+void add_embedding(Rows& rows, const StageShare& share) {
   rows.row(gradient_row(0), share.local.stream_rows, share.model.hidden,
            {Storage::gradient, Moment::gradient, Moment::backward});
 }
 
-void add_head(Rows& rows, const Share& share) {
+void add_head(Rows& rows, const StageShare& share) {
   const std::int64_t stream = share.local.stream_rows;
   const std::int64_t hidden = share.model.hidden;
   rows.row("head.input", stream, hidden, unit_input);
@@ -166,7 +166,7 @@ void add_head(Rows& rows, const Share& share) {
 }
 
 /// What attention exchanges with other ranks, on its way.
-void add_context_scratch(Rows& rows, const Share& share) {
+void add_context_scratch(Rows& rows, const StageShare& share) {
   const ContextSplit& split = share.input.context;
   const LocalShape& local = share.local;
   const std::int64_t tokens = share.attended_tokens();
@@ -190,7 +190,7 @@ void add_context_scratch(Rows& rows, const Share& share) {
   rows.row("cp.packed", local.tokens, local.q, shared);
 }
 
-void add_block_scratch(Rows& rows, const Share& share) {
+void add_block_scratch(Rows& rows, const StageShare& share) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
   rows.row("branch", local.stream_rows, model.hidden, shared);
@@ -204,7 +204,7 @@ void add_block_scratch(Rows& rows, const Share& share) {
 
 /// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
 /// of its last on the upper.
-void add_messages(Rows& rows, const Share& share, const UnitRange& units) {
+void add_messages(Rows& rows, const StageShare& share, const UnitRange& units) {
   const ActivationInput& input = share.input;
   const MessageRules& rules = input.messages;
   const std::string prefix = chunk_prefix(rows.chunk);
@@ -236,7 +236,7 @@ void add_messages(Rows& rows, const Share& share, const UnitRange& units) {
   add("d_received", input.message_dtype, message(Moment::gradient, Moment::backward));
 }
 
-void add_head_scratch(Rows& rows, const Share& share) {
+void add_head_scratch(Rows& rows, const StageShare& share) {
   const ActivationInput& input = share.input;
   const LocalShape& local = share.local;
   const std::int64_t chunk = input.model.whole_logits
@@ -251,7 +251,7 @@ void add_head_scratch(Rows& rows, const Share& share) {
 }
 
 /// The data of one chunk's micro-batch: what its units read.
-void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
+void add_batch(Rows& rows, const StageShare& share, const UnitRange& units) {
   const int head = head_unit(share.model.layers);
   const std::string prefix = chunk_prefix(rows.chunk) + "batch.";
   std::int64_t tokens = share.local.tokens;
@@ -273,7 +273,7 @@ void add_batch(Rows& rows, const Share& share, const UnitRange& units) {
 }
 
 /// A block's rows; two lists of them where some micro-batches keep more.
-void add_block_kinds(Rows& rows, const Share& share) {
+void add_block_kinds(Rows& rows, const StageShare& share) {
   const StageForms& forms = share.input.forms;
   const BlockForm usual = forms.of(rows.unit, false);
   const BlockForm partial = forms.is_partial.empty() ? usual : forms.of(rows.unit, true);
@@ -292,7 +292,7 @@ void add_block_kinds(Rows& rows, const Share& share) {
   rows.form = {};
 }
 
-void add_units(Rows& rows, const Share& share, const UnitRange& range) {
+void add_units(Rows& rows, const StageShare& share, const UnitRange& range) {
   const std::int64_t layers = share.model.layers;
   for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
     switch (kind_of_unit(rows.unit, layers)) {
@@ -303,7 +303,7 @@ void add_units(Rows& rows, const Share& share, const UnitRange& range) {
   }
 }
 
-void add_scratch(Rows& rows, const Share& share, const std::vector<UnitRange>& units) {
+void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRange>& units) {
   const std::int64_t hidden = share.model.hidden;
   const LocalShape& local = share.local;
   const ActivationInput& input = share.input;
@@ -320,9 +320,9 @@ void add_scratch(Rows& rows, const Share& share, const std::vector<UnitRange>& u
 
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units) {
-  const Share share{input, input.model,
-                    local_shape({input.model, input.mesh, input.micro_batch_size,
-                                 input.sequence_parallel, input.split_vocabulary})};
+  const StageShare share{input, input.model,
+                         local_shape({input.model, input.mesh, input.micro_batch_size,
+                                      input.sequence_parallel, input.split_vocabulary})};
   Rows rows;
   rows.compute = input.compute;
   for (const UnitRange& range : units) {
