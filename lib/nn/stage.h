@@ -42,6 +42,7 @@ struct StageInput {
   std::int64_t micro_batch_size = 1;
   int views = 1;
   TensorParallel tp;
+  Group* ep = nullptr;  // of the ranks that hold other experts; null: this one holds all
   bool split_vocabulary = false;
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;

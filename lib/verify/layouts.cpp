@@ -55,7 +55,10 @@ class LayoutText {
   void check_meaning(std::size_t index) {
     const LayoutSwitch& row = layout_switches()[index];
     const std::string& word = choice_.words[index];
-    if (word.empty() || row.words(Config{}, choice_.sizes) != std::vector<std::string>{""}) return;
+    Config any;
+    any.moe.num_experts = std::max<std::int64_t>(2, choice_.sizes.dp);
+    any.parallel.pipeline.dtype = ComputeType::bf16;
+    if (word.empty() || row.words(any, choice_.sizes) != std::vector<std::string>{""}) return;
     refuse_layout(text_, word + " has no effect without several " + std::string(row.needs));
   }
 
@@ -95,7 +98,7 @@ class LayoutText {
     }
     if (read_size(word, "pp", sizes.pp) || read_size(word, "dp", sizes.dp)) return;
     if (read_switch(word)) return;
-    for (const char* axis : {"cp", "ep", "vp"}) {
+    for (const char* axis : {"cp", "vp"}) {
       if (!word.starts_with(axis) || !number_behind(word, 2)) continue;
       throw Error(ExitCode::unavailable,
                   "layout '" + text_ + "': not built yet: " + word + "; today: tp, pp and dp");
@@ -184,6 +187,8 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   parallel.pipeline_stages = sizes.pp;
   parallel.data_parallel = sizes.dp;
   parallel.sequence_parallel = sizes.sequence_parallel;
+  parallel.expert_parallel = 1;
+  parallel.expert_tensor_parallel.reset();
   parallel.threads_per_rank = 1;
   for (std::size_t i = 0; i < choice.words.size(); ++i) {
     if (!choice.words[i].empty()) layout_switches()[i].apply(choice.words[i], changed);

@@ -41,10 +41,12 @@ TEST_CASE("a value that is not built is refused with its place") {
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  for (const char* line : {"parallel: {context_parallel: 2}", "parallel: {expert_parallel: 2}",
-                           "parallel: {pipeline: {variable_seq_lengths: true}}",
-                           "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-                           "moe: {num_experts: 4}", "offload: {enable: true, weights: true}"}) {
+  for (const char* line :
+       {"parallel: {context_parallel: 2}", "moe: {num_experts: 2, group_wise_a2a: true}",
+        "parallel: {pipeline: {variable_seq_lengths: true}}",
+        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+        "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
+        "offload: {enable: true, weights: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }
@@ -115,7 +117,7 @@ TEST_CASE("every kind of fused collective is carried out") {
 TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
   CHECK(status_of("parallel.context_parallel") == "not built yet");
-  CHECK(status_of("moe.capacity_factor") == "not built yet");
+  CHECK(status_of("moe.group_wise_a2a") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");

@@ -71,7 +71,7 @@ TEST_CASE("names of layouts are read back") {
   for (const char* name :
        {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
         "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1",
-        "pp2+zb-h1+m4+vp3", "pp4+zb-v", "dp4+zero3+offload2+shard2+each_sum"}) {
+        "pp2+zb-h1+m4+vp3", "pp4+zb-v", "dp4+m2+ep2", "dp4+zero3+offload2+shard2+each_sum"}) {
     CHECK(parse_layouts(name, 0).front().name() == name);
   }
   CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
@@ -126,7 +126,8 @@ TEST_CASE("words that would change nothing are refused") {
       {"dp2+overlapped", "overlapped has no effect without several pipeline stages"},
       {"dp2+deallocated", "deallocated has no effect without several pipeline stages"},
       {"dp2+send_bf16", "send_bf16 has no effect without several pipeline stages"},
-      {"pp2+zero1", "zero1 has no effect without several replicas"}};
+      {"pp2+zero1", "zero1 has no effect without several replicas"},
+      {"tp2+ep2", "ep2 has no effect without several replicas"}};
   for (const auto& [text, message] : rows)
     CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
 }

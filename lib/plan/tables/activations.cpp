@@ -2,74 +2,12 @@
 
 #include <algorithm>
 
+#include "plan/tables/activation_rows.h"
+#include "plan/tables/expert_rows.h"
+
 namespace trainctl {
 
 namespace {
-
-struct Life {
-  Storage storage = Storage::forward;
-  Moment from = Moment::forward;
-  Moment until = Moment::weight;
-};
-
-constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
-constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
-constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
-constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weight};
-constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weight};
-constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
-constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
-constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
-
-/// Collects rows; the sizes have the names of the list in the header. Rows get the unit and the
-/// chunk that are set at the time.
-struct Rows {
-  std::vector<ActivationSpec> list;
-  DType compute = DType::f32;
-  int unit = -1;
-  int chunk = -1;
-  RowKind kind = RowKind::all;
-  BlockForm form{};    // of the unit
-  bool again = false;  // what is being added is made again
-
-  void add(const std::string& name, const Shape& shape, DType dtype, Life life) {
-    const bool made = life.storage == Storage::forward || life.storage == Storage::statistic;
-    const bool kept = (made || life.storage == Storage::input) && life.until >= Moment::repeat;
-    if (again && made) {
-      push(first_prefix + name, shape, dtype,
-           {Storage::repeated, Moment::forward, Moment::forward});
-      life = made_again;
-    } else if (form.on_host && kept) {
-      push(first_prefix + name, shape, dtype, {Storage::staged, life.from, Moment::offload});
-      push(host_prefix + name, shape, dtype, on_host);
-      life = reloaded;
-    }
-    push(name, shape, dtype, life);
-  }
-  void row(const std::string& name, std::int64_t rows, std::int64_t features, Life life) {
-    add(name, Shape{rows, features}, compute, life);
-  }
-  void statistic(const std::string& name, std::int64_t rows) {
-    add(name, Shape{rows}, DType::f32, {Storage::statistic, Moment::forward, Moment::backward});
-  }
-  /// What is added next belongs to a part of the block's forward.
-  void begin(BlockPart part) { again = form.repeats(part); }
-  void end() { again = false; }
-
- private:
-  void push(const std::string& name, const Shape& shape, DType dtype, Life life) {
-    const bool own = life.storage != Storage::shared;
-    list.push_back({name, shape, dtype, life.storage, life.from, life.until, own ? unit : -1,
-                    own ? chunk : -1, own ? kind : RowKind::all});
-  }
-};
-
-/// What the rows of one stage are made from.
-struct Share {
-  const ActivationInput& input;
-  const ModelShape& model;
-  const LocalShape local;
-};
 
 void add_statistics(Rows& rows, const Share& share, const std::string& name) {
   const std::int64_t tokens = share.local.stream_rows;
@@ -84,39 +22,16 @@ void add_norm(Rows& rows, const Share& share, const std::string& name, BlockPart
   rows.end();
 }
 
-void add_experts(Rows& rows, const Share& share, const std::string& prefix) {
-  const ModelShape& model = share.model;
-  const LocalShape& local = share.local;
-  const std::string moe = prefix + "moe.";
-  const Shape inner{local.experts, local.expert_rows, local.expert_ffn};
-  const auto add = [&](const std::string& name, const Shape& shape, DType dtype) {
-    rows.add(moe + name, shape, dtype, for_weight);
-  };
-  rows.begin(BlockPart::mlp);
-  add("probs", {local.stream_rows, model.experts}, DType::f32);
-  add("slot", {local.stream_rows, model.topk}, DType::i32);
-  add("dispatched", {local.experts, local.expert_rows, model.hidden}, rows.compute);
-  if (model.gated_mlp) add("gate", inner, rows.compute);
-  add("up", inner, rows.compute);
-  add("act", inner, rows.compute);
-  add("returned", {model.experts, local.capacity, model.hidden}, rows.compute);
-  rows.end();
-  const std::int64_t held = local.experts * local.expert_rows;
-  rows.row(moe + "d_dispatched", held, model.hidden, output_gradient);
-  rows.row(moe + "d_ffn", held, local.expert_ffn, output_gradient);
-  if (model.gated_mlp) rows.row(moe + "d_gate", held, local.expert_ffn, output_gradient);
-}
-
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
 /// last of them: masked with dropout, gathered with sequence parallelism. The first is the gradient
 /// of the residual stream, which lives as `first` and its own `until` say.
 void add_branch_gradients(Rows& rows, const Share& share, const std::string& first, Moment from,
-                          const std::string& branch) {
+                          const std::string& branch, Moment last_read = Moment::weight) {
   const bool masked = share.model.hidden_dropout > 0;
   const bool gathered = share.input.sequence_parallel;
   const auto add = [&](const std::string& name, std::int64_t tokens, Moment start, bool last) {
     rows.row(name, tokens, share.model.hidden,
-             {Storage::gradient, start, last ? Moment::weight : Moment::backward});
+             {Storage::gradient, start, last ? last_read : Moment::backward});
   };
   const std::int64_t stream = share.local.stream_rows;
   add(first, stream, from, !masked && !gathered);
@@ -195,12 +110,16 @@ void add_block(Rows& rows, const Share& share, const std::string& prefix) {
   rows.begin(BlockPart::projection);
   rows.row(prefix + "middle", stream, model.hidden, for_backward);
   add_norm(rows, share, prefix + "norm2", BlockPart::norm2);
-  if (model.experts > 1) {
-    add_experts(rows, share, prefix);
+  const bool experts = model.has_experts(rows.unit - 1);
+  if (experts) {
+    add_gathered(rows, share, prefix + "mlp.", BlockPart::mlp);
+    add_expert_rows(rows, share, prefix + "moe.");
   } else {
     add_mlp(rows, share, prefix + "mlp.");
   }
-  add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.");
+  // W of experts reads a copy of each token's gradient for each of its experts.
+  add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.",
+                       experts ? Moment::backward : Moment::weight);
   add_attention_gradients(rows, share, prefix + "attention.");
 }
 
@@ -230,9 +149,6 @@ void add_block_scratch(Rows& rows, const Share& share) {
   rows.row("branch", local.stream_rows, model.hidden, shared);
   rows.row("d_norm", local.stream_rows, model.hidden, shared);
   rows.row("d_context", local.tokens, local.q, shared);
-  if (model.experts > 1) {
-    rows.row("moe.send", model.experts * local.capacity, model.hidden, shared);
-  }
   if (share.input.mesh.cp == 1) return;
   for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
     rows.row(name, local.tokens, local.kv, shared);
@@ -341,6 +257,7 @@ void add_scratch(Rows& rows, const Share& share, const std::vector<UnitRange>& u
   const LocalShape& local = share.local;
   const ActivationInput& input = share.input;
   if (count_blocks(units, share.model.layers) > 0) add_block_scratch(rows, share);
+  if (count_expert_blocks(share.model, units) > 0) add_expert_scratch(rows, share);
   if (input.sequence_parallel) {
     rows.row("stream.gathered", local.tokens, hidden, shared);
     rows.row("stream.partial", local.tokens, hidden, shared);
