@@ -23,10 +23,10 @@ Options with(std::vector<std::string> more, Options options = small_moe) {
 }
 
 /// A GPT-2 with experts in two of four layers.
-const Options some_layers{"model.num_layers=4",          "model.num_attention_heads=8",
-                          "model.add_bias_linear=false", "moe.num_experts=6",
-                          "moe.router_topk=1",           "moe.first_dense_layers=1",
-                          "moe.layer_frequency=2",       "moe.ffn_hidden_size=40"};
+const Options some_layers{
+    "model.num_layers=4",    "model.num_attention_heads=8", "model.add_bias_linear=false",
+    "moe.num_experts=6",     "moe.router_topk=1",           "moe.first_dense_layers=1",
+    "moe.layer_frequency=2", "moe.ffn_hidden_size=40",      "train.global_batch_size=12"};
 
 void check_equal(const Options& options, const std::vector<std::string>& layouts) {
   for (const std::string& layout : layouts) {
