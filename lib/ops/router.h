@@ -2,12 +2,6 @@
 // losses beside the main one. T tokens, E experts, k chosen for each token, G tokens of a routing
 // group (neighbours in the order of the data). Per token p = softmax(logits), lse = log sum
 // exp(logits).
-//   forward: the k largest logits; of equal ones the first. Weights are p of the chosen, or with
-//     pre_softmax false the softmax over the chosen logits alone. With a capacity an expert takes
-//     no more tokens of a group; `by_probability` says which (Overflow of the configuration).
-//   balance loss of a group: E / (k G) sum over e of c_e mean over t of p_te, c_e of the group's
-//     choices being of expert e, dropped ones included (Fedus et al. 2021, equation 4; 1 if even)
-//   z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
 #pragma once
 
 #include "device/tensor.h"
@@ -15,6 +9,13 @@
 #include "ops/step_state.h"
 
 namespace trainctl {
+
+//   forward: the k largest logits; of equal ones the first. Weights are p of the chosen, or with
+//     pre_softmax false the softmax over the chosen logits alone. With a capacity an expert takes
+//     no more tokens of a group; `by_probability` says which (Overflow of the configuration).
+//   balance loss of a group: E / (k G) sum over e of c_e mean over t of p_te, c_e of the group's
+//     choices being of expert e, dropped ones included (Fedus et al. 2021, equation 4; 1 if even)
+//   z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
 
 struct RouterForward {
   Tensor logits;              // [T, E] fp32

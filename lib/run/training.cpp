@@ -278,12 +278,7 @@ class Training::Impl {
       log_info("resuming after step " + std::to_string(start.step) + " from " +
                start.checkpoint.string());
     }
-    const auto count = [](std::int64_t number) {
-      return format_count(static_cast<double>(number));
-    };
-    const bool experts = plan_.model.experts > 1;
-    log_info(count(plan_.parameter_count()) + " parameters" +
-             (experts ? " (" + count(plan_.active_parameter_count()) + " per token), " : ", ") +
+    log_info(format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
              std::to_string(world_.size()) + " rank(s) x " +
              std::to_string(plan_.threads_per_rank) + " thread(s), " +
              (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +

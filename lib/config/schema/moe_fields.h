@@ -1,4 +1,4 @@
-// The field lists for experts, recomputation, offloading and hooks; see fields.h.
+// The field lists for experts, recomputation and offloading; see fields.h.
 #pragma once
 
 #include "config/schema/field.h"
@@ -129,29 +129,6 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
                                         "beside the next layer; false: one"));
   visit(offload.context,
         field("context", "Internal key of Megatron; must be null").unset("null").internal());
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
-  visit(hooks.timers,
-        field("timers",
-              "Time the phases of a step: every log.every steps, the least and the most of all "
-              "ranks, in the log and in metrics.jsonl"));
-  visit(hooks.finalize_model_grads,
-        field("finalize_model_grads",
-              "Sum the gradients of each step over all ranks that share them; false only where "
-              "none are shared"));
-  visit(hooks.grad_scale,
-        field("grad_scale", "Factor on the loss before the backward pass; none: 1, also in fp16"));
-  visit(hooks.no_sync, field("no_sync",
-                             "Backward passes that start no gradient sums: last_microbatch: all "
-                             "except the last; never: none"));
-  visit(hooks.grad_sync,
-        field("grad_sync", "When gradient sums start: during the backward pass, or after it"));
-  visit(hooks.param_sync,
-        field("param_sync",
-              "When a step gathers the parameters that other ranks updated. overlap: during the "
-              "forward pass, with a wait where each bucket is read; before_forward: all first"));
 }
 
 }  // namespace trainctl
