@@ -70,8 +70,10 @@ Candidate candidate_of(const std::string& layout, const Config& config, std::int
 }
 
 std::string name_of_plan(const Plan& plan) {
-  return name_of(
-      LayoutSizes{plan.mesh.tp, plan.mesh.pp, plan.mesh.dp, plan.sequence_parallel, plan.mesh.cp});
+  const Mesh& mesh = plan.mesh;
+  const std::string sizes =
+      name_of(LayoutSizes{mesh.tp, mesh.pp, mesh.dp, plan.sequence_parallel, mesh.cp});
+  return mesh.ep == 1 ? sizes : sizes + "+ep" + std::to_string(mesh.ep);
 }
 
 LayoutSelection select_all(const VerifyCommand& command, const Planned& planned) {

@@ -38,6 +38,9 @@ void CheckpointWeights::read(const std::string& name, const MatrixBox& box, floa
   Box wanted;
   if (saved->shape.rank() == 1) {
     wanted = {{box.row}, {box.rows}};
+  } else if (saved->shape.rank() == 3) {
+    const std::int64_t rows = saved->shape[1];
+    wanted = {{box.row / rows, box.row % rows, box.column}, {1, box.rows, box.columns}};
   } else {
     wanted = {{box.row, box.column}, {box.rows, box.columns}};
   }

@@ -11,6 +11,7 @@
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
 #include "engine/timers.h"
+#include "ops/router.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/tables/groups.h"
@@ -36,6 +37,16 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   return context;
 }
 
+std::unique_ptr<Group> expert_group(const Plan& plan, World& world) {
+  if (plan.model.experts == 1) return nullptr;
+  return world.group("layers expert:ep", plan.mesh.group(world.rank(), Axis::ep));
+}
+
+std::vector<SlabRow> router_rows(const ModelShape& model) {
+  if (model.experts == 1) return {};
+  return {{"sums", Shape{model.layers, router_sums + model.experts}, DType::f32}};
+}
+
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
@@ -59,6 +70,8 @@ Engine::Engine(const EngineInput& input, World& world)
                           plan_.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       context_(make_context_groups(plan_, world)),
+      ep_(expert_group(plan_, world)),
+      router_sums_(DeviceKind::cpu, router_rows(plan_.model)),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
       pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
@@ -107,10 +120,15 @@ void Engine::initialise() {
   store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank());
   param_sync_.expire();
   if (!plan_.broadcast_parameters) return;
+  std::unique_ptr<Group> experts;
+  if (plan_.mesh.ep > 1) {
+    experts = world_.group("replicas expert:dp", plan_.mesh.group(world_.rank(), Axis::edp));
+  }
   // What is divided comes from its owners: only what every rank owns could differ.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;
-    if (whole) copies_->broadcast(store_.master(i), 0, compute_);
+    Group& replicas = experts && at(rows_.parameters, i).expert ? *experts : *copies_;
+    if (whole) replicas.broadcast(store_.master(i), 0, compute_);
   }
   store_.refresh_weights(ops_);
 }
@@ -215,6 +233,7 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   state_->loss_sum = 0;
   const auto factor = static_cast<double>(plan_.gradient.factor);
   state_->loss_factor = weight_sum_ > 0 ? static_cast<float>(factor / weight_sum_) : 0.0F;
+  state_->token_factor = static_cast<float>(factor / static_cast<double>(now_->tokens_per_step()));
   state_->learning_rate =
       static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, updates_));
   state_->weight_decay =
@@ -222,6 +241,7 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   state_->bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
   state_->bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
   compute_.zero(store_.made_gradients());
+  if (router_sums_.contains("sums")) compute_.zero(router_sums_.at("sums"));
 }
 
 void Engine::optimizer_step() {
@@ -241,6 +261,7 @@ void Engine::tell_timers() const {
 
 StepReport Engine::finish_step(double seconds) {
   const int request = input_.request ? input_.request() : 0;
+  const std::optional<RouterReport> router = share_router();
   double total = 0;
   double greatest = 0;
   for (const Pair& other : share({state_->loss_sum, static_cast<double>(request)})) {
@@ -269,7 +290,8 @@ StepReport Engine::finish_step(double seconds) {
           .val_loss = std::nullopt,
           .loss_scale = input_.loss_scaling.on ? std::optional(scale_) : std::nullopt,
           .skipped = bad,
-          .request = static_cast<int>(greatest)};
+          .request = static_cast<int>(greatest),
+          .router = router};
 }
 
 /// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can
@@ -357,6 +379,10 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
   if (plan.context.ring == 1) leave_out({"attention_merge"});
   if (plan.context.heads == 1) leave_out({"swap_blocks"});
+  if (model.experts == 1) {
+    leave_out({"router_forward", "router_backward", "router_losses", "router_statistics",
+               "spread_rows", "collect_rows", "scale_rows", "scale_rows_backward"});
+  }
   std::vector<std::string> missing;
   for (std::string_view name : missing_kernels(kernels)) {
     if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);

@@ -99,6 +99,8 @@ class Engine {
   void optimizer_step();
   StepReport finish_step(double seconds);
   void tell_timers() const;
+  /// What the routers of all ranks added up. Collective.
+  std::optional<RouterReport> share_router();
   bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
 
@@ -117,6 +119,8 @@ class Engine {
   std::unique_ptr<Group> copies_;  // ranks with the same parameters and other tokens
   std::unique_ptr<Group> tp_;      // of the layers, on the compute stream
   ContextGroups context_;          // the same
+  std::unique_ptr<Group> ep_;      // the same of experts; null without
+  Slab router_sums_;               // Pass::router_sums; empty without experts
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check

@@ -1,7 +1,11 @@
 // Where the tensors of a step lie, built again when the number of micro-batches changes, and what
-// they take.
+// they take; what routers left there.
+#include <algorithm>
+#include <numeric>
+
 #include "engine/engine.h"
 #include "engine/timers.h"
+#include "ops/router.h"
 
 namespace trainctl {
 
@@ -46,6 +50,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .gather = context_.gather.get(),
                    .packed =
                        buffers_.contains("cp.packed") ? buffers_.at(0, "cp.packed") : Tensor{}},
+       .ep = ep_.get(),
        .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
        .weights =
@@ -78,17 +83,21 @@ Pass Engine::make_pass(int view, int chunk) const {
       .loss_weight = row("loss_weight"),
       .first_position = input_.separate_documents ? row("first_position") : Tensor{},
       .query_token = row("query_token")};
-  return {.ops = &ops_,
-          .state = state_.get(),
-          .batch = all,
-          .stream = {.tokens = own(all.tokens),
-                     .labels = own(all.labels),
-                     .position = own(all.position),
-                     .global_token = own(all.global_token),
-                     .loss_weight = own(all.loss_weight),
-                     .first_position = {},
-                     .query_token = {}},
-          .training = true};
+  // Ranks along tp see the same tokens: one of them counts.
+  const bool counted = tp_->rank() == 0;
+  return {
+      .ops = &ops_,
+      .state = state_.get(),
+      .batch = all,
+      .stream = {.tokens = own(all.tokens),
+                 .labels = own(all.labels),
+                 .position = own(all.position),
+                 .global_token = own(all.global_token),
+                 .loss_weight = own(all.loss_weight),
+                 .first_position = {},
+                 .query_token = {}},
+      .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
+      .training = true};
 }
 
 MemoryEstimate Engine::memory() const {
@@ -101,6 +110,35 @@ MemoryEstimate Engine::memory() const {
   memory.communication = grad_sync_.bytes() + param_sync_.bytes();
   for (const Traffic::Row& row : world_.traffic().rows()) memory.communication += row.memory;
   return memory;
+}
+
+std::optional<RouterReport> Engine::share_router() {
+  if (!router_sums_.contains("sums")) return std::nullopt;
+  const Tensor sums = router_sums_.at("sums");
+  everyone_->all_reduce(sums, compute_);
+  compute_.synchronize();
+  const std::int64_t experts = plan_.model.experts;
+  RouterReport report;
+  std::int64_t layers = 0;
+  for (std::int64_t layer = 0; layer < plan_.model.layers; ++layer) {
+    if (!plan_.model.has_experts(layer)) continue;
+    const float* row = sums.slice(layer, layer + 1).as<float>();
+    const auto sum = [&](RouterSum one) { return double{row[static_cast<int>(one)]}; };
+    const float* loads = row + router_sums;
+    const double all = std::accumulate(loads, loads + experts, 0.0);
+    report.balance_loss += sum(RouterSum::balance);
+    report.z_loss += sum(RouterSum::z_loss);
+    report.entropy += sum(RouterSum::entropy);
+    report.dropped += sum(RouterSum::dropped);
+    report.load = std::max(report.load, static_cast<double>(experts) / all *
+                                            double{*std::max_element(loads, loads + experts)});
+    ++layers;
+  }
+  const double tokens = static_cast<double>(layers * now_->tokens_per_step());
+  report.balance_loss /= tokens;
+  report.z_loss /= tokens;
+  report.entropy /= tokens;
+  return report;
 }
 
 }  // namespace trainctl

@@ -41,8 +41,9 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     }
     const std::int64_t first = begin + replica * size;
     const bool beyond = first >= windows;
-    if (beyond && !parts.before_unit) continue;
-    // Where the others gather weights this replica takes part, with a batch that does not count.
+    // Where the others gather weights, or tokens go to experts on this rank, it takes part with a
+    // batch that does not count.
+    if (beyond && !parts.before_unit && plan.mesh.ep == 1) continue;
     make_window_batch(data, rule, beyond ? begin : first, batch);
     drop_sequences(batch, beyond ? 0 : windows - first, plan.model.seq_length);
     add_batch(parts, batch, mine);

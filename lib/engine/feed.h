@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "data/batch.h"
-#include "nn/pass.h"
+#include "nn/exchange/pass.h"
 #include "plan/tables/token_layout.h"
 
 namespace trainctl {

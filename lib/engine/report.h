@@ -7,6 +7,15 @@
 
 namespace trainctl {
 
+/// Of a model with experts (ops/router.h).
+struct RouterReport {
+  double balance_loss = 0;  // mean over layers and routing groups; 1 if even
+  double z_loss = 0;        // mean over layers and tokens
+  double entropy = 0;       // of the router's probabilities, nats; mean over layers and tokens
+  double load = 0;          // choices of the expert with most over the mean, of the worst layer
+  double dropped = 0;       // choices that found their expert full, all layers
+};
+
 struct StepReport {
   std::int64_t step = 0;   // 1 for the first
   std::int64_t steps = 0;  // of the whole run
@@ -22,6 +31,7 @@ struct StepReport {
   std::optional<double> loss_scale;  // of this step's backward, if there is loss scaling
   bool skipped = false;  // a loss or gradient was not finite; nothing was updated for the latter
   int request = 0;       // the greatest answer of EngineInput::request
+  std::optional<RouterReport> router{};
 };
 
 }  // namespace trainctl

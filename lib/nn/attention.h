@@ -3,10 +3,10 @@
 // cache.
 #pragma once
 
+#include "nn/exchange/reshard.h"
+#include "nn/exchange/shared_keys.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
-#include "nn/reshard.h"
-#include "nn/shared_keys.h"
 #include "ops/attention.h"
 #include "plan/tables/model.h"
 

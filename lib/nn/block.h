@@ -1,7 +1,10 @@
-// A pre-norm transformer block for both families, which differ in the norm's bias and in the MLP.
+// A pre-norm transformer block. Families differ in the norm's bias, layers in their feed-forward.
 #pragma once
 
+#include <variant>
+
 #include "nn/attention.h"
+#include "nn/experts.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
 #include "plan/tables/recompute_form.h"
@@ -29,14 +32,15 @@ struct BlockGradients {
   MlpGradients mlp;                // dy is the block's dy, or its masked copy with dropout
 };
 
-template <class Mlp>
+using FeedForward = std::variant<GeluMlp, SwigluMlp, Experts>;
+
 struct Block {
   using Saved = BlockSaved;
   using Gradients = BlockGradients;
 
   Norm norm1, norm2;
   Attention attention;
-  Mlp mlp;
+  FeedForward mlp;
   Group* group = nullptr;  // of the ranks that share a sliced input
   float dropout = 0;       // of both branches
   std::int64_t attention_site = 0;
@@ -57,12 +61,15 @@ struct Block {
                        std::int64_t site) const;
 };
 
+/// What the blocks of a stage share.
+struct BlockSource {
+  const WeightSource& weights;
+  const ModelShape& model;
+  Tensor rope_table;
+  LayerGroups groups;
+  Group& ep;  // see Experts::group
+};
 /// Layer `index` of the model. Dropout sites: 0 is the embedding, then three per layer.
-template <class Mlp>
-Block<Mlp> make_block(const WeightSource& weights, const ModelShape& model, std::int64_t index,
-                      const Tensor& rope_table, const LayerGroups& groups);
-
-extern template struct Block<GeluMlp>;
-extern template struct Block<SwigluMlp>;
+Block make_block(const BlockSource& source, std::int64_t index);
 
 }  // namespace trainctl

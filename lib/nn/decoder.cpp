@@ -40,10 +40,18 @@ std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   return rows;
 }
 
+/// What one pass takes is one routing group without a limit: nothing else may depend on how the
+/// tokens come.
+ModelShape unlimited(ModelShape model) {
+  model.routing_group = 0;
+  model.capacity_factor = 0;
+  return model;
+}
+
 /// The model as if its sequences were one chunk long, which sizes the working rows.
 ModelShape chunked(ModelShape model) {
   model.seq_length = chunk;
-  return model;
+  return unlimited(model);
 }
 
 std::vector<SlabRow> work_rows(const DecoderInput& input) {
@@ -64,11 +72,10 @@ std::vector<SlabRow> work_rows(const DecoderInput& input) {
   return rows;
 }
 
-template <class Mlp>
 class DecoderOf final : public Decoder {
  public:
   explicit DecoderOf(const DecoderInput& input)
-      : model_(input.model),
+      : model_(unlimited(input.model)),
         units_(units_of(input)),
         places_(input.places),
         stage_(stage_of(input)),
@@ -83,7 +90,7 @@ class DecoderOf final : public Decoder {
       const UnitRange blocks = blocks_in(range, model_.layers);
       for (int unit = blocks.begin; unit < blocks.end; ++unit) {
         blocks_.push_back(
-            make_block<Mlp>(input.weights, model_, unit - 1, input.rope_table, {tp_}));
+            make_block({input.weights, model_, input.rope_table, {tp_}, *alone_}, unit - 1));
       }
     }
     if (!holds(head_unit(model_.layers))) return;
@@ -115,6 +122,7 @@ class DecoderOf final : public Decoder {
   /// The first `tokens` tokens' part of a working row.
   Tensor row(const std::string& name, std::int64_t tokens) const {
     const Tensor whole = work_.at(name);
+    if (whole.shape[0] % chunk != 0) return whole;  // not of tokens: an expert's count
     return whole.slice(0, whole.shape[0] / chunk * tokens);
   }
 
@@ -225,7 +233,7 @@ class DecoderOf final : public Decoder {
   TensorParallel tp_;
   Group* pp_;
   Embedding embedding_;
-  std::vector<Block<Mlp>> blocks_;
+  std::vector<Block> blocks_;
   Norm final_norm_;
   VocabHead head_;
   Slab cache_;
@@ -236,8 +244,7 @@ class DecoderOf final : public Decoder {
 }  // namespace
 
 std::unique_ptr<Decoder> make_decoder(const DecoderInput& input) {
-  if (input.model.gated_mlp) return std::make_unique<DecoderOf<SwigluMlp>>(input);
-  return std::make_unique<DecoderOf<GeluMlp>>(input);
+  return std::make_unique<DecoderOf>(input);
 }
 
 }  // namespace trainctl

@@ -3,7 +3,7 @@
 // looks up the rows of its part of the residual stream.
 #pragma once
 
-#include "nn/reshard.h"
+#include "nn/exchange/reshard.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
 

@@ -7,7 +7,7 @@
 
 #include <concepts>
 
-#include "nn/pass.h"
+#include "nn/exchange/pass.h"
 
 namespace trainctl {
 

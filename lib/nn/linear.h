@@ -2,8 +2,8 @@
 // parallel layers differ only in the shard of the weight that they hold.
 #pragma once
 
-#include "nn/pass.h"
-#include "nn/reshard.h"
+#include "nn/exchange/pass.h"
+#include "nn/exchange/reshard.h"
 #include "nn/weight.h"
 
 namespace trainctl {

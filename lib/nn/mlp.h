@@ -1,11 +1,22 @@
-// The two feed-forward layers: up -> GELU -> down, and silu(gate) * up -> down.
+// The two plain feed-forward layers: up -> GELU -> down, and silu(gate) * up -> down; and what all
+// feed-forward layers, experts (experts.h) among them, keep.
 #pragma once
 
+#include "nn/exchange/reshard.h"
 #include "nn/linear.h"
-#include "nn/reshard.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
+
+/// What experts keep in addition: the rows of plan/tables/expert_rows.h; empty in a plain layer.
+struct RoutedRows {
+  Tensor logits, chosen, slot, choices;     // of this rank's tokens
+  Tensor counts, rows, row_weight;          // of the experts held here
+  Tensor weight, out, scaled, wide;         // temporary
+  Tensor sent, sent_weight;                 // temporary, with ep: in the order of the slots
+  Tensor received, received_weight, place;  // temporary, with ep
+  Tensor exchanged;                         // temporary, with ep: elements for and from each rank
+};
 
 /// T tokens (S of them in this rank's part of the residual stream), F features of this rank; `gate`
 /// and `dgate` are used by SwigluMlp only. If the stream is not split by token, S is T, `all_x`
@@ -18,6 +29,7 @@ struct MlpSaved {
   Tensor act;            // [T, F] after it
   Tensor partial;        // [T, hidden] temporary
   Tensor y;              // [S, hidden]
+  RoutedRows routed{};   // experts: gate, up and act have rows of them instead of T
 };
 
 struct MlpGradients {
@@ -26,6 +38,8 @@ struct MlpGradients {
   Tensor dgate, dup;  // [T, F]
   Tensor partial_dx;  // [T, hidden] temporary
   Tensor dx;          // [S, hidden]
+  // Experts (plan/tables/expert_rows.h); dgate and dup have rows of them instead of T.
+  Tensor d_logits{}, all_d_logits{}, d_rows{}, d_row_weight{}, narrow{};
 };
 
 struct GeluMlp {

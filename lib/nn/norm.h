@@ -1,7 +1,7 @@
 // LayerNorm and RMSNorm as one layer.
 #pragma once
 
-#include "nn/pass.h"
+#include "nn/exchange/pass.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
 

@@ -134,15 +134,42 @@ class BlockRows {
 
   MlpSaved mlp(const Tensor& x) const {
     const bool keeps = form_.gathered(BlockPart::mlp);
+    const bool experts = input_.model.has_experts(unit_ - 1);
+    const std::string name = experts ? "moe." : "mlp.";
     const Tensor branch = shared("branch");
     return {.x = x,
             .all_x = keeps ? kept("mlp.gathered") : all_tokens(input_, "stream.gathered", x),
             .keeps_x = keeps,
-            .gate = input_.model.gated_mlp ? made(BlockPart::mlp, "mlp.gate") : Tensor{},
-            .up = made(BlockPart::mlp, "mlp.up"),
-            .act = made(BlockPart::activation, "mlp.act"),
+            .gate = input_.model.gated_mlp ? made(BlockPart::mlp, name + "gate") : Tensor{},
+            .up = made(BlockPart::mlp, name + "up"),
+            .act = made(BlockPart::activation, name + "act"),
             .partial = all_tokens(input_, "stream.partial", branch),
-            .y = branch};
+            .y = branch,
+            .routed = experts ? routed(x) : RoutedRows{}};
+  }
+
+  RoutedRows routed(const Tensor& x) const {
+    const auto own = [&](const char* name) { return made(BlockPart::mlp, name); };
+    RoutedRows rows;
+    rows.logits = own("moe.logits");
+    rows.chosen = own("moe.chosen");
+    rows.slot = own("moe.slot");
+    rows.choices = own("moe.choices");
+    rows.counts = own("moe.counts");
+    rows.rows = own("moe.rows");
+    rows.row_weight = own("moe.row_weight");
+    rows.weight = shared("moe.weight");
+    rows.out = shared("moe.out");
+    rows.scaled = shared("moe.scaled");
+    if (x.dtype != DType::f32) rows.wide = shared("moe.wide");
+    if (rows.counts.shape[0] == 1) return rows;  // no other ranks hold experts
+    rows.sent = shared("moe.sent");
+    rows.sent_weight = shared("moe.sent_weight");
+    rows.received = shared("moe.received");
+    rows.received_weight = shared("moe.received_weight");
+    rows.place = shared("moe.place");
+    rows.exchanged = shared("moe.exchanged");
+    return rows;
   }
 
  private:
@@ -191,13 +218,20 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
                  .dv = row("attention.d_v"),
                  .partial_dx = partial,
                  .dx = g.d_norm};
+  const bool experts = model.has_experts(unit - 1);
   const Tensor mlp_dy = masked ? row("mlp.d_branch") : g.dy;
   g.mlp = {.dy = mlp_dy,
            .all_dy = by_token(input) ? row("mlp.d_gathered") : mlp_dy,
-           .dgate = model.gated_mlp ? row("mlp.d_gate") : Tensor{},
-           .dup = row("mlp.d_up"),
+           .dgate = model.gated_mlp ? row(experts ? "moe.d_gate" : "mlp.d_gate") : Tensor{},
+           .dup = row(experts ? "moe.d_up" : "mlp.d_up"),
            .partial_dx = partial,
            .dx = g.d_norm};
+  if (!experts) return g;
+  g.mlp.d_logits = row("moe.d_logits");
+  g.mlp.all_d_logits = by_token(input) ? shared("moe.all_d_logits") : g.mlp.d_logits;
+  g.mlp.d_rows = row("moe.d_rows");
+  g.mlp.d_row_weight = shared("moe.d_row_weight");
+  if (g.dy.dtype != DType::f32) g.mlp.narrow = shared("moe.narrow");
   return g;
 }
 

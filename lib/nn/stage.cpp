@@ -13,11 +13,10 @@ namespace trainctl {
 
 namespace {
 
-template <class Mlp>
 class DecoderStage final : public Stage {
  public:
   explicit DecoderStage(const StageInput& input)
-      : alone_(self_group("vocabulary")), head_unit_(head_unit(input.model.layers)) {
+      : alone_(self_group("alone")), head_unit_(head_unit(input.model.layers)) {
     for (const UnitRange& range : input.units) {
       for (int unit = range.begin; unit < range.end; ++unit) add_unit(input, unit);
     }
@@ -89,8 +88,13 @@ class DecoderStage final : public Stage {
     } else {
       block_at_.resize(static_cast<std::size_t>(unit) + 1);
       block_at_.back() = blocks_.size();
-      blocks_.push_back(make_block<Mlp>(input.weights, input.model, unit - 1, input.rope_table,
-                                        {input.tp, input.context, input.micro_batch_size}));
+      Group& ep = input.ep != nullptr ? *input.ep : *alone_;
+      blocks_.push_back(make_block({input.weights,
+                                    input.model,
+                                    input.rope_table,
+                                    {input.tp, input.context, input.micro_batch_size},
+                                    ep},
+                                   unit - 1));
     }
   }
 
@@ -100,7 +104,7 @@ class DecoderStage final : public Stage {
   std::unique_ptr<Group> alone_;
   int head_unit_;
   Embedding embedding_;
-  std::vector<Block<Mlp>> blocks_;
+  std::vector<Block> blocks_;
   std::vector<std::size_t> block_at_;  // by unit
   Norm final_norm_;
   VocabHead head_;
@@ -111,8 +115,7 @@ class DecoderStage final : public Stage {
 }  // namespace
 
 std::unique_ptr<Stage> make_decoder_stage(const StageInput& input) {
-  if (input.model.gated_mlp) return std::make_unique<DecoderStage<SwigluMlp>>(input);
-  return std::make_unique<DecoderStage<GeluMlp>>(input);
+  return std::make_unique<DecoderStage>(input);
 }
 
 }  // namespace trainctl

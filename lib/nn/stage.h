@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "nn/pass.h"
-#include "nn/reshard.h"
-#include "nn/shared_keys.h"
+#include "nn/exchange/pass.h"
+#include "nn/exchange/reshard.h"
+#include "nn/exchange/shared_keys.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
@@ -44,6 +44,7 @@ struct StageInput {
   int views = 1;
   TensorParallel tp;
   ContextParallel context{};
+  Group* ep = nullptr;  // of the ranks that hold other experts; null: this one holds all
   bool split_vocabulary = false;
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;

@@ -6,7 +6,7 @@
 // Loss weights and scale are known in advance.
 #pragma once
 
-#include "nn/reshard.h"
+#include "nn/exchange/reshard.h"
 #include "nn/weight.h"
 #include "plan/tables/model.h"
 

@@ -35,6 +35,14 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.attention_merge, "attention_merge");
   note(kernels.embedding_forward, "embedding_forward");
   note(kernels.embedding_backward, "embedding_backward");
+  note(kernels.router_forward, "router_forward");
+  note(kernels.router_backward, "router_backward");
+  note(kernels.router_losses, "router_losses");
+  note(kernels.router_statistics, "router_statistics");
+  note(kernels.spread_rows, "spread_rows");
+  note(kernels.collect_rows, "collect_rows");
+  note(kernels.scale_rows, "scale_rows");
+  note(kernels.scale_rows_backward, "scale_rows_backward");
   note(kernels.cross_entropy_stats, "cross_entropy_stats");
   note(kernels.cross_entropy_combine, "cross_entropy_combine");
   note(kernels.cross_entropy_gradient, "cross_entropy_gradient");

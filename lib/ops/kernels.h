@@ -21,6 +21,8 @@
 #include "ops/normal_fill.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
+#include "ops/router.h"
+#include "ops/rows.h"
 #include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
@@ -53,6 +55,14 @@ struct Kernels {
   Kernel<AttentionMerge> attention_merge;
   Kernel<EmbeddingForward> embedding_forward;
   Kernel<EmbeddingBackward> embedding_backward;
+  Kernel<RouterForward> router_forward;
+  Kernel<RouterBackward> router_backward;
+  Kernel<RouterLosses> router_losses;
+  Kernel<RouterStatistics> router_statistics;
+  Kernel<SpreadRows> spread_rows;
+  Kernel<CollectRows> collect_rows;
+  Kernel<ScaleRows> scale_rows;
+  Kernel<ScaleRowsBackward> scale_rows_backward;
   Kernel<CrossEntropyStats> cross_entropy_stats;
   Kernel<CrossEntropyCombine> cross_entropy_combine;
   Kernel<CrossEntropyGradient> cross_entropy_gradient;

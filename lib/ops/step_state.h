@@ -16,6 +16,7 @@ struct StepState {
   float bias_correction1 = 1;  // 1 - beta1^(updates + 1)
   float bias_correction2 = 1;  // 1 - beta2^(updates + 1)
   float loss_factor = 1;       // 1 / (sum of loss weights of the global batch)
+  float token_factor = 1;      // 1 / (tokens of the global batch)
 
   // Sums of squares of the scaled gradients: of those that this rank adds to the norm, and of the
   // others that its optimizer reads.

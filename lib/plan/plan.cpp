@@ -45,15 +45,26 @@ std::int64_t Plan::host_bytes(int stage) const {
   return most_bytes(*this, stage, &ActivationSlots::host_bytes);
 }
 
-std::int64_t Plan::parameter_count() const {
+namespace {
+
+/// `share`: of the experts.
+std::int64_t count_parameters(const Plan& plan, std::int64_t share) {
   std::int64_t count = 0;
-  for (const StagePlan& stage : stages) {
+  for (const StagePlan& stage : plan.stages) {
     for (const ParamSpec& row : stage.parameters) {
-      if (!row.second_home) count += row.global_shape.numel();
+      if (row.second_home) continue;
+      const std::int64_t all = row.global_shape.numel();
+      count += row.expert ? all / plan.model.experts * share : all;
     }
   }
   return count;
 }
+
+}  // namespace
+
+std::int64_t Plan::parameter_count() const { return count_parameters(*this, model.experts); }
+
+std::int64_t Plan::active_parameter_count() const { return count_parameters(*this, model.topk); }
 
 const MemoryEstimate& Plan::most_memory() const {
   const auto most = std::max_element(

@@ -112,7 +112,9 @@ struct Plan {
   std::int64_t host_bytes(int stage) const;  // the same of what is kept on the host
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
-  std::int64_t parameter_count() const;       // of the whole model, each once
+  std::int64_t parameter_count() const;  // of the whole model, each once
+  /// The same of those that a token meets: of the experts only as many as it chooses.
+  std::int64_t active_parameter_count() const;
   const MemoryEstimate& most_memory() const;  // of the stage that needs most
   int units() const { return all_units(model.layers).end; }
   const StagePlan& stage_of(std::int64_t rank) const {

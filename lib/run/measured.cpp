@@ -13,7 +13,8 @@ TrafficRow& row_of(std::vector<TrafficRow>& rows, const std::string& operation,
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const TrafficRow& row) {
     return row.operation == operation && row.group == group;
   });
-  return same != rows.end() ? *same : rows.emplace_back(TrafficRow{operation, group, {}, {}});
+  return same != rows.end() ? *same
+                            : rows.emplace_back(TrafficRow{operation, group, {}, {}, false});
 }
 
 }  // namespace
@@ -25,6 +26,7 @@ std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planne
     TrafficRow& row = row_of(rows, use.operation, use.group_name());
     row.planned.count += use.count;
     row.planned.bytes += use.bytes;
+    row.at_most = row.at_most || use.at_most;
   }
   for (const Traffic::Row& group : traffic.rows()) {
     for (std::size_t i = 0; i < group.uses.size(); ++i) {
@@ -42,7 +44,8 @@ std::string differences(const std::vector<TrafficRow>& rows) {
     if (row.same()) continue;
     text += row.operation + " '" + row.group + "': " + format_grouped(row.measured.count) +
             " calls with " + format_grouped(row.measured.bytes) + " bytes, planned " +
-            format_grouped(row.planned.count) + " with " + format_grouped(row.planned.bytes) + "\n";
+            format_grouped(row.planned.count) + (row.at_most ? " with at most " : " with ") +
+            format_grouped(row.planned.bytes) + "\n";
   }
   return text;
 }

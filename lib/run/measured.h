@@ -16,7 +16,11 @@ struct TrafficRow {
   std::string group;  // CollectiveUse::group_name
   Traffic::Use planned;
   Traffic::Use measured;
-  bool same() const { return planned.count == measured.count && planned.bytes == measured.bytes; }
+  bool at_most = false;  // CollectiveUse::at_most
+  bool same_bytes() const {
+    return at_most ? measured.bytes <= planned.bytes : measured.bytes == planned.bytes;
+  }
+  bool same() const { return planned.count == measured.count && same_bytes(); }
 };
 
 /// `planned`: of this rank (estimate_communication). Rows in its order, then those that it lacks.

@@ -298,6 +298,10 @@ class Training::Impl {
   }
 
   void export_weights() {
+    if (plan_.model.experts > 1) {
+      if (first()) log_info("no model.safetensors: experts have no form there yet");
+      return;
+    }
     const WholeWeights whole(engine_, plan_);
     if (!first()) return;
     const Tensor gradients = engine_.parameters().gradients();  // no longer needed

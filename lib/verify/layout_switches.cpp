@@ -100,6 +100,8 @@ Words message_type_words(const Config& config, const LayoutSizes& sizes) {
   const ComputeType said =
       config.parallel.pipeline.dtype.value_or(resolve_compute(config.precision));
   const ComputeType other = said == ComputeType::fp32 ? ComputeType::bf16 : ComputeType::fp32;
+  // Rounding changes which experts tokens choose.
+  if (config.moe.num_experts > 1 && other != ComputeType::fp32) return {""};
   return sizes.pp > 1 ? Words{"", send_word(other)} : Words{""};
 }
 
@@ -238,6 +240,24 @@ Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
 }
 
+/// Ranks that hold different experts. What a file says is of its own sizes.
+bool apply_experts(std::string_view word, Config& config) {
+  const auto ranks = word.starts_with("ep") ? number_behind(word, 2) : std::nullopt;
+  if (!ranks) return false;
+  config.parallel.expert_parallel = *ranks;
+  return true;
+}
+
+/// They are some of the replicas.
+Words expert_words(const Config& config, const LayoutSizes& sizes) {
+  Words words{""};
+  for (std::int64_t ranks = 2; ranks <= sizes.dp; ++ranks) {
+    if (sizes.dp % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
+    words.push_back("ep" + std::to_string(ranks));
+  }
+  return words;
+}
+
 /// Of all layers but the last, through one buffer or two.
 bool apply_offload(std::string_view word, Config& config) {
   if (word != "offload" && word != "offload2") return false;
@@ -297,6 +317,7 @@ constexpr LayoutSwitch switches[] = {
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
     {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
+    {"experts", "epN", "replicas", apply_experts, expert_words},
 };
 
 }  // namespace

@@ -55,7 +55,10 @@ class LayoutText {
   void check_meaning(std::size_t index) {
     const LayoutSwitch& row = layout_switches()[index];
     const std::string& word = choice_.words[index];
-    if (word.empty() || row.words(Config{}, choice_.sizes) != std::vector<std::string>{""}) return;
+    Config any;
+    any.moe.num_experts = std::max<std::int64_t>(2, choice_.sizes.dp);
+    any.parallel.pipeline.dtype = ComputeType::bf16;
+    if (word.empty() || row.words(any, choice_.sizes) != std::vector<std::string>{""}) return;
     refuse_layout(text_, word + " has no effect without several " + std::string(row.needs));
   }
 
@@ -96,11 +99,6 @@ class LayoutText {
     if (read_size(word, "pp", sizes.pp) || read_size(word, "dp", sizes.dp)) return;
     if (read_size(word, "cp", sizes.cp)) return;
     if (read_switch(word)) return;
-    for (const char* axis : {"ep", "vp"}) {
-      if (!word.starts_with(axis) || !number_behind(word, 2)) continue;
-      throw Error(ExitCode::unavailable,
-                  "layout '" + text_ + "': not built yet: " + word + "; today: tp, pp, dp and cp");
-    }
     unknown(word);
   }
 
@@ -193,6 +191,8 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
     parallel.hierarchical_context_parallel_sizes.reset();
   }
   parallel.context_parallel = sizes.cp;
+  parallel.expert_parallel = 1;
+  parallel.expert_tensor_parallel.reset();
   parallel.threads_per_rank = 1;
   for (std::size_t i = 0; i < choice.words.size(); ++i) {
     if (!choice.words[i].empty()) layout_switches()[i].apply(choice.words[i], changed);

@@ -24,8 +24,7 @@ std::string name_of(const LayoutSizes& sizes);
 
 /// Layouts with commas between; a layout is words with "+" between, in any order: tpN, tpNsp (with
 /// sequence parallelism), ppN, dpN, cpN and the words of layout_switches(). If dp is not given, it
-/// is `world_size` divided by the others, or 1 if that is 0. Throws Error{usage} with a suggestion,
-/// Error{unavailable} for axes that are not built.
+/// is `world_size` divided by the others, or 1 if that is 0. Throws Error{usage} with a suggestion.
 std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t world_size);
 
 /// `config` in this layout, one thread for each rank. If the number of stages differs from the

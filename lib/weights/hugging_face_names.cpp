@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/error.h"
 #include "plan/tables/params.h"
 
 namespace trainctl {
@@ -113,6 +114,8 @@ void list_llama(const ModelShape& model, Lister& list) {
 }  // namespace
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model) {
+  require(model.experts == 1, ExitCode::unavailable,
+          "not built yet: weights of experts in the form of Hugging Face");
   Lister list(model);
   if (model.family == Family::gpt2) {
     list_gpt2(model, list);

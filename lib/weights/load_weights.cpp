@@ -12,8 +12,6 @@ namespace {
 
 /// The rank's shard as a box of the whole parameter, without padding.
 MatrixBox own_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
-  require(row.shape.rank() <= 2, ExitCode::unavailable,
-          "weights of experts cannot be loaded yet: " + row.name);
   const std::int64_t width = row.shape.rank() == 2 ? row.global_shape[1] : 1;
   const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().global;
   const bool padded = row.kind == ParamKind::token_embedding || row.kind == ParamKind::head;
@@ -26,6 +24,19 @@ MatrixBox own_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
   return box;
 }
 
+/// The same part of each expert held here, as `share` has it.
+void read_experts(const StoredWeights& weights, const ParamSpec& row, const Plan& plan,
+                  std::int64_t rank, float* share) {
+  const std::int64_t width = row.global_shape[2];
+  const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().global;
+  MatrixBox box{
+      .row = first / width, .rows = row.shape[1], .column = first % width, .columns = row.shape[2]};
+  for (std::int64_t expert = 0; expert < row.shape[0]; ++expert) {
+    weights.read(row.name, box, share + expert * box.elements());
+    box.row += row.global_shape[1];
+  }
+}
+
 }  // namespace
 
 void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t rank,
@@ -36,9 +47,12 @@ void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t r
     const ParamSpec& row = table[static_cast<std::size_t>(i)];
     const Slice own = store.owned(i);
     if (own.length() == 0) continue;
-    const MatrixBox box = own_box(row, plan, rank);
     share.assign(static_cast<std::size_t>(row.shape.numel()), 0.0F);
-    if (box.rows > 0) weights.read(row.name, box, share.data());
+    if (row.shape.rank() == 3) {
+      read_experts(weights, row, plan, rank, share.data());
+    } else if (const MatrixBox box = own_box(row, plan, rank); box.rows > 0) {
+      weights.read(row.name, box, share.data());
+    }
     std::copy_n(share.data() + own.begin, own.length(), store.master(i).as<float>());
   }
 }

@@ -8,7 +8,8 @@
 namespace trainctl {
 
 /// Elements [row, row + rows) x [column, column + columns) of a parameter [out, in]; a vector is
-/// one column.
+/// one column, and of experts [experts, out, in] the rows follow each other. A box is of one
+/// expert.
 struct MatrixBox {
   std::int64_t row = 0;
   std::int64_t rows = 0;

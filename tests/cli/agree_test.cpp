@@ -21,8 +21,8 @@ struct Setting {
   Words values;
 };
 
-// Most values are legal by themselves and some only with others; cuda, expert parallelism
-// and the automatic modes are not built.
+// Most values are legal by themselves and some only with others; cuda, biases of experts and the
+// automatic modes are not built.
 const std::vector<Setting> settings = {
     {"model.family", {"llama"}},
     {"model.num_layers", {"1", "3", "4"}},
@@ -96,7 +96,11 @@ const std::vector<Setting> settings = {
     {"parallel.dataset_strategy", {"full_batch"}},
     {"parallel.threads_per_rank", {"2", "5000"}},
     {"parallel.check_collectives", {"true"}},
-    {"moe.num_experts", {"2"}},
+    {"moe.num_experts", {"2", "2", "4"}},
+    {"moe.router_topk", {"2", "3"}},
+    {"moe.capacity_factor", {"1.25"}},
+    {"moe.expert_group_size", {"4", "7"}},
+    {"model.add_bias_linear", {"false"}},
     {"recompute.enable", {"true", "true"}},
     {"recompute.select", {"norms+mlp", "gelu"}},
     {"recompute.slice_activation", {"true"}},
@@ -123,6 +127,7 @@ const std::vector<Words> beginnings = {
     {"parallel.parallel_mode=hybrid_parallel", "parallel.parallel_optimizer.enable=true",
      "parallel.parallel_optimizer.threshold=0"},
     {"parallel.pipeline_stages=2", "parallel.virtual_pipeline_stages=2"},
+    {"moe.num_experts=4", "model.add_bias_linear=false", "parallel.expert_parallel=2"},
 };
 
 struct Case {

@@ -42,6 +42,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "page", "print", "html", "json", "strategy"}},
+    {"nn", {"exchange", ""}},
     {"engine", {"groups", "parameters", ""}},
     {"run", {"directory", "records", "views", "preflight", "", "models"}},
 };

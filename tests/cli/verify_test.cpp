@@ -80,9 +80,6 @@ TEST_CASE("verify refuses what it cannot run") {
   const Outcome word = trainctl(words_of(config, {"--layouts", "tp2+gpip"}));
   CHECK(word.exit_code == 2);
   CHECK(contains(word.err, "did you mean 'gpipe'?"));
-  const Outcome axis = trainctl(words_of(config, {"--layouts", "ep2"}));
-  CHECK(axis.exit_code == 69);
-  CHECK(contains(axis.err, "not built yet: ep2"));
   const Outcome rule = trainctl(words_of(config, {"--layouts", "tp3"}));
   CHECK(rule.exit_code == 78);
   CHECK(contains(rule.err, "layout tp3 is not legal"));

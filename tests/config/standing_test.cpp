@@ -42,10 +42,11 @@ TEST_CASE("a value that is not built is refused with its place") {
 
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
-       {"parallel: {delay_wgrad_compute: true}", "parallel: {expert_parallel: 2}",
+       {"parallel: {delay_wgrad_compute: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
         "parallel: {pipeline: {variable_seq_lengths: true}}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-        "moe: {num_experts: 4}", "offload: {enable: true, weights: true}"}) {
+        "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
+        "offload: {enable: true, weights: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }
@@ -118,7 +119,7 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("parallel.context_parallel") == "supported");
   CHECK(status_of("parallel.cp_comm_type") == "supported");
   CHECK(status_of("parallel.delay_wgrad_compute") == "not built yet");
-  CHECK(status_of("moe.capacity_factor") == "not built yet");
+  CHECK(status_of("moe.group_wise_a2a") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");

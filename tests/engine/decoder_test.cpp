@@ -63,7 +63,10 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 TEST_CASE("token by token, in pieces and at once give the same logits") {
   const std::vector<std::vector<std::string>> models{
-      {}, {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"}};
+      {},
+      {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"},
+      {"model.family=llama", "moe.num_experts=6", "moe.router_topk=2", "moe.capacity_factor=1",
+       "moe.first_dense_layers=1"}};
   for (const auto& options : models) {
     Small small(options);
     const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44, 12, 9, 31, 2};

@@ -377,19 +377,29 @@ TEST_CASE("experts' rows", "[activations]") {
   config.moe.ffn_hidden_size = 96;
   const Mesh mesh{.tp = 2, .dp = 4, .etp = 2, .ep = 4, .edp = 1};
   const ModelShape model = model_shape(config.model, config.moe);
-  CHECK(moe_capacity(model, 64) == 20);  // 64 x 2 x 1.25 / 8
-  CHECK(moe_capacity(model, 65) == 21);
+  CHECK(moe_capacity(model) == 20);  // 64 x 2 x 1.25 / 8
   const Table rows = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});
-  const std::string moe = "layers.0.moe.";  // 2 x 64 tokens over tp 2: 64 here
-  check_row(rows, moe + "probs", {64, 8}, DType::f32, for_weight);
-  check_row(rows, moe + "slot", {64, 2}, DType::i32, for_weight);
-  check_row(rows, moe + "dispatched", {2, 4 * 2 * 20, 128}, DType::bf16, for_weight);
-  check_row(rows, moe + "act", {2, 160, 48}, DType::bf16, for_weight);
-  check_row(rows, moe + "returned", {8, 20, 128}, DType::bf16, for_weight);
-  check_row(rows, moe + "d_ffn", {320, 48}, DType::bf16, gradient);
+  const std::string moe = "layers.0.moe.";  // two sequences of 64 tokens, all of them on each rank
+  check_row(rows, moe + "logits", {128, 8}, DType::f32, for_backward);
+  check_row(rows, moe + "slot", {128, 2}, DType::i32, for_backward);
+  check_row(rows, moe + "choices", {2, 8}, DType::i32, for_backward);
+  check_row(rows, moe + "counts", {4, 8}, DType::i64, for_weight);
+  // At most 20 of each sequence to each expert, from 4 ranks with two sequences to 2 experts here.
+  check_row(rows, moe + "rows", {4 * 2 * 2 * 20, 128}, DType::bf16, for_weight);
+  check_row(rows, moe + "act", {320, 48}, DType::bf16, for_weight);
+  check_row(rows, moe + "d_rows", {320, 128}, DType::bf16, gradient);
+  check_row(rows, moe + "d_logits", {64, 8}, DType::f32, gradient);
+  check_row(rows, "moe.sent", {256, 128}, DType::bf16,
+            {Storage::shared, Moment::fetch, Moment::weight});
   CHECK(rows.count(moe + "gate") == 0);
   CHECK(rows.count("layers.0.mlp.up") == 0);
   CHECK(rows.count("layers.0.mlp.d_up") == 0);
+  config.moe.capacity_factor.reset();
+  config.moe.first_dense_layers = 1;
+  const Table free = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});
+  check_row(free, "layers.1.moe.rows", {4 * 128 * 2, 128}, DType::bf16, for_weight);
+  CHECK(free.count(moe + "rows") == 0);
+  CHECK(free.count("layers.0.mlp.up") == 1);
 }
 
 TEST_CASE("chunks of the head", "[activations]") {

@@ -159,12 +159,17 @@ TEST_CASE("traffic of context and expert parallelism", "[communication]") {
   Config moe = small_config();
   moe.moe.num_experts = 4;
   moe.parallel.expert_parallel = 2;
-  moe.parallel.enable_alltoall = true;
+  moe.moe.capacity_factor = 1;
   const Plan plan = plan_of(moe, 4);
   REQUIRE(plan.stages.size() == 1);
   const StagePlan& stage = plan.stages[0];
-  const std::int64_t slots = 4 * moe_capacity(plan.model, 3 * 64);
-  check_use(stage, "all_to_all experts", "expert:ep", 4 * 4, slots * 128 * 4);
+  // 16 tokens of each of three sequences to each of four experts. A row has 128 features; its
+  // weight goes there, and the gradient of that back.
+  const std::int64_t rows = 4 * 3 * 16;
+  CHECK(use_of(stage, "all_to_all experts (at most)").count == 4 * (3 + 3));
+  CHECK(use_of(stage, "all_to_all experts (at most)").bytes == 4 * (4 * 128 + 2) * rows * 4);
+  CHECK(use_of(stage, "all_to_all experts (at most)").at_most);
+  check_use(stage, "all_gather rows of experts", "expert:ep", 4, 2 * 4 * 8);
   std::int64_t dense = 0;
   std::int64_t experts = 0;
   for (const CollectiveUse& use : stage.communication) {

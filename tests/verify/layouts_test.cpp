@@ -71,8 +71,8 @@ TEST_CASE("names of layouts are read back") {
   for (const char* name :
        {"dp1", "tp2", "tp2sp+pp2+dp2", "tp4+vocab_dp+m2", "pp2+gpipe+m4",
         "pp2+single+deallocated+send_fp16", "tp2sp+pp3+dp4+vocab_tp+1f1b+m6+zero1",
-        "pp2+zb-h1+m4+vp3", "pp4+zb-v", "dp4+zero3+offload2+shard2+each_sum", "dp2+cp2+zero1+a2a",
-        "tp2sp+cp4+a2a_p2p"}) {
+        "pp2+zb-h1+m4+vp3", "pp4+zb-v", "dp4+m2+ep2", "dp4+zero3+offload2+shard2+each_sum",
+        "dp2+cp2+zero1+a2a", "tp2sp+cp4+a2a_p2p"}) {
     CHECK(parse_layouts(name, 0).front().name() == name);
   }
   CHECK(parse_layouts("pp2+tp2", 8).front().name() == "tp2+pp2+dp2");
@@ -91,7 +91,6 @@ TEST_CASE("layouts that mean nothing are refused") {
       {"pp2+single+overlapped", "messages is given twice"},
       {"pp2+send_bf16+send_fp32", "message type is given twice"},
       {"pp2+send_fp8", "unknown word 'send_fp8', did you mean 'send_fp"},
-      {"ep2", "not built yet: ep2"},
       {"cp0", "unknown word 'cp0', did you mean 'cp2'?"},
       {"tp3", "3 ranks (tp3), but --world-size is 8"},
       {"tp2+dp2", "--world-size is 8"},
@@ -133,7 +132,8 @@ TEST_CASE("words that would change nothing are refused") {
       {"dp2+deallocated", "deallocated has no effect without several pipeline stages"},
       {"dp2+send_bf16", "send_bf16 has no effect without several pipeline stages"},
       {"pp2+zero1", "zero1 has no effect without several replicas"},
-      {"dp2+a2a", "a2a has no effect without several context ranks"}};
+      {"dp2+a2a", "a2a has no effect without several context ranks"},
+      {"tp2+ep2", "ep2 has no effect without several replicas"}};
   for (const auto& [text, message] : rows)
     CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
 }

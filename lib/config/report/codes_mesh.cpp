@@ -144,6 +144,22 @@ constexpr CodeNote notes[] = {
      "MoEConfig).",
      "parallel: {parallel_mode: auto_parallel}, moe: {num_experts: 4}",
      "parallel: {parallel_mode: auto_parallel}, moe: {num_experts: 4, expert_group_size: 64}"},
+    {"expert-group-divide", "Routing groups do not divide a micro-batch",
+     "Capacity and balance are counted over routing groups of expert_group_size neighbouring "
+     "tokens. A rank must hold whole groups: the size must divide micro_batch_size x seq_length / "
+     "context_parallel.",
+     "model: {seq_length: 64}, moe: {num_experts: 4, expert_group_size: 48}",
+     "model: {seq_length: 64}, moe: {num_experts: 4, expert_group_size: 32}"},
+    {"router-softmax", "A router that cannot learn",
+     "With router_topk 1 the softmax over the chosen expert is always 1, so the router gets no "
+     "gradient from it. Take the softmax before the choice.",
+     "moe: {num_experts: 4, router_pre_softmax: false}",
+     "moe: {num_experts: 4, router_pre_softmax: true}"},
+    {"expert-layers", "No layer has experts",
+     "Layer i (counted from 0) has experts if i is at least first_dense_layers and layer_frequency "
+     "divides it.",
+     "model: {num_layers: 4}, moe: {num_experts: 4, first_dense_layers: 4}",
+     "model: {num_layers: 4}, moe: {num_experts: 4, first_dense_layers: 1}"},
     {"moe-sequence-parallel", "Experts and tensor parallelism without sequence_parallel",
      "Without sequence_parallel all tensor-parallel ranks hold and route the same tokens. Megatron "
      "warns here (its release 0.15 fails on a missing import) and refuses to train; MindFormers "

@@ -30,6 +30,7 @@ enum class ParamSyncStart { overlap, before_forward };
 enum class NoSync { last_microbatch, never };
 enum class OptimizerLevel { level1, level2, level3 };
 enum class GradScale { loss_scale, none };
+enum class Overflow { position, probability };
 enum class LogLevelName { debug, info, warning, error };
 
 }  // namespace trainctl

@@ -11,11 +11,16 @@
 namespace trainctl {
 
 struct MoeConfig {
-  std::int64_t num_experts = 1;  // 1: a plain MLP
-  std::int64_t router_topk = 1;  // experts chosen for each token
-  double capacity_factor = 1.1;
+  std::int64_t num_experts = 1;            // 1: a plain MLP
+  std::int64_t router_topk = 1;            // experts chosen for each token
+  std::int64_t first_dense_layers = 0;     // layers with a plain MLP before the first experts
+  std::int64_t layer_frequency = 1;        // of the others every n-th of the model has experts
+  std::optional<bool> router_pre_softmax;  // default: with router_topk 1
+  std::optional<double> capacity_factor;   // unset: no token is dropped
+  Overflow overflow = Overflow::position;  // who is dropped
   double aux_loss_factor = 0.05;
-  std::optional<std::int64_t> expert_group_size;  // tokens per data-parallel group
+  double z_loss_factor = 0;
+  std::optional<std::int64_t> expert_group_size;  // tokens of a routing group; default: a sequence
   std::optional<std::int64_t> ffn_hidden_size;    // of one expert; default: model.ffn_hidden_size
   bool group_wise_a2a = false;
   bool comp_comm_parallel = false;

@@ -1,4 +1,4 @@
-// The field lists for experts, recomputation, offloading and hooks; see fields.h.
+// The field lists for experts, recomputation and offloading; see fields.h.
 #pragma once
 
 #include "config/schema/field.h"
@@ -12,15 +12,43 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
   visit(moe.num_experts,
         field("num_experts", "Number of experts; 1: an ordinary MLP").from(1).to(1 << 20));
   visit(moe.router_topk, field("router_topk", "Experts chosen for each token").from(1).to(1 << 20));
-  visit(moe.capacity_factor,
-        field("capacity_factor", "Most tokens that an expert takes, relative to an even share")
+  visit(moe.first_dense_layers,
+        field("first_dense_layers", "Layers at the start of the model that have a plain MLP")
+            .from(0)
+            .to(10'000));
+  visit(moe.layer_frequency,
+        field("layer_frequency",
+              "Of the layers after first_dense_layers, those whose number (from 0) this divides "
+              "have experts")
             .from(1)
-            .to(1e6));
+            .to(10'000));
+  visit(moe.router_pre_softmax,
+        field("router_pre_softmax",
+              "Softmax over all experts before the choice, without normalising what is chosen; "
+              "false: over the chosen ones")
+            .unset("true with router_topk 1, else false"));
+  visit(moe.capacity_factor,
+        field("capacity_factor",
+              "Most tokens of a routing group that an expert takes, relative to an even share")
+            .from(1)
+            .to(1e6)
+            .unset("none: no token is dropped"));
+  visit(moe.overflow,
+        field("overflow",
+              "Whom a full expert takes: position: first choices before second ones, then earlier "
+              "tokens; probability: those with the largest weights"));
   visit(moe.aux_loss_factor,
         field("aux_loss_factor", "Weight of the load-balance loss").above(0).below(1));
-  visit(moe.expert_group_size, field("expert_group_size", "Tokens per data-parallel group")
-                                   .from(1)
-                                   .unset("none; used by auto_parallel only"));
+  visit(moe.z_loss_factor,
+        field("z_loss_factor", "Weight of the mean square of the router's log-sum-exp")
+            .from(0)
+            .below(1));
+  visit(moe.expert_group_size,
+        field("expert_group_size",
+              "Tokens of a routing group, over which capacity and balance are counted: "
+              "neighbours in the order of the data")
+            .from(1)
+            .unset("model.seq_length"));
   visit(moe.ffn_hidden_size, field("ffn_hidden_size", "Width inside one expert")
                                  .from(1)
                                  .to(1 << 22)
@@ -101,29 +129,6 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
                                         "beside the next layer; false: one"));
   visit(offload.context,
         field("context", "Internal key of Megatron; must be null").unset("null").internal());
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
-  visit(hooks.timers,
-        field("timers",
-              "Time the phases of a step: every log.every steps, the least and the most of all "
-              "ranks, in the log and in metrics.jsonl"));
-  visit(hooks.finalize_model_grads,
-        field("finalize_model_grads",
-              "Sum the gradients of each step over all ranks that share them; false only where "
-              "none are shared"));
-  visit(hooks.grad_scale,
-        field("grad_scale", "Factor on the loss before the backward pass; none: 1, also in fp16"));
-  visit(hooks.no_sync, field("no_sync",
-                             "Backward passes that start no gradient sums: last_microbatch: all "
-                             "except the last; never: none"));
-  visit(hooks.grad_sync,
-        field("grad_sync", "When gradient sums start: during the backward pass, or after it"));
-  visit(hooks.param_sync,
-        field("param_sync",
-              "When a step gathers the parameters that other ranks updated. overlap: during the "
-              "forward pass, with a wait where each bucket is read; before_forward: all first"));
 }
 
 }  // namespace trainctl

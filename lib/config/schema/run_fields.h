@@ -1,4 +1,4 @@
-// Fields around the training itself: number formats, the machine, messages and files. See
+// Fields around the training itself: number formats, the machine, messages, files and hooks. See
 // fields.h.
 #pragma once
 
@@ -110,6 +110,29 @@ void fields(Visitor& visit, Is<CheckpointConfig> auto& checkpoint) {
         field("keep_best", "Also keep the checkpoint with the lowest validation loss"));
   visit(checkpoint.asynchronous,
         field("asynchronous", "Write from a copy in memory while training goes on"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
+  visit(hooks.timers,
+        field("timers",
+              "Time the phases of a step: every log.every steps, the least and the most of all "
+              "ranks, in the log and in metrics.jsonl"));
+  visit(hooks.finalize_model_grads,
+        field("finalize_model_grads",
+              "Sum the gradients of each step over all ranks that share them; false only where "
+              "none are shared"));
+  visit(hooks.grad_scale,
+        field("grad_scale", "Factor on the loss before the backward pass; none: 1, also in fp16"));
+  visit(hooks.no_sync, field("no_sync",
+                             "Backward passes that start no gradient sums: last_microbatch: all "
+                             "except the last; never: none"));
+  visit(hooks.grad_sync,
+        field("grad_sync", "When gradient sums start: during the backward pass, or after it"));
+  visit(hooks.param_sync,
+        field("param_sync",
+              "When a step gathers the parameters that other ranks updated. overlap: during the "
+              "forward pass, with a wait where each bucket is read; before_forward: all first"));
 }
 
 }  // namespace trainctl

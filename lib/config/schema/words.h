@@ -57,6 +57,8 @@ inline constexpr std::span<const Word> words_of<OptimizerLevel> = detail::optimi
 template <>
 inline constexpr std::span<const Word> words_of<GradScale> = detail::grad_scale_words;
 template <>
+inline constexpr std::span<const Word> words_of<Overflow> = detail::overflow_words;
+template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;
 
 /// The spelling we write for a choice.

@@ -16,6 +16,7 @@ constexpr auto some_plans = Standing::Status::some_plans;
 constexpr auto no_effect = Standing::Status::no_effect;
 
 constexpr Standing table[] = {
+    {"model.add_bias_linear", some_plans, "", "false with experts"},
     {"model.use_cpu_initialization", no_effect, "false",
      "initial weights are the same on every device"},
     {"model.use_te_rng_tracker", no_effect, "false",
@@ -25,8 +26,7 @@ constexpr Standing table[] = {
     {"train.deterministic_mode", no_effect, "true", "every run on the CPU is deterministic"},
     {"parallel.parallel_mode", not_built, "stand_alone|data_parallel|hybrid_parallel",
      "stand_alone, data_parallel or hybrid_parallel"},
-    {"parallel.expert_parallel", not_built, "1", "1"},
-    {"parallel.expert_tensor_parallel", not_built, "1", "1"},
+    {"parallel.expert_tensor_parallel", some_plans, "", "equal to tensor_parallel, with experts"},
     {"parallel.pipeline.layout", some_plans, "", "with scheduler zb-v, no part is empty"},
     {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
     {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
@@ -45,8 +45,11 @@ constexpr Standing table[] = {
     {"parallel.delay_wgrad_compute", not_built, "false", "false"},
     {"parallel.search_mode", not_built, "*", ""},
     {"parallel.device", not_built, "cpu", "cpu"},
-    {"moe", not_built, "*", ""},
-    {"moe.num_experts", not_built, "1", "1"},
+    {"moe.num_experts", some_plans, "", "1 with context_parallel above 1"},
+    {"moe.group_wise_a2a", not_built, "false", "false"},
+    {"moe.comp_comm_parallel", not_built, "false", "false"},
+    {"moe.comp_comm_parallel_degree", not_built, "*", ""},
+    {"moe.overlap_expert_parallel_comm", not_built, "false", "false"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
     {"offload.weights", not_built, "false", "false"},
 };

@@ -7,7 +7,6 @@
 #include "ops/kernels.h"
 #include "plan/gradients/buckets.h"
 #include "plan/ownership/row_exchange.h"
-#include "plan/tables/groups.h"
 
 namespace trainctl {
 
@@ -47,8 +46,6 @@ Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradien
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device)
     : groups_(world, "gradients"),
-      replicas_(groups_.over(replicas_kind(plan.mesh, false),
-                             plan.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),
@@ -59,6 +56,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
     const Bucket& bucket = stage.flat.buckets[i];
+    Group* replicas = groups_.of_replicas(plan.mesh, world.rank(), bucket.expert);
     const Tensor all = store.made_bucket(static_cast<int>(i));
     Pending& pending = buckets_.emplace_back();
     add_partial(pending, stage, store, bucket);
@@ -67,12 +65,12 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
         add_rows(pending, store, bucket, fuses_rows(plan.gradient.buckets));
         break;
       case ShardKind::bucket: {
-        const std::int64_t part = all.numel() / replicas_->size();
-        const std::int64_t begin = replicas_->rank() * part;
-        add(pending.sums, replicas_, nullptr, {{all, all.slice(begin, begin + part)}});
+        const std::int64_t part = all.numel() / replicas->size();
+        const std::int64_t begin = replicas->rank() * part;
+        add(pending.sums, replicas, nullptr, {{all, all.slice(begin, begin + part)}});
         break;
       }
-      default: add(pending.sums, nullptr, replicas_, {undivided(all)});
+      default: add(pending.sums, nullptr, replicas, {undivided(all)});
     }
     add_shared(pending, stage, store, bucket);
     if (stage.sums[i].slot < 0) continue;

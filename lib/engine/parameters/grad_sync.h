@@ -63,7 +63,6 @@ class GradSync {
   void start(const std::vector<Sum>& sums, Stream& compute);
 
   GroupMap groups_;  // of replicas
-  Group* replicas_;  // null: one replica
   std::unique_ptr<Group> tp_;
   std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
   std::unique_ptr<Group> embedding_;  // the first and the last stage; null on stages between them

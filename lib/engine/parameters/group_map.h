@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "plan/tables/groups.h"
 
 namespace trainctl {
 
@@ -15,6 +16,14 @@ class GroupMap {
  public:
   /// `purpose`: the first word of the groups' names (CollectiveUse::purpose).
   GroupMap(World& world, std::string purpose) : world_(world), purpose_(std::move(purpose)) {}
+
+  /// Of the ranks that hold the same share of the parameters as `rank` and see other data, of
+  /// experts or of all others.
+  Group* of_replicas(const Mesh& mesh, std::int64_t rank, bool experts) {
+    const std::vector<Axis> axes =
+        experts ? std::vector{Axis::edp} : std::vector{Axis::cp, Axis::dp};
+    return over(replicas_kind(mesh, experts), mesh.group(rank, axes));
+  }
 
   /// The group of these world ranks, named "purpose kind"; null for a single rank. Forming it is
   /// collective over these ranks.

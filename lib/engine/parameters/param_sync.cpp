@@ -6,7 +6,6 @@
 #include "base/at.h"
 #include "comm/await.h"
 #include "plan/ownership/row_exchange.h"
-#include "plan/tables/groups.h"
 
 namespace trainctl {
 
@@ -26,10 +25,10 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
     : stage_(plan.stage_of(world.rank())),
       groups_(world, "parameters"),
       queue_(queue),
-      replicas_(nullptr),
       packed_(device, packed_rows(plan, stage_, store.ownership())) {
-  const std::vector<int> ranks = plan.mesh.group(world.rank(), {Axis::cp, Axis::dp});
-  const auto replicas = [&] { return groups_.over(replicas_kind(plan.mesh, false), ranks); };
+  const auto replicas = [&](int index) {
+    return groups_.of_replicas(plan.mesh, world.rank(), at(stage_.parameters, index).expert);
+  };
   for (int number = 0; number < std::ssize(stage_.gathers); ++number) {
     const GatherBlock& planned = at(stage_.gathers, number);
     Block& block = blocks_.emplace_back();
@@ -39,15 +38,14 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
       block.own.push_back({part_in(store.resident(index), own), flat(store.master(index))});
     }
     if (planned.bucket >= 0) {
-      replicas_ = replicas();
-      add_slices(block, plan, store, number);
+      add_slices(block, plan, store, number, *replicas(planned.parameters.front()));
     }
     add_rows(block, plan, store, planned);
     for (const int index : planned.parameters) {
       const OptimizerShard& shard = at(stage_.shards, index);
       if (shard.kind != ShardKind::dealt) continue;
-      replicas_ = replicas();
-      block.sends.push_back({static_cast<int>(shard.owner), flat(store.resident(index))});
+      block.sends.push_back(
+          {replicas(index), static_cast<int>(shard.owner), flat(store.resident(index))});
     }
   }
 }
@@ -59,19 +57,20 @@ Tensor ParamSync::packed(std::int64_t elements, DType type) const {
 
 /// The whole stretch, and the weights of another type on their own: of these each rank sends as
 /// many as any has.
-void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& store, int number) {
+void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& store, int number,
+                           Group& replicas) {
   const GatherBlock& planned = at(stage_.gathers, number);
-  const std::int64_t ranks = replicas_->size();
+  const std::int64_t ranks = replicas.size();
   const Tensor whole = store.block_weights(number);
   const std::int64_t part = whole.numel() / ranks;
-  const std::int64_t begin = replicas_->rank() * part;
-  block.gathers.push_back({replicas_, {whole, whole.slice(begin, begin + part)}, {}, {}});
+  const std::int64_t begin = replicas.rank() * part;
+  block.gathers.push_back({&replicas, {whole, whole.slice(begin, begin + part)}, {}, {}});
   const std::int64_t most = most_apart(plan, stage_, planned, ranks);
   if (most == 0) return;
   const Tensor all = packed(ranks * most, DType::f32);
-  const std::int64_t own = replicas_->rank() * most;
+  const std::int64_t own = replicas.rank() * most;
   Gather& gather =
-      block.gathers.emplace_back(Gather{replicas_, {all, all.slice(own, own + most)}, {}, {}});
+      block.gathers.emplace_back(Gather{&replicas, {all, all.slice(own, own + most)}, {}, {}});
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t place = rank * most;
     for (const ApartPiece& piece : pieces_apart(plan, stage_, planned, ranks, rank)) {
@@ -79,7 +78,7 @@ void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& sto
       const Tensor weight = part_in(store.resident(piece.parameter), piece.part);
       const Tensor sent = all.slice(place, place + length);
       place += length;
-      if (rank == replicas_->rank()) {
+      if (rank == replicas.rank()) {
         gather.in.push_back({sent, weight});
       } else {
         gather.out.push_back({weight, sent});
@@ -124,7 +123,7 @@ void ParamSync::start(int block, Stream& compute) {
     gather.group->all_gather(gather.values.part, gather.values.whole, stream);
     enqueue(gather.out, queue_);
   }
-  for (const Send& send : mine.sends) replicas_->broadcast(send.whole, send.owner, stream);
+  for (const Send& send : mine.sends) send.group->broadcast(send.whole, send.owner, stream);
   mine.done = stream.record();
 }
 

@@ -43,7 +43,8 @@ class ParamSync {
     std::vector<Move> in, out;  // for weights that travel together
   };
   struct Send {
-    int owner = 0;  // rank within dp
+    Group* group = nullptr;
+    int owner = 0;  // rank within it
     Tensor whole;
   };
   struct Block {
@@ -52,7 +53,8 @@ class ParamSync {
     std::vector<Send> sends;
     Event done;
   };
-  void add_slices(Block& block, const Plan& plan, const ParamStore& store, int number);
+  void add_slices(Block& block, const Plan& plan, const ParamStore& store, int number,
+                  Group& replicas);
   void add_rows(Block& block, const Plan& plan, const ParamStore& store,
                 const GatherBlock& planned);
   Tensor packed(std::int64_t elements, DType type) const;
@@ -60,7 +62,6 @@ class ParamSync {
   const StagePlan& stage_;
   GroupMap groups_;
   const OpContext& queue_;
-  Group* replicas_;  // null: one replica
   Slab packed_;
   std::vector<Block> blocks_;
   bool current_ = false;

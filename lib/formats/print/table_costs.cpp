@@ -104,9 +104,13 @@ std::string parameters_section(const PrintInput& input) {
     }
     buckets += static_cast<std::int64_t>(held.flat.buckets.size());
   }
-  std::string text = "parameters  (" + format_grouped(total) + " in " +
-                     grouped_count(tensors, "tensor") + ", " + grouped_count(buckets, "bucket") +
-                     "; shapes and counts are one rank's)\n";
+  const std::string active =
+      plan.model.experts > 1
+          ? ", " + format_grouped(plan.active_parameter_count()) + " of them per token"
+          : "";
+  std::string text = "parameters  (" + format_grouped(total) + active +
+                     (active.empty() ? " in " : ", in ") + grouped_count(tensors, "tensor") + ", " +
+                     grouped_count(buckets, "bucket") + "; shapes and counts are one rank's)\n";
   for (const FoldedParameter& row : rows) text += parameter_line(row);
   return text;
 }

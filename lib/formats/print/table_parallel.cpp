@@ -107,6 +107,11 @@ std::string mesh_section(const Plan& plan) {
   if (mesh.ep > 1 || mesh.etp != mesh.tp) {
     text += labelled("experts", product(mesh, {Axis::etp, Axis::ep, Axis::edp}) + " in each stage");
   }
+  if (plan.model.experts > 1) {
+    text += labelled("routing", "at most " + format_grouped(plan.local.routed_rows) +
+                                    " rows of a rank's micro-batch go to experts, at most " +
+                                    format_grouped(plan.local.expert_rows) + " come to its own");
+  }
   text += labelled(
       "mode", std::string(word_of(plan.mode)) + ", ranks in the order " + order_text(mesh.order));
   text += labelled("batch", grouped_count(sequences, "sequence") + " = micro " +

@@ -30,6 +30,14 @@ constexpr Kernels kernels{
     .attention_merge = attention_merge_plain,  // little beside attention itself
     .embedding_forward = embedding_forward_cpu,
     .embedding_backward = embedding_backward_cpu,
+    .router_forward = router_forward_plain,  // few numbers for each token
+    .router_backward = router_backward_plain,
+    .router_losses = router_losses_plain,
+    .router_statistics = router_statistics_plain,
+    .spread_rows = spread_rows_cpu,
+    .collect_rows = collect_rows_cpu,
+    .scale_rows = scale_rows_cpu,
+    .scale_rows_backward = scale_rows_backward_cpu,
     .cross_entropy_stats = cross_entropy_stats_cpu,
     .cross_entropy_combine = cross_entropy_combine_plain,  // a few rows: nothing to gain
     .cross_entropy_gradient = cross_entropy_gradient_cpu,

@@ -24,6 +24,10 @@ void attention_forward_cpu(const OpContext& context, const AttentionForward& arg
 void attention_backward_cpu(const OpContext& context, const AttentionBackward& args);
 void embedding_forward_cpu(const OpContext& context, const EmbeddingForward& args);
 void embedding_backward_cpu(const OpContext& context, const EmbeddingBackward& args);
+void spread_rows_cpu(const OpContext& context, const SpreadRows& args);
+void collect_rows_cpu(const OpContext& context, const CollectRows& args);
+void scale_rows_cpu(const OpContext& context, const ScaleRows& args);
+void scale_rows_backward_cpu(const OpContext& context, const ScaleRowsBackward& args);
 void cross_entropy_stats_cpu(const OpContext& context, const CrossEntropyStats& args);
 void cross_entropy_gradient_cpu(const OpContext& context, const CrossEntropyGradient& args);
 void adamw_cpu(const OpContext& context, const AdamW& args);

@@ -35,7 +35,7 @@ function(cpu_level name)
 endfunction()
 
 set(every_kernel adamw.cpp add.cpp attention.cpp bias_gradient.cpp cast.cpp cross_entropy.cpp dropout.cpp
-    embedding.cpp gelu.cpp kernels.cpp layernorm.cpp normal_fill.cpp rmsnorm.cpp rope.cpp sgd.cpp
+    embedding.cpp gelu.cpp kernels.cpp layernorm.cpp normal_fill.cpp rmsnorm.cpp rope.cpp rows.cpp sgd.cpp
     square_sum.cpp swiglu.cpp matmul/widened.cpp)
 set(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

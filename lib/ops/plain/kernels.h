@@ -26,6 +26,14 @@ void attention_backward_plain(const OpContext& context, const AttentionBackward&
 void attention_merge_plain(const OpContext& context, const AttentionMerge& args);
 void embedding_forward_plain(const OpContext& context, const EmbeddingForward& args);
 void embedding_backward_plain(const OpContext& context, const EmbeddingBackward& args);
+void router_forward_plain(const OpContext& context, const RouterForward& args);
+void router_backward_plain(const OpContext& context, const RouterBackward& args);
+void router_losses_plain(const OpContext& context, const RouterLosses& args);
+void router_statistics_plain(const OpContext& context, const RouterStatistics& args);
+void spread_rows_plain(const OpContext& context, const SpreadRows& args);
+void collect_rows_plain(const OpContext& context, const CollectRows& args);
+void scale_rows_plain(const OpContext& context, const ScaleRows& args);
+void scale_rows_backward_plain(const OpContext& context, const ScaleRowsBackward& args);
 void cross_entropy_stats_plain(const OpContext& context, const CrossEntropyStats& args);
 void cross_entropy_combine_plain(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient_plain(const OpContext& context, const CrossEntropyGradient& args);
@@ -59,6 +67,14 @@ constexpr Kernels plain_table(std::string_view name) {
       .attention_merge = attention_merge_plain,
       .embedding_forward = embedding_forward_plain,
       .embedding_backward = embedding_backward_plain,
+      .router_forward = router_forward_plain,
+      .router_backward = router_backward_plain,
+      .router_losses = router_losses_plain,
+      .router_statistics = router_statistics_plain,
+      .spread_rows = spread_rows_plain,
+      .collect_rows = collect_rows_plain,
+      .scale_rows = scale_rows_plain,
+      .scale_rows_backward = scale_rows_backward_plain,
       .cross_entropy_stats = cross_entropy_stats_plain,
       .cross_entropy_combine = cross_entropy_combine_plain,
       .cross_entropy_gradient = cross_entropy_gradient_plain,

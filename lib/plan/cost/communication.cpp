@@ -11,6 +11,7 @@ namespace trainctl {
 namespace {
 
 constexpr std::int64_t fp32 = 4;
+constexpr std::int64_t counted_as = 8;  // bytes of a number of rows
 
 std::string_view word_for(Collective collective) {
   switch (collective) {
@@ -36,8 +37,8 @@ void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes
   if (count == 0 || bytes == 0) return;
   const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
   if (ranks == 1) return;
-  const CollectiveUse made{call.operation, call.what, call.purpose, call.group, ranks, 0, 0,
-                           call.unit};
+  const CollectiveUse made{call.operation, call.what,   call.purpose, call.group, ranks, 0, 0,
+                           call.unit,      call.at_most};
   auto same = std::find_if(uses_.begin(), uses_.end(), [&](const CollectiveUse& use) {
     return use.name() == made.name() && use.group_name() == made.group_name();
   });
@@ -61,14 +62,14 @@ void UseList::reshard(Layout from, Layout to, const Region& region, std::int64_t
   const bool wide = from == Layout::partial && plan_.fp32_sums;
   const std::string word(word_for(collective));
   if (word.empty()) return;
-  add(layer_call(word, region.what, "tp", region.unit), count,
-      region.elements * (wide ? fp32 : element()));
+  const std::int64_t bytes = region.bytes > 0 ? region.bytes : wide ? fp32 : element();
+  add(layer_call(word, region.what, "tp", region.unit), count, region.elements * bytes);
 }
 
 namespace {
 
-/// Passes through the stage's blocks in a step of which `counts` holds, by the form of the block
-/// for the micro-batch.
+/// Passes through those blocks of the stage in a step of which `counts` holds, by unit and the form
+/// of the block for the micro-batch.
 template <class Counts>
 std::int64_t count_passes(const UseList& list, const Counts& counts) {
   const StagePlan& stage = list.stage();
@@ -79,54 +80,69 @@ std::int64_t count_passes(const UseList& list, const Counts& counts) {
     const std::int64_t fewer =
         partial.empty() ? 0 : std::count(at(partial, chunk).begin(), at(partial, chunk).end(), 1);
     for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-      if (counts(stage.forms.of(unit, true))) count += fewer;
-      if (counts(stage.forms.of(unit, false))) count += list.plan().microbatches - fewer;
+      if (counts(unit, stage.forms.of(unit, true))) count += fewer;
+      if (counts(unit, stage.forms.of(unit, false))) count += list.plan().microbatches - fewer;
     }
   }
   return count;
 }
 
-/// How often the forward and the backward of the stage's blocks run in a step. Parts of the forward
-/// may run again.
+/// How often the forward and the backward of some of the stage's blocks run in a step. Parts of the
+/// forward may run again.
 struct Passes {
   std::int64_t once = 0;
   std::int64_t again[block_parts] = {};
+  std::int64_t gathered[block_parts] = {};  // the part's gathered input is kept
   std::int64_t of(BlockPart part) const { return once + at(again, part); }
+  std::int64_t kept(BlockPart part) const { return at(gathered, part); }
 };
 
-Passes passes_of(const UseList& list) {
+template <class Counted>
+Passes passes_of(const UseList& list, const Counted& counted) {
   Passes passes;
-  passes.once = count_passes(list, [](const BlockForm&) { return true; });
-  for (int part = 0; part < block_parts; ++part) {
-    at(passes.again, part) = count_passes(
-        list, [part](const BlockForm& form) { return form.repeats(static_cast<BlockPart>(part)); });
+  passes.once = count_passes(list, [&](int unit, const BlockForm&) { return counted(unit); });
+  for (int number = 0; number < block_parts; ++number) {
+    const auto part = static_cast<BlockPart>(number);
+    at(passes.again, number) = count_passes(
+        list, [&](int unit, const BlockForm& form) { return counted(unit) && form.repeats(part); });
+    at(passes.gathered, number) = count_passes(list, [&](int unit, const BlockForm& form) {
+      return counted(unit) && form.gathered(part);
+    });
   }
   return passes;
 }
 
-/// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals. A
-/// weight gradient needs its gathered input once more, unless that is kept. `first` is the part
-/// that begins with the region's first product; the last product of the MLP is never repeated.
+/// Passes through blocks with experts, or through those without.
+Passes passes_of(const UseList& list, bool experts) {
+  return passes_of(list,
+                   [&](int unit) { return list.plan().model.has_experts(unit - 1) == experts; });
+}
+
+/// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals.
+/// `first` is the part that begins with the region's first product; the last product of the MLP is
+/// never repeated.
 void add_region(UseList& list, const Passes& passes, const std::string& what, BlockPart first) {
   const UseList::Region region{what, UnitKind::block, list.stream_elements()};
   const Layout stream = list.stream();
-  const std::int64_t kept =
-      count_passes(list, [first](const BlockForm& form) { return form.gathered(first); });
   const bool last = first == BlockPart::mlp;
-  list.reshard(stream, Layout::replicated, region, passes.of(first) - kept);
+  list.reshard(stream, Layout::replicated, region, passes.of(first) - passes.kept(first));
   list.reshard(Layout::partial, stream, region,
                last ? passes.once : passes.of(BlockPart::projection));
   list.reshard(dual(stream), dual(Layout::partial), region, passes.once);
   list.reshard(dual(Layout::replicated), dual(stream), region, passes.once);
-  if (stream == Layout::tokens) {
-    list.reshard(stream, Layout::replicated, region, passes.once - kept);
-  }
+}
+
+/// A weight gradient needs its gathered input once more, unless that is kept.
+void add_gathers(UseList& list, const Passes& passes, const std::string& what, BlockPart first) {
+  if (list.stream() != Layout::tokens) return;
+  const UseList::Region region{what, UnitKind::block, list.stream_elements()};
+  list.reshard(list.stream(), Layout::replicated, region, passes.once - passes.kept(first));
 }
 
 /// Inputs of repeated blocks that tensor-parallel ranks share.
 void add_slices(UseList& list) {
-  const std::int64_t gathers =
-      count_passes(list, [](const BlockForm& form) { return form.slices_input && form.repeats(); });
+  const std::int64_t gathers = count_passes(
+      list, [](int, const BlockForm& form) { return form.slices_input && form.repeats(); });
   list.add(layer_call("all_gather", "sliced inputs", "tp"), gathers,
            list.stream_elements() * list.element());
 }
@@ -198,24 +214,28 @@ void add_context(UseList& list, const Passes& passes) {
   if (split.gather > 1) add_gathers(list, passes);
 }
 
-/// Tokens to their experts and back, and the same for the gradients.
+/// The router's scores over tp, and of each token over ep: its row to its experts and back, the
+/// same for the gradients. How many rows there are follows from what the router chooses; these are
+/// the most.
 void add_experts(UseList& list, const Passes& passes) {
   const Plan& plan = list.plan();
   const ModelShape& model = plan.model;
-  if (model.experts == 1) return;
-  const std::int64_t slots = model.experts * plan.local.capacity;
-  const std::int64_t bytes = slots * model.hidden * list.element();
-  const std::int64_t count = 2 * (passes.of(BlockPart::mlp) + passes.once);
-  if (plan.mesh.ep > 1) {
-    // Without an all-to-all every rank gathers all slots and takes its experts' share.
-    const bool direct = list.config().parallel.enable_alltoall;
-    list.add(layer_call(direct ? "all_to_all" : "all_gather", "experts", "expert:ep"), count,
-             direct ? bytes : bytes * plan.mesh.ep);
-  }
-  if (plan.mesh.etp == 1) return;
-  list.add(layer_call("all_gather", "expert slots", "expert:tp"), count / 2, bytes * plan.mesh.etp);
-  list.add(layer_call("reduce_scatter", "expert slots", "expert:tp"), count / 2,
-           bytes * plan.mesh.etp);
+  if (passes.once == 0) return;
+  const std::int64_t forward = passes.of(BlockPart::mlp);
+  const UseList::Region scores{"router", UnitKind::block, plan.local.tokens * model.experts, fp32};
+  list.reshard(list.stream(), Layout::replicated, scores, forward);
+  list.reshard(dual(Layout::replicated), dual(list.stream()), scores, passes.once);
+  list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward,
+           plan.mesh.ep * model.experts * counted_as);
+  UseList::Call call = layer_call("all_to_all", "experts (at most)", "expert:ep");
+  call.at_most = true;
+  const std::int64_t row = model.hidden * list.element();
+  const std::int64_t sent = plan.local.routed_rows;
+  const std::int64_t held = plan.local.expert_rows;
+  list.add(call, 2 * forward, sent * (row + fp32) / 2);      // rows, and their weights
+  list.add(call, passes.once, held * row);                   // what the experts give
+  list.add(call, passes.once, sent * row);                   // its gradient
+  list.add(call, 2 * passes.once, held * (row + fp32) / 2);  // of rows and of weights
 }
 
 void add_messages(UseList& list) {
@@ -242,15 +262,20 @@ void add_messages(UseList& list) {
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
                                                   const Config& config) {
   UseList list(plan, rank, config);
-  const Passes passes = passes_of(list);
+  const Passes passes = passes_of(list, [](int) { return true; });
+  const Passes dense = passes_of(list, false);
+  const Passes experts = passes_of(list, true);
   if (plan.mesh.tp > 1) {
     add_region(list, passes, "attention", BlockPart::qkv);
-    if (plan.model.experts == 1) add_region(list, passes, "mlp", BlockPart::mlp);
+    add_gathers(list, passes, "attention", BlockPart::qkv);
+    add_region(list, dense, "mlp", BlockPart::mlp);
+    add_gathers(list, dense, "mlp", BlockPart::mlp);
+    add_region(list, experts, "experts", BlockPart::mlp);
     add_slices(list);
     add_vocabulary(list);
   }
   add_context(list, passes);
-  add_experts(list, passes);
+  add_experts(list, experts);
   add_messages(list);
   add_state(list);
   return list.take();

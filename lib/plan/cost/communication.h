@@ -15,6 +15,7 @@ class UseList {
     std::string operation, what, purpose, group;  // of CollectiveUse
     std::int64_t ranks = 0;                       // 0: as many as the group's kind has
     UnitKind unit = UnitKind::block;              // purpose layers
+    bool at_most = false;                         // of CollectiveUse
   };
 
   UseList(const Plan& plan, std::int64_t rank, const Config& config)
@@ -31,6 +32,7 @@ class UseList {
     std::string what;
     UnitKind unit = UnitKind::block;
     std::int64_t elements = 0;  // of the tensor
+    std::int64_t bytes = 0;     // of each; 0: as the residual stream
   };
   void reshard(Layout from, Layout to, const Region& region, std::int64_t count);
 

@@ -65,7 +65,8 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, const st
   for (const int index : block.parameters) {
     const OptimizerShard& shard = at(stage.shards, index);
     if (shard.kind != ShardKind::dealt) continue;
-    list.add({"broadcast", "parameters", "parameters", group}, count, bytes_of(index));
+    const std::string over = replicas_kind(plan.mesh, at(stage.parameters, index).expert);
+    list.add({"broadcast", "parameters", "parameters", over}, count, bytes_of(index));
   }
   for (const RowExchange& exchange : row_gathers(plan, stage, table, block)) {
     const ShardRoute& route = at(table.routes, exchange.route);
@@ -127,6 +128,12 @@ void add_scalars(UseList& list) {
   // With full_batch every rank has all of them.
   if (list.config().data.eod_mask_loss && !list.plan().full_batch) add_pairs(list, "loss weights");
   add_pairs(list, "gradient norm");
+  const ModelShape& model = list.plan().model;
+  if (model.experts > 1) {
+    constexpr std::int64_t others = 4;  // beside the load of each expert: ops/router.h
+    list.add({"all_reduce", "router statistics", "scalars", "world"}, 1,
+             model.layers * (others + model.experts) * fp32);
+  }
   // Before the passes, the completion of gradients and the optimizer.
   if (meets_for_timers(list.config())) add_pairs(list, "barriers of timers", 3);
 }

@@ -1,4 +1,5 @@
 #include "plan/cost/estimate.h"
+#include "plan/tables/expert_rows.h"
 
 namespace trainctl {
 
@@ -9,22 +10,23 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
   const double q = real(model.q_features());
   const double kv = real(model.kv_features());
   const double layers = real(count_blocks(units, model.layers));
+  const double routed = real(count_expert_blocks(model, units));
   const double seq = real(model.seq_length);
   const double mlp_matrices = model.gated_mlp ? 3 : 2;
-  // Weights that a token is multiplied with in one layer: q, k, v, out and the MLP, or the router
-  // and its experts.
-  const bool moe = model.experts > 1;
-  const double mlp = moe ? real(model.experts) * hidden +
-                               mlp_matrices * hidden * real(model.topk) * real(model.expert_ffn)
-                         : mlp_matrices * hidden * real(model.ffn);
-  const double weights = hidden * (2 * q + 2 * kv) + mlp;
+  // Weights that a token is multiplied with: in each layer q, k, v, out and the MLP, or the router
+  // and the token's experts.
+  const double attention = hidden * (2 * q + 2 * kv);
+  const double mlp = mlp_matrices * hidden * real(model.ffn);
+  const double experts = real(model.experts) * hidden +
+                         mlp_matrices * hidden * real(model.topk) * real(model.expert_ffn);
+  const double weights = layers * attention + (layers - routed) * mlp + routed * experts;
   const bool scores = holds(units, head_unit(model.layers));
   const double head = scores ? hidden * real(model.padded_vocab) : 0;
 
   // A multiply and an add per weight forward; the input's and the weight's gradient cost the same.
   constexpr double forward_and_backward = 3;
   FlopsEstimate flops;
-  flops.matmul = forward_and_backward * 2 * (layers * weights + head) * real(tokens);
+  flops.matmul = forward_and_backward * 2 * (weights + head) * real(tokens);
   // Each query-key pair costs a product with k and one with v: 4 q in all.
   const double per_pair = forward_and_backward * 4 * q * layers * real(tokens);
   flops.attention_full = per_pair * seq;

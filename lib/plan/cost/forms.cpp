@@ -15,7 +15,8 @@ std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   std::int64_t most = 0;
   for (const ParamSpec& row : stage.parameters) {
     const bool tied_head = plan.model.tied && has_head && row.kind == ParamKind::token_embedding;
-    const bool product = row.role == DTypeRole::matrix && (row.unit > 0 || tied_head);
+    const bool router = row.kind == ParamKind::router;
+    const bool product = router || (row.role == DTypeRole::matrix && (row.unit > 0 || tied_head));
     if (product) most = std::max(most, row.shape.numel());
   }
   return most;

@@ -64,7 +64,9 @@ void add_model(Digest& digest, const ModelShape& m) {
   digest.add(m.rope_scaling.factor, m.rope_scaling.low_freq_factor, m.rope_scaling.high_freq_factor,
              m.rope_scaling.original_max_position_embeddings);
   digest.add(m.hidden_dropout, m.attention_dropout, m.embedding_dropout, m.init_std);
-  digest.add(m.experts, m.topk, m.expert_ffn, m.capacity_factor);
+  digest.add(m.experts, m.topk, m.expert_ffn, m.first_dense, m.expert_every);
+  digest.add(m.pre_softmax, m.routing_group, m.capacity_factor, m.overflow, m.balance_factor,
+             m.z_factor);
 }
 
 void add_sizes(Digest& digest, const Plan& plan) {

@@ -46,6 +46,14 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
     diagnostics.add(
         {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
   };
+  if (plan.model.experts > 1) {
+    if (plan.mesh.etp != plan.mesh.tp) {
+      refuse("parallel.expert_tensor_parallel",
+             "experts that are split otherwise than dense layers");
+    }
+    if (plan.mesh.cp > 1) refuse("moe.num_experts", "experts with context parallelism");
+    if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");
+  }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
     refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
   }

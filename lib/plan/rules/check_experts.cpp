@@ -81,11 +81,48 @@ void check_group_size(const Facts& facts, Check& check) {
         "auto_parallel with search_mode " + std::string(word_of(facts.parallel().search_mode)) +
             " needs expert_group_size, the number of tokens in each data-parallel group",
         "set expert_group_size to " + text_of(tokens) + ", or search_mode to sharding_propagation");
-  } else if (!needed) {
-    check.no_effect(group, moe.expert_group_size.has_value(),
-                    "only auto_parallel with a search_mode other than sharding_propagation "
-                    "uses it");
   }
+}
+
+/// A rank counts whole routing groups.
+void check_routing_groups(const Facts& facts, Check& check) {
+  const char* path = "moe.expert_group_size";
+  const std::int64_t sequence = facts.model.seq_length;
+  if (!facts.mesh_is_clean(check) || facts.mesh.cp < 1 ||
+      !check.clean({path, "model.seq_length", "train.micro_batch_size", "train.global_batch_size",
+                    "parallel.context_parallel"})) {
+    return;
+  }
+  const std::int64_t tokens = product_of({facts.batch.micro_batch_size, sequence}) / facts.mesh.cp;
+  const std::int64_t group = facts.model.routing_group;
+  if (group < 1 || tokens < 1 || tokens % group == 0) return;
+  check.error("expert-group-divide", path,
+              indivisible("the tokens of a micro-batch on a rank (" + text_of(tokens) + ")",
+                          named("expert_group_size", group)),
+              "set expert_group_size to " + divisors_near(tokens, group));
+}
+
+void check_router_softmax(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  if (facts.model.pre_softmax || moe.router_topk != 1 || !check.clean({"moe.router_topk"})) return;
+  check.error("router-softmax", "moe.router_pre_softmax",
+              "router_pre_softmax must not be false with router_topk (1): the softmax over one "
+              "chosen expert is always 1, so the router would not learn",
+              "set router_pre_softmax to true, or router_topk to 2 or more");
+}
+
+void check_layers(const Facts& facts, Check& check) {
+  const ModelShape& model = facts.model;
+  if (!check.clean({"model.num_layers", "moe.first_dense_layers", "moe.layer_frequency"})) return;
+  const std::int64_t every = model.expert_every;
+  const std::int64_t first = (model.first_dense + every - 1) / every * every;
+  if (first < model.layers) return;
+  check.error("expert-layers", "moe.first_dense_layers",
+              "no layer has experts: the first would be layer " + text_of(first) +
+                  " (counted from 0, after " + named("first_dense_layers", model.first_dense) +
+                  ", a multiple of " + named("layer_frequency", every) + "), but " +
+                  named("num_layers", model.layers),
+              "set first_dense_layers to 0, or moe.num_experts to 1");
 }
 
 void remark_exchange(const Facts& facts, Check& check) {
@@ -118,7 +155,12 @@ void check_ranges(const MoeConfig& moe, Check& check) {
   check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 1, std::int64_t{1} << 40);
   check.range("moe.ffn_hidden_size", moe.ffn_hidden_size.value_or(1), 1, std::int64_t{1} << 24);
   check.range("moe.comp_comm_parallel_degree", moe.comp_comm_parallel_degree, 1, 1 << 16);
-  check.rule("moe.capacity_factor", moe.capacity_factor >= 1, moe.capacity_factor, "at least 1");
+  check.range("moe.first_dense_layers", moe.first_dense_layers, 0, 10'000);
+  check.range("moe.layer_frequency", moe.layer_frequency, 1, 10'000);
+  const double capacity = moe.capacity_factor.value_or(1);
+  check.rule("moe.capacity_factor", capacity >= 1, capacity, "at least 1");
+  check.rule("moe.z_loss_factor", moe.z_loss_factor >= 0 && moe.z_loss_factor < 1,
+             moe.z_loss_factor, "at least 0 and below 1");
   check.rule("moe.aux_loss_factor", moe.aux_loss_factor > 0 && moe.aux_loss_factor < 1,
              moe.aux_loss_factor, "above 0 and below 1");
 }
@@ -133,6 +175,13 @@ void check_experts(const Facts& facts, Check& check) {
   check_router(facts, check);
   if (!facts.has_experts()) return;
   check_group_size(facts, check);
+  check_routing_groups(facts, check);
+  check_router_softmax(facts, check);
+  check_layers(facts, check);
+  check.no_effect(
+      "moe.overflow",
+      facts.config.moe.overflow != MoeConfig{}.overflow && !facts.config.moe.capacity_factor,
+      "without capacity_factor no expert is ever full");
   remark_exchange(facts, check);
 }
 

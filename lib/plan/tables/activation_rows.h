@@ -1,4 +1,5 @@
-// Collects the rows of the activation table (activations.h); internal to activations.cpp.
+// Collects the rows of the activation table (activations.h); internal to activations.cpp and
+// expert_rows.cpp.
 #pragma once
 
 #include <string>

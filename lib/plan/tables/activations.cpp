@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/tables/activation_rows.h"
+#include "plan/tables/expert_rows.h"
 
 namespace trainctl {
 
@@ -21,39 +22,17 @@ void add_norm(Rows& rows, const StageShare& share, const std::string& name, Bloc
   rows.end();
 }
 
-void add_experts(Rows& rows, const StageShare& share, const std::string& prefix) {
-  const ModelShape& model = share.model;
-  const LocalShape& local = share.local;
-  const std::string moe = prefix + "moe.";
-  const Shape inner{local.experts, local.expert_rows, local.expert_ffn};
-  const auto add = [&](const std::string& name, const Shape& shape, DType dtype) {
-    rows.add(moe + name, shape, dtype, for_weight);
-  };
-  rows.begin(BlockPart::mlp);
-  add("probs", {local.stream_rows, model.experts}, DType::f32);
-  add("slot", {local.stream_rows, model.topk}, DType::i32);
-  add("dispatched", {local.experts, local.expert_rows, model.hidden}, rows.compute);
-  if (model.gated_mlp) add("gate", inner, rows.compute);
-  add("up", inner, rows.compute);
-  add("act", inner, rows.compute);
-  add("returned", {model.experts, local.capacity, model.hidden}, rows.compute);
-  rows.end();
-  const std::int64_t held = local.experts * local.expert_rows;
-  rows.row(moe + "d_dispatched", held, model.hidden, output_gradient);
-  rows.row(moe + "d_ffn", held, local.expert_ffn, output_gradient);
-  if (model.gated_mlp) rows.row(moe + "d_gate", held, local.expert_ffn, output_gradient);
-}
-
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
 /// last of them: masked with dropout, gathered with sequence parallelism. The first is the gradient
 /// of the residual stream, which lives as `first` and its own `until` say.
 void add_branch_gradients(Rows& rows, const StageShare& share, const std::string& first,
-                          Moment from, const std::string& branch) {
+                          Moment from, const std::string& branch,
+                          Moment last_read = Moment::weight) {
   const bool masked = share.model.hidden_dropout > 0;
   const bool gathered = share.input.sequence_parallel;
   const auto add = [&](const std::string& name, std::int64_t tokens, Moment start, bool last) {
     rows.row(name, tokens, share.model.hidden,
-             {Storage::gradient, start, last ? Moment::weight : Moment::backward});
+             {Storage::gradient, start, last ? last_read : Moment::backward});
   };
   const std::int64_t stream = share.local.stream_rows;
   add(first, stream, from, !masked && !gathered);
@@ -136,12 +115,16 @@ void add_block(Rows& rows, const StageShare& share, const std::string& prefix) {
   rows.begin(BlockPart::projection);
   rows.row(prefix + "middle", stream, model.hidden, for_backward);
   add_norm(rows, share, prefix + "norm2", BlockPart::norm2);
-  if (model.experts > 1) {
-    add_experts(rows, share, prefix);
+  const bool experts = model.has_experts(rows.unit - 1);
+  if (experts) {
+    add_gathered(rows, share, prefix + "mlp.", BlockPart::mlp);
+    add_expert_rows(rows, share, prefix + "moe.");
   } else {
     add_mlp(rows, share, prefix + "mlp.");
   }
-  add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.");
+  // W of experts reads a copy of each token's gradient for each of its experts.
+  add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.",
+                       experts ? Moment::backward : Moment::weight);
   add_attention_gradients(rows, share, prefix + "attention.");
 }
 
@@ -196,9 +179,6 @@ void add_block_scratch(Rows& rows, const StageShare& share) {
   rows.row("branch", local.stream_rows, model.hidden, shared);
   rows.row("d_norm", local.stream_rows, model.hidden, shared);
   rows.row("d_context", local.tokens, local.q, shared);
-  if (model.experts > 1) {
-    rows.row("moe.send", model.experts * local.capacity, model.hidden, shared);
-  }
   add_context_scratch(rows, share);
 }
 
@@ -308,6 +288,7 @@ void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRang
   const LocalShape& local = share.local;
   const ActivationInput& input = share.input;
   if (count_blocks(units, share.model.layers) > 0) add_block_scratch(rows, share);
+  if (count_expert_blocks(share.model, units) > 0) add_expert_scratch(rows, share);
   if (input.sequence_parallel) {
     rows.row("stream.gathered", local.tokens, hidden, shared);
     rows.row("stream.partial", local.tokens, hidden, shared);

@@ -111,11 +111,7 @@ struct ActivationSpec {
 ///  kept on the host: first.layers.N.* (storage staged), host.layers.N.* (storage host), and
 ///         layers.N.* (staged) from the copy back on; of a whole input .input and .input_again
 ///  where micro-batches differ in what they keep, a unit has its rows twice, with equal names
-///  experts (E of them, L = E / ep here, C = moe_capacity slots of each and rank, R = ep etp C):
-///         forward, until W: layers.N.moe.probs [T,E] fp32, .slot [T,topk] i32, .dispatched
-///         [L,R,H], .gate (gated) .up .act [L,R,expert_ffn / etp], .returned [E,C,H] instead of the
-///         rows of mlp; gradient, until W: .moe.d_dispatched [L,R,H], .d_ffn, .d_gate (gated);
-///         shared moe.send [E,C,H]
+///  experts: expert_rows.h
 
 struct ActivationInput {
   const ModelShape& model;

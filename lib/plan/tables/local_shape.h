@@ -25,18 +25,21 @@ struct LocalShape {
   std::int64_t q = 0;         // features of the queries
   std::int64_t kv = 0;        // features of the keys, and of the values
   std::int64_t ffn = 0;
-  std::int64_t vocabulary = 0;   // rows of the embedding and the head
-  std::int64_t head_rows = 0;    // tokens that the head takes: all with a split vocabulary
-  std::int64_t experts = 1;      // held here
-  std::int64_t capacity = 0;     // slots of one expert for this rank's tokens
-  std::int64_t expert_rows = 0;  // slots of one expert held here, from all ranks
+  std::int64_t vocabulary = 0;      // rows of the embedding and the head
+  std::int64_t head_rows = 0;       // tokens that the head takes: all with a split vocabulary
+  std::int64_t experts = 1;         // held here
+  std::int64_t routing_groups = 0;  // of this rank's tokens
+  std::int64_t capacity = 0;        // most tokens of a routing group that an expert takes; 0: all
+  std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
+  std::int64_t expert_rows = 0;     // most rows that the experts held here get, from all ranks
   std::int64_t expert_ffn = 0;
 };
 
 /// Sizes that an axis does not divide (an error of the configuration) are rounded down.
 LocalShape local_shape(const LocalShapeInput& input);
 
-/// Slots of one expert for the tokens of one rank: ceil(tokens x topk x capacity_factor / experts).
-std::int64_t moe_capacity(const ModelShape& model, std::int64_t tokens);
+/// Most tokens of a routing group that one expert takes: ceil(tokens x topk x capacity_factor /
+/// experts), but no more than the group has; 0 without a limit.
+std::int64_t moe_capacity(const ModelShape& model);
 
 }  // namespace trainctl

@@ -53,7 +53,14 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.experts = moe.num_experts;
   model.topk = moe.router_topk;
   model.expert_ffn = moe.ffn_hidden_size.value_or(model.ffn);
-  model.capacity_factor = moe.capacity_factor;
+  model.first_dense = moe.first_dense_layers;
+  model.expert_every = std::max<std::int64_t>(1, moe.layer_frequency);
+  model.pre_softmax = moe.router_pre_softmax.value_or(model.topk == 1);
+  model.routing_group = moe.expert_group_size.value_or(model.seq_length);
+  model.capacity_factor = moe.capacity_factor.value_or(0);
+  model.overflow = moe.overflow;
+  model.balance_factor = moe.aux_loss_factor;
+  model.z_factor = moe.z_loss_factor;
   return model;
 }
 

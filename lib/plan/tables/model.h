@@ -47,8 +47,19 @@ struct ModelShape {
   std::int64_t experts = 1;      // 1: a plain MLP in every block
   std::int64_t topk = 1;         // experts of each token
   std::int64_t expert_ffn = 0;   // width inside one expert
-  double capacity_factor = 1.0;  // slots of the experts per token and choice
+  std::int64_t first_dense = 0;  // blocks before the first that may have experts
+  std::int64_t expert_every = 1;
+  bool pre_softmax = true;         // before the choice, over all experts; else over the chosen ones
+  std::int64_t routing_group = 0;  // tokens over which capacity and balance are counted
+  double capacity_factor = 0;      // slots of the experts per token and choice; 0: no limit
+  Overflow overflow = Overflow::position;
+  double balance_factor = 0;
+  double z_factor = 0;
 
+  /// Whether block `layer` (from 0) has experts instead of a plain MLP.
+  bool has_experts(std::int64_t layer) const {
+    return experts > 1 && layer >= first_dense && layer % expert_every == 0;
+  }
   std::int64_t q_features() const { return heads * head_dim; }
   std::int64_t kv_features() const { return kv_heads * head_dim; }
 };

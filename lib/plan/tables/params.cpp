@@ -173,8 +173,10 @@ void add_mlp(Table& table, const ModelShape& model, const std::string& prefix) {
 
 void add_experts(Table& table, const ModelShape& model, const std::string& prefix) {
   const std::string moe = prefix + "moe.";
-  table.matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
-               model.init_std);
+  table
+      .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
+              model.init_std)
+      .role = DTypeRole::vector;  // its products are fp32 in every precision
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
   if (model.gated_mlp) {
@@ -185,7 +187,8 @@ void add_experts(Table& table, const ModelShape& model, const std::string& prefi
                ParamKind::expert_down, residual_deviation(model));
 }
 
-void add_block(Table& table, const ModelShape& model, const std::string& prefix) {
+void add_block(Table& table, const ModelShape& model, int unit) {
+  const std::string prefix = block_prefix(unit);
   const double std = model.init_std;
   const std::int64_t q = model.q_features();
   const std::int64_t kv = model.kv_features();
@@ -202,7 +205,7 @@ void add_block(Table& table, const ModelShape& model, const std::string& prefix)
   table.linear(attention + "out", Shape{model.hidden, q}, ParamKind::attention_output,
                model.linear_bias, residual_deviation(model));
   table.norm(prefix + "norm2");
-  if (model.experts > 1) return add_experts(table, model, prefix);
+  if (model.has_experts(unit - 1)) return add_experts(table, model, prefix);
   add_mlp(table, model, prefix);
 }
 
@@ -242,7 +245,7 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
       } else if (unit == head) {
         add_head(table, model, apart);
       } else {
-        add_block(table, model, block_prefix(unit));
+        add_block(table, model, unit);
       }
     }
   }

@@ -18,8 +18,8 @@
 
 namespace trainctl {
 
-/// Which numbers a kernel sees: matrices (and embeddings) are in the compute dtype, vectors always
-/// fp32.
+/// Which numbers a kernel sees: matrices (and embeddings) are in the compute dtype, vectors and
+/// routers always fp32.
 enum class DTypeRole : std::uint8_t { matrix, vector };
 enum class InitKind : std::uint8_t { normal, zeros, ones };
 

@@ -45,6 +45,14 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   append(text, ", \"lr\": ", report.lr);
   append(text, ", \"tokens\": ", report.tokens);
   if (report.batch_size) append(text, ", \"batch_size\": ", *report.batch_size);
+  if (report.router) {
+    append(text, ", \"router\": {\"balance_loss\": ", report.router->balance_loss);
+    append(text, ", \"z_loss\": ", report.router->z_loss);
+    append(text, ", \"entropy\": ", report.router->entropy);
+    append(text, ", \"load\": ", report.router->load);
+    append(text, ", \"dropped\": ", report.router->dropped);
+    text += "}";
+  }
   if (report.skipped) text += ", \"skipped\": true";
   if (report.val_loss) append(text, val_loss_key, *report.val_loss);
   append(text, after_val_loss, report.tokens_per_second);

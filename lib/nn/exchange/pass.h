@@ -21,8 +21,11 @@ struct Pass {
   const OpContext* ops = nullptr;
   StepState* state = nullptr;  // device memory
   BatchTensors batch;
-  BatchTensors stream;   // the part for this rank's rows of the residual stream; all of it unless
-                         // the stream is split by token
+  BatchTensors stream;  // the part for this rank's rows of the residual stream; all of it unless
+                        // the stream is split by token
+  // [layers of the model, router_sums + experts] fp32: what routers add up (ops/router.h); empty:
+  // on ranks whose tokens others count
+  Tensor router_sums{};
   bool training = true;  // false: no dropout, no gradients
 };
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "comm/group.h"
-#include "nn/pass.h"
+#include "nn/exchange/pass.h"
 #include "plan/tables/layout.h"
 
 namespace trainctl {

@@ -1,4 +1,4 @@
-#include "nn/shared_keys.h"
+#include "nn/exchange/shared_keys.h"
 
 #include "base/time_spent.h"
 #include "ops/add.h"

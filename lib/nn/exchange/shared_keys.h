@@ -6,8 +6,8 @@
 #include <array>
 #include <vector>
 
-#include "nn/pass.h"
-#include "nn/reshard.h"
+#include "nn/exchange/pass.h"
+#include "nn/exchange/reshard.h"
 #include "ops/attention.h"
 #include "plan/tables/token_layout.h"
 

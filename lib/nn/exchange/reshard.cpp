@@ -1,4 +1,4 @@
-#include "nn/reshard.h"
+#include "nn/exchange/reshard.h"
 
 #include <vector>
 

@@ -1,0 +1,261 @@
+#include "nn/experts.h"
+
+#include "nn/layer.h"
+#include "ops/add.h"
+#include "ops/cast.h"
+#include "ops/gelu.h"
+#include "ops/matmul.h"
+#include "ops/router.h"
+#include "ops/rows.h"
+#include "ops/swiglu.h"
+#include "plan/tables/local_shape.h"
+
+namespace trainctl {
+
+static_assert(Layer<Experts>);
+
+namespace {
+
+/// One expert's part of a weight [experts, out, in].
+Weight part_of(const Weight& all, std::int64_t expert) {
+  const auto part = [expert](const Tensor& x) {
+    if (x.empty()) return x;
+    return x.slice(expert, expert + 1).view({x.shape[1], x.shape[2]});
+  };
+  return {part(all.value), part(all.gradient), all.apart};
+}
+
+/// Numbers as rows of one element.
+Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
+
+}  // namespace
+
+std::int64_t Experts::rows_here(const Saved& saved) const {
+  std::int64_t rows = 0;
+  for_each(saved, [&](const Share& share) { rows = share.end; });
+  return rows;
+}
+
+std::int64_t Experts::group_of(const Saved& saved) const {
+  return rule.group > 0 ? rule.group : saved.routed.logits.shape[0];
+}
+
+Tensor Experts::choices(const Saved& saved) const {
+  return saved.routed.choices.slice(0, saved.routed.logits.shape[0] / group_of(saved));
+}
+
+/// Of this rank's part of the residual stream.
+Tensor Experts::own_logits(const Saved& saved) const {
+  const Tensor& all = saved.routed.logits;
+  const std::int64_t rows = saved.x.rows();
+  if (all.rows() == rows) return all;
+  return all.slice(enter.group->rank() * rows, (enter.group->rank() + 1) * rows);
+}
+
+Tensor Experts::wide_input(const Pass& pass, const Saved& saved) const {
+  if (saved.x.dtype == DType::f32) return saved.x;
+  cast(*pass.ops, {.x = saved.x, .y = saved.routed.wide});
+  return saved.routed.wide;
+}
+
+void Experts::route(const Pass& pass, const Saved& saved) const {
+  const RoutedRows& routed = saved.routed;
+  const Tensor own = own_logits(saved);
+  matmul(*pass.ops,
+         {.a = wide_input(pass, saved), .b = router.value, .c = own, .transpose_b = true});
+  enter.forward(pass, own, routed.logits);
+  const Tensor own_counts = routed.counts.slice(group->rank(), group->rank() + 1);
+  router_forward(*pass.ops, {.logits = routed.logits,
+                             .group = group_of(saved),
+                             .capacity = rule.capacity,
+                             .by_probability = rule.by_probability,
+                             .pre_softmax = rule.pre_softmax,
+                             .chosen = routed.chosen,
+                             .weight = routed.weight,
+                             .slot = routed.slot,
+                             .choices = choices(saved),
+                             .counts = own_counts.view({own_counts.numel()})});
+  if (group->size() > 1) group->all_gather(own_counts, routed.counts, *pass.ops->stream);
+  pass.ops->stream->synchronize();
+}
+
+void Experts::widen(const Pass& pass, const Saved& saved) const {
+  route(pass, saved);
+  meet(pass, saved);
+  dispatch(pass, saved, saved.all_x, saved.routed.rows);
+  dispatch(pass, saved, column(saved.routed.weight), column(saved.routed.row_weight));
+  for_each(saved, [&](const Share& share) {
+    if (share.begin == share.end) return;
+    const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
+    const Tensor rows = own(saved.routed.rows);
+    if (!gate.empty()) Linear{part_of(gate, share.expert), {}}.forward(pass, rows, own(saved.gate));
+    Linear{part_of(up, share.expert), {}}.forward(pass, rows, own(saved.up));
+  });
+}
+
+void Experts::activate(const Pass& pass, const Saved& saved) const {
+  const std::int64_t count = rows_here(saved);
+  const Tensor up_rows = saved.up.slice(0, count);
+  const Tensor act = saved.act.slice(0, count);
+  if (gate.empty()) return gelu_forward(*pass.ops, {.x = up_rows, .y = act});
+  swiglu_forward(*pass.ops, {.gate = saved.gate.slice(0, count), .up = up_rows, .y = act});
+}
+
+/// act -> routed.out
+void Experts::project(const Pass& pass, const Saved& saved) const {
+  const RoutedRows& routed = saved.routed;
+  const std::int64_t count = rows_here(saved);
+  scale_rows(*pass.ops, {.x = saved.act.slice(0, count),
+                         .weight = routed.row_weight.slice(0, count),
+                         .y = routed.scaled.slice(0, count)});
+  for_each(saved, [&](const Share& share) {
+    if (share.begin == share.end) return;
+    Linear{part_of(down, share.expert), {}}.forward(pass,
+                                                    routed.scaled.slice(share.begin, share.end),
+                                                    routed.out.slice(share.begin, share.end));
+  });
+}
+
+void Experts::forward(const Pass& pass, const Saved& saved) const {
+  enter.forward(pass, saved.x, saved.all_x);
+  widen(pass, saved);
+  if (pass.training && !pass.router_sums.empty()) {
+    const Tensor sums = pass.router_sums.slice(layer, layer + 1);
+    router_statistics(*pass.ops, {.logits = saved.routed.logits,
+                                  .chosen = saved.routed.chosen,
+                                  .choices = choices(saved),
+                                  .group = group_of(saved),
+                                  .sums = sums.view({sums.numel()})});
+  }
+  activate(pass, saved);
+  project(pass, saved);
+  combine(pass, saved, saved.routed.out, saved.partial);
+  leave.forward(pass, saved.partial, saved.y);
+}
+
+/// g.d_rows -> the gradients of `up` and `gate`, and of the weights of the choices.
+void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const RoutedRows& routed = saved.routed;
+  const Tensor& d_act = gate.empty() ? g.dup : g.dgate;  // that of `scaled` and of `act` in turn
+  for_each(saved, [&](const Share& share) {
+    if (share.begin == share.end) return;
+    Linear{part_of(down, share.expert), {}}.backward_input(
+        pass, g.d_rows.slice(share.begin, share.end), d_act.slice(share.begin, share.end));
+  });
+  const std::int64_t count = rows_here(saved);
+  const auto used = [count](const Tensor& x) { return x.slice(0, count); };
+  scale_rows_backward(*pass.ops, {.x = used(saved.act),
+                                  .weight = used(routed.row_weight),
+                                  .dy = used(d_act),
+                                  .dx = used(d_act),
+                                  .d_weight = used(g.d_row_weight)});
+  if (gate.empty()) {
+    return gelu_backward(*pass.ops, {.x = used(saved.up), .dy = used(g.dup), .dx = used(g.dup)});
+  }
+  swiglu_backward(*pass.ops, {.gate = used(saved.gate),
+                              .up = used(saved.up),
+                              .dy = used(g.dgate),
+                              .dgate = used(g.dgate),
+                              .dup = used(g.dup)});
+}
+
+/// -> routed.out: the gradient of `rows`.
+void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  for_each(saved, [&](const Share& share) {
+    if (share.begin == share.end) return;
+    const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
+    const Tensor dx = own(saved.routed.out);
+    Linear{part_of(up, share.expert), {}}.backward_input(pass, own(g.dup), dx);
+    if (gate.empty()) return;
+    Linear{part_of(gate, share.expert), {}}.backward_input(pass, own(g.dgate), dx, true);
+  });
+}
+
+/// routed.weight, which has the gradient of the weights -> g.d_logits. Ranks along tp have parts of
+/// that gradient, but the losses beside the main one are of this rank's own rows.
+void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const RoutedRows& routed = saved.routed;
+  router_backward(*pass.ops, {.logits = routed.logits,
+                              .chosen = routed.chosen,
+                              .pre_softmax = rule.pre_softmax,
+                              .d_weight = routed.weight,
+                              .d_logits = g.all_d_logits});
+  enter.backward(pass, g.all_d_logits, g.d_logits);
+  const Tensor own = own_logits(saved);
+  const bool part = own.rows() != routed.logits.rows();
+  router_losses(*pass.ops, {.logits = own,
+                            .first = part ? enter.group->rank() * own.rows() : 0,
+                            .group = group_of(saved),
+                            .topk = routed.chosen.shape[1],
+                            .choices = choices(saved),
+                            .balance_factor = rule.balance_factor,
+                            .z_factor = rule.z_factor,
+                            .d_logits = g.d_logits,
+                            .state = pass.state});
+}
+
+/// g.dx += the gradient of the router's input.
+void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const Tensor& wide = saved.routed.wide;
+  if (g.dx.dtype == DType::f32) {
+    return matmul(*pass.ops, {.a = g.d_logits, .b = router.value, .c = g.dx, .accumulate = true});
+  }
+  matmul(*pass.ops, {.a = g.d_logits, .b = router.value, .c = wide});
+  cast(*pass.ops, {.x = wide, .y = g.narrow});
+  add(*pass.ops, {.a = g.dx, .b = g.narrow, .y = g.dx});
+}
+
+void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  leave.backward(pass, g.dy, g.all_dy);
+  meet(pass, saved);
+  dispatch(pass, saved, g.all_dy, g.d_rows);
+  backward_activation(pass, saved, g);
+  backward_rows(pass, saved, g);
+  combine(pass, saved, saved.routed.out, g.partial_dx);
+  combine(pass, saved, column(g.d_row_weight), column(saved.routed.weight));
+  enter.backward(pass, g.partial_dx, g.dx);
+  backward_router(pass, saved, g);
+  add_router_input(pass, saved, g);
+}
+
+void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const RoutedRows& routed = saved.routed;
+  const std::int64_t count = rows_here(saved);
+  scale_rows(*pass.ops, {.x = saved.act.slice(0, count),
+                         .weight = routed.row_weight.slice(0, count),
+                         .y = routed.scaled.slice(0, count)});
+  for_each(saved, [&](const Share& share) {
+    if (share.begin == share.end) return;
+    const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
+    const auto add_to = [&](const Weight& weight, const Tensor& dy, const Tensor& x) {
+      add_weight_gradient(pass, part_of(weight, share.expert), own(dy), own(x));
+    };
+    add_to(down, g.d_rows, routed.scaled);
+    if (!gate.empty()) add_to(gate, g.dgate, routed.rows);
+    add_to(up, g.dup, routed.rows);
+  });
+  add_weight_gradient(pass, router, g.d_logits, wide_input(pass, saved));
+}
+
+Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
+                     std::int64_t layer, const TensorParallel& tp, Group& ep) {
+  const std::string experts = name + ".experts.";
+  Experts made;
+  made.router = weights(name + ".router.weight");
+  if (model.gated_mlp) made.gate = weights(experts + "gate.weight");
+  made.up = weights(experts + "up.weight");
+  made.down = weights(experts + "down.weight");
+  made.enter = tp.enter();
+  made.leave = tp.leave();
+  made.group = &ep;
+  made.rule = {.group = model.routing_group,
+               .capacity = moe_capacity(model),
+               .by_probability = model.overflow == Overflow::probability,
+               .pre_softmax = model.pre_softmax,
+               .balance_factor = static_cast<float>(model.balance_factor),
+               .z_factor = static_cast<float>(model.z_factor)};
+  made.layer = layer;
+  return made;
+}
+
+}  // namespace trainctl

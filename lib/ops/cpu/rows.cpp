@@ -1,0 +1,113 @@
+#include "ops/rows.h"
+
+#include <array>
+#include <cstring>
+
+#include "ops/cpu/kernels.h"
+#include "ops/elements.h"
+
+namespace trainctl {
+
+namespace {
+
+template <class T>
+void spread(const SpreadRows& args) {
+  const std::int64_t features = args.x.shape[1];
+  const std::int64_t topk = args.slot.shape[1];
+  const T* x = args.x.as<T>();
+  T* y = args.y.as<T>();
+  const std::int32_t* slot = args.slot.as<std::int32_t>();
+  const auto bytes = static_cast<std::size_t>(features) * sizeof(T);
+  parallel_for(args.x.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin * topk; i < end * topk; ++i) {
+      if (slot[i] >= 0) std::memcpy(y + slot[i] * features, x + i / topk * features, bytes);
+    }
+  });
+}
+
+/// Elements of a row whose sums are in registers or the nearest memory at a time.
+constexpr std::int64_t piece = 256;
+
+template <class T>
+void collect_row(const T* x, const std::int32_t* slots, std::int64_t topk, std::int64_t features,
+                 T* y) {
+  for (std::int64_t begin = 0; begin < features; begin += piece) {
+    const std::int64_t count = std::min(piece, features - begin);
+    std::array<float, piece> sums{};
+    for (std::int64_t j = 0; j < topk; ++j) {
+      if (slots[j] < 0) continue;
+      const T* row = x + slots[j] * features + begin;
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) sums[i] += to_float(row[i]);
+    }
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[begin + i] = from_float<T>(sums[i]);
+  }
+}
+
+template <class T>
+void collect(const CollectRows& args) {
+  const std::int64_t features = args.y.shape[1];
+  const std::int64_t topk = args.slot.shape[1];
+  const std::int32_t* slot = args.slot.as<std::int32_t>();
+  parallel_for(args.y.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      collect_row(args.x.as<T>(), slot + t * topk, topk, features, args.y.as<T>() + t * features);
+    }
+  });
+}
+
+template <class T>
+void scale(const ScaleRows& args) {
+  const std::int64_t features = args.x.shape[1];
+  parallel_for(args.x.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float weight = args.weight.as<float>()[row];
+      const T* x = args.x.as<T>() + row * features;
+      T* y = args.y.as<T>() + row * features;
+#pragma omp simd
+      for (std::int64_t i = 0; i < features; ++i) y[i] = from_float<T>(weight * to_float(x[i]));
+    }
+  });
+}
+
+template <class T>
+void scale_backward(const ScaleRowsBackward& args) {
+  const std::int64_t features = args.x.shape[1];
+  parallel_for(args.x.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float weight = args.weight.as<float>()[row];
+      const T* x = args.x.as<T>() + row * features;
+      const T* dy = args.dy.as<T>() + row * features;
+      T* dx = args.dx.as<T>() + row * features;
+      float dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (std::int64_t i = 0; i < features; ++i) {
+        const float d = to_float(dy[i]);
+        dot += d * to_float(x[i]);
+        dx[i] = from_float<T>(weight * d);
+      }
+      args.d_weight.as<float>()[row] = dot;
+    }
+  });
+}
+
+}  // namespace
+
+void spread_rows_cpu(const OpContext&, const SpreadRows& args) {
+  with_element_type(args.x.dtype, [&](auto element) { spread<decltype(element)>(args); });
+}
+
+void collect_rows_cpu(const OpContext&, const CollectRows& args) {
+  with_element_type(args.x.dtype, [&](auto element) { collect<decltype(element)>(args); });
+}
+
+void scale_rows_cpu(const OpContext&, const ScaleRows& args) {
+  with_element_type(args.x.dtype, [&](auto element) { scale<decltype(element)>(args); });
+}
+
+void scale_rows_backward_cpu(const OpContext&, const ScaleRowsBackward& args) {
+  with_element_type(args.x.dtype, [&](auto element) { scale_backward<decltype(element)>(args); });
+}
+
+}  // namespace trainctl

@@ -1,0 +1,90 @@
+#include "ops/router.h"
+
+#include "ops/check.h"
+
+namespace trainctl {
+
+namespace {
+
+bool is_matrix(const Tensor& x, DType dtype) {
+  return !x.empty() && x.shape.rank() == 2 && x.dtype == dtype;
+}
+
+bool is_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns, DType dtype) {
+  return is_matrix(x, dtype) && x.shape == Shape{rows, columns};
+}
+
+void check_logits(std::string_view op, const Tensor& logits) {
+  check(is_matrix(logits, DType::f32), op, "logits must be [tokens, experts] fp32",
+        {{"logits", logits}});
+}
+
+void check_chosen(std::string_view op, const Tensor& logits, const Tensor& chosen) {
+  check(is_matrix(chosen, DType::i32) && chosen.shape[0] == logits.shape[0] &&
+            chosen.shape[1] <= logits.shape[1],
+        op, "chosen must be [tokens, at most experts] i32",
+        {{"logits", logits}, {"chosen", chosen}});
+}
+
+/// `tokens` are those of all groups.
+void check_groups(std::string_view op, const Tensor& choices, std::int64_t group,
+                  std::int64_t tokens, const Tensor& logits) {
+  check(group > 0 && tokens % group == 0 &&
+            is_matrix(choices, tokens / group, logits.shape[1], DType::i32),
+        op, "choices must be [tokens / group, experts] i32",
+        {{"logits", logits}, {"choices", choices}});
+}
+
+}  // namespace
+
+void router_forward(const OpContext& context, const RouterForward& args) {
+  constexpr std::string_view op = "router";
+  check_logits(op, args.logits);
+  check_chosen(op, args.logits, args.chosen);
+  const std::int64_t tokens = args.logits.shape[0];
+  const std::int64_t topk = args.chosen.shape[1];
+  check_groups(op, args.choices, args.group, tokens, args.logits);
+  check(is_matrix(args.weight, tokens, topk, DType::f32) &&
+            is_matrix(args.slot, tokens, topk, DType::i32),
+        op, "weight must be fp32 and slot i32, as chosen",
+        {{"chosen", args.chosen}, {"weight", args.weight}, {"slot", args.slot}});
+  check(is_vector(args.counts, args.logits.shape[1], DType::i64), op,
+        "counts must be [experts] i64", {{"logits", args.logits}, {"counts", args.counts}});
+  dispatch(context, &Kernels::router_forward, args, "router_forward");
+}
+
+void router_backward(const OpContext& context, const RouterBackward& args) {
+  constexpr std::string_view op = "router_backward";
+  check_logits(op, args.logits);
+  check_chosen(op, args.logits, args.chosen);
+  check(is_matrix(args.d_weight, args.chosen.shape[0], args.chosen.shape[1], DType::f32), op,
+        "d_weight must be fp32, as chosen", {{"chosen", args.chosen}, {"d_weight", args.d_weight}});
+  check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
+        "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
+  dispatch(context, &Kernels::router_backward, args, "router_backward");
+}
+
+void router_losses(const OpContext& context, const RouterLosses& args) {
+  constexpr std::string_view op = "router_losses";
+  check_logits(op, args.logits);
+  check(is_matrix(args.choices, DType::i32) && args.choices.shape[1] == args.logits.shape[1] &&
+            args.group > 0 && args.first >= 0 &&
+            args.first + args.logits.shape[0] <= args.choices.shape[0] * args.group,
+        op, "choices must be [groups, experts] i32 and cover the tokens",
+        {{"logits", args.logits}, {"choices", args.choices}});
+  check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
+        "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
+  dispatch(context, &Kernels::router_losses, args, "router_losses");
+}
+
+void router_statistics(const OpContext& context, const RouterStatistics& args) {
+  constexpr std::string_view op = "router_statistics";
+  check_logits(op, args.logits);
+  check_chosen(op, args.logits, args.chosen);
+  check_groups(op, args.choices, args.group, args.logits.shape[0], args.logits);
+  check(is_vector(args.sums, router_sums + args.logits.shape[1], DType::f32), op,
+        "sums must be [4 + experts] fp32", {{"logits", args.logits}, {"sums", args.sums}});
+  dispatch(context, &Kernels::router_statistics, args, "router_statistics");
+}
+
+}  // namespace trainctl

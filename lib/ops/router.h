@@ -1,0 +1,72 @@
+// The router of a layer of experts: which experts a token goes to and with what weight, and the
+// losses beside the main one. T tokens, E experts, k chosen for each token, G tokens of a routing
+// group (neighbours in the order of the data). Per token p = softmax(logits), lse = log sum
+// exp(logits).
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/step_state.h"
+
+namespace trainctl {
+
+//   forward: the k largest logits; of equal ones the first. Weights are p of the chosen, or with
+//     pre_softmax false the softmax over the chosen logits alone. With a capacity an expert takes
+//     no more tokens of a group; `by_probability` says which (Overflow of the configuration).
+//   balance loss of a group: E / (k G) sum over e of c_e mean over t of p_te, c_e of the group's
+//     choices being of expert e, dropped ones included (Fedus et al. 2021, equation 4; 1 if even)
+//   z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
+
+struct RouterForward {
+  Tensor logits;              // [T, E] fp32
+  std::int64_t group = 0;     // G, divides T
+  std::int64_t capacity = 0;  // 0: none
+  bool by_probability = false;
+  bool pre_softmax = true;
+  Tensor chosen;   // [T, k] i32, the largest first: the expert, or ~expert where it is full
+  Tensor weight;   // [T, k] fp32
+  Tensor slot;     // [T, k] i32: the row of the choice among those of all experts: expert after
+                   // expert, in each in token order; -1 where the expert is full
+  Tensor choices;  // [T / G, E] i32: c_e of each group
+  Tensor counts;   // [E] i64: rows of each expert
+};
+
+/// Of the weights alone.
+struct RouterBackward {
+  Tensor logits, chosen;
+  bool pre_softmax = true;
+  Tensor d_weight;  // [T, k] fp32
+  Tensor d_logits;  // [T, E] fp32, overwritten
+};
+
+/// d_logits += loss_scale x token_factor x the gradient of balance_factor x G x (balance losses)
+/// + z_factor x (z-losses). With token_factor = 1 / (tokens of the global batch) that is the mean
+/// of each over the batch.
+struct RouterLosses {
+  Tensor logits;           // [S, E] fp32: some of the tokens of `choices`
+  std::int64_t first = 0;  // the first of them
+  std::int64_t group = 0;
+  std::int64_t topk = 1;
+  Tensor choices;
+  float balance_factor = 0;
+  float z_factor = 0;
+  Tensor d_logits;  // [S, E] fp32
+  const StepState* state = nullptr;
+};
+
+/// What router_statistics adds up for a layer, before the number of choices of each expert.
+enum class RouterSum { balance, z_loss, entropy, dropped };  // G x balance loss; lse^2; that of p;
+inline constexpr std::int64_t router_sums = 4;               // choices that were dropped
+
+struct RouterStatistics {
+  Tensor logits, chosen, choices;
+  std::int64_t group = 0;
+  Tensor sums;  // [router_sums + E] fp32, added to
+};
+
+void router_forward(const OpContext& context, const RouterForward& args);
+void router_backward(const OpContext& context, const RouterBackward& args);
+void router_losses(const OpContext& context, const RouterLosses& args);
+void router_statistics(const OpContext& context, const RouterStatistics& args);
+
+}  // namespace trainctl

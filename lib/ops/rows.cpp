@@ -1,0 +1,59 @@
+#include "ops/rows.h"
+
+#include "ops/check.h"
+
+namespace trainctl {
+
+namespace {
+
+bool is_matrix(const Tensor& x) { return !x.empty() && x.shape.rank() == 2; }
+
+/// `tokens` [T, F] and the `rows` [N, F] that the slots name.
+void check_slots(std::string_view op, const Tensor& tokens, const Tensor& slot,
+                 const Tensor& rows) {
+  check(is_matrix(tokens) && is_float(tokens), op, "x must be [rows, features] of floats",
+        {{"x", tokens}});
+  check(is_matrix(rows) && rows.dtype == tokens.dtype && rows.shape[1] == tokens.shape[1], op,
+        "x and y must have rows of the same kind", {{"x", tokens}, {"y", rows}});
+  check(is_matrix(slot) && slot.dtype == DType::i32 && slot.shape[0] == tokens.shape[0], op,
+        "slot must be [tokens, choices] i32", {{"slot", slot}, {"tokens", tokens}});
+}
+
+void check_weight(std::string_view op, const Tensor& x, const Tensor& weight) {
+  check(is_matrix(x) && is_float(x), op, "x must be [rows, features] of floats", {{"x", x}});
+  check(is_vector(weight, x.shape[0], DType::f32), op, "weight must be [rows] fp32",
+        {{"x", x}, {"weight", weight}});
+}
+
+}  // namespace
+
+void spread_rows(const OpContext& context, const SpreadRows& args) {
+  check_slots("spread_rows", args.x, args.slot, args.y);
+  dispatch(context, &Kernels::spread_rows, args, "spread_rows");
+}
+
+void collect_rows(const OpContext& context, const CollectRows& args) {
+  check_slots("collect_rows", args.y, args.slot, args.x);
+  dispatch(context, &Kernels::collect_rows, args, "collect_rows");
+}
+
+void scale_rows(const OpContext& context, const ScaleRows& args) {
+  constexpr std::string_view op = "scale_rows";
+  check_weight(op, args.x, args.weight);
+  check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
+        {{"x", args.x}, {"y", args.y}});
+  dispatch(context, &Kernels::scale_rows, args, "scale_rows");
+}
+
+void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args) {
+  constexpr std::string_view op = "scale_rows_backward";
+  check_weight(op, args.x, args.weight);
+  check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
+            same_kind(args.x, args.dx),
+        op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
+  check(is_vector(args.d_weight, args.x.shape[0], DType::f32), op, "d_weight must be as weight",
+        {{"weight", args.weight}, {"d_weight", args.d_weight}});
+  dispatch(context, &Kernels::scale_rows_backward, args, "scale_rows_backward");
+}
+
+}  // namespace trainctl

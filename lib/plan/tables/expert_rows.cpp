@@ -1,0 +1,69 @@
+#include "plan/tables/expert_rows.h"
+
+namespace trainctl {
+
+void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe) {
+  const ModelShape& model = share.model;
+  const LocalShape& local = share.local;
+  const auto add = [&](const char* name, const Shape& shape, DType dtype, Life life) {
+    rows.add(moe + name, shape, dtype, life);
+  };
+  const Shape choice{local.tokens, model.topk};
+  const Shape inner{local.expert_rows, local.expert_ffn};
+  rows.begin(BlockPart::mlp);
+  add("logits", {local.tokens, model.experts}, DType::f32, for_backward);
+  add("chosen", choice, DType::i32, for_backward);
+  add("slot", choice, DType::i32, for_backward);
+  add("choices", {local.routing_groups, model.experts}, DType::i32, for_backward);
+  add("counts", {share.input.mesh.ep, model.experts}, DType::i64, for_weight);
+  add("rows", {local.expert_rows, model.hidden}, rows.compute, for_weight);
+  add("row_weight", {local.expert_rows}, DType::f32, for_weight);
+  if (model.gated_mlp) add("gate", inner, rows.compute, for_backward);
+  add("up", inner, rows.compute, for_backward);
+  rows.begin(BlockPart::activation);
+  add("act", inner, rows.compute, for_weight);
+  rows.end();
+  add("d_logits", {local.stream_rows, model.experts}, DType::f32, output_gradient);
+  add("d_rows", {local.expert_rows, model.hidden}, rows.compute, output_gradient);
+  add("d_up", inner, rows.compute, output_gradient);
+  if (model.gated_mlp) add("d_gate", inner, rows.compute, output_gradient);
+}
+
+void add_expert_scratch(Rows& rows, const StageShare& share) {
+  const ModelShape& model = share.model;
+  const LocalShape& local = share.local;
+  const auto add = [&](const char* name, const Shape& shape, DType dtype) {
+    rows.add(std::string("moe.") + name, shape, dtype, shared);
+  };
+  add("weight", {local.tokens, model.topk}, DType::f32);
+  add("out", {local.expert_rows, model.hidden}, rows.compute);
+  add("scaled", {local.expert_rows, local.expert_ffn}, rows.compute);
+  add("d_row_weight", {local.expert_rows}, DType::f32);
+  if (share.input.mesh.ep > 1) {
+    add("sent", {local.routed_rows, model.hidden}, rows.compute);
+    add("sent_weight", {local.routed_rows}, DType::f32);
+    add("received", {local.expert_rows, model.hidden}, rows.compute);
+    add("received_weight", {local.expert_rows}, DType::f32);
+    add("place", {local.expert_rows}, DType::i32);
+    add("exchanged", {4, share.input.mesh.ep}, DType::i64);
+  }
+  if (share.input.sequence_parallel) {
+    add("all_d_logits", {local.tokens, model.experts}, DType::f32);
+  }
+  if (rows.compute == DType::f32) return;
+  add("wide", {local.stream_rows, model.hidden}, DType::f32);
+  add("narrow", {local.stream_rows, model.hidden}, rows.compute);
+}
+
+std::int64_t count_expert_blocks(const ModelShape& model, const std::vector<UnitRange>& units) {
+  std::int64_t count = 0;
+  for (const UnitRange& range : units) {
+    const UnitRange blocks = blocks_in(range, model.layers);
+    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+      count += model.has_experts(unit - 1) ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,39 @@
+// The rows of the activation table that a block with experts has instead of those of a plain MLP.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/tables/activation_rows.h"
+
+namespace trainctl {
+
+/// Names (T tokens of a micro-batch after a gather over tp, S rows of the residual stream, H
+/// hidden, E experts, k chosen for each token, P ranks along ep, F width of an expert over etp; N
+/// and R are LocalShape::routed_rows and expert_rows: how many rows are used follows from what the
+/// router chooses, but there are never more):
+///  forward, until B: layers.N.moe.logits [T,E] fp32, .chosen .slot [T,k] i32 (ops/router.h),
+///         .choices [groups,E] i32, .gate (gated) .up [R,F]
+///  forward, until W: .counts [P,E] i64 (rows that each rank sends to each expert), .rows [R,H]
+///  (the
+///         inputs of the experts held here, expert after expert, in each in the order of the
+///         tokens of all ranks), .row_weight [R] fp32, .act [R,F] (before the weight)
+///  gradient, until W: .d_logits [S,E] fp32, .d_rows [R,H] (of what the experts give), .d_up,
+///         .d_gate (gated) [R,F]
+///  shared: moe.weight [T,k] fp32 (of each choice, and its gradient), moe.out [R,H] (what the
+///         experts give, and the gradient of their inputs), moe.scaled [R,F] (act with its
+///         weight), moe.d_row_weight [R] fp32
+///  shared with ep: moe.sent [N,H] and moe.sent_weight [N] fp32 (in the order of this rank's
+///  slots),
+///         moe.received [R,H] and moe.received_weight [R] fp32 (from rank after rank), moe.place
+///         [R] i32 (where received rows go), moe.exchanged [4,P] i64 (rows for and from each rank,
+///         and their elements)
+///  shared with sequence parallelism: moe.all_d_logits [T,E] fp32; in 16 bits: moe.wide [S,H] fp32,
+///         moe.narrow [S,H] (the router's input, and the gradient of it)
+void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe);
+void add_expert_scratch(Rows& rows, const StageShare& share);
+
+/// How many blocks of these units have experts.
+std::int64_t count_expert_blocks(const ModelShape& model, const std::vector<UnitRange>& units);
+
+}  // namespace trainctl

@@ -1,0 +1,105 @@
+// Training with experts: what a run reports of them, other precisions, and experts without tokens.
+#include <cmath>
+
+#include "catch.h"
+#include "sample_run.h"
+
+using namespace trainctl;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+const Options experts{"model.family=llama", "moe.num_experts=4", "moe.router_topk=2",
+                      "moe.ffn_hidden_size=48"};
+
+std::vector<StepReport> train(Options options, int ranks = 1, int steps = 12) {
+  Options all = experts;
+  all.insert(all.end(), options.begin(), options.end());
+  SampleRun run;
+  run.set_options = all;
+  run.ranks = ranks;
+  run.steps = steps;
+  return train_sample(run);
+}
+
+}  // namespace
+
+TEST_CASE("a model with experts learns, and says what its routers do") {
+  const auto reports = train({}, 1, 40);
+  CHECK(reports.back().loss < 0.8 * reports.front().loss);
+  for (const StepReport& report : reports) {
+    REQUIRE(report.router.has_value());
+    const RouterReport& router = *report.router;
+    CHECK(router.balance_loss > 0.9);
+    CHECK(router.balance_loss < 4);
+    CHECK(router.load >= 1);
+    CHECK(router.load <= 2);  // every token chooses two of four
+    CHECK(router.entropy > 0);
+    CHECK(router.entropy <= std::log(4.0) + 1e-6);
+    CHECK(router.dropped == 0);
+  }
+  SampleRun plain;
+  plain.steps = 1;
+  CHECK_FALSE(train_sample(plain).front().router.has_value());
+}
+
+TEST_CASE("routers report the same in every layout") {
+  const Options limited{"moe.capacity_factor=1"};
+  const auto alone = train(limited, 1, 3);
+  CHECK(alone.front().router->dropped > 0);
+  for (const Options& layout :
+       {Options{"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+                "parallel.expert_parallel=2"},
+        Options{"parallel.pipeline_stages=2", "train.micro_batch_num=2",
+                "recompute.enable=true"}}) {
+    Options all = limited;
+    all.insert(all.end(), layout.begin(), layout.end());
+    const auto found = train(all, 4, 3);
+    for (std::size_t step = 0; step < 3; ++step) {
+      const RouterReport& one = *alone[step].router;
+      const RouterReport& other = *found[step].router;
+      CHECK(found[step].loss == Approx(alone[step].loss).epsilon(1e-4));
+      CHECK(other.balance_loss == Approx(one.balance_loss).epsilon(1e-3));
+      CHECK(other.z_loss == Approx(one.z_loss).epsilon(1e-3));
+      CHECK(other.entropy == Approx(one.entropy).epsilon(1e-3));
+      CHECK(other.load == Approx(one.load).epsilon(0.02));
+      CHECK(other.dropped == Approx(one.dropped).epsilon(0.05));
+    }
+  }
+}
+
+TEST_CASE("experts in 16 bits stay near fp32") {
+  const auto wide = train({});
+  for (const char* precision : {"bf16", "fp16"}) {
+    const auto found =
+        train({std::string("precision.compute=") + precision, "precision.initial_loss_scale=1024"});
+    for (std::size_t step = 0; step < wide.size(); ++step) {
+      CHECK(found[step].loss == Approx(wide[step].loss).epsilon(0.02));
+    }
+  }
+  const auto split = train({"precision.compute=bf16", "parallel.tensor_parallel=2",
+                            "parallel.sequence_parallel=true", "parallel.expert_parallel=2"},
+                           4);
+  CHECK(split.back().loss == Approx(wide.back().loss).epsilon(0.02));
+}
+
+TEST_CASE("experts that no token chooses") {
+  // 16 tokens of a micro-batch, 32 experts: some have none in every step.
+  const Options many{"moe.num_experts=32", "moe.router_topk=1", "train.micro_batch_size=1"};
+  const auto alone = train(many, 1, 4);
+  Options split = many;
+  split.emplace_back("parallel.expert_parallel=4");
+  const auto found = train(split, 4, 4);
+  for (std::size_t step = 0; step < alone.size(); ++step) {
+    CHECK(found[step].loss == Approx(alone[step].loss).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("the losses beside the main one do what they are for") {
+  const auto loose = train({"moe.aux_loss_factor=0.0001"}, 1, 40);
+  const auto even = train({"moe.aux_loss_factor=0.5"}, 1, 40);
+  CHECK(even.back().router->balance_loss < loose.back().router->balance_loss);
+  const auto small = train({"moe.z_loss_factor=0.5"}, 1, 40);
+  CHECK(small.back().router->z_loss < loose.back().router->z_loss);
+}

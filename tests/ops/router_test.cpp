@@ -1,0 +1,240 @@
+#include "ops/router.h"
+
+#include <numeric>
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+namespace {
+
+struct Sizes {
+  std::int64_t tokens, experts, topk, group;
+  std::int64_t capacity = 0;
+  bool by_probability = false;
+  bool pre_softmax = true;
+};
+
+struct Routed {
+  Values chosen, weight, slot, choices, counts;
+  explicit Routed(const Sizes& s)
+      : chosen({s.tokens, s.topk}, DType::i32),
+        weight({s.tokens, s.topk}, DType::f32),
+        slot({s.tokens, s.topk}, DType::i32),
+        choices({s.tokens / s.group, s.experts}, DType::i32),
+        counts({s.experts}, DType::i64) {}
+};
+
+template <class T>
+std::vector<T> list_of(Values& values) {
+  const Tensor tensor = values.tensor();
+  return {tensor.as<T>(), tensor.as<T>() + tensor.numel()};
+}
+
+Routed route(Values& logits, const Sizes& s) {
+  const Host host(cpu_kernels());
+  Routed routed(s);
+  router_forward(host.context(), {.logits = logits.tensor(),
+                                  .group = s.group,
+                                  .capacity = s.capacity,
+                                  .by_probability = s.by_probability,
+                                  .pre_softmax = s.pre_softmax,
+                                  .chosen = routed.chosen.tensor(),
+                                  .weight = routed.weight.tensor(),
+                                  .slot = routed.slot.tensor(),
+                                  .choices = routed.choices.tensor(),
+                                  .counts = routed.counts.tensor()});
+  return routed;
+}
+
+Values matrix(const std::vector<float>& elements, std::int64_t columns) {
+  Values values({static_cast<std::int64_t>(elements.size()) / columns, columns}, DType::f32);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    values.set(static_cast<std::int64_t>(i), elements[i]);
+  }
+  return values;
+}
+
+Values random_logits(const Sizes& s) {
+  return Values::random({s.tokens, s.experts}, DType::f32, 5, 2.0F);
+}
+
+}  // namespace
+
+TEST_CASE("a router chooses the largest logits, of equal ones the first") {
+  Values logits = matrix({0, 3, 1, 2,  //
+                          1, 1, 1, 1},
+                         4);
+  Routed routed = route(logits, {2, 4, 2, 2});
+  CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{1, 3, 0, 1});
+  CHECK(routed.weight.at(2) == Approx(0.25));
+  CHECK(routed.weight.at(0) / routed.weight.at(1) == Approx(std::exp(1.0)));
+  CHECK(list_of<std::int32_t>(routed.choices) == std::vector<std::int32_t>{1, 2, 0, 1});
+  CHECK(list_of<std::int64_t>(routed.counts) == std::vector<std::int64_t>{1, 2, 0, 1});
+  // Expert 0 has token 1, expert 1 tokens 0 and 1, expert 3 token 0.
+  CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{1, 3, 0, 2});
+}
+
+TEST_CASE("weights after the choice add up to 1") {
+  const Sizes sizes{.tokens = 6, .experts = 8, .topk = 3, .group = 3, .pre_softmax = false};
+  Values logits = random_logits(sizes);
+  Routed routed = route(logits, sizes);
+  for (std::int64_t t = 0; t < sizes.tokens; ++t) {
+    double sum = 0;
+    for (std::int64_t j = 0; j < 3; ++j) sum += routed.weight.at(3 * t + j);
+    CHECK(sum == Approx(1));
+  }
+}
+
+TEST_CASE("a full expert takes first choices before second ones, and earlier tokens") {
+  Values logits = matrix({2, 1, 0,  //
+                          2, 1, 0,  //
+                          1, 2, 0,  //
+                          2, 1, 0},
+                         3);
+  Routed routed = route(logits, {.tokens = 4, .experts = 3, .topk = 2, .group = 2, .capacity = 1});
+  CHECK(list_of<std::int32_t>(routed.chosen) ==
+        std::vector<std::int32_t>{0, 1, ~0, ~1, 1, ~0, 0, ~1});
+  CHECK(list_of<std::int32_t>(routed.slot) ==
+        std::vector<std::int32_t>{0, 2, -1, -1, 3, -1, 1, -1});
+  CHECK(list_of<std::int32_t>(routed.choices) == std::vector<std::int32_t>{2, 2, 0, 2, 2, 0});
+  CHECK(list_of<std::int64_t>(routed.counts) == std::vector<std::int64_t>{2, 2, 0});
+}
+
+TEST_CASE("a full expert may take the largest weights") {
+  Values logits = matrix({1, 0, 0,  //
+                          3, 0, 0,  //
+                          2, 0, 0,  //
+                          3, 0, 0},
+                         3);
+  Routed routed = route(
+      logits,
+      {.tokens = 4, .experts = 3, .topk = 1, .group = 4, .capacity = 2, .by_probability = true});
+  CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{~0, 0, ~0, 0});
+  CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{-1, 0, -1, 1});
+}
+
+TEST_CASE("no expert takes more than its capacity, and none is left idle while others wait") {
+  for (const bool by_probability : {false, true}) {
+    const Sizes sizes{.tokens = 64,
+                      .experts = 5,
+                      .topk = 2,
+                      .group = 16,
+                      .capacity = 7,
+                      .by_probability = by_probability};
+    Values logits = random_logits(sizes);
+    Routed routed = route(logits, sizes);
+    const auto chosen = list_of<std::int32_t>(routed.chosen);
+    const auto choices = list_of<std::int32_t>(routed.choices);
+    for (std::size_t group = 0; group < 4; ++group) {
+      for (std::int32_t e = 0; e < 5; ++e) {
+        const auto first = chosen.begin() + static_cast<std::ptrdiff_t>(group * 32);
+        const auto wanted = choices[group * 5 + static_cast<std::size_t>(e)];
+        CHECK(std::count(first, first + 32, e) == std::min(wanted, 7));
+        CHECK(std::count(first, first + 32, e) + std::count(first, first + 32, ~e) == wanted);
+      }
+    }
+    std::vector<std::int32_t> slots = list_of<std::int32_t>(routed.slot);
+    std::erase(slots, -1);
+    std::ranges::sort(slots);
+    std::vector<std::int32_t> all(slots.size());
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(slots == all);
+    const auto counts = list_of<std::int64_t>(routed.counts);
+    CHECK(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == std::ssize(all));
+  }
+}
+
+TEST_CASE("a router's gradient agrees with finite differences") {
+  for (const bool pre_softmax : {true, false}) {
+    for (const std::int64_t capacity : {0, 3}) {
+      const Sizes sizes{.tokens = 8,
+                        .experts = 5,
+                        .topk = 3,
+                        .group = 8,
+                        .capacity = capacity,
+                        .pre_softmax = pre_softmax};
+      Values logits = random_logits(sizes);
+      Values d_weight = Values::random({8, 3}, DType::f32, 9);
+      Routed routed = route(logits, sizes);
+      Values d_logits({8, 5}, DType::f32);
+      const Host host(cpu_kernels());
+      router_backward(host.context(), {.logits = logits.tensor(),
+                                       .chosen = routed.chosen.tensor(),
+                                       .pre_softmax = pre_softmax,
+                                       .d_weight = d_weight.tensor(),
+                                       .d_logits = d_logits.tensor()});
+      const auto loss = [&] { return weighted_sum(route(logits, sizes).weight, d_weight); };
+      CHECK(slope_error(logits, d_logits, 1e-3F, loss) < 2e-3);
+    }
+  }
+}
+
+TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {
+  const Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6};
+  Values logits = random_logits(sizes);
+  Routed routed = route(logits, sizes);
+  const Host host(cpu_kernels());
+  StepState state;
+  state.token_factor = 0.5F;
+  state.loss_scale = 4;
+  Values d_logits({12, 4}, DType::f32);
+  for (std::int64_t first : {0, 8}) {  // the rows of two ranks
+    const std::int64_t end = first == 0 ? 8 : 12;
+    router_losses(host.context(), {.logits = logits.tensor().slice(first, end),
+                                   .first = first,
+                                   .group = 6,
+                                   .topk = 2,
+                                   .choices = routed.choices.tensor(),
+                                   .balance_factor = 0.3F,
+                                   .z_factor = 0.1F,
+                                   .d_logits = d_logits.tensor().slice(first, end),
+                                   .state = &state});
+  }
+  const auto loss = [&] {
+    Values sums({router_sums + 4}, DType::f32);
+    router_statistics(host.context(), {.logits = logits.tensor(),
+                                       .chosen = routed.chosen.tensor(),
+                                       .choices = routed.choices.tensor(),
+                                       .group = 6,
+                                       .sums = sums.tensor()});
+    return 2 * (0.3 * sums.at(0) + 0.1 * sums.at(1));
+  };
+  CHECK(slope_error(logits, d_logits, 1e-2F, loss) < 2e-3);
+}
+
+TEST_CASE("what a router adds up") {
+  Values even = matrix({0, 0, 0, 0, 0, 0}, 3);
+  Routed routed = route(even, {.tokens = 2, .experts = 3, .topk = 1, .group = 2, .capacity = 1});
+  Values sums({router_sums + 3}, DType::f32);
+  const Host host(cpu_kernels());
+  router_statistics(host.context(), {.logits = even.tensor(),
+                                     .chosen = routed.chosen.tensor(),
+                                     .choices = routed.choices.tensor(),
+                                     .group = 2,
+                                     .sums = sums.tensor()});
+  const auto sum = [&](RouterSum one) { return sums.at(static_cast<int>(one)); };
+  CHECK(sum(RouterSum::balance) == Approx(2));  // of two tokens; even probabilities cost 1
+  CHECK(sum(RouterSum::z_loss) == Approx(2 * std::pow(std::log(3.0), 2)));
+  CHECK(sum(RouterSum::entropy) == Approx(2 * std::log(3.0)));
+  CHECK(sum(RouterSum::dropped) == 1);
+  CHECK(sums.at(router_sums) == 2);  // both want the first expert
+}
+
+TEST_CASE("a router's front door names what does not fit") {
+  const Host host(cpu_kernels());
+  Values logits({4, 3}, DType::f32);
+  Routed routed({.tokens = 4, .experts = 3, .topk = 2, .group = 2});
+  RouterForward args{.logits = logits.tensor(),
+                     .group = 3,
+                     .chosen = routed.chosen.tensor(),
+                     .weight = routed.weight.tensor(),
+                     .slot = routed.slot.tensor(),
+                     .choices = routed.choices.tensor(),
+                     .counts = routed.counts.tensor()};
+  CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] choices"));
+  args.group = 2;
+  args.counts = routed.slot.tensor();
+  CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] counts"));
+}

@@ -1,0 +1,116 @@
+#include "ops/rows.h"
+
+#include "catch.h"
+#include "op_values.h"
+
+using namespace op_test;
+
+namespace {
+
+/// Three tokens with two choices each, one of them without a row.
+Values slots() {
+  Values slot({3, 2}, DType::i32);
+  const std::int32_t rows[] = {4, 0, 2, -1, 1, 3};
+  std::copy(std::begin(rows), std::end(rows), slot.tensor().as<std::int32_t>());
+  return slot;
+}
+
+struct Scaled {
+  Values y, dx, d_weight;
+};
+
+Scaled scale(const Kernels& kernels, const Shape& shape, DType dtype) {
+  const Host host(kernels);
+  Values x = Values::random(shape, dtype, 1);
+  Values weight = Values::random({shape[0]}, DType::f32, 2);
+  Values dy = Values::random(shape, dtype, 3);
+  Scaled made{Values(shape, dtype), Values(shape, dtype), Values({shape[0]}, DType::f32)};
+  scale_rows(host.context(), {x.tensor(), weight.tensor(), made.y.tensor()});
+  scale_rows_backward(host.context(), {x.tensor(), weight.tensor(), dy.tensor(), made.dx.tensor(),
+                                       made.d_weight.tensor()});
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("rows are spread and collected") {
+  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+    for (const DType dtype : float_types) {
+      for (const std::int64_t features : {1, 7, 300, 513}) {
+        const Host host(*kernels);
+        Values slot = slots();
+        Values x = Values::random({3, features}, dtype, 4);
+        Values rows({5, features}, dtype);
+        spread_rows(host.context(), {x.tensor(), slot.tensor(), rows.tensor()});
+        const int token_of[] = {0, 2, 1, 2, 0};
+        for (std::int64_t i = 0; i < rows.numel(); ++i) {
+          const std::int64_t token = token_of[i / features];
+          REQUIRE(rows.at(i) == x.at(token * features + i % features));
+        }
+        Values y({3, features}, dtype);
+        collect_rows(host.context(), {rows.tensor(), slot.tensor(), y.tensor()});
+        for (std::int64_t i = 0; i < y.numel(); ++i) {
+          const double times = i / features == 1 ? 1 : 2;
+          REQUIRE(y.at(i) == times * x.at(i));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("no rows at all") {
+  const Host host(cpu_kernels());
+  Values slot({2, 1}, DType::i32);
+  std::fill_n(slot.tensor().as<std::int32_t>(), 2, -1);
+  Values x = Values::random({2, 3}, DType::f32, 1);
+  Values one({1, 3}, DType::f32);
+  const Tensor none = one.tensor().slice(0, 0);
+  spread_rows(host.context(), {x.tensor(), slot.tensor(), none});
+  collect_rows(host.context(), {none, slot.tensor(), x.tensor()});
+  for (std::int64_t i = 0; i < 6; ++i) CHECK(x.at(i) == 0);
+}
+
+TEST_CASE("scaled rows agree with the plain kernel") {
+  for (const DType dtype : float_types) {
+    for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{64, 129}}) {
+      const Scaled expected = scale(plain_kernels, shape, dtype);
+      const Scaled got = scale(cpu_kernels(), shape, dtype);
+      CHECK(difference(got.y, expected.y) < tolerance(dtype));
+      CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
+      CHECK(difference(got.d_weight, expected.d_weight) < tolerance(dtype));
+    }
+  }
+}
+
+TEST_CASE("the gradients of scaled rows agree with finite differences") {
+  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+    const Host host(*kernels);
+    const Shape shape{4, 6};
+    const Scaled made = scale(*kernels, shape, DType::f32);
+    Values x = Values::random(shape, DType::f32, 1);
+    Values weight = Values::random({4}, DType::f32, 2);
+    Values dy = Values::random(shape, DType::f32, 3);
+    Values y(shape, DType::f32);
+    const auto loss = [&] {
+      scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor()});
+      return weighted_sum(y, dy);
+    };
+    CHECK(slope_error(x, made.dx, 1e-2F, loss) < 1e-3);
+    CHECK(slope_error(weight, made.d_weight, 1e-2F, loss) < 1e-3);
+  }
+}
+
+TEST_CASE("rows that do not fit are refused") {
+  const Host host(cpu_kernels());
+  Values slot = slots();
+  Values x({3, 4}, DType::f32);
+  Values y({5, 3}, DType::f32);
+  CHECK(starts_with(failure_of([&] {
+                      spread_rows(host.context(), {x.tensor(), slot.tensor(), y.tensor()});
+                    }),
+                    "[spread_rows] x and y"));
+  CHECK(starts_with(failure_of([&] {
+                      scale_rows(host.context(), {x.tensor(), y.tensor(), x.tensor()});
+                    }),
+                    "[scale_rows] weight"));
+}
