@@ -12,8 +12,8 @@ namespace trainctl {
 
 namespace {
 
-std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
-                                 const OwnershipTable& table) {
+std::vector<SlabRow> packed_parameter_rows(const Plan& plan, const StagePlan& stage,
+                                           const OwnershipTable& table) {
   const std::int64_t most = packed_parameters(plan, stage, table);
   if (most == 0) return {};
   return {{"packed", Shape{most}, DType::u8}};
@@ -27,7 +27,7 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
       groups_(world, "parameters"),
       queue_(queue),
       replicas_(nullptr),
-      packed_(device, packed_rows(plan, stage_, store.ownership())) {
+      packed_(device, packed_parameter_rows(plan, stage_, store.ownership())) {
   const std::vector<int> ranks = plan.mesh.group(world.rank(), {Axis::cp, Axis::dp});
   const auto replicas = [&] { return groups_.over(replicas_kind(plan.mesh, false), ranks); };
   for (int number = 0; number < std::ssize(stage_.gathers); ++number) {
