@@ -13,7 +13,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t chunk = 64;  // tokens that one pass handles at most
+constexpr std::int64_t pass_tokens = 64;  // tokens that one pass handles at most
 
 std::vector<UnitRange> units_of(const DecoderInput& input) {
   return input.units.empty() ? std::vector{all_units(input.model.layers)} : input.units;
@@ -48,14 +48,14 @@ ModelShape unlimited(ModelShape model) {
   return model;
 }
 
-/// The model as if its sequences were one chunk long, which sizes the working rows.
-ModelShape chunked(ModelShape model) {
-  model.seq_length = chunk;
+/// The model as if its sequences were one pass long, which sizes the working rows.
+ModelShape one_pass_long(ModelShape model) {
+  model.seq_length = pass_tokens;
   return unlimited(model);
 }
 
 std::vector<SlabRow> work_rows(const DecoderInput& input) {
-  const ModelShape model = chunked(input.model);
+  const ModelShape model = one_pass_long(input.model);
   std::vector<SlabRow> rows;
   for (const ActivationSpec& spec : make_activations({.model = model,
                                     .mesh = input.mesh,
@@ -101,8 +101,8 @@ class DecoderOf final : public Decoder {
   std::span<const float> advance(const OpContext& ops,
                                  std::span<const std::int32_t> tokens) override {
     assert(!tokens.empty() && seen_ + static_cast<std::int64_t>(tokens.size()) <= capacity());
-    for (std::size_t at = 0; at < tokens.size(); at += chunk) {
-      pass(ops, tokens.subspan(at, std::min<std::size_t>(chunk, tokens.size() - at)));
+    for (std::size_t at = 0; at < tokens.size(); at += pass_tokens) {
+      pass(ops, tokens.subspan(at, std::min<std::size_t>(pass_tokens, tokens.size() - at)));
     }
     if (!holds(head_unit(model_.layers))) return {};
     const Tensor logits = cache_.at("logits");
@@ -122,8 +122,8 @@ class DecoderOf final : public Decoder {
   /// The first `tokens` tokens' part of a working row.
   Tensor row(const std::string& name, std::int64_t tokens) const {
     const Tensor whole = work_.at(name);
-    if (whole.shape[0] % chunk != 0) return whole;  // not of tokens: an expert's count
-    return whole.slice(0, whole.shape[0] / chunk * tokens);
+    if (whole.shape[0] % pass_tokens != 0) return whole;  // not of tokens: an expert's count
+    return whole.slice(0, whole.shape[0] / pass_tokens * tokens);
   }
 
   BlockSaved block_saved(std::int64_t layer, std::int64_t tokens) const {

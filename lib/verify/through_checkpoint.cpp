@@ -132,17 +132,17 @@ class BitComparison {
 
  private:
   std::optional<Departure> difference(const StepReport& found, const StepReport& expected) const {
-    struct Row {
+    struct Figure {
       const char* what;
       double found, expected;
     };
-    const Row rows[] = {
+    const Figure figures[] = {
         {"loss", found.loss, expected.loss},
         {"grad norm", found.grad_norm, expected.grad_norm},
         {"learning rate", found.lr, expected.lr},
         {"tokens", static_cast<double>(found.tokens), static_cast<double>(expected.tokens)},
         {"loss scale", found.loss_scale.value_or(0), expected.loss_scale.value_or(0)}};
-    for (const Row& row : rows) {
+    for (const Figure& row : figures) {
       if (same_bits(row.found, row.expected)) continue;
       Departure where;
       where.step = found.step;

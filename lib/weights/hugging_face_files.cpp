@@ -11,10 +11,10 @@ namespace trainctl {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr std::int64_t most_index_bytes = 100'000'000;
-constexpr int most_depth = 8;
+constexpr int most_index_depth = 8;
 
 /// Whether `file` lies in `folder`, both without symbolic links.
 bool lies_in(const fs::path& file, const fs::path& folder) {
@@ -39,18 +39,19 @@ std::string read_text(const fs::path& path) {
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const std::string where = path.string();
   std::vector<std::set<std::string>> open;
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    require(depth <= most_depth, ExitCode::bad_data, where + " is nested too deeply");
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key) {
+  const PlainJson::parser_callback_t watch = [&](int depth, PlainJson::parse_event_t event,
+                                                 PlainJson& value) {
+    require(depth <= most_index_depth, ExitCode::bad_data, where + " is nested too deeply");
+    if (event == PlainJson::parse_event_t::object_start) open.emplace_back();
+    if (event == PlainJson::parse_event_t::object_end) open.pop_back();
+    if (event == PlainJson::parse_event_t::key) {
       const auto name = value.get<std::string>();
       require(open.back().insert(name).second, ExitCode::bad_data,
               where + ": '" + name + "' is given twice");
     }
     return true;
   };
-  const Json index = Json::parse(read_text(path), watch, false);
+  const PlainJson index = PlainJson::parse(read_text(path), watch, false);
   require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object() &&
               !index["weight_map"].empty(),
           ExitCode::bad_data, where + ": expected an object with a weight_map of tensors to files");

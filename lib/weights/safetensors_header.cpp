@@ -12,10 +12,10 @@ namespace trainctl {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the reference reader's limit
-constexpr int most_depth = 4;                             // header, tensor, list, number
+constexpr int most_header_depth = 4;                      // header, tensor, list, number
 
 struct StoredType {
   const char* name;
@@ -44,13 +44,15 @@ const StoredType& find_type(const std::string& name, const std::string& where) {
 }
 
 /// Refuses what the JSON library would let pass: a name that is given twice, endless nesting.
-Json parse_header(const std::string& text, const std::string& file) {
+PlainJson parse_header(const std::string& text, const std::string& file) {
   std::vector<std::set<std::string>> open;
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    require(depth <= most_depth, ExitCode::bad_data, file + ": the header is nested too deeply");
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key) {
+  const PlainJson::parser_callback_t watch = [&](int depth, PlainJson::parse_event_t event,
+                                                 PlainJson& value) {
+    require(depth <= most_header_depth, ExitCode::bad_data,
+            file + ": the header is nested too deeply");
+    if (event == PlainJson::parse_event_t::object_start) open.emplace_back();
+    if (event == PlainJson::parse_event_t::object_end) open.pop_back();
+    if (event == PlainJson::parse_event_t::key) {
       const auto name = value.get<std::string>();
       require(
           open.back().insert(name).second, ExitCode::bad_data,
@@ -58,18 +60,18 @@ Json parse_header(const std::string& text, const std::string& file) {
     }
     return true;
   };
-  Json header = Json::parse(text, watch, false);
+  PlainJson header = PlainJson::parse(text, watch, false);
   require(!text.empty() && text.front() == '{' && header.is_object(), ExitCode::bad_data,
           file + ": the header is not a JSON object");
   return header;
 }
 
-Shape parse_shape(const Json& dims, const std::string& where) {
+Shape parse_shape(const PlainJson& dims, const std::string& where) {
   require(dims.is_array() && dims.size() <= static_cast<std::size_t>(Shape::max_rank),
           ExitCode::bad_data, where + ": the shape must be a list of at most 4 numbers");
   std::vector<std::int64_t> extents;
   std::int64_t product = 1;
-  for (const Json& dim : dims) {
+  for (const PlainJson& dim : dims) {
     require(dim.is_number_unsigned(), ExitCode::bad_data, where + ": a dim is not a whole number");
     const std::uint64_t extent = dim.get<std::uint64_t>();
     require(extent < (std::uint64_t{1} << 40) &&
@@ -88,7 +90,7 @@ Shape parse_shape(const Json& dims, const std::string& where) {
 }
 
 /// `start`, `size`: where the data begins, and the bytes of the file.
-SafetensorsEntry parse_entry(const Json& entry, const std::string& where, std::int64_t start,
+SafetensorsEntry parse_entry(const PlainJson& entry, const std::string& where, std::int64_t start,
                              std::int64_t size) {
   require(entry.is_object() && entry.contains("dtype") && entry["dtype"].is_string() &&
               entry.contains("shape") && entry.contains("data_offsets") &&
@@ -154,7 +156,7 @@ std::map<std::string, SafetensorsEntry> read_safetensors_header(const File& open
               " bytes, the file has " + std::to_string(size));
   std::string text(length, '\0');
   opened.read_at(8, text);
-  const Json header = parse_header(text, file);
+  const PlainJson header = parse_header(text, file);
   const std::int64_t start = 8 + static_cast<std::int64_t>(length);
   std::map<std::string, SafetensorsEntry> entries;
   for (const auto& [name, entry] : header.items()) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "contains.h"
+
 struct Outcome {
   int exit_code = -1;  // 128 + signal when a signal ended it
   std::string out;
@@ -60,10 +62,6 @@ Outcome trainctl(const std::vector<std::string>& words,
                  const std::vector<std::string>& environment = {});
 
 std::string read_file(const std::filesystem::path& path);
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// A small complete configuration; extra lines may be appended.
 std::string small_config();

@@ -17,10 +17,10 @@
 namespace trainctl {
 namespace {
 
-using Body = std::function<void(World&)>;
+using RankBody = std::function<void(World&)>;
 
 /// The world's first failure, "" when all is well.
-std::string failure_of_world(int size, const WorldOptions& options, const Body& body) {
+std::string failure_of_world(int size, const WorldOptions& options, const RankBody& body) {
   try {
     run_thread_world(size, options, body);
   } catch (const std::exception& error) {
@@ -31,7 +31,7 @@ std::string failure_of_world(int size, const WorldOptions& options, const Body& 
 
 /// What each rank says about its own failure.
 std::vector<std::string> failures_of_ranks(int size, const WorldOptions& options,
-                                           const Body& body) {
+                                           const RankBody& body) {
   std::vector<std::string> failures(static_cast<std::size_t>(size));
   run_thread_world(size, options, [&](World& world) {
     try {

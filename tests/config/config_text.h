@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/read/read.h"
+#include "contains.h"
 
 namespace trainctl::test {
 
@@ -39,10 +40,6 @@ inline Diagnostic only(const ReadResult& result) {
   Diagnostic none;
   none.code = "there are " + std::to_string(result.diagnostics.list().size()) + " messages";
   return none;
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace trainctl::test

@@ -9,7 +9,8 @@
 namespace trainctl::test {
 namespace {
 
-ReadResult read_with(const std::string& text, const std::map<std::string, std::string>& variables) {
+ReadResult read_where(const std::string& text,
+                      const std::map<std::string, std::string>& variables) {
   Surroundings around;
   around.variable = [&variables](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
@@ -21,7 +22,7 @@ ReadResult read_with(const std::string& text, const std::map<std::string, std::s
 
 ReadResult read_dir(const std::string& value,
                     const std::map<std::string, std::string>& variables = {}) {
-  return read_with(good_train + "output:\n  dir: " + value + "\n", variables);
+  return read_where(good_train + "output:\n  dir: " + value + "\n", variables);
 }
 
 std::string dir_of(const std::string& value,
@@ -34,7 +35,7 @@ std::string dir_of(const std::string& value,
 
 TEST_CASE("a variable in a plain value is typed after it is replaced") {
   const std::string text = "train:\n  steps: ${STEPS:-10}\n  global_batch_size: ${BATCH}\n";
-  const ReadResult result = read_with(text, {{"BATCH", "0x10"}});
+  const ReadResult result = read_where(text, {{"BATCH", "0x10"}});
   CHECK(found(result).empty());
   CHECK(result.config.train.steps == 10);
   CHECK(result.config.train.global_batch_size == 16);
@@ -44,7 +45,7 @@ TEST_CASE("a variable in a plain value is typed after it is replaced") {
 }
 
 TEST_CASE("variables work in maps and lists in brackets") {
-  const ReadResult result = read_with(
+  const ReadResult result = read_where(
       "train: {steps: ${STEPS:-10}, global_batch_size: ${B:-4}}\n"
       "parallel: {hierarchical_context_parallel_sizes: [${A:-2}, 4], context_parallel: 8}\n",
       {{"STEPS", "12"}});
@@ -73,12 +74,12 @@ TEST_CASE("text around variables, several of them, and dollars") {
 TEST_CASE("a plain value that becomes empty is null, one in quotes is a string") {
   CHECK(found(read_dir("${A:-}")) == std::vector<std::string>{"wrong-type output.dir 6:8"});
   CHECK(found(read_dir("\"${A:-}\"")) == std::vector<std::string>{"out-of-range output.dir 6:8"});
-  CHECK(found(read_with("train: {steps: \"${S:-10}\", global_batch_size: 4}\n", {})) ==
+  CHECK(found(read_where("train: {steps: \"${S:-10}\", global_batch_size: 4}\n", {})) ==
         std::vector<std::string>{"wrong-type train.steps 4:16"});
 }
 
 TEST_CASE("a variable that is not set is one error, at its place") {
-  const ReadResult result = read_with("train: {steps: ${STEPS}, global_batch_size: 4}\n", {});
+  const ReadResult result = read_where("train: {steps: ${STEPS}, global_batch_size: 4}\n", {});
   const Diagnostic diagnostic = only(result);
   CHECK(diagnostic.code == "unset-variable");
   CHECK(diagnostic.path == "train.steps");
@@ -87,7 +88,7 @@ TEST_CASE("a variable that is not set is one error, at its place") {
   CHECK(diagnostic.place.column == 16);
   CHECK(diagnostic.place.end_column == 24);
   const Diagnostic renamed =
-      only(read_with(good_train + "parallel_config: {model_parallel: ${TP}}\n", {}));
+      only(read_where(good_train + "parallel_config: {model_parallel: ${TP}}\n", {}));
   CHECK(renamed.code == "unset-variable");
   CHECK(renamed.path == "parallel.tensor_parallel");
 }
@@ -106,13 +107,13 @@ TEST_CASE("what looks like a variable and is none") {
 }
 
 TEST_CASE("variables in keys are not replaced") {
-  CHECK(found(read_with(good_train + "log: {\"${A}\": 5}\n", {{"A", "every"}})) ==
+  CHECK(found(read_where(good_train + "log: {\"${A}\": 5}\n", {{"A", "every"}})) ==
         std::vector<std::string>{"unknown-key log.${A} 5:7"});
 }
 
 TEST_CASE("an aliased variable keeps its place, and a mistake in its value says where it is from") {
   const ReadResult result =
-      read_with("train: {steps: &n ${N}, global_batch_size: *n}\n", {{"N", "x"}});
+      read_where("train: {steps: &n ${N}, global_batch_size: *n}\n", {{"N", "x"}});
   CHECK(found(result).size() == 2);
   CHECK(contains(render_text(result.diagnostics, false),
                  "t.yaml:4:19: error[wrong-type]: train.steps: \"x\" is not a whole number\n"

@@ -6,11 +6,11 @@
 #include "base/error.h"
 #include "catch.h"
 #include "comm/nccl/nccl_check.h"
+#include "contains.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas_check.h"
 
 using namespace trainctl;
-
 namespace {
 
 /// What a check throws; {ok, ""} if it does not.
@@ -27,10 +27,6 @@ Thrown thrown_by(Call call) {
     return {error.code(), error.what()};
   }
   return {};
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "contains.h"
 #include "device/cuda_device.h"
 
 using namespace trainctl;
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -27,10 +27,6 @@ std::string refusal(const std::function<void()>& call) {
   }
   FAIL("nothing was thrown");
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string refusal_of(const fs::path& file) {

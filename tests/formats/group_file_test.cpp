@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "bytes.h"
 #include "catch.h"
 #include "formats/strategy/group_file.h"
 #include "plan/sample.h"
@@ -9,12 +10,6 @@
 using namespace trainctl;
 
 namespace {
-
-std::string bytes(std::initializer_list<int> list) {
-  std::string text;
-  for (const int byte : list) text += static_cast<char>(byte);
-  return text;
-}
 
 std::string why_refused(const std::string& text) {
   try {

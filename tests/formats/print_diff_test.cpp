@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "contains.h"
 #include "formats/print/config_values.h"
 #include "formats/print/print.h"
 #include "plan/sample.h"
@@ -9,13 +10,7 @@
 using namespace trainctl;
 using Json = nlohmann::json;
 
-namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("equal configurations make no difference", "[print]") {
   const Config config = small_config();
@@ -42,12 +37,12 @@ TEST_CASE("two stages instead of one", "[print]") {
   const std::string text = print_diff_table(left, right);
   INFO(text);
   CHECK(text.starts_with("config\n  parallel.pipeline_stages  1 -> 2\n\nmesh\n"));
-  CHECK(has(text, "mode       data_parallel -> hybrid_parallel\n"));
-  CHECK(has(text, "dp         4 -> 2\n"));
-  CHECK(has(text, "stage 0  embedding, layers 0..3, head -> embedding, layers 0..1\n"));
-  CHECK(has(text, "stage 1  none -> layers 2..3, head\n"));
-  CHECK(has(text, "none -> 1f1b\n"));
-  CHECK(has(text, "\nhash\n  plan  "));
+  CHECK(contains(text, "mode       data_parallel -> hybrid_parallel\n"));
+  CHECK(contains(text, "dp         4 -> 2\n"));
+  CHECK(contains(text, "stage 0  embedding, layers 0..3, head -> embedding, layers 0..1\n"));
+  CHECK(contains(text, "stage 1  none -> layers 2..3, head\n"));
+  CHECK(contains(text, "none -> 1f1b\n"));
+  CHECK(contains(text, "\nhash\n  plan  "));
   const Json json = Json::parse(print_diff_json(left, right));
   CHECK(json["equal"] == false);
   CHECK(json["config"] == Json::parse(R"([{"name": "parallel.pipeline_stages", "before": "1",
@@ -84,9 +79,9 @@ TEST_CASE("a configuration as paths and values", "[print]") {
   const Config config = small_config();
   std::string text;
   for (const auto& [path, value] : config_values(config)) text += path + "=" + value + "\n";
-  CHECK(has(text, "train.steps=2000\n"));
-  CHECK(has(text, "model.family=gpt2\n"));
-  CHECK(has(text, "train.micro_batch_size=not given\n"));
-  CHECK(has(text, "data.train.0.path=text\n"));
-  CHECK(has(text, "parallel.pipeline.scheduler="));
+  CHECK(contains(text, "train.steps=2000\n"));
+  CHECK(contains(text, "model.family=gpt2\n"));
+  CHECK(contains(text, "train.micro_batch_size=not given\n"));
+  CHECK(contains(text, "data.train.0.path=text\n"));
+  CHECK(contains(text, "parallel.pipeline.scheduler="));
 }

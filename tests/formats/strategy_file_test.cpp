@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "bytes.h"
 #include "catch.h"
 #include "formats/strategy/file.h"
 #include "plan/prepare/make_plan.h"
@@ -26,12 +27,6 @@ LayoutFile small_file() {
   layout.shard_size = -1;
   file.parameters = {layout};
   return file;
-}
-
-std::string bytes(std::initializer_list<int> list) {
-  std::string text;
-  for (const int byte : list) text += static_cast<char>(byte);
-  return text;
 }
 
 /// A signed number as a varint of ten bytes: proto2's int32 is sign-extended to 64 bits.

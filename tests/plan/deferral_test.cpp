@@ -25,10 +25,10 @@ Config deferring(std::int64_t limit) {
   return config;
 }
 
-constexpr int head = 5;
+constexpr int unit_of_head = 5;
 
 bool is_head_weight(const Action& row) {
-  return row.kind == ActionKind::backward_weight && row.begin == head;
+  return row.kind == ActionKind::backward_weight && row.begin == unit_of_head;
 }
 
 }  // namespace
@@ -146,7 +146,8 @@ TEST_CASE("a deferred gradient takes its time at the end, and that of the logits
   };
   CHECK(head_seconds(usual) == 0);
   const double products =
-      estimate_flops(plan.model, 64, {{head, head + 1}}).matmul / 3 / rates.matmul_flops;
+      estimate_flops(plan.model, 64, {{unit_of_head, unit_of_head + 1}}).matmul / 3 /
+      rates.matmul_flops;
   CHECK(head_seconds(plan) == Approx(4 * 2 * products));
   const double more = estimate_ledgers(plan, rates)[1].products;
   CHECK(more - estimate_ledgers(usual, rates)[1].products == Approx(4 * products));

@@ -8,14 +8,6 @@ using namespace trainctl;
 
 namespace {
 
-using Texts = std::vector<std::string>;
-
-Texts texts(const std::vector<Action>& rows) {
-  Texts all;
-  for (const Action& row : rows) all.push_back(to_string(row));
-  return all;
-}
-
 std::size_t count_of(const Texts& all, const std::string& text) {
   return static_cast<std::size_t>(std::count(all.begin(), all.end(), text));
 }

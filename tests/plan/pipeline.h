@@ -9,6 +9,14 @@
 
 namespace trainctl {
 
+using Texts = std::vector<std::string>;
+
+inline Texts texts(const std::vector<Action>& rows) {
+  Texts all;
+  for (const Action& row : rows) all.push_back(to_string(row));
+  return all;
+}
+
 struct PipelineSizes {
   int stages = 1;
   int chunks = 1;

@@ -7,17 +7,7 @@
 
 using namespace trainctl;
 
-namespace {
-
-std::vector<std::string> texts(const std::vector<Action>& rows) {
-  std::vector<std::string> list;
-  for (const Action& row : rows) list.push_back(to_string(row));
-  return list;
-}
-
-using Texts = std::vector<std::string>;
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("one stage: fetch, F, B, W for each micro-batch, then step", "[schedule]") {
   const auto rows = schedule_no_pipelining(stage_input({.microbatches = 2, .width = 3}, 0));

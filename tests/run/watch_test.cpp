@@ -1,4 +1,5 @@
 // What `trainctl watch` and the report read of a run: whole lines only, also while it is written.
+#include "contains.h"
 #include "run/views/watch_text.h"
 
 #include <unistd.h>
@@ -36,10 +37,6 @@ std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
   return text;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -113,20 +110,20 @@ TEST_CASE("a run as lines of a terminal") {
   run.steps = 100;
   const std::string shown = joined(watch_lines(run, {.width = 70, .height = 24}, start + 80));
   INFO(shown);
-  CHECK(has(shown, "  running\n"));
-  CHECK(has(shown, "step 40/100  ["));
-  CHECK(has(shown, "40.0%  ETA 2 m 00 s"));
-  CHECK(has(shown, "1.0000, least 1.0000 at step 40"));
-  CHECK(has(shown, "█"));
-  CHECK(has(shown, "MFU 25 %"));
-  CHECK(has(shown, "MFU is of   2G FLOP/s: here"));
-  CHECK(has(shown, "1.00 MiB"));
-  CHECK(has(shown, "matrix products 75.0%, bubble 25.0%"));
-  CHECK(has(shown, "checkpoint  step 20, "));
-  CHECK_FALSE(has(shown, "\x1b"));
+  CHECK(contains(shown, "  running\n"));
+  CHECK(contains(shown, "step 40/100  ["));
+  CHECK(contains(shown, "40.0%  ETA 2 m 00 s"));
+  CHECK(contains(shown, "1.0000, least 1.0000 at step 40"));
+  CHECK(contains(shown, "█"));
+  CHECK(contains(shown, "MFU 25 %"));
+  CHECK(contains(shown, "MFU is of   2G FLOP/s: here"));
+  CHECK(contains(shown, "1.00 MiB"));
+  CHECK(contains(shown, "matrix products 75.0%, bubble 25.0%"));
+  CHECK(contains(shown, "checkpoint  step 20, "));
+  CHECK_FALSE(contains(shown, "\x1b"));
   for (const std::string& line : watch_lines(run, {.width = 40, .utf8 = false}, start + 80)) {
     CHECK(static_cast<unsigned char>(line[0]) < 0x80);
-    CHECK_FALSE(has(line, "█"));
+    CHECK_FALSE(contains(line, "█"));
   }
   CHECK(watch_line(run, start + 80) ==
         "running  step 40/100  loss 1.0000  norm -  lr 1.00e-03  2k tok/s  MFU 25 %  "
@@ -151,13 +148,13 @@ TEST_CASE("the report takes files that are not as they should be") {
   for (const char* measured : {"", "[]", "{\"ranks\": 3}", "{\"ranks\": [{\"memory\": 1}]}"}) {
     run.measured = measured;
     const std::string page = report_page({run}, 0);
-    CHECK(has(page, "<h1>&lt;odd&gt;</h1>"));
-    CHECK(has(page, "\"measured\":null"));
+    CHECK(contains(page, "<h1>&lt;odd&gt;</h1>"));
+    CHECK(contains(page, "\"measured\":null"));
   }
   run.measured = R"({"ranks": [{"rank": 4, "memory": {"parameters": {"planned": 3, "measured": 5}},
     "communication": [{"operation": "all_reduce", "group": "gradients dp",
       "planned": {"count": 1, "bytes": 8}, "measured": {"count": 2, "bytes": 16}}]}]})";
   const std::string page = report_page({run}, 0);
-  CHECK(has(page, "\"memory\":{\"rank\":4,\"rows\":[[\"parameters\",3,5]]}"));
-  CHECK(has(page, "\"traffic\":[[\"gradient sums\",[1.0,8.0,2.0,16.0]]]"));
+  CHECK(contains(page, "\"memory\":{\"rank\":4,\"rows\":[[\"parameters\",3,5]]}"));
+  CHECK(contains(page, "\"traffic\":[[\"gradient sums\",[1.0,8.0,2.0,16.0]]]"));
 }

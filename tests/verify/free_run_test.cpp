@@ -22,13 +22,6 @@ Options with(Options options, const Options& more) {
   return options;
 }
 
-const Options in_bf16{"precision.compute=bf16"};
-const Options in_fp16{"precision.compute=fp16"};
-
-Faults of_plan(std::function<void(Plan&)> change) {
-  return {.plan = [change](int, Plan& plan) { change(plan); }};
-}
-
 Faults of_groups(int ranks, GroupFault fault) {
   std::vector<GroupFault> all;
   for (fault.rank = 0; fault.rank < ranks; ++fault.rank) all.push_back(fault);

@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "sample_run.h"
+#include "sample_verify.h"
 #include "thorough.h"
 #include "verify/layout_cover.h"
 #include "verify/layout_selection.h"
@@ -14,7 +15,6 @@ using namespace trainctl;
 
 namespace {
 
-using Options = std::vector<std::string>;
 using Pairs = std::set<std::pair<std::string, std::string>>;
 
 const Options gpt{"model.num_layers=4", "model.num_attention_heads=8"};

@@ -17,8 +17,6 @@ Options operator+(Options a, const Options& b) {
 
 /// Deep enough that, rounded elsewhere, one of the last gradients departs by more than the bound.
 Options deep_llama() { return small_llama + Options{"model.num_layers=8"}; }
-const Options in_bf16{"precision.compute=bf16"};
-const Options in_fp16{"precision.compute=fp16"};
 
 Plan plan_with(const Options& options, const std::string& layout) {
   const LayoutChoice choice = parse_layouts(layout, 0).front();

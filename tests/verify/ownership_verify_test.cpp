@@ -7,6 +7,7 @@
 #include "config/read/read.h"
 #include "plan/prepare/make_plan.h"
 #include "sample_run.h"
+#include "sample_verify.h"
 #include "verify/layouts.h"
 #include "verify/verify.h"
 
@@ -14,19 +15,11 @@ using namespace trainctl;
 
 namespace {
 
-using Options = std::vector<std::string>;
-using Change = std::function<void(Config&)>;
+using WayToDivide = std::function<void(Config&)>;
 
 Config model_of(const Options& options) {
   Config config = read_config_text(sample_yaml(), "sample.yaml", options).config;
   return config;
-}
-
-Plan plan_of(const Config& config, std::int64_t ranks) {
-  Diagnostics diagnostics;
-  Plan plan = make_plan(config, {.world_size = ranks, .ranks_per_host = ranks}, {}, diagnostics);
-  require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));
-  return plan;
 }
 
 void shard(Config& config, std::int64_t ranks) {
@@ -44,7 +37,7 @@ void level(Config& config, OptimizerLevel level) {
   config.parallel.parallel_optimizer.optimizer_level = level;
 }
 
-const std::vector<std::pair<std::string, Change>> ways{
+const std::vector<std::pair<std::string, WayToDivide>> ways{
     {"rows", [](Config& config) { shard(config, -1); }},
     {"rows of two", [](Config& config) { shard(config, 2); }},
     {"slices",
@@ -86,32 +79,27 @@ const std::vector<std::pair<std::string, Change>> ways{
 };
 
 LayoutVerdict compare(const Verification& single, const Config& model, const std::string& layout,
-                      const Change& way, const Faults& faults = {}) {
+                      const WayToDivide& way, const Faults& faults = {}) {
   const LayoutChoice choice = parse_layouts(layout, 0).front();
   Config config = with_layout(model, choice);
   way(config);
   return single.compare({config, plan_of(config, choice.ranks()), 20}, faults);
 }
 
-std::string told(const LayoutVerdict& verdict) {
-  return (verdict.first ? verdict.first->place() : "largest " + verdict.largest.place()) + " " +
-         std::to_string(verdict.largest.error) + " " + verdict.failure;
-}
-
-const Options gpt{"model.num_layers=4", "model.hidden_dropout=0.1"};
-const Options llama{"model.family=llama",
-                    "model.num_layers=4",
-                    "model.num_query_groups=2",
-                    "optimizer.type=sgd",
-                    "optimizer.momentum=0.9",
-                    "model.qk_layernorm=true",
-                    "optimizer.clip_grad_norm=0.01",
-                    "model.num_attention_heads=8"};
+const Options divided_gpt{"model.num_layers=4", "model.hidden_dropout=0.1"};
+const Options divided_llama{"model.family=llama",
+                            "model.num_layers=4",
+                            "model.num_query_groups=2",
+                            "optimizer.type=sgd",
+                            "optimizer.momentum=0.9",
+                            "model.qk_layernorm=true",
+                            "optimizer.clip_grad_norm=0.01",
+                            "model.num_attention_heads=8"};
 
 }  // namespace
 
 TEST_CASE("every way to divide the optimizer equals a single rank", "[verify]") {
-  for (const Options& options : {gpt, llama}) {
+  for (const Options& options : {divided_gpt, divided_llama}) {
     const Config model = model_of(options);
     const Verification single(model, 2);
     for (const char* layout :
@@ -126,9 +114,9 @@ TEST_CASE("every way to divide the optimizer equals a single rank", "[verify]") 
 }
 
 TEST_CASE("weights that are not there when they are read are found", "[verify]") {
-  const Config model = model_of(gpt);
+  const Config model = model_of(divided_gpt);
   const Verification single(model, 1);
-  const Change rows = [](Config& config) { level(config, OptimizerLevel::level3); };
+  const WayToDivide rows = [](Config& config) { level(config, OptimizerLevel::level3); };
   CHECK(compare(single, model, "dp2+m2", rows).equal);
   Config changed = with_layout(model, parse_layouts("dp2+m2", 0).front());
   rows(changed);
@@ -173,16 +161,16 @@ TEST_CASE("weights that are not there when they are read are found", "[verify]")
 }
 
 TEST_CASE("a mistake in what is divided is found", "[verify]") {
-  const Config model = model_of(gpt);
+  const Config model = model_of(divided_gpt);
   const Verification single(model, 1);
-  const Change& rows = ways[0].second;
-  const Change& slices = ways[2].second;
+  const WayToDivide& rows = ways[0].second;
+  const WayToDivide& slices = ways[2].second;
   const auto no_gather = [](int, Plan& plan) {
     std::erase_if(plan.stages[0].actions, [](const Action& row) {
       return row.kind == ActionKind::gather && row.bucket == 1;
     });
   };
-  for (const Change& way : {rows, slices}) {
+  for (const WayToDivide& way : {rows, slices}) {
     const LayoutVerdict verdict = compare(single, model, "dp2", way, {.plan = no_gather});
     INFO(told(verdict));
     CHECK_FALSE(verdict.equal);

@@ -61,6 +61,10 @@ std::string told(const LayoutVerdict& verdict) {
   return place + " " + std::to_string(verdict.largest.error) + " " + verdict.failure;
 }
 
+Faults of_plan(std::function<void(Plan&)> change) {
+  return {.plan = [change](int, Plan& plan) { change(plan); }};
+}
+
 void check_fault(const FaultRow& row, decltype(compare_sample)& compare) {
   const LayoutVerdict right = compare(row.options, row.layout, {}, 20);
   const LayoutVerdict wrong = compare(row.options, row.layout, row.faults, 20);

@@ -2,6 +2,7 @@
 // where it must be found.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ using Options = std::vector<std::string>;
 /// SGD.
 extern const Options small_gpt;
 extern const Options small_llama;
+/// What makes another model run in 16 bits.
+inline const Options in_bf16{"precision.compute=bf16"};
+inline const Options in_fp16{"precision.compute=fp16"};
 
 ReadResult read_sample(const Options& options);
 /// Throws Error where the configuration is not legal.
@@ -27,6 +31,9 @@ LayoutVerdict compare_sample(const Options& options, const std::string& layout,
 LayoutVerdict run_sample_freely(const Options& options, const std::string& layout,
                                 const Faults& faults = {}, double deadline = 20);
 std::string told(const LayoutVerdict& verdict);
+
+/// Every rank runs a changed plan.
+Faults of_plan(std::function<void(Plan&)> change);
 
 struct FaultRow {
   std::string name;

@@ -27,10 +27,6 @@ Faults of_config(std::function<void(Config&)> change) {
   }};
 }
 
-Faults of_plan(std::function<void(Plan&)> change) {
-  return {.plan = [change](int, Plan& plan) { change(plan); }};
-}
-
 Faults of_batches(std::function<void(std::vector<Batch>&)> change) {
   return {.batches = [change](int rank, std::int64_t, std::vector<Batch>& batches) {
     if (rank == 1) change(batches);

@@ -8,7 +8,8 @@ using namespace trainctl::testing;
 
 namespace {
 
-const std::string reference = std::string(TRAINCTL_SOURCE_DIR) + "/tests/reference/hugging_face/";
+const std::string reference_folder =
+    std::string(TRAINCTL_SOURCE_DIR) + "/tests/reference/hugging_face/";
 
 /// Changes a few bytes, mostly to what means something in these files, or cuts the blob. The first
 /// byte, which chooses the reader, stays.
@@ -35,10 +36,10 @@ std::string mutated(std::string blob, const Philox& random, std::size_t within) 
 TEST_CASE("mutated model files give an Error or a model, never worse") {
   const ScratchFolder folder;
   folder.write("sharded/model-00001-of-00003.safetensors",
-               bytes_of(reference + "llama/model-00001-of-00003.safetensors"));
+               bytes_of(reference_folder + "llama/model-00001-of-00003.safetensors"));
   for (const char* shard :
        {"model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"}) {
-    folder.write(std::string("sharded/") + shard, bytes_of(reference + "llama/" + shard));
+    folder.write(std::string("sharded/") + shard, bytes_of(reference_folder + "llama/" + shard));
   }
   std::vector<std::int32_t> llmc(256, 0);
   const std::int32_t numbers[] = {20240326, 3, 1, 2, 1, 1, 2, 2};
@@ -48,7 +49,7 @@ TEST_CASE("mutated model files give an Error or a model, never worse") {
     std::string blob;
     std::size_t within;  // bytes that are changed
   };
-  const auto file = [&](const std::string& name) { return bytes_of(reference + name); };
+  const auto file = [&](const std::string& name) { return bytes_of(reference_folder + name); };
   const std::vector<Seed> seeds{
       {std::string(1, '\0') + file("llama.logits.safetensors"), 250},
       {"\x01" + file("llama/model.safetensors.index.json"), 4000},

@@ -38,7 +38,7 @@ std::string with_header(const std::string& header, std::size_t data) {
   return bytes + header + std::string(data, '\0');
 }
 
-std::string error_of(const std::string& bytes) {
+std::string refusal_of(const std::string& bytes) {
   const auto path = temporary("bad.safetensors");
   spit(path, bytes);
   try {
@@ -80,25 +80,26 @@ TEST_CASE("what is written is read back, in the order the format wants") {
 
 TEST_CASE("broken files are refused") {
   using Catch::Contains;
-  CHECK_THAT(error_of(""), Contains("empty"));
-  CHECK_THAT(error_of("abc"), Contains("3 bytes"));
-  CHECK_THAT(error_of(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}"),
+  CHECK_THAT(refusal_of(""), Contains("empty"));
+  CHECK_THAT(refusal_of("abc"), Contains("3 bytes"));
+  CHECK_THAT(refusal_of(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}"),
              Contains("length of its header"));
-  CHECK_THAT(error_of(with_header("[]", 0)), Contains("not a JSON object"));
-  CHECK_THAT(error_of(with_header("{\"a\": 3}", 0)), Contains("needs dtype"));
+  CHECK_THAT(refusal_of(with_header("[]", 0)), Contains("not a JSON object"));
+  CHECK_THAT(refusal_of(with_header("{\"a\": 3}", 0)), Contains("needs dtype"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
-  CHECK_THAT(error_of(with_header("{" + a + "," + a + "}", 8)), Contains("given twice"));
-  CHECK_THAT(error_of(with_header("{" + a + "}", 4)), Contains("offsets 0 to 8"));
-  CHECK_THAT(error_of(with_header("{" + a + "}", 12)), Contains("the file at"));
-  CHECK_THAT(error_of(with_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8)),
-             Contains("do not fit its shape"));
+  CHECK_THAT(refusal_of(with_header("{" + a + "," + a + "}", 8)), Contains("given twice"));
+  CHECK_THAT(refusal_of(with_header("{" + a + "}", 4)), Contains("offsets 0 to 8"));
+  CHECK_THAT(refusal_of(with_header("{" + a + "}", 12)), Contains("the file at"));
   CHECK_THAT(
-      error_of(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12)),
+      refusal_of(with_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8)),
+      Contains("do not fit its shape"));
+  CHECK_THAT(
+      refusal_of(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12)),
       Contains("hole or overlap"));
-  CHECK_THAT(error_of(with_header(R"({"a":{"dtype":"Q9","shape":[2],"data_offsets":[0,8]}})", 8)),
+  CHECK_THAT(refusal_of(with_header(R"({"a":{"dtype":"Q9","shape":[2],"data_offsets":[0,8]}})", 8)),
              Contains("Q9"));
   CHECK_THAT(
-      error_of(with_header(
+      refusal_of(with_header(
           R"({"a":{"dtype":"F32","shape":[1099511627775,1099511627775],"data_offsets":[0,8]}})",
           8)),
       Contains("too large"));

@@ -8,9 +8,6 @@
 #include "config/yaml/numbers.h"
 
 namespace trainctl {
-namespace {
-
-constexpr std::size_t most_values = 5000;
 
 std::string trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
@@ -18,7 +15,11 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t\r") - first + 1));
 }
 
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+namespace {
 
 /// The product of "5 * 8", as text; the text itself where it is none.
 std::string product(const std::string& text) {
@@ -93,11 +94,11 @@ void each_line(const std::string& text, Take take) {
 bool read_assignment(const std::string& line, int number, const std::string& table,
                      std::vector<ForeignValue>& values) {
   const std::size_t equals = line.find('=');
-  if (equals == std::string::npos || values.size() >= most_values) return false;
+  if (equals == std::string::npos || values.size() >= most_foreign_values) return false;
   std::string key = trimmed(line.substr(0, equals));
   const bool option = key.starts_with("--");
   if (option) key.erase(0, 2);
-  const auto fits = [](char c) { return is_name(c) || c == '-' || c == '.' || c == '"'; };
+  const auto fits = [](char c) { return is_name_character(c) || c == '-' || c == '.' || c == '"'; };
   if (key.empty() || !std::all_of(key.begin(), key.end(), fits)) return false;
   std::erase(key, '"');
   ForeignValue value;

@@ -10,6 +10,13 @@
 
 namespace trainctl {
 
+/// The most values that are read of one file.
+inline constexpr std::size_t most_foreign_values = 5000;
+
+/// Without blanks and carriage returns at its ends.
+std::string trimmed(std::string_view text);
+bool is_name_character(char c);
+
 /// One key of such a file with its words; none for a flag.
 struct ForeignValue {
   std::string key;  // "--num-layers", "-b", "n_layer", "training.steps"

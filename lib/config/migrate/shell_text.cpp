@@ -9,16 +9,7 @@
 namespace trainctl {
 namespace {
 
-constexpr std::size_t most_values = 5000;
 constexpr std::size_t most_word = 4096;  // a variable may be made of others
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return "";
-  return std::string(text.substr(first, text.find_last_not_of(" \t\r") - first + 1));
-}
-
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 /// A word of a shell text, or the end of a line or list.
 struct ShellWord {
@@ -33,7 +24,7 @@ class ShellWords {
   explicit ShellWords(const std::string& text) : text_(text) {}
 
   std::vector<ShellWord> read() {
-    while (at_ < text_.size() && words_.size() < 4 * most_values) step();
+    while (at_ < text_.size() && words_.size() < 4 * most_foreign_values) step();
     finish();
     end();
     return std::move(words_);
@@ -121,7 +112,9 @@ class ShellWords {
   std::vector<ShellWord> words_;
 };
 
-bool begins_name(char c) { return is_name(c) && std::isdigit(static_cast<unsigned char>(c)) == 0; }
+bool begins_name(char c) {
+  return is_name_character(c) && std::isdigit(static_cast<unsigned char>(c)) == 0;
+}
 
 /// Whether the value depends on how the script is started: "$1", "$(hostname)", "$((2*N))".
 bool is_given_at_start(const std::string& text) {
@@ -143,7 +136,7 @@ std::string expanded(const std::string& text, const std::map<std::string, std::s
     const bool braces = text[i + 1] == '{';
     const std::size_t first = i + (braces ? 2 : 1);
     std::size_t last = first;
-    while (last < text.size() && is_name(text[last])) ++last;
+    while (last < text.size() && is_name_character(text[last])) ++last;
     const std::string name = text.substr(first, last - first);
     const auto known = variables.find(name);
     const std::string shown = name.empty() || !begins_name(name[0]) ? "ARG" + name : name;
@@ -165,7 +158,8 @@ bool set_variable(const std::string& word, std::map<std::string, std::string>& v
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) return false;
   if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) return false;
-  if (!std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), is_name)) {
+  if (!std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                   is_name_character)) {
     return false;
   }
   const std::string value = word.substr(equals + 1);
@@ -187,7 +181,7 @@ void take_variable(const ShellWord& word, std::map<std::string, std::string>& va
   std::vector<ForeignValue> inner = read_arguments(expanded(value, variables));
   for (ForeignValue& one : inner) {
     one.span = word.span;
-    if (values.size() < most_values) values.push_back(std::move(one));
+    if (values.size() < most_foreign_values) values.push_back(std::move(one));
   }
 }
 
@@ -198,7 +192,7 @@ std::vector<ForeignValue> read_arguments(const std::string& text) {
   std::map<std::string, std::string> variables;
   bool open = false;  // the last option takes the words that follow
   for (const ShellWord& word : ShellWords(text).read()) {
-    if (values.size() >= most_values) break;
+    if (values.size() >= most_foreign_values) break;
     if (word.ends) {
       open = false;
     } else if (is_option(word.text)) {

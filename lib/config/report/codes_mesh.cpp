@@ -5,7 +5,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr CodeNote notes[] = {
+constexpr CodeNote mesh_notes[] = {
     {"world-size", "The parallel degrees do not multiply to the world size",
      "tensor_parallel x pipeline_stages x context_parallel x data_parallel must equal the number "
      "of "
@@ -171,6 +171,6 @@ constexpr CodeNote notes[] = {
 
 }  // namespace
 
-std::span<const CodeNote> codes_of_mesh() { return notes; }
+std::span<const CodeNote> codes_of_mesh() { return mesh_notes; }
 
 }  // namespace trainctl

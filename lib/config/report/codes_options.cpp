@@ -5,7 +5,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr CodeNote notes[] = {
+constexpr CodeNote options_notes[] = {
     {"weight-shard-size", "weight_shard_size is outside its range",
      "-1 shards the optimizer state of each parameter among all its replicas. Otherwise the size "
      "must be from 1 to the number of ranks per stage (MindSpore: (0, device_num / stage]).",
@@ -130,6 +130,6 @@ constexpr CodeNote notes[] = {
 
 }  // namespace
 
-std::span<const CodeNote> codes_of_options() { return notes; }
+std::span<const CodeNote> codes_of_options() { return options_notes; }
 
 }  // namespace trainctl

@@ -5,7 +5,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr CodeNote notes[] = {
+constexpr CodeNote pipeline_notes[] = {
     {"stage-layers", "The layers cannot be divided among the stages",
      "By default every stage has num_layers / pipeline_stages layers. With first_stage_layers or "
      "last_stage_layers the other stages share the rest evenly; with account_for_embedding or "
@@ -128,6 +128,6 @@ constexpr CodeNote notes[] = {
 
 }  // namespace
 
-std::span<const CodeNote> codes_of_pipeline() { return notes; }
+std::span<const CodeNote> codes_of_pipeline() { return pipeline_notes; }
 
 }  // namespace trainctl

@@ -5,7 +5,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr CodeNote notes[] = {
+constexpr CodeNote text_notes[] = {
     {"unreadable", "The file cannot be read",
      "The file is missing, is a directory, or is not readable. The exit code is 66.",
      "trainctl validate --config absent.yaml", "trainctl validate --config configs/gpt.yaml"},
@@ -120,6 +120,6 @@ constexpr CodeNote notes[] = {
 
 }  // namespace
 
-std::span<const CodeNote> codes_of_text() { return notes; }
+std::span<const CodeNote> codes_of_text() { return text_notes; }
 
 }  // namespace trainctl

@@ -5,7 +5,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr CodeNote notes[] = {
+constexpr CodeNote training_notes[] = {
     {"heads-divide", "hidden_size is not divisible by num_attention_heads",
      "The head size is hidden_size / num_attention_heads, unless kv_channels gives it.",
      "model: {hidden_size: 128, num_attention_heads: 5}",
@@ -166,6 +166,6 @@ constexpr CodeNote notes[] = {
 
 }  // namespace
 
-std::span<const CodeNote> codes_of_training() { return notes; }
+std::span<const CodeNote> codes_of_training() { return training_notes; }
 
 }  // namespace trainctl

@@ -23,7 +23,7 @@ std::string escaped(const std::string& text, bool property) {
   return result;
 }
 
-std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
+std::string annotation(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
   const Place& place = diagnostic.place;
   std::string properties;
   const auto add = [&](const char* name, const std::string& value) {
@@ -54,7 +54,8 @@ std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
 
 std::string render_github(const Diagnostics& diagnostics) {
   std::string text;
-  for (const Diagnostic& diagnostic : diagnostics.list()) text += one(diagnostics, diagnostic);
+  for (const Diagnostic& diagnostic : diagnostics.list())
+    text += annotation(diagnostics, diagnostic);
   return text;
 }
 

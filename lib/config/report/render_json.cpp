@@ -27,7 +27,7 @@ Json range_of(const Place& place) {
           {"end", {{"line", place.line}, {"column", std::max(place.end_column, place.column)}}}};
 }
 
-Json one(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
+Json document_of(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
   const Place& place = diagnostic.place;
   Json json = {{"severity", diagnostic.severity == Severity::error ? "error" : "warning"},
                {"code", diagnostic.code},
@@ -58,7 +58,7 @@ std::string text_of(const Json& json, int indent) {
 std::vector<std::string> json_rows(const Diagnostics& diagnostics) {
   std::vector<std::string> rows;
   for (const Diagnostic& diagnostic : diagnostics.list()) {
-    rows.push_back(text_of(one(diagnostics, diagnostic), -1));
+    rows.push_back(text_of(document_of(diagnostics, diagnostic), -1));
   }
   return rows;
 }
@@ -68,7 +68,7 @@ std::string render_json(const Diagnostics& diagnostics,
   Json list = Json::array();
   std::size_t errors = 0;
   for (const Diagnostic& diagnostic : diagnostics.list()) {
-    list.push_back(one(diagnostics, diagnostic));
+    list.push_back(document_of(diagnostics, diagnostic));
     errors += diagnostic.severity == Severity::error ? 1 : 0;
   }
   Json document = {{"format_version", 1},

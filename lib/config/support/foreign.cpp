@@ -5,7 +5,7 @@ namespace {
 
 using Answer = ForeignKey::Answer;
 
-constexpr ForeignKey table[] = {
+constexpr ForeignKey foreign_rows[] = {
     // Later MindSpore.
     {"parallel", "optimizer_level", Answer::not_built, "", "parallel.parallel_optimizer.enable"},
     {"parallel", "optimizer_weight_shard_aggregated_save", Answer::not_built, "false|False", ""},
@@ -134,10 +134,10 @@ constexpr ForeignKey table[] = {
 
 }  // namespace
 
-std::span<const ForeignKey> foreign_keys() { return table; }
+std::span<const ForeignKey> foreign_keys() { return foreign_rows; }
 
 const ForeignKey* find_foreign(std::string_view section, std::string_view key) {
-  for (const ForeignKey& row : table) {
+  for (const ForeignKey& row : foreign_rows) {
     if (row.section == section && row.key == key) return &row;
   }
   return nullptr;

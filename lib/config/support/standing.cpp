@@ -15,7 +15,7 @@ constexpr auto not_built = Standing::Status::not_built;
 constexpr auto some_plans = Standing::Status::some_plans;
 constexpr auto no_effect = Standing::Status::no_effect;
 
-constexpr Standing table[] = {
+constexpr Standing standing_rows[] = {
     {"model.add_bias_linear", some_plans, "", "false with experts"},
     {"model.use_cpu_initialization", no_effect, "false",
      "initial weights are the same on every device"},
@@ -155,11 +155,11 @@ std::string last_key(std::string_view path) {
 
 }  // namespace
 
-std::span<const Standing> standings() { return table; }
+std::span<const Standing> standings() { return standing_rows; }
 
 const Standing* find_standing(std::string_view path) {
   const Standing* best = nullptr;
-  for (const Standing& row : table) {
+  for (const Standing& row : standing_rows) {
     const bool covers = path.starts_with(row.path) &&
                         (path.size() == row.path.size() || path[row.path.size()] == '.');
     if (covers && (best == nullptr || row.path.size() > best->path.size())) best = &row;

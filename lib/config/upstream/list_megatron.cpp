@@ -8,7 +8,7 @@ using enum Conversion;
 
 constexpr std::string_view dtype_note = "fp32, bf16 or fp16; torch's names are accepted too.";
 
-constexpr UpstreamKey rows[] = {
+constexpr UpstreamKey megatron_rows[] = {
     {"tensor_model_parallel_size", "parallel.tensor_parallel", "1"},
     {"pipeline_model_parallel_comm_backend", "parallel.pipeline.comm_backend", "null"},
     {"pipeline_model_parallel_size", "parallel.pipeline_stages", "1"},
@@ -153,6 +153,6 @@ constexpr UpstreamKey rows[] = {
 
 }  // namespace
 
-std::span<const UpstreamKey> megatron_keys() { return rows; }
+std::span<const UpstreamKey> megatron_keys() { return megatron_rows; }
 
 }  // namespace trainctl

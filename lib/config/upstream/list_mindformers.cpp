@@ -7,7 +7,7 @@ namespace {
 
 using enum Conversion;
 
-constexpr UpstreamKey rows[] = {
+constexpr UpstreamKey mindformers_rows[] = {
     {"data_parallel",
      "parallel.data_parallel",
      "1",
@@ -67,7 +67,7 @@ constexpr std::pair<std::string_view, std::string_view> sections[] = {
 
 }  // namespace
 
-std::span<const UpstreamKey> mindformers_keys() { return rows; }
+std::span<const UpstreamKey> mindformers_keys() { return mindformers_rows; }
 std::span<const std::pair<std::string_view, std::string_view>> upstream_sections() {
   return sections;
 }

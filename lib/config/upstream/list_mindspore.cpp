@@ -6,7 +6,7 @@ namespace {
 
 using enum Conversion;
 
-constexpr UpstreamKey rows[] = {
+constexpr UpstreamKey mindspore_rows[] = {
     {"device_num", "parallel.device_num", "1", same, {}, "Default: the number of ranks."},
     {"global_rank",
      "parallel.global_rank",
@@ -104,6 +104,6 @@ constexpr UpstreamKey rows[] = {
 
 }  // namespace
 
-std::span<const UpstreamKey> mindspore_keys() { return rows; }
+std::span<const UpstreamKey> mindspore_keys() { return mindspore_rows; }
 
 }  // namespace trainctl

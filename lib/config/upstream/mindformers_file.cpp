@@ -21,13 +21,13 @@ namespace {
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
-constexpr Pair families[] = {{"LlamaConfig", "llama"}, {"GPT2Config", "gpt2"}};
+constexpr Pair family_words[] = {{"LlamaConfig", "llama"}, {"GPT2Config", "gpt2"}};
 constexpr Pair optimizers[] = {
     {"AdamW", "adamw"}, {"FP32StateAdamWeightDecay", "adamw"}, {"SGD", "sgd"}};
 constexpr Pair schedules[] = {{"CosineWithWarmUpLR", "cosine"},
                               {"LinearWithWarmUpLR", "linear"},
                               {"ConstantWarmUpLR", "constant"}};
-constexpr Pair types[] = {{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}};
+constexpr Pair type_words[] = {{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}};
 constexpr Pair devices[] = {{"CPU", "cpu"}, {"GPU", "cuda"}};
 
 struct Carried {
@@ -36,11 +36,11 @@ struct Carried {
   std::span<const Pair> words = {};  // empty: the value as it is
 };
 
-constexpr Carried table[] = {
+constexpr Carried carried_keys[] = {
     {"seed", "train.seed"},
     {"output_dir", "output.dir"},
     {"context.device_target", "parallel.device", devices},
-    {"model.model_config.type", "model.family", families},
+    {"model.model_config.type", "model.family", family_words},
     {"model.model_config.num_layers", "model.num_layers"},
     {"model.model_config.num_hidden_layers", "model.num_layers"},
     {"model.model_config.hidden_size", "model.hidden_size"},
@@ -67,7 +67,7 @@ constexpr Carried table[] = {
     {"model.model_config.attention_dropout_rate", "model.attention_dropout"},
     {"model.model_config.embedding_dropout_prob", "model.embedding_dropout"},
     {"model.model_config.initializer_range", "model.init_method_std"},
-    {"model.model_config.compute_dtype", "precision.compute", types},
+    {"model.model_config.compute_dtype", "precision.compute", type_words},
     {"model.model_config.offset", "parallel.pipeline.offset"},
     {"model.model_config.pp_interleave_num", "parallel.virtual_pipeline_stages"},
     {"runner_config.batch_size", "train.micro_batch_size"},
@@ -111,7 +111,7 @@ class Carrier {
     stand_alone();
     drop_lone_microbatches();
     accumulated_ = number("runner_config.gradient_accumulation_steps", 1);
-    for (const Carried& row : table) carry(row);
+    for (const Carried& row : carried_keys) carry(row);
     if (find("train.steps") == nullptr) carry({"runner_config.epochs", "train.epochs"});
     carry_betas();
     carry_clipping();

@@ -4,16 +4,15 @@
 namespace trainctl {
 namespace {
 
-constexpr std::string_view types =
+constexpr std::string_view torch_types =
     "bfloat16=bf16|float16=fp16|float32=fp32|torch.bfloat16=bf16|torch.float16=fp16|"
     "torch.float32=fp32|auto=";
-constexpr std::string_view families =
+constexpr std::string_view model_types =
     "silu=llama|swish=llama|gelu_new=gpt2|gelu_pytorch_tanh=gpt2|gelu_fast=gpt2";
 constexpr std::string_view no_text = "it names the class in transformers";
 constexpr std::string_view not_here = "nothing here depends on it";
-constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
 
-constexpr OtherKey rows[] = {
+constexpr OtherKey hugging_face_rows[] = {
     {"model_type", "model.family", "gpt2=gpt2|llama=llama|mistral=llama|qwen2=llama|qwen3=llama"},
     {"num_hidden_layers", "model.num_layers"},
     {"hidden_size", "model.hidden_size"},
@@ -30,8 +29,8 @@ constexpr OtherKey rows[] = {
     {"layer_norm_epsilon", "model.norm_epsilon"},
     {"layer_norm_eps", "model.norm_epsilon"},
     {"rope_theta", "model.rotary_base"},
-    {"hidden_act", "model.family", families},
-    {"activation_function", "model.family", families},
+    {"hidden_act", "model.family", model_types},
+    {"activation_function", "model.family", model_types},
     {"attention_bias", "model.add_qkv_bias"},
     {"mlp_bias", "model.add_bias_linear"},
     {"tie_word_embeddings", "model.tie_word_embeddings"},
@@ -41,8 +40,8 @@ constexpr OtherKey rows[] = {
     {"attn_pdrop", "model.attention_dropout"},
     {"hidden_dropout_prob", "model.hidden_dropout"},
     {"attention_probs_dropout_prob", "model.attention_dropout"},
-    {"torch_dtype", "precision.compute", types},
-    {"dtype", "precision.compute", types},
+    {"torch_dtype", "precision.compute", torch_types},
+    {"dtype", "precision.compute", torch_types},
     {"eos_token_id", "data.eod_token"},
     {"bos_token_id", "", {}, "the tokenizer says which tokens a text starts with"},
     {"pad_token_id", "", {}, "sequences are cut from the joined texts, without padding"},
@@ -120,6 +119,6 @@ constexpr OtherKey rows[] = {
 
 }  // namespace
 
-std::span<const OtherKey> hugging_face_keys() { return rows; }
+std::span<const OtherKey> hugging_face_keys() { return hugging_face_rows; }
 
 }  // namespace trainctl

@@ -5,6 +5,9 @@
 
 namespace trainctl {
 
+/// The note of every key that switches a logging service on.
+inline constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
+
 std::span<const OtherKey> hugging_face_keys();
 std::span<const OtherKey> nanogpt_keys();
 std::span<const OtherKey> torchtitan_keys();

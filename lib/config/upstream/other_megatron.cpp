@@ -6,11 +6,10 @@ namespace trainctl {
 namespace {
 
 constexpr std::string_view one_kernel = "there is one kernel";
-constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
 constexpr std::string_view launched = "the launcher gives the ranks: launch -n, or --local-ranks";
 constexpr std::string_view no_samples = "samples / global_batch_size";
 
-constexpr OtherKey rows[] = {
+constexpr OtherKey argument_rows[] = {
     {"num-layers", "model.num_layers"},
     {"hidden-size", "model.hidden_size"},
     {"ffn-hidden-size", "model.ffn_hidden_size"},
@@ -201,6 +200,6 @@ constexpr OtherKey rows[] = {
 
 }  // namespace
 
-std::span<const OtherKey> megatron_arguments() { return rows; }
+std::span<const OtherKey> megatron_arguments() { return argument_rows; }
 
 }  // namespace trainctl

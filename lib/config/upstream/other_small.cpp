@@ -4,8 +4,7 @@
 namespace trainctl {
 namespace {
 
-constexpr std::string_view types = "bfloat16=bf16|float16=fp16|float32=fp32";
-constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
+constexpr std::string_view small_type_words = "bfloat16=bf16|float16=fp16|float32=fp32";
 constexpr std::string_view compiled = "the kernels are compiled";
 
 constexpr OtherKey nanogpt[] = {
@@ -37,7 +36,7 @@ constexpr OtherKey nanogpt[] = {
      "a Hugging Face directory; a run goes on by itself"},
     {"dataset", "data.train", "#nanogpt",
      "data/NAME/train.bin, and val.bin as data.validation.path"},
-    {"dtype", "precision.compute", types},
+    {"dtype", "precision.compute", small_type_words},
     {"device", "parallel.device", "cpu=cpu|cuda=cuda|cuda:0=cuda"},
     {"seed", "train.seed"},
     {"backend", "", {}, "the launcher decides: threads or MPI"},
@@ -79,7 +78,7 @@ constexpr OtherKey torchtitan[] = {
     {"training.steps", "train.steps"},
     {"training.seed", "train.seed"},
     {"training.deterministic", "train.deterministic_mode"},
-    {"training.mixed_precision_param", "precision.compute", types},
+    {"training.mixed_precision_param", "precision.compute", small_type_words},
     {"training.mixed_precision_reduce", "", {}, "gradients are summed in fp32"},
     {"training.compile", "", {}, compiled},
     {"training.dataset", "", {}, "data.train takes files; nothing is downloaded"},

@@ -33,8 +33,8 @@ std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
 }
 
 /// Where gradients lie on their way, for one sum at a time.
-std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
-                                 const OwnershipTable& table) {
+std::vector<SlabRow> packed_gradient_rows(const Plan& plan, const StagePlan& stage,
+                                          const OwnershipTable& table) {
   const std::int64_t most = packed_gradients(plan, stage, table);
   if (most == 0) return {};
   return {{"packed", Shape{most}, plan.gradient.dtype}};
@@ -49,7 +49,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, Devi
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),
-      packed_(device, packed_rows(plan, plan.stage_of(world.rank()), store.ownership())),
+      packed_(device, packed_gradient_rows(plan, plan.stage_of(world.rank()), store.ownership())),
       stream_(device, "gradients", Stream::Mode::queued),
       ops_{.kernels = &kernels_for(device), .stream = &stream_},
       casts_(plan.gradient.dtype != DType::f32) {

@@ -2,12 +2,6 @@
 
 namespace trainctl {
 
-namespace {
-
-Tensor flat(const Tensor& x) { return x.view({x.numel()}); }
-
-}  // namespace
-
 int optimizer_states(const OptimizerConfig& config) {
   if (config.type == OptimizerType::adamw) return 2;
   return config.momentum != 0 ? 1 : 0;

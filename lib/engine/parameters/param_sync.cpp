@@ -11,8 +11,8 @@ namespace trainctl {
 
 namespace {
 
-std::vector<SlabRow> packed_rows(const Plan& plan, const StagePlan& stage,
-                                 const OwnershipTable& table) {
+std::vector<SlabRow> packed_parameter_rows(const Plan& plan, const StagePlan& stage,
+                                           const OwnershipTable& table) {
   const std::int64_t most = packed_parameters(plan, stage, table);
   if (most == 0) return {};
   return {{"packed", Shape{most}, DType::u8}};
@@ -25,7 +25,7 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
     : stage_(plan.stage_of(world.rank())),
       groups_(world, "parameters"),
       queue_(queue),
-      packed_(device, packed_rows(plan, stage_, store.ownership())) {
+      packed_(device, packed_parameter_rows(plan, stage_, store.ownership())) {
   const auto replicas = [&](int index) {
     return groups_.of_replicas(plan.mesh, world.rank(), at(stage_.parameters, index).expert);
   };

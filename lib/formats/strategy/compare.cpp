@@ -15,7 +15,6 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-constexpr const char* load_path = "parallel.strategy_ckpt_config.load_file";
 constexpr std::int64_t most_ranks = std::int64_t{1} << 24;
 
 std::string text_of(const Numbers& numbers) {
@@ -273,7 +272,7 @@ void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std:
   const Differences& differences = comparison.differences;
   if (differences.count > 0) {
     const std::int64_t more = differences.count - 1;
-    check.error("strategy-differs", load_path,
+    check.error("strategy-differs", strategy_file_key,
                 differences.first + (more == 0 ? "" : "; " + format_grouped(more) + " more differ"),
                 "choose the sizes that the file was written for, write a new file with "
                 "parallel.strategy_ckpt_config.save_file, or leave load_file out");
@@ -283,7 +282,7 @@ void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std:
   std::string names;
   for (const std::string& name : unknown.names) names += (names.empty() ? "" : ", ") + name;
   if (unknown.count > unknown.names.size()) names += ", ...";
-  check.warning("strategy-unknown", load_path,
+  check.warning("strategy-unknown", strategy_file_key,
                 file_name + " has " + std::to_string(unknown.count) + " parameter" +
                     (unknown.count == 1 ? "" : "s") + " that this model does not have: " + names);
 }

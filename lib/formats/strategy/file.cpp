@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "formats/strategy/format.h"
 
 namespace trainctl {
+
+void refuse_file(const std::string& why) { throw Error(ExitCode::bad_data, why); }
 
 namespace {
 

@@ -65,7 +65,10 @@ LayoutFile read_layouts(std::string_view bytes, bool json);
 /// that put the same parts on the same ranks.
 ParamLayout simplest(ParamLayout layout);
 
-/// Error "strategy-differs" at parallel.strategy_ckpt_config.load_file if a parameter or operator
+/// The key that names the file to compare with.
+inline constexpr const char* strategy_file_key = "parallel.strategy_ckpt_config.load_file";
+
+/// Error "strategy-differs" at strategy_file_key if a parameter or operator
 /// of both files is split differently (naming the first, with both layouts); one warning
 /// "strategy-unknown" for everything that only `loaded` has.
 void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,

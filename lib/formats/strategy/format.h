@@ -11,6 +11,8 @@ namespace trainctl {
 
 std::string write_layouts_protobuf(const LayoutFile& file);
 std::string write_layouts_json(const LayoutFile& file);
+/// Throws Error{bad_data}.
+[[noreturn]] void refuse_file(const std::string& why);
 /// Throw Error{bad_data}.
 LayoutFile read_layouts_protobuf(std::string_view bytes);
 LayoutFile read_layouts_json(std::string_view text);

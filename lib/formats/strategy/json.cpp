@@ -16,8 +16,6 @@ using Numbers = std::vector<std::int64_t>;
 constexpr const char* operators_key = "parallel_strategy_item";
 constexpr const char* parameters_key = "parallel_layout_item";
 
-[[noreturn]] void refuse_file(const std::string& why) { throw Error(ExitCode::bad_data, why); }
-
 /// A key that comes twice would silently lose its first value, and nothing here is nested deeply.
 class KeyCheck {
  public:

@@ -29,8 +29,6 @@ Numbers numbers_of(const Message& message) {
   return Numbers(message.dim().begin(), message.dim().end());
 }
 
-[[noreturn]] void refuse_file(const std::string& why) { throw Error(ExitCode::bad_data, why); }
-
 /// The one message of a field that is repeated in form only.
 template <class Repeated>
 Numbers single(const Repeated& field, const std::string& owner, const std::string& name) {

@@ -11,8 +11,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* load_path = "parallel.strategy_ckpt_config.load_file";
-
 /// Throws Error{missing_input} or Error{bad_data}.
 std::string read_whole(const std::string& path) {
   constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
@@ -74,7 +72,7 @@ void check_layout_file(const Config& config, const Plan& plan, const SourceMap& 
     compare_layouts(loaded, make_layout_file(plan, config.parallel, &config.optimizer), file,
                     check);
   } catch (const Error& failure) {
-    check.error("strategy-file", load_path, file + ": " + failure.what(),
+    check.error("strategy-file", strategy_file_key, file + ": " + failure.what(),
                 "name a file that parallel.strategy_ckpt_config.save_file wrote, or leave "
                 "load_file out");
   }

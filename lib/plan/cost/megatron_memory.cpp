@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "plan/cost/real.h"
+
 namespace trainctl {
 
 namespace {
-
-double real(std::int64_t value) { return static_cast<double>(value); }
 
 /// Parameters of one layer by what divides them.
 struct LayerParameters {

@@ -1,10 +1,10 @@
 #include "plan/cost/recompute_cost.h"
 
+#include "plan/cost/real.h"
+
 namespace trainctl {
 
 namespace {
-
-double real(std::int64_t value) { return static_cast<double>(value); }
 
 struct Part {
   BlockPart part;

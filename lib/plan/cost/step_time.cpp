@@ -4,14 +4,13 @@
 
 #include "base/at.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/schedule/schedule.h"
 
 namespace trainctl {
 
 namespace {
-
-double real(std::int64_t value) { return static_cast<double>(value); }
 
 template <class Matches>
 double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches& matches) {

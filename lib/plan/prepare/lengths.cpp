@@ -14,8 +14,6 @@ namespace {
 constexpr double most_steps = 1e12;
 constexpr std::int64_t assumed_steps = 1'000'000'000;
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 class Lengths {
  public:
   Lengths(Config& config, SourceMap& sources, Diagnostics& diagnostics)
@@ -44,7 +42,7 @@ class Lengths {
     train.global_batch_size =
         product_of({*train.micro_batch_size, *train.micro_batch_num, mesh.dp});
     record("train.global_batch_size", "train.micro_batch_num",
-           "micro_batch_size x micro_batch_num x data_parallel (" + text_of(mesh.dp) + ")");
+           "micro_batch_size x micro_batch_num x data_parallel (" + std::to_string(mesh.dp) + ")");
   }
 
   void settle_tokens() {
@@ -59,15 +57,15 @@ class Lengths {
     const std::int64_t tokens = *config_.train.tokens;
     if (rounds()) {
       const std::int64_t samples = tokens / length + (tokens % length == 0 ? 0 : 1);
-      return settle_steps("train.tokens", text_of(tokens),
+      return settle_steps("train.tokens", std::to_string(tokens),
                           " / " + named("seq_length", length) + in_ramp(samples),
                           steps_with(ramp_, samples));
     }
     const std::int64_t steps = tokens / step + (tokens % step == 0 ? 0 : 1);
     const std::string way = " / (" + named("global_batch_size", batch) + " x " +
-                            named("seq_length", length) + " = " + text_of(step) + " per step)" +
-                            (tokens % step == 0 ? "" : ", rounded up,");
-    settle_steps("train.tokens", text_of(tokens), way, steps);
+                            named("seq_length", length) + " = " + std::to_string(step) +
+                            " per step)" + (tokens % step == 0 ? "" : ", rounded up,");
+    settle_steps("train.tokens", std::to_string(tokens), way, steps);
   }
 
   void settle_epochs(std::optional<std::int64_t> windows) {
@@ -91,12 +89,13 @@ class Lengths {
       const auto count = static_cast<std::int64_t>(samples);
       return settle_steps(
           "train.epochs", number(passes),
-          " x " + text_of(*windows) + " sequences in the training data" + in_ramp(count),
+          " x " + std::to_string(*windows) + " sequences in the training data" + in_ramp(count),
           std::max<std::int64_t>(1, steps_with(ramp_, count)));
     }
     const double exact = passes * static_cast<double>(*windows) / static_cast<double>(batch);
     const auto steps = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
-    const std::string way = " x " + text_of(*windows) + " sequences in the training data / " +
+    const std::string way = " x " + std::to_string(*windows) +
+                            " sequences in the training data / " +
                             named("global_batch_size", batch);
     settle_steps("train.epochs", number(passes), way, std::max<std::int64_t>(1, steps));
   }
@@ -108,15 +107,16 @@ class Lengths {
 
   /// Of an arithmetic that gives a number of sequences.
   std::string in_ramp(std::int64_t samples) const {
-    return " = " + text_of(samples) + " sequences, in batches of " + text_of(ramp_.front().batch) +
-           (ramp_.size() > 1 ? " to " + text_of(ramp_.back().batch) : "") + ", rounded up,";
+    return " = " + std::to_string(samples) + " sequences, in batches of " +
+           std::to_string(ramp_.front().batch) +
+           (ramp_.size() > 1 ? " to " + std::to_string(ramp_.back().batch) : "") + ", rounded up,";
   }
 
   /// `path` asks for that many steps.
   void settle_steps(const std::string& path, const std::string& value, const std::string& way,
                     std::int64_t steps) {
     TrainConfig& train = config_.train;
-    const std::string arithmetic = named(path, value) + way + " = " + text_of(steps);
+    const std::string arithmetic = named(path, value) + way + " = " + std::to_string(steps);
     if (train.steps == 0 && check_.clean({"train.steps"})) {
       train.steps = steps;
       record("train.steps", path, arithmetic);
@@ -135,7 +135,7 @@ class Lengths {
     const auto warmup = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
     const std::string arithmetic =
         named("lr_schedule.warmup_ratio", number(*schedule.warmup_ratio)) + " x " +
-        named("train.steps", steps) + " = " + text_of(warmup);
+        named("train.steps", steps) + " = " + std::to_string(warmup);
     if (!check_.given("lr_schedule.warmup_steps")) {
       schedule.warmup_steps = warmup;
       record("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio", arithmetic);
@@ -168,10 +168,11 @@ class Lengths {
     }
     const std::string key = path.substr(path.find('.') + 1);
     const std::string other = from.substr(from.find('.') + 1);
-    check_.error("length-differs", path,
-                 named(path, given) + " in " + sources_.find(path).position() + " contradicts " +
-                     arithmetic + " in " + sources_.find(from).position(),
-                 "remove " + key + " or " + other + ", or set " + key + " to " + text_of(wanted));
+    check_.error(
+        "length-differs", path,
+        named(path, given) + " in " + sources_.find(path).position() + " contradicts " +
+            arithmetic + " in " + sources_.find(from).position(),
+        "remove " + key + " or " + other + ", or set " + key + " to " + std::to_string(wanted));
   }
 
   Config& config_;

@@ -10,8 +10,6 @@ namespace {
 constexpr std::int64_t most_count = std::int64_t{1} << 40;
 constexpr std::int64_t most_sequences = std::int64_t{1} << 24;
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 void check_ranges(const Config& config, Check& check) {
   const TrainConfig& train = config.train;
   check.range("train.steps", train.steps, 1, most_count);
@@ -39,18 +37,18 @@ bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   if (product == global) return true;
   std::vector<std::string> legal;
   if (global % product_of({micro, data}) == 0) {
-    legal.push_back("set micro_batch_num to " + text_of(global / (micro * data)));
+    legal.push_back("set micro_batch_num to " + std::to_string(global / (micro * data)));
   }
   if (global % product_of({count, data}) == 0) {
-    legal.push_back("set micro_batch_size to " + text_of(global / (count * data)));
+    legal.push_back("set micro_batch_size to " + std::to_string(global / (count * data)));
   }
   if (product <= most_sequences) {
-    legal.push_back("set global_batch_size to " + text_of(product));
+    legal.push_back("set global_batch_size to " + std::to_string(product));
   }
   check.error("micro-batch-product", "train.micro_batch_num",
               named("global_batch_size", global) + " must equal " +
                   named("micro_batch_size", micro) + " x " + named("micro_batch_num", count) +
-                  " x " + named("data_parallel", data) + " = " + text_of(product),
+                  " x " + named("data_parallel", data) + " = " + std::to_string(product),
               alternatives(legal));
   return false;
 }
@@ -67,10 +65,10 @@ bool check_least_batch(const Facts& facts, Check& check) {
   if (least >= unit) return true;
   const bool full = least == facts.config.train.global_batch_size;
   check.error("batch-too-small", full ? "train.global_batch_size" : "train.rampup_batch_size",
-              "a batch of " + text_of(least) + " is less than " + unit_text(facts) + " = " +
-                  text_of(unit) + ", so nothing is left to round it down to",
+              "a batch of " + std::to_string(least) + " is less than " + unit_text(facts) + " = " +
+                  std::to_string(unit) + ", so nothing is left to round it down to",
               std::string("set ") + (full ? "global_batch_size" : "the start of the ramp") +
-                  " to " + text_of(unit) + " or more, or use smaller micro-batches");
+                  " to " + std::to_string(unit) + " or more, or use smaller micro-batches");
   return false;
 }
 
@@ -84,16 +82,18 @@ void check_ramp(const Facts& facts, Check& check) {
     check.error("batch-ramp", path, problem.message, problem.help);
     return;
   }
-  check.no_effect(path, facts.batch.ramp.size() == 1,
-                  "every step has the full batch, " + text_of(facts.batch.ramp.back().batch));
+  check.no_effect(
+      path, facts.batch.ramp.size() == 1,
+      "every step has the full batch, " + std::to_string(facts.batch.ramp.back().batch));
   if (!facts.mesh_is_clean(check) || train.decrease_batch_size_if_needed) return;
   const std::int64_t unit = facts.batch.unit(facts.mesh);
   for (const RampPart& part : facts.batch.ramp) {
     if (part.batch % unit == 0) continue;
     check.error("batch-ramp", path,
-                "the batch of step " + text_of(part.first_step + 1) + ", " + text_of(part.batch) +
-                    ", must be divisible by " + unit_text(facts) + " = " + text_of(unit),
-                "set start and increment to multiples of " + text_of(unit) +
+                "the batch of step " + std::to_string(part.first_step + 1) + ", " +
+                    std::to_string(part.batch) + ", must be divisible by " + unit_text(facts) +
+                    " = " + std::to_string(unit),
+                "set start and increment to multiples of " + std::to_string(unit) +
                     ", or decrease_batch_size_if_needed to true");
     return;
   }
@@ -164,8 +164,9 @@ void check_magnitude(const Facts& facts, Check& check) {
   constexpr std::int64_t most_units = 4'000'000;
   if (microbatches > most_units / (config.model.num_layers + 2)) {
     check.error("schedule-too-long", "train.micro_batch_size",
-                text_of(microbatches) + " micro-batches x " + text_of(config.model.num_layers + 2) +
-                    " units give more than " + text_of(most_units) + " schedule rows per step",
+                std::to_string(microbatches) + " micro-batches x " +
+                    std::to_string(config.model.num_layers + 2) + " units give more than " +
+                    std::to_string(most_units) + " schedule rows per step",
                 "increase micro_batch_size to have fewer micro-batches");
   }
   constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;
@@ -174,7 +175,7 @@ void check_magnitude(const Facts& facts, Check& check) {
     check.error("micro-batch-too-large", "train.micro_batch_size",
                 named("micro_batch_size", micro) + " x " +
                     named("seq_length", config.model.seq_length) + " must be at most " +
-                    text_of(most_tokens) + " tokens",
+                    std::to_string(most_tokens) + " tokens",
                 help);
     return;
   }
@@ -199,12 +200,13 @@ void remark_threads(const Facts& facts, Check& check) {
   const Site& site = facts.site;
   if (!threads || *threads <= 1 || !check.clean({"parallel.threads_per_rank"})) return;
   if (product_of({*threads, site.ranks_per_host}) <= site.cores_per_host) return;
-  check.warning("threads-oversubscribe", "parallel.threads_per_rank",
-                counted(site.ranks_per_host, "rank") + " x " + named("threads_per_rank", *threads) +
-                    " need more than the " + counted(site.cores_per_host, "core") + " of the host",
-                "set threads_per_rank to " +
-                    text_of(std::max<std::int64_t>(1, site.cores_per_host / site.ranks_per_host)) +
-                    ", or leave it out");
+  check.warning(
+      "threads-oversubscribe", "parallel.threads_per_rank",
+      counted(site.ranks_per_host, "rank") + " x " + named("threads_per_rank", *threads) +
+          " need more than the " + counted(site.cores_per_host, "core") + " of the host",
+      "set threads_per_rank to " +
+          std::to_string(std::max<std::int64_t>(1, site.cores_per_host / site.ranks_per_host)) +
+          ", or leave it out");
 }
 
 }  // namespace
@@ -220,8 +222,8 @@ void check_ramp_schedules(const Facts& facts, Check& check) {
     const std::string rule = broken_rule(facts, count);
     if (rule.empty()) continue;
     check.error("batch-ramp", path,
-                "a batch of " + text_of(part.batch) + " is " + text_of(count) + " x " +
-                    unit_text(facts) + ": " + rule,
+                "a batch of " + std::to_string(part.batch) + " is " + std::to_string(count) +
+                    " x " + unit_text(facts) + ": " + rule,
                 "start with a larger batch, or use smaller micro-batches");
     return;
   }

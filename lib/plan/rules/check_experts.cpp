@@ -6,8 +6,6 @@ namespace trainctl {
 
 namespace {
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 void check_partition(const Facts& facts, Check& check) {
   const char* path = "parallel.expert_parallel";
   if (!facts.splits || !facts.mesh_is_clean(check) || !check.clean({"moe.num_experts"})) return;
@@ -17,8 +15,8 @@ void check_partition(const Facts& facts, Check& check) {
   if (!facts.has_experts()) {
     check.error("experts-needed", path,
                 named("expert_parallel", ranks) + " needs experts, but moe.num_experts is 1",
-                "set moe.num_experts to " + text_of(ranks) + " or " + text_of(2 * ranks) +
-                    ", or expert_parallel to 1");
+                "set moe.num_experts to " + std::to_string(ranks) + " or " +
+                    std::to_string(2 * ranks) + ", or expert_parallel to 1");
   } else if (experts % ranks != 0) {
     check.error("experts-divide", path,
                 indivisible(named("moe.num_experts", experts), named("expert_parallel", ranks)),
@@ -37,7 +35,7 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
   if (!facts.has_experts() || !facts.mesh_is_clean(check) || facts.mesh.etp == 1) return;
   const char* path = facts.parallel().expert_tensor_parallel ? "parallel.expert_tensor_parallel"
                                                              : "parallel.tensor_parallel";
-  const std::string tensor = text_of(facts.mesh.etp);
+  const std::string tensor = std::to_string(facts.mesh.etp);
   if (shape.linear_bias && check.clean({"model.add_bias_linear", "model.family"})) {
     check.error("expert-bias", path,
                 named("expert_tensor_parallel", tensor) +
@@ -64,7 +62,7 @@ void check_router(const Facts& facts, Check& check) {
                 named("router_topk", moe.router_topk) + " must be at most " +
                     named("num_experts", moe.num_experts),
                 "set router_topk to " + std::string(moe.num_experts > 1 ? "1 or " : "") +
-                    text_of(moe.num_experts));
+                    std::to_string(moe.num_experts));
   }
 }
 
@@ -76,11 +74,12 @@ void check_group_size(const Facts& facts, Check& check) {
   if (!check.clean({group, "parallel.parallel_mode", "parallel.search_mode"})) return;
   if (needed && !moe.expert_group_size) {
     const std::int64_t tokens = facts.batch.micro_batch_size * facts.config.model.seq_length;
-    check.error(
-        "expert-group-size", group,
-        "auto_parallel with search_mode " + std::string(word_of(facts.parallel().search_mode)) +
-            " needs expert_group_size, the number of tokens in each data-parallel group",
-        "set expert_group_size to " + text_of(tokens) + ", or search_mode to sharding_propagation");
+    check.error("expert-group-size", group,
+                "auto_parallel with search_mode " +
+                    std::string(word_of(facts.parallel().search_mode)) +
+                    " needs expert_group_size, the number of tokens in each data-parallel group",
+                "set expert_group_size to " + std::to_string(tokens) +
+                    ", or search_mode to sharding_propagation");
   }
 }
 
@@ -97,7 +96,7 @@ void check_routing_groups(const Facts& facts, Check& check) {
   const std::int64_t group = facts.model.routing_group;
   if (group < 1 || tokens < 1 || tokens % group == 0) return;
   check.error("expert-group-divide", path,
-              indivisible("the tokens of a micro-batch on a rank (" + text_of(tokens) + ")",
+              indivisible("the tokens of a micro-batch on a rank (" + std::to_string(tokens) + ")",
                           named("expert_group_size", group)),
               "set expert_group_size to " + divisors_near(tokens, group));
 }
@@ -118,7 +117,7 @@ void check_layers(const Facts& facts, Check& check) {
   const std::int64_t first = (model.first_dense + every - 1) / every * every;
   if (first < model.layers) return;
   check.error("expert-layers", "moe.first_dense_layers",
-              "no layer has experts: the first would be layer " + text_of(first) +
+              "no layer has experts: the first would be layer " + std::to_string(first) +
                   " (counted from 0, after " + named("first_dense_layers", model.first_dense) +
                   ", a multiple of " + named("layer_frequency", every) + "), but " +
                   named("num_layers", model.layers),
@@ -133,7 +132,8 @@ void remark_exchange(const Facts& facts, Check& check) {
     check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
                     "it needs tensor_parallel above 1 and data_parallel equal to "
                     "expert_parallel; they are " +
-                        text_of(mesh.tp) + ", " + text_of(mesh.dp) + " and " + text_of(mesh.ep));
+                        std::to_string(mesh.tp) + ", " + std::to_string(mesh.dp) + " and " +
+                        std::to_string(mesh.ep));
   }
   if (mesh.ep == 1) {
     check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,

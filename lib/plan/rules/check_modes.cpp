@@ -9,8 +9,6 @@ namespace trainctl {
 
 namespace {
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 std::string mode_of(const Facts& facts) {
   return "parallel_mode " + std::string(word_of(facts.mode));
 }
@@ -105,7 +103,8 @@ void check_search(const Facts& facts, Check& check) {
 
 std::string shown(const IntList& split) {
   std::string text;
-  for (const std::int64_t slices : split) text += (text.empty() ? "" : ", ") + text_of(slices);
+  for (const std::int64_t slices : split)
+    text += (text.empty() ? "" : ", ") + std::to_string(slices);
   return "[" + text + "]";
 }
 
@@ -118,8 +117,8 @@ void check_inputs(const Facts& facts, Check& check) {
   std::size_t number = 0;
   for (const IntList& split : facts.parallel().dataset_strategy.splits) {
     const std::string input = "input " + std::to_string(number++) + " " + shown(split) + ": ";
-    const std::string help =
-        "write [" + text_of(data) + ", 1], or set dataset_strategy to data_parallel or full_batch";
+    const std::string help = "write [" + std::to_string(data) +
+                             ", 1], or set dataset_strategy to data_parallel or full_batch";
     const auto dims =
         std::count_if(split.begin(), split.end(), [](std::int64_t slices) { return slices != 1; });
     std::int64_t product = 1;
@@ -133,12 +132,12 @@ void check_inputs(const Facts& facts, Check& check) {
     } else if (split.front() != data) {
       check.error("dataset-strategy", path,
                   input + "the batch must be split into " + named("data_parallel", data) +
-                      " parts, found " + text_of(split.front()),
+                      " parts, found " + std::to_string(split.front()),
                   help);
     } else if (ranks % product != 0) {
       check.error("dataset-strategy", path,
                   input + "the " + counted(ranks, "rank") +
-                      " of a stage must be divisible by the " + text_of(product) + " parts",
+                      " of a stage must be divisible by the " + std::to_string(product) + " parts",
                   help);
     } else if (!facts.compiled && product != data) {
       check.error("dataset-strategy", path,

@@ -11,18 +11,16 @@ const char* level_path = "parallel.parallel_optimizer.optimizer_level";
 const char* gradients_path = "parallel.parallel_optimizer.gradient_accumulation_shard";
 const char* size_path = "parallel.parallel_optimizer.weight_shard_size";
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 void check_shard_size(const Facts& facts, Check& check) {
   const std::int64_t size = facts.parallel().parallel_optimizer.weight_shard_size;
   if (size == -1 || !check.clean({size_path})) return;
   const std::int64_t stages = facts.mesh.pp;
   const std::int64_t most = facts.site.world_size / stages;
   if (size < 1 || size > most) {
-    const std::string limit = stages > 1
-                                  ? "the world size (" + text_of(facts.site.world_size) + ") / " +
-                                        named("pipeline_stages", stages) + " = " + text_of(most)
-                                  : named("the world size", most);
+    const std::string limit =
+        stages > 1 ? "the world size (" + std::to_string(facts.site.world_size) + ") / " +
+                         named("pipeline_stages", stages) + " = " + std::to_string(most)
+                   : named("the world size", most);
     check.error("weight-shard-size", size_path,
                 named("weight_shard_size", size) +
                     (size < 1 ? " must be -1 or at least 1" : " must be at most " + limit),

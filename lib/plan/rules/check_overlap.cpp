@@ -6,8 +6,6 @@ namespace trainctl {
 
 namespace {
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 void check_tensor_overlap(const Facts& facts, Check& check) {
   const TpCommOverlapConfig& overlap = facts.parallel().tp_comm_overlap;
   const char* path = "parallel.tp_comm_overlap.enable";
@@ -32,7 +30,7 @@ std::vector<std::string> unmet_needs(const Facts& facts) {
   if (facts.mesh.ep <= 1) unmet.emplace_back("expert_parallel above 1 (it is 1)");
   if (facts.mesh.pp > 1 && facts.chunks == 1) {
     unmet.push_back("virtual_pipeline_stages above 1 with pipeline_stages " +
-                    text_of(facts.mesh.pp) + " (it is 1)");
+                    std::to_string(facts.mesh.pp) + " (it is 1)");
   }
   if (resolve_compute(config.precision) == ComputeType::fp32) {
     unmet.emplace_back("precision.compute bf16 or fp16 (it is fp32)");
@@ -41,7 +39,7 @@ std::vector<std::string> unmet_needs(const Facts& facts) {
   if (const auto& partial = config.recompute.num_microbatches_with_partial_activation_checkpoints) {
     unmet.push_back(
         "recompute.num_microbatches_with_partial_activation_checkpoints left out (it is " +
-        text_of(*partial) + ")");
+        std::to_string(*partial) + ")");
   }
   return unmet;
 }

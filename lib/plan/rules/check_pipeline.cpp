@@ -7,8 +7,6 @@ namespace trainctl {
 
 namespace {
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 /// The numbers of micro-batches, stages and chunks are known.
 bool sizes_are_clean(const Facts& facts, Check& check) {
   return facts.mesh_is_clean(check) &&
@@ -22,12 +20,13 @@ std::vector<std::string> more_microbatches(const Facts& facts, std::int64_t coun
   const std::int64_t local = product_of({facts.batch.micro_batch_size, facts.batch.microbatches});
   std::vector<std::string> legal;
   if (local % count == 0 && !(train.micro_batch_num && train.micro_batch_size)) {
-    legal.push_back(train.micro_batch_num ? "set micro_batch_num to " + text_of(count)
-                                          : "set micro_batch_size to " + text_of(local / count));
+    legal.push_back(train.micro_batch_num
+                        ? "set micro_batch_num to " + std::to_string(count)
+                        : "set micro_batch_size to " + std::to_string(local / count));
   }
   const std::int64_t sequences = product_of({facts.batch.micro_batch_size, count, facts.mesh.dp});
-  legal.push_back("set global_batch_size to " + text_of(sequences) + " (" + text_of(count) +
-                  " micro-batches)");
+  legal.push_back("set global_batch_size to " + std::to_string(sequences) + " (" +
+                  std::to_string(count) + " micro-batches)");
   return legal;
 }
 
@@ -58,12 +57,12 @@ void check_chunks(const Facts& facts, Check& check) {
     check.error("scheduler-chunks", path,
                 "scheduler " + std::string(traits.word) + " needs " +
                     counted(traits.least_chunks, "chunk") +
-                    " per stage, but virtual_pipeline_stages is " + text_of(facts.chunks),
-                "set virtual_pipeline_stages to " + text_of(traits.least_chunks) +
+                    " per stage, but virtual_pipeline_stages is " + std::to_string(facts.chunks),
+                "set virtual_pipeline_stages to " + std::to_string(traits.least_chunks) +
                     ", or scheduler to 1f1b");
   } else if (parallel.pipeline.interleave == false && chunks > 1) {
     check.error("interleave-chunks", "parallel.pipeline.interleave",
-                "interleave is false, but virtual_pipeline_stages is " + text_of(chunks),
+                "interleave is false, but virtual_pipeline_stages is " + std::to_string(chunks),
                 "set interleave to true or leave it out, or set virtual_pipeline_stages to 1");
   } else if (stages == 2 && check.given("parallel.pipeline.overlap_p2p_comm") &&
              !parallel.pipeline.overlap_p2p_comm &&
@@ -94,21 +93,22 @@ void check_groups(const Facts& facts, Check& check) {
   if (batches < stages) {
     check.error("microbatch-group", where,
                 "the interleaved schedule needs at least " + named("pipeline_stages", stages) +
-                    " micro-batches, found " + text_of(batches),
+                    " micro-batches, found " + std::to_string(batches),
                 alternatives(more_microbatches(facts, stages)));
   } else if (group < stages || group > batches) {
     check.error("microbatch-group", where,
                 named("microbatch_group_size_per_vp_stage", group) + " must be from " +
                     named("pipeline_stages", stages) + " to " +
                     named("the number of micro-batches", batches),
-                "set microbatch_group_size_per_vp_stage to " + text_of(stages) +
-                    (batches > stages ? " or " + text_of(batches) : ""));
+                "set microbatch_group_size_per_vp_stage to " + std::to_string(stages) +
+                    (batches > stages ? " or " + std::to_string(batches) : ""));
   } else if (batches % group != 0 && batches % group < stages) {
     std::vector<std::string> legal = more_microbatches(facts, (batches / group + 1) * group);
-    legal.insert(legal.begin(), "set microbatch_group_size_per_vp_stage to " + text_of(batches));
+    legal.insert(legal.begin(),
+                 "set microbatch_group_size_per_vp_stage to " + std::to_string(batches));
     check.error("microbatch-group", where,
-                text_of(batches) + " micro-batches in groups of " + text_of(group) +
-                    " leave a last group of " + text_of(batches % group) +
+                std::to_string(batches) + " micro-batches in groups of " + std::to_string(group) +
+                    " leave a last group of " + std::to_string(batches % group) +
                     ", but it must have at least " + named("pipeline_stages", stages),
                 alternatives(legal));
   }
@@ -128,7 +128,7 @@ void check_microbatches(const Facts& facts, Check& check) {
   const char* path = train.micro_batch_num ? "train.micro_batch_num" : "train.global_batch_size";
   if (batches < stages) {
     std::vector<std::string> legal = more_microbatches(facts, stages);
-    legal.push_back("set pipeline_stages to at most " + text_of(batches));
+    legal.push_back("set pipeline_stages to at most " + std::to_string(batches));
     check.error(
         "micro-batches-stages", path,
         named("micro_batch_num", batches) + " must be at least " + named("pipeline_stages", stages),
@@ -141,7 +141,7 @@ void check_microbatches(const Facts& facts, Check& check) {
     check.error("interleave-micro-batches", path,
                 "interleaving in this parallel_mode needs " + named("micro_batch_num", batches) +
                     " to be a multiple of " + named("pipeline_stages", stages) + " and at least " +
-                    text_of(2 * stages),
+                    std::to_string(2 * stages),
                 alternatives(legal));
   }
 }

@@ -8,8 +8,6 @@ namespace {
 
 const char* partial_path = "recompute.num_microbatches_with_partial_activation_checkpoints";
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 void check_layers(const Facts& facts, Check& check) {
   const auto& layers = facts.config.recompute.layers_per_stage;
   const char* path = "recompute.layers_per_stage";
@@ -24,7 +22,7 @@ void check_layers(const Facts& facts, Check& check) {
   if (count != facts.mesh.pp) {
     check.error("recompute-layers", path,
                 "expected one number for each of " + named("pipeline_stages", facts.mesh.pp) +
-                    ", found " + text_of(count),
+                    ", found " + std::to_string(count),
                 "give " + counted(facts.mesh.pp, "number") +
                     ", or leave the list out to recompute all layers");
     return;
@@ -34,8 +32,8 @@ void check_layers(const Facts& facts, Check& check) {
     check.error("recompute-layers", path,
                 "each number must be from 0 to " +
                     named("model.num_layers", facts.config.model.num_layers) + ", found " +
-                    text_of(held),
-                "set each number to at most " + text_of(facts.config.model.num_layers));
+                    std::to_string(held),
+                "set each number to at most " + std::to_string(facts.config.model.num_layers));
     return;
   }
 }
@@ -103,7 +101,7 @@ void check_slices(const Facts& facts, Check& check) {
         facts.batch.micro_batch_size * facts.model.seq_length / facts.mesh.cp * facts.model.hidden;
     if (elements % facts.mesh.tp != 0) {
       check.error("recompute-slice", path,
-                  "the input of a layer has " + text_of(elements) +
+                  "the input of a layer has " + std::to_string(elements) +
                       " values, which must be divisible by " +
                       named("tensor_parallel", facts.mesh.tp),
                   "set slice_activation to false");
@@ -123,8 +121,8 @@ void check_offload(const Facts& facts, Check& check) {
   if (offload.num_layers < 0 || offload.num_layers >= layers) {
     check.error("offload-layers", "offload.num_layers",
                 named("offload.num_layers", offload.num_layers) + " must be from 0 to " +
-                    text_of(layers - 1) + ", below " + named("model.num_layers", layers),
-                "set offload.num_layers to at most " + text_of(layers - 1));
+                    std::to_string(layers - 1) + ", below " + named("model.num_layers", layers),
+                "set offload.num_layers to at most " + std::to_string(layers - 1));
   } else if (offload.num_layers == 0) {
     check.no_effect("offload.enable", true, "offload.num_layers is 0");
   } else if (!offload.activations && !offload.weights) {

@@ -8,8 +8,6 @@ namespace trainctl {
 
 namespace {
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 bool clean_of_tensor(const Facts& facts, Check& check) {
   return facts.mesh_is_clean(check) && facts.mesh.tp > 1;
 }
@@ -27,7 +25,7 @@ std::string legal_groups(std::int64_t heads, std::int64_t ranks) {
   std::vector<std::string> legal;
   for (std::int64_t groups = 1; groups <= heads && legal.size() < 4; ++groups) {
     const bool fits = groups % ranks == 0 || ranks % groups == 0;
-    if (heads % groups == 0 && fits) legal.push_back(text_of(groups));
+    if (heads % groups == 0 && fits) legal.push_back(std::to_string(groups));
   }
   return alternatives(legal);
 }
@@ -72,14 +70,14 @@ void check_vocabulary(const Facts& facts, const ModelShape& shape, Check& check)
   const std::int64_t tp = facts.mesh.tp;
   if (shape.padded_vocab % tp == 0) return;
   const std::int64_t pad = facts.config.model.make_vocab_size_divisible_by;
-  check.error(
-      "vocab-tensor", "parallel.tensor_parallel",
-      indivisible(named("vocab_size", shape.vocab) + ", padded to " + text_of(shape.padded_vocab) +
-                      " (a multiple of " + text_of(pad) + "),",
-                  named("tensor_parallel", tp)),
-      "set tensor_parallel to " + divisors_near(shape.padded_vocab, tp) +
-          ", model.make_vocab_size_divisible_by to " + text_of(product_of({pad, tp})) +
-          ", or vocab_emb_dp to true");
+  check.error("vocab-tensor", "parallel.tensor_parallel",
+              indivisible(named("vocab_size", shape.vocab) + ", padded to " +
+                              std::to_string(shape.padded_vocab) + " (a multiple of " +
+                              std::to_string(pad) + "),",
+                          named("tensor_parallel", tp)),
+              "set tensor_parallel to " + divisors_near(shape.padded_vocab, tp) +
+                  ", model.make_vocab_size_divisible_by to " +
+                  std::to_string(product_of({pad, tp})) + ", or vocab_emb_dp to true");
 }
 
 void check_sequence_parallel(const Facts& facts, Check& check) {
@@ -105,8 +103,8 @@ void check_sequence(const Facts& facts, Check& check) {
                         : "";
     check.error(
         "sequence-context", "parallel.context_parallel",
-        indivisible(named("seq_length", length),
-                    "2 x " + named("context_parallel", mesh.cp) + " = " + text_of(2 * mesh.cp)),
+        indivisible(named("seq_length", length), "2 x " + named("context_parallel", mesh.cp) +
+                                                     " = " + std::to_string(2 * mesh.cp)),
         "set " + halves + "seq_length to " + multiples_near(2 * mesh.cp, length));
     return;
   }
@@ -117,7 +115,7 @@ void check_sequence(const Facts& facts, Check& check) {
       "sequence-tensor", "parallel.sequence_parallel",
       indivisible(named("seq_length", length), named("tensor_parallel", mesh.tp) + " x " +
                                                    named("context_parallel", mesh.cp) + " = " +
-                                                   text_of(product)),
+                                                   std::to_string(product)),
       "set seq_length to " + multiples_near(product, length) + ", or sequence_parallel to false");
 }
 
@@ -143,12 +141,13 @@ void check_context_heads(const Facts& facts, const ModelShape& shape, Check& che
   if (!heads && shape.kv_heads % split == 0) return;
   const std::string shown =
       heads ? named("num_attention_heads", shape.heads) : named("num_query_groups", shape.kv_heads);
-  check.error("context-heads", "parallel.cp_comm_type",
-              std::string(word_of(facts.parallel().cp_comm_type)) +
-                  " exchanges heads between context-parallel ranks, so " +
-                  indivisible(shown, named("tensor_parallel", facts.mesh.tp) + " x " +
-                                         text_of(ranks) + " ranks = " + text_of(split)),
-              "set cp_comm_type to p2p or all_gather");
+  check.error(
+      "context-heads", "parallel.cp_comm_type",
+      std::string(word_of(facts.parallel().cp_comm_type)) +
+          " exchanges heads between context-parallel ranks, so " +
+          indivisible(shown, named("tensor_parallel", facts.mesh.tp) + " x " +
+                                 std::to_string(ranks) + " ranks = " + std::to_string(split)),
+      "set cp_comm_type to p2p or all_gather");
 }
 
 void check_hierarchy(const Facts& facts, Check& check) {
@@ -159,9 +158,10 @@ void check_hierarchy(const Facts& facts, Check& check) {
   const std::int64_t cp = facts.mesh.cp;
   if (!parallel.hierarchical_context_parallel_sizes) {
     if (!two_levels) return;
-    const std::string help = cp % 2 == 0 ? "set hierarchical_context_parallel_sizes to [2, " +
-                                               text_of(cp / 2) + "], or cp_comm_type to p2p or a2a"
-                                         : "set cp_comm_type to p2p or a2a";
+    const std::string help = cp % 2 == 0
+                                 ? "set hierarchical_context_parallel_sizes to [2, " +
+                                       std::to_string(cp / 2) + "], or cp_comm_type to p2p or a2a"
+                                 : "set cp_comm_type to p2p or a2a";
     check.error("hierarchical-missing", "parallel.cp_comm_type",
                 "a2a+p2p needs hierarchical_context_parallel_sizes, two factors of " +
                     named("context_parallel", cp),
@@ -176,13 +176,14 @@ void check_hierarchy(const Facts& facts, Check& check) {
   std::string shown;
   for (const std::int64_t size : *parallel.hierarchical_context_parallel_sizes) {
     product = product_of({product, std::max<std::int64_t>(1, size)});
-    shown += (shown.empty() ? "" : " x ") + text_of(size);
+    shown += (shown.empty() ? "" : " x ") + std::to_string(size);
   }
   if (product != cp) {
-    check.error("hierarchical-product", path,
-                shown + " = " + text_of(product) + " must equal " + named("context_parallel", cp),
-                (cp % 2 == 0 ? "set the sizes to [2, " + text_of(cp / 2) + "], or " : "set ") +
-                    std::string("context_parallel to ") + text_of(product));
+    check.error(
+        "hierarchical-product", path,
+        shown + " = " + std::to_string(product) + " must equal " + named("context_parallel", cp),
+        (cp % 2 == 0 ? "set the sizes to [2, " + std::to_string(cp / 2) + "], or " : "set ") +
+            std::string("context_parallel to ") + std::to_string(product));
   } else if (!two_levels) {
     check.no_effect(
         path, true,

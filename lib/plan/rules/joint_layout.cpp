@@ -39,7 +39,7 @@ struct Candidate {
   double distance = 0;
 };
 
-double ratio(std::int64_t before, std::int64_t after) {
+double distance_between(std::int64_t before, std::int64_t after) {
   return std::abs(std::log2(static_cast<double>(after) / static_cast<double>(before)));
 }
 
@@ -148,7 +148,7 @@ class Search {
 
   static void change(Candidate& one, const char* key, std::int64_t& value, std::int64_t wanted) {
     if (value == wanted) return;
-    one.distance += ratio(std::max<std::int64_t>(1, value), wanted);
+    one.distance += distance_between(std::max<std::int64_t>(1, value), wanted);
     one.text += (one.text.empty() ? "" : ", ") + std::string(key) + ": " + std::to_string(wanted);
     ++one.keys;
     value = wanted;

@@ -15,8 +15,6 @@ namespace {
 /// Layers of every chunk in model order: [chunk * stages + stage]. Nullopt: an error was reported.
 using Counts = std::optional<std::vector<std::int64_t>>;
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 std::string key(const char* name) { return std::string("parallel.pipeline.") + name; }
 
 struct Cut {
@@ -44,10 +42,10 @@ Counts cut_evenly(const Cut& cut) {
   const std::int64_t first = cut.pipeline.account_for_embedding ? 1 : 0;
   const std::int64_t last = cut.pipeline.account_for_loss ? 1 : 0;
   const std::int64_t all = cut.layers + first + last;
-  std::string what = text_of(cut.layers) + " layers";
+  std::string what = std::to_string(cut.layers) + " layers";
   if (first + last > 0) {
-    what +=
-        std::string(first ? " + embedding" : "") + (last ? " + loss" : "") + " = " + text_of(all);
+    what += std::string(first ? " + embedding" : "") + (last ? " + loss" : "") + " = " +
+            std::to_string(all);
   }
   if (all % cut.stages != 0) {
     cut.check.error("stage-layers", "parallel.pipeline_stages",
@@ -60,8 +58,8 @@ Counts cut_evenly(const Cut& cut) {
   const std::int64_t each = all / cut.stages;
   if (each % cut.chunks != 0) {
     cut.check.error("chunk-layers", "parallel.virtual_pipeline_stages",
-                    indivisible("the " + text_of(each) + " layers per stage (" + what + " / " +
-                                    text_of(cut.stages) + " stages)",
+                    indivisible("the " + std::to_string(each) + " layers per stage (" + what +
+                                    " / " + std::to_string(cut.stages) + " stages)",
                                 named("virtual_pipeline_stages", cut.chunks)),
                     "set virtual_pipeline_stages to " + divisors_near(each, cut.chunks) +
                         ", or make the chunks unequal with pipeline.layout");
@@ -90,10 +88,10 @@ Counts cut_by_ends(const Cut& cut) {
   const auto& last = cut.pipeline.last_stage_layers;
   const std::int64_t between = cut.stages - (first ? 1 : 0) - (last ? 1 : 0);
   const std::int64_t rest = cut.layers - first.value_or(0) - last.value_or(0);
-  std::string what = text_of(cut.layers) + " layers";
+  std::string what = std::to_string(cut.layers) + " layers";
   if (first) what += " - " + named("first_stage_layers", *first);
   if (last) what += " - " + named("last_stage_layers", *last);
-  what += " = " + text_of(rest);
+  what += " = " + std::to_string(rest);
   const bool fits = between == 0 ? rest == 0 : rest > 0 && rest % between == 0;
   if (!fits) {
     const std::int64_t given = first ? *first : *last;
@@ -104,22 +102,22 @@ Counts cut_by_ends(const Cut& cut) {
     const std::int64_t most = between == 0 ? open : open - step;
     const std::int64_t near = std::clamp<std::int64_t>(given, 1, std::max<std::int64_t>(1, most));
     std::string help;
-    if (between == 0 && open > 0) help = text_of(open);
+    if (between == 0 && open > 0) help = std::to_string(open);
     if (between > 0 && most > 0) {
       const std::int64_t up = near + ((open - near) % step);
-      if (up - step > 0) help = text_of(up - step);
-      if (up <= most) help += (help.empty() ? "" : " or ") + text_of(up);
+      if (up - step > 0) help = std::to_string(up - step);
+      if (up <= most) help += (help.empty() ? "" : " or ") + std::to_string(up);
     }
     if (!help.empty()) {
       help =
           std::string("set ") + (first ? "first" : "last") + "_stage_layers to " + help + ", or ";
     }
-    cut.check.error("stage-layers", cut.first_or_last(),
-                    between == 0 ? what + " layers are left, but there is no stage between the two"
-                    : rest > 0
-                        ? indivisible(what, "the " + text_of(between) + " other stages")
-                        : what + " layers are left for " + text_of(between) + " other stages",
-                    help + "give the layers of each stage with pipeline.layout");
+    cut.check.error(
+        "stage-layers", cut.first_or_last(),
+        between == 0 ? what + " layers are left, but there is no stage between the two"
+        : rest > 0   ? indivisible(what, "the " + std::to_string(between) + " other stages")
+                     : what + " layers are left for " + std::to_string(between) + " other stages",
+        help + "give the layers of each stage with pipeline.layout");
     return std::nullopt;
   }
   const std::int64_t middle = between > 0 ? rest / between : 0;
@@ -132,7 +130,7 @@ Counts cut_by_ends(const Cut& cut) {
     return std::nullopt;
   }
   if (!fits_chunks(cut, cut.first_or_last(),
-                   "the " + text_of(middle) + " layers of each other stage (" + what + ")",
+                   "the " + std::to_string(middle) + " layers of each other stage (" + what + ")",
                    middle)) {
     return std::nullopt;
   }
@@ -154,7 +152,7 @@ Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
                     named("num_layers", cut.layers) + " must be at least " +
                         named("pipeline_stages", cut.stages) + " x " +
                         named("virtual_pipeline_stages", cut.chunks) + " = " +
-                        text_of(cut.places()),
+                        std::to_string(cut.places()),
                     "set pipeline_stages to " + divisors_near(cut.layers, cut.stages / cut.chunks) +
                         ", or parallel_mode to hybrid_parallel and use pipeline.layout");
     return std::nullopt;
@@ -163,7 +161,8 @@ Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
     cut.check.error(
         "pipeline-offset", key("offset"),
         "a single number shifts every layer, so " + named("offset", offset) + " must be at least 0",
-        "set offset to 0, or give one number for each of the " + text_of(cut.places()) + " chunks");
+        "set offset to 0, or give one number for each of the " + std::to_string(cut.places()) +
+            " chunks");
     return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), 0);
@@ -182,11 +181,12 @@ Counts cut_by_offset(const Cut& cut) {
   const std::int64_t share = cut.layers / cut.places();
   const auto given = static_cast<std::int64_t>(offset.size());
   if (given != cut.places()) {
-    cut.check.error("pipeline-offset", key("offset"),
-                    "expected " + counted(cut.places(), "number") + " (" + text_of(cut.stages) +
-                        " stages x " + counted(cut.chunks, "chunk") + "), found " + text_of(given),
-                    "give " + text_of(cut.places()) + " numbers that add up to " +
-                        text_of(cut.layers - share * cut.places()) + ", or leave offset out");
+    cut.check.error(
+        "pipeline-offset", key("offset"),
+        "expected " + counted(cut.places(), "number") + " (" + std::to_string(cut.stages) +
+            " stages x " + counted(cut.chunks, "chunk") + "), found " + std::to_string(given),
+        "give " + std::to_string(cut.places()) + " numbers that add up to " +
+            std::to_string(cut.layers - share * cut.places()) + ", or leave offset out");
     return std::nullopt;
   }
   std::vector<std::int64_t> counts;
@@ -196,20 +196,21 @@ Counts cut_by_offset(const Cut& cut) {
     sum += counts.back();
   }
   const auto least = std::min_element(counts.begin(), counts.end());
-  const std::string rule =
-      text_of(cut.layers) + " layers / " + text_of(cut.places()) + " = " + text_of(share);
+  const std::string rule = std::to_string(cut.layers) + " layers / " +
+                           std::to_string(cut.places()) + " = " + std::to_string(share);
   if (*least < 0) {
-    cut.check.error(
-        "pipeline-offset", key("offset"),
-        rule + ", so offset " + text_of(*least - share) + " gives " + text_of(*least) + " layers",
-        "make each number at least " + text_of(-share));
+    cut.check.error("pipeline-offset", key("offset"),
+                    rule + ", so offset " + std::to_string(*least - share) + " gives " +
+                        std::to_string(*least) + " layers",
+                    "make each number at least " + std::to_string(-share));
     return std::nullopt;
   }
   if (sum != cut.layers) {
-    cut.check.error("pipeline-offset", key("offset"),
-                    rule + " each, plus the offsets, must give " + text_of(cut.layers) +
-                        " layers, found " + text_of(sum),
-                    "choose offsets that add up to " + text_of(cut.layers - share * cut.places()));
+    cut.check.error(
+        "pipeline-offset", key("offset"),
+        rule + " each, plus the offsets, must give " + std::to_string(cut.layers) +
+            " layers, found " + std::to_string(sum),
+        "choose offsets that add up to " + std::to_string(cut.layers - share * cut.places()));
     return std::nullopt;
   }
   return counts;
@@ -232,13 +233,13 @@ std::string layout_mistake(const Cut& cut, const StageLayout& layout) {
   for (const char letter : {'E', 'L'}) {
     const std::int64_t count = count_of(layout, letter);
     if (count != 1) {
-      return std::string("must contain ") + letter + " once, found " + text_of(count);
+      return std::string("must contain ") + letter + " once, found " + std::to_string(count);
     }
   }
   const std::int64_t layers = count_of(layout, 't');
   if (layers != cut.layers) {
     return "must contain t once for each of the " + counted(cut.layers, "layer") + ", found " +
-           text_of(layers);
+           std::to_string(layers);
   }
   if (stages % cut.stages != 0) {
     return indivisible(named("the number of stages in the text", stages),
@@ -253,7 +254,7 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
   for (std::int64_t place = 0; place < places; ++place) {
     const std::int64_t count = layers / places + (place < layers % places ? 1 : 0);
     if (place > 0) text += "|";
-    if (count > 0) text += count == 1 ? "t" : "t*" + text_of(count);
+    if (count > 0) text += count == 1 ? "t" : "t*" + std::to_string(count);
   }
   return text + "L";
 }
@@ -285,26 +286,28 @@ Counts cut_by_layout(Cut& cut) {
     cut.check.error("layout-chunks", path,
                     counted(stages, "stage") + " / " + named("pipeline_stages", cut.stages) +
                         " = " + counted(chunks, "chunk") + ", but virtual_pipeline_stages is " +
-                        text_of(cut.chunks),
-                    "set virtual_pipeline_stages to " + text_of(chunks) +
-                        " or leave it out, or write " + text_of(cut.places()) + " stages");
+                        std::to_string(cut.chunks),
+                    "set virtual_pipeline_stages to " + std::to_string(chunks) +
+                        " or leave it out, or write " + std::to_string(cut.places()) + " stages");
     return std::nullopt;
   }
   const ScheduleTraits& traits = traits_of(cut.pipeline.scheduler);
   if (chunks < traits.least_chunks || chunks > traits.most_chunks) {
-    cut.check.error(
-        "scheduler-chunks", path,
-        "scheduler " + std::string(traits.word) + " needs " +
-            counted(traits.least_chunks, "chunk") + " per stage, but layout has " +
-            text_of(stages) + " / " + text_of(cut.stages) + " = " + text_of(chunks),
-        "write " + text_of(cut.stages * traits.least_chunks) + " stages, or set scheduler to 1f1b");
+    cut.check.error("scheduler-chunks", path,
+                    "scheduler " + std::string(traits.word) + " needs " +
+                        counted(traits.least_chunks, "chunk") + " per stage, but layout has " +
+                        std::to_string(stages) + " / " + std::to_string(cut.stages) + " = " +
+                        std::to_string(chunks),
+                    "write " + std::to_string(cut.stages * traits.least_chunks) +
+                        " stages, or set scheduler to 1f1b");
     return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.interleave == false) {
     cut.check.error(
         "interleave-chunks", key("interleave"),
-        "interleave is false, but layout has " + text_of(chunks) + " chunks per stage",
-        "set interleave to true or leave it out, or write " + text_of(cut.stages) + " stages");
+        "interleave is false, but layout has " + std::to_string(chunks) + " chunks per stage",
+        "set interleave to true or leave it out, or write " + std::to_string(cut.stages) +
+            " stages");
     return std::nullopt;
   }
   cut.chunks = chunks;

@@ -11,7 +11,7 @@ namespace {
 
 /// A buffer's use by one unit and micro-batch: F until the copy out is done, or from the copy back
 /// to the last row that reads it.
-struct Use {
+struct BufferUse {
   Action row;             // the pass that begins it
   std::size_t first = 0;  // rows
   std::size_t last = 0;
@@ -19,8 +19,8 @@ struct Use {
 };
 
 /// In the order in which they begin.
-std::vector<Use> uses_of(const std::vector<Action>& rows, const StageForms& forms) {
-  std::vector<Use> uses;
+std::vector<BufferUse> buffer_uses(const std::vector<Action>& rows, const StageForms& forms) {
+  std::vector<BufferUse> uses;
   std::map<std::pair<int, int>, std::size_t> backward;  // by micro-batch and unit
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const Action& action = rows[row];
@@ -54,10 +54,10 @@ std::map<std::pair<int, int>, std::size_t> backward_starts(const std::vector<Act
 class Copier {
  public:
   Copier(const std::vector<Action>& rows, const StageForms& forms, int ahead)
-      : rows_(rows), uses_(uses_of(rows, forms)), ahead_(static_cast<std::size_t>(ahead)) {
+      : rows_(rows), uses_(buffer_uses(rows, forms)), ahead_(static_cast<std::size_t>(ahead)) {
     const auto starts = backward_starts(rows);
     for (std::size_t use = 0; use < uses_.size(); ++use) {
-      const Use& mine = uses_[use];
+      const BufferUse& mine = uses_[use];
       begin_at_[mine.first].push_back(use);
       if (!mine.backward) continue;
       std::size_t earliest = starts.at({mine.row.chunk, mine.row.microbatch});
@@ -111,7 +111,7 @@ class Copier {
   }
 
   const std::vector<Action>& rows_;
-  std::vector<Use> uses_;
+  std::vector<BufferUse> uses_;
   std::size_t ahead_;
   std::map<std::size_t, std::vector<std::size_t>> begin_at_;   // by row: the uses that it begins
   std::map<std::size_t, std::vector<std::size_t>> reload_at_;  // and those that start before it

@@ -12,7 +12,7 @@ namespace trainctl {
 namespace {
 
 constexpr std::array<const char*, 9> eighths{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-constexpr int label_width = 9;
+constexpr int scale_width = 9;
 
 /// Means over equal shares of the values; NaN where a share has no finite one.
 std::vector<double> columns_of(const std::vector<double>& values, int most) {
@@ -43,7 +43,7 @@ const char* cell_of(int level, int line, bool utf8) {
 }  // namespace
 
 std::vector<std::string> text_plot(const std::vector<double>& values, const PlotSpace& space) {
-  const std::vector<double> columns = columns_of(values, space.width - label_width);
+  const std::vector<double> columns = columns_of(values, space.width - scale_width);
   double least = std::numeric_limits<double>::infinity();
   double most = -least;
   for (const double value : columns) {
@@ -58,7 +58,7 @@ std::vector<std::string> text_plot(const std::vector<double>& values, const Plot
     std::string label;
     if (line == 0) label = printed("%.4g", least);
     if (line == space.height - 1) label = printed("%.4g", most);
-    std::string text = padded_left(label, label_width - 1) + " ";
+    std::string text = padded_left(label, scale_width - 1) + " ";
     for (const double value : columns) {
       const double share = std::isfinite(value) ? (value - least) / range : 0;
       const int level =

@@ -67,9 +67,8 @@ const JsonValue& checked(const JsonValue& root) {
 
 /// Other decoders than this one would change the text.
 void check_decoder(const JsonValue& decoder, int depth = 0) {
-  constexpr int deepest = 16;
   if (decoder.is_null()) decoder.refuse("expected a ByteLevel decoder, found null");
-  if (depth == deepest) decoder.refuse("sequences nest more than 16 deep");
+  if (depth == deepest_sequence) decoder.refuse("sequences nest more than 16 deep");
   const std::string type = decoder["type"].text();
   if (type == "ByteLevel") return;
   if (type != "Sequence") {

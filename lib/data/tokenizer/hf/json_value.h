@@ -12,6 +12,9 @@
 
 namespace trainctl::hf {
 
+/// How deep sequences may lie in sequences.
+inline constexpr int deepest_sequence = 16;
+
 /// `text` in quotes, with escapes as JSON has them, cut to what a message can hold.
 std::string in_quotes(const std::string& text);
 

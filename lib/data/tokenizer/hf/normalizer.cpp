@@ -11,8 +11,6 @@ namespace trainctl::hf {
 
 namespace {
 
-constexpr int deepest = 16;  // sequences in sequences
-
 bool is_ascii(char byte) { return (static_cast<unsigned char>(byte) & 0x80U) == 0; }
 
 auto combining_class(utf8proc_int32_t code_point) {
@@ -39,7 +37,7 @@ Normalizer::Normalizer(const JsonValue& normalizer) { read(normalizer, 0); }
 
 void Normalizer::read(const JsonValue& normalizer, int depth) {
   if (normalizer.is_null()) return;
-  if (depth == deepest) normalizer.refuse("sequences nest more than 16 deep");
+  if (depth == deepest_sequence) normalizer.refuse("sequences nest more than 16 deep");
   const std::string type = normalizer["type"].text();
   if (type == "Sequence") {
     normalizer.allow_only({"type", "normalizers"});

@@ -9,8 +9,6 @@ namespace trainctl::hf {
 
 namespace {
 
-constexpr int deepest = 16;  // sequences in sequences
-
 std::int32_t read_id(const JsonValue& value, std::int64_t vocab_size) {
   return static_cast<std::int32_t>(value.whole(0, vocab_size - 1));
 }
@@ -48,7 +46,7 @@ void read_template(const JsonValue& value, std::int64_t vocab_size, TextFrame& f
 }
 
 void read_processor(const JsonValue& value, std::int64_t vocab_size, int depth, TextFrame& frame) {
-  if (depth == deepest) value.refuse("sequences nest more than 16 deep");
+  if (depth == deepest_sequence) value.refuse("sequences nest more than 16 deep");
   const std::string type = value["type"].text();
   if (type == "Sequence") {
     value.allow_only({"type", "processors"});

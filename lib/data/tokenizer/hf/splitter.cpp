@@ -11,7 +11,6 @@ namespace trainctl::hf {
 
 namespace {
 
-constexpr int deepest = 16;  // sequences in sequences
 constexpr std::string_view gpt2_words =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -60,7 +59,7 @@ Splitter::Splitter(const JsonValue& pre_tokenizer) {
 
 void Splitter::read(const JsonValue& value, int depth) {
   if (value.is_null()) value.refuse("has no ByteLevel step: only byte-level tokenizers are built");
-  if (depth == deepest) value.refuse("sequences nest more than 16 deep");
+  if (depth == deepest_sequence) value.refuse("sequences nest more than 16 deep");
   const std::string type = value["type"].text();
   if (type == "Sequence") {
     value.allow_only({"type", "pretokenizers"});

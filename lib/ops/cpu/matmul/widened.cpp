@@ -51,14 +51,14 @@ void store(const Matmul& args, Span rows, Span columns, const float* sums) {
 }
 
 /// How much is converted at a time: two blocks of edge x depth, and edge x edge sums.
-struct Cut {
+struct ConvertedBlocks {
   std::int64_t edge = 256;
   std::int64_t depth = 1024;
   std::int64_t floats() const { return (2 * depth + edge) * edge; }
 };
 
-Cut cut_of(std::int64_t scratch_bytes) {
-  Cut cut;
+ConvertedBlocks cut_of(std::int64_t scratch_bytes) {
+  ConvertedBlocks cut;
   while (cut.edge > 16 && cut.floats() * 4 > scratch_bytes) cut = {cut.edge / 2, cut.depth / 2};
   return cut;
 }
@@ -106,7 +106,7 @@ class Blocks {
 
   const Matmul& args_;
   MatmulShape s_;
-  Cut cut_;
+  ConvertedBlocks cut_;
   OpContext inner_;
   float *a_, *b_, *sums_;
 };

@@ -1,0 +1,22 @@
+# trainctl_unity(target): with TRAINCTL_UNITY its sources are compiled in groups, each of at most 12 files
+# of one room, which parse the headers once. So names in unnamed namespaces are unique within a room.
+# Sources with SKIP_UNITY_BUILD_INCLUSION stay alone.
+function(trainctl_unity target)
+  if(NOT TRAINCTL_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # g++ takes a .cpp that another file includes for a header. And a local may have a name of another file, so
+  # trainctl_options leaves out -Wshadow. Builds without TRAINCTL_UNITY have both warnings.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  foreach(source IN LISTS sources)
+    get_filename_component(room ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "room_${room}" room)
+    math(EXPR ${room} "${${room}} + 1")
+    math(EXPR part "(${${room}} - 1) / 12")
+    get_filename_component(path ${source} ABSOLUTE BASE_DIR ${folder})
+    set_property(SOURCE ${path} TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${room}_${part})
+  endforeach()
+endfunction()
