@@ -1,4 +1,4 @@
-// Texts that are no text.
+// Bytes written as a string.
 #pragma once
 
 #include <initializer_list>
