@@ -1,10 +1,8 @@
 // Context parallelism: layouts in which ranks hold parts of each sequence equal the single rank,
 // and mistakes in what they exchange are named.
-#include <cstring>
-#include <utility>
 
 #include "catch.h"
-#include "faulty_world.h"
+#include "sample_faults.h"
 #include "sample_verify.h"
 #include "thorough.h"
 
@@ -21,44 +19,6 @@ const Options documents{"model.num_layers=2",          "model.num_attention_head
                         "model.hidden_dropout=0.1",    "model.attention_dropout=0.2",
                         "model.embedding_dropout=0.1", "data.reset_attention_mask=true",
                         "data.reset_position_ids=true"};
-
-Options with(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
-void check_equal(const Options& options, const std::string& layout) {
-  const LayoutVerdict verdict = compare_sample(options, layout);
-  INFO(layout << " " << told(verdict));
-  CHECK(verdict.equal);
-}
-
-void check_free(const Options& options, const std::string& layout) {
-  const LayoutVerdict verdict = run_sample_freely(options, layout);
-  INFO(layout << " free " << told(verdict));
-  CHECK(verdict.equal);
-}
-
-Faults on_all(int ranks, GroupFault fault) {
-  std::vector<GroupFault> all;
-  for (fault.rank = 0; fault.rank < ranks; ++fault.rank) all.push_back(fault);
-  return {.world = [all](World& world) { return faulty_world(world, all); }};
-}
-
-Faults on_one(const GroupFault& fault) {
-  const std::vector<GroupFault> one{fault};  // outlives the world
-  return {.world = [one](World& world) { return faulty_world(world, one); }};
-}
-
-void swap_halves(const Tensor& result) {
-  float* values = result.as<float>();
-  const std::int64_t half = result.numel() / 2;
-  for (std::int64_t i = 0; i < half; ++i) std::swap(values[i], values[half + i]);
-}
-
-void clear(const Tensor& values) {
-  std::memset(values.data, 0, static_cast<std::size_t>(values.bytes()));
-}
 
 GroupFault layers(GroupOperation operation, int rank, int occurrence, const FaultAction& act) {
   return {.rank = rank,
@@ -107,7 +67,7 @@ std::vector<FaultRow> ring_faults() {
   };
 }
 
-std::vector<FaultRow> exchange_faults() {
+std::vector<FaultRow> head_exchange_faults() {
   return {
       {"queries left as they are", small_gpt, "cp2+a2a",
        on_all(2, layers(all_to_all, 0, 5, left_out())), "activation", "layers.1"},
@@ -145,57 +105,43 @@ std::vector<FaultRow> token_faults() {
   };
 }
 
-void check_faults(const std::vector<FaultRow>& rows) {
-  for (const FaultRow& row : rows) check_fault(row);
-}
-
 }  // namespace
 
 TEST_CASE("ranks that hold parts of each sequence equal the single rank") {
-  for (const char* layout : {"cp2+all_gather", "cp2+p2p", "cp2+a2a", "cp4+all_gather", "cp4+p2p",
-                             "cp4+a2a", "cp4+a2a_p2p", "cp8+p2p", "cp8+a2a_p2p+m2"}) {
-    check_equal(documents, layout);
-  }
-  for (const char* layout : {"cp2+all_gather", "cp2+p2p", "cp2+a2a", "cp4+a2a_p2p+m2"}) {
-    check_equal(llama, layout);
-    check_equal(with(llama, {"data.reset_attention_mask=true"}), layout);
-  }
+  check_equal(documents, {"cp2+all_gather", "cp2+p2p", "cp2+a2a", "cp4+all_gather", "cp4+p2p",
+                          "cp4+a2a", "cp4+a2a_p2p", "cp8+p2p", "cp8+a2a_p2p+m2"});
+  const std::vector<std::string> layouts{"cp2+all_gather", "cp2+p2p", "cp2+a2a", "cp4+a2a_p2p+m2"};
+  check_equal(llama, layouts);
+  check_equal(with(llama, {"data.reset_attention_mask=true"}), layouts);
 }
 
 TEST_CASE("context parallelism composes with the other axes") {
-  for (const char* layout :
-       {"tp2+cp2+all_gather", "tp2sp+cp2+p2p", "tp2sp+cp2+a2a", "pp2+cp2+p2p+m4",
-        "pp2+cp2+zb-h1+a2a+m4", "pp2+cp2+zb-v+all_gather+m4", "pp2+vp2+cp2+p2p+m4",
-        "dp2+cp2+p2p+m2", "dp2+cp2+zero2+all_gather+m2", "dp2+cp2+zero3+p2p+m2", "cp4+zero3+p2p",
-        "tp2sp+cp2+recompute+p2p", "cp2+selective+a2a", "cp2+selective+all_gather",
-        "cp2+offload+p2p", "cp2+offload2+recompute+a2a", "tp2+pp2+cp2+gpipe+p2p+m2",
-        "tp2+cp4+a2a_p2p"}) {
-    check_equal(small_gpt, layout);
-  }
+  check_equal(small_gpt,
+              {"tp2+cp2+all_gather", "tp2sp+cp2+p2p", "tp2sp+cp2+a2a", "pp2+cp2+p2p+m4",
+               "pp2+cp2+zb-h1+a2a+m4", "pp2+cp2+zb-v+all_gather+m4", "pp2+vp2+cp2+p2p+m4",
+               "dp2+cp2+p2p+m2", "dp2+cp2+zero2+all_gather+m2", "dp2+cp2+zero3+p2p+m2",
+               "cp4+zero3+p2p", "tp2sp+cp2+recompute+p2p", "cp2+selective+a2a",
+               "cp2+selective+all_gather", "cp2+offload+p2p", "cp2+offload2+recompute+a2a",
+               "tp2+pp2+cp2+gpipe+p2p+m2", "tp2+cp4+a2a_p2p"});
   if (!thorough()) return;
-  for (const char* layout : {"tp2sp+pp2+dp2+cp2+zero1+p2p+m2", "cp8+all_gather+selective"}) {
-    check_equal(documents, layout);
-  }
+  check_equal(documents, {"tp2sp+pp2+dp2+cp2+zero1+p2p+m2", "cp8+all_gather+selective"});
 }
 
 TEST_CASE("context parallelism in 16 bits equals the single rank") {
-  for (const char* layout : {"cp2+all_gather", "cp4+p2p", "cp2+a2a", "tp2sp+cp4+a2a_p2p"}) {
-    check_equal(with(documents, {"precision.compute=bf16"}), layout);
-  }
+  check_equal(with(documents, {"precision.compute=bf16"}),
+              {"cp2+all_gather", "cp4+p2p", "cp2+a2a", "tp2sp+cp4+a2a_p2p"});
 }
 
 TEST_CASE("free runs over parts of sequences have the planned traffic and loss") {
-  for (const char* layout :
-       {"cp2+all_gather", "cp4+p2p", "cp2+a2a", "cp4+a2a_p2p", "tp2sp+cp2+recompute+p2p",
-        "pp2+cp2+selective+a2a+m4", "dp2+cp2+zero1+all_gather+recompute"}) {
-    check_free(documents, layout);
-  }
+  check_free(documents,
+             {"cp2+all_gather", "cp4+p2p", "cp2+a2a", "cp4+a2a_p2p", "tp2sp+cp2+recompute+p2p",
+              "pp2+cp2+selective+a2a+m4", "dp2+cp2+zero1+all_gather+recompute"});
 }
 
 TEST_CASE("mistakes in gathered keys are named") { check_faults(gather_faults()); }
 
 TEST_CASE("mistakes around a ring of keys are named") { check_faults(ring_faults()); }
 
-TEST_CASE("mistakes in an exchange of heads are named") { check_faults(exchange_faults()); }
+TEST_CASE("mistakes in an exchange of heads are named") { check_faults(head_exchange_faults()); }
 
 TEST_CASE("tokens of the wrong rank are named") { check_faults(token_faults()); }

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "catch.h"
-#include "faulty_world.h"
+#include "sample_faults.h"
 #include "sample_verify.h"
 #include "thorough.h"
 
@@ -17,53 +17,15 @@ const Options small_moe{"model.family=llama",       "model.num_layers=4",
                         "moe.router_topk=2",        "moe.ffn_hidden_size=24",
                         "moe.aux_loss_factor=0.2",  "moe.z_loss_factor=0.1"};
 
-Options with(std::vector<std::string> more, Options options = small_moe) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 /// A GPT-2 with experts in two of four layers.
 const Options some_layers{
     "model.num_layers=4",    "model.num_attention_heads=8", "model.add_bias_linear=false",
     "moe.num_experts=6",     "moe.router_topk=1",           "moe.first_dense_layers=1",
     "moe.layer_frequency=2", "moe.ffn_hidden_size=40",      "train.global_batch_size=12"};
 
-void check_equal(const Options& options, const std::vector<std::string>& layouts) {
-  for (const std::string& layout : layouts) {
-    const LayoutVerdict verdict = compare_sample(options, layout);
-    INFO(layout << ": " << told(verdict));
-    CHECK(verdict.equal);
-  }
-}
-
-void check_free(const Options& options, const std::vector<std::string>& layouts) {
-  for (const std::string& layout : layouts) {
-    const LayoutVerdict verdict = run_sample_freely(options, layout);
-    INFO(layout << ": " << told(verdict));
-    CHECK(verdict.equal);
-  }
-}
-
-Faults on_all(int ranks, GroupFault fault) {
-  std::vector<GroupFault> all;
-  for (fault.rank = 0; fault.rank < ranks; ++fault.rank) all.push_back(fault);
-  return {.world = [all](World& world) { return faulty_world(world, all); }};
-}
-
-Faults of_plan(std::function<void(Plan&)> change) {
-  return {.plan = [change](int, Plan& plan) { change(plan); }};
-}
-
 /// The first two rows of 32 features.
 void swap_rows(const Tensor& rows) {
   for (int i = 0; i < 32; ++i) std::swap(rows.as<float>()[i], rows.as<float>()[32 + i]);
-}
-
-void swap_halves(const Tensor& counts) {
-  const std::int64_t half = counts.numel() / 2;
-  for (std::int64_t i = 0; i < half; ++i) {
-    std::swap(counts.as<std::int64_t>()[i], counts.as<std::int64_t>()[half + i]);
-  }
 }
 
 GroupFault exchange(GroupOperation operation, int occurrence, const FaultAction& act) {
@@ -93,9 +55,9 @@ TEST_CASE("experts made again, and kept on the host") {
 
 TEST_CASE("experts of a limited capacity") {
   const std::vector<std::string> layouts{"tp2sp+dp2+ep2", "dp4+ep4", "pp2+m4"};
-  check_equal(with({"moe.capacity_factor=1.25"}), layouts);
-  check_equal(with({"moe.capacity_factor=1", "moe.overflow=probability",
-                    "moe.router_pre_softmax=true", "moe.expert_group_size=8"}),
+  check_equal(with(small_moe, {"moe.capacity_factor=1.25"}), layouts);
+  check_equal(with(small_moe, {"moe.capacity_factor=1", "moe.overflow=probability",
+                               "moe.router_pre_softmax=true", "moe.expert_group_size=8"}),
               layouts);
 }
 
@@ -111,7 +73,7 @@ TEST_CASE("experts run freely") {
 TEST_CASE("mistakes in the exchange between experts are caught and named") {
   using enum GroupOperation;
   const FaultAction permuted = with_output(swap_rows);
-  const FaultRow rows[] = {
+  const std::vector<FaultRow> rows{
       {"two tokens permuted on their way to the experts", small_moe, "dp2+ep2",
        on_all(2, exchange(all_to_all, 4, permuted)), "activation", "layers.1"},
       {"two tokens permuted on their way back", small_moe, "dp2+ep2",
@@ -121,7 +83,7 @@ TEST_CASE("mistakes in the exchange between experts are caught and named") {
       {"a weight gradient that stays on the rank of its expert", small_moe, "dp2+ep2",
        on_all(2, exchange(all_to_all, 15, left_out())), "gradient", "layers.3."},
   };
-  for (const FaultRow& row : rows) check_fault(row);
+  check_faults(rows);
 }
 
 TEST_CASE("counts exchanged with the wrong peer") {
@@ -134,7 +96,7 @@ TEST_CASE("counts exchanged with the wrong peer") {
 
 TEST_CASE("mistakes in the sums of experts and in their losses are caught and named") {
   const auto tp = static_cast<std::size_t>(Axis::tp);
-  const FaultRow rows[] = {
+  const std::vector<FaultRow> rows{
       {"gradients of experts summed over dp instead of edp", small_moe, "dp4+ep2",
        of_plan([](Plan& plan) {
          for (Bucket& bucket : plan.stages[0].flat.buckets) bucket.expert = false;
@@ -150,18 +112,21 @@ TEST_CASE("mistakes in the sums of experts and in their losses are caught and na
          }
        }),
        "gradient", ".moe.router"},
-      {"another capacity", with({"moe.capacity_factor=1.5"}), "dp2+ep2",
+      {"another capacity", with(small_moe, {"moe.capacity_factor=1.5"}), "dp2+ep2",
        of_plan([](Plan& plan) { plan.model.capacity_factor = 1.25; }), "activation", "layers.0"},
   };
-  for (const FaultRow& row : rows) check_fault(row);
+  check_faults(rows);
 }
 
 TEST_CASE("all layouts of a model with experts", "[thorough]") {
   if (!thorough()) return;
-  for (const char* layout :
-       {"dp8+ep2", "dp8+ep4", "tp2sp+pp2+dp2+ep2+zb-v+m4", "tp4sp+dp2+ep2+zero3+recompute",
-        "pp4+dp2+ep2+gpipe+m4", "tp2+dp4+ep4+selective", "tp2sp+dp4+ep2+offload2"}) {
-    check_equal(small_moe, {layout});
-    check_free(small_moe, {layout});
-  }
+  const std::vector<std::string> layouts{"dp8+ep2",
+                                         "dp8+ep4",
+                                         "tp2sp+pp2+dp2+ep2+zb-v+m4",
+                                         "tp4sp+dp2+ep2+zero3+recompute",
+                                         "pp4+dp2+ep2+gpipe+m4",
+                                         "tp2+dp4+ep4+selective",
+                                         "tp2sp+dp4+ep2+offload2"};
+  check_equal(small_moe, layouts);
+  check_free(small_moe, layouts);
 }

@@ -17,11 +17,6 @@ namespace {
 
 using enum GroupOperation;
 
-Options with(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 Faults of_groups(int ranks, GroupFault fault) {
   std::vector<GroupFault> all;
   for (fault.rank = 0; fault.rank < ranks; ++fault.rank) all.push_back(fault);
@@ -245,10 +240,6 @@ std::vector<FaultRow> export_faults() {
   };
 }
 
-void check_free_faults(const std::vector<FaultRow>& rows) {
-  for (const FaultRow& row : rows) check_fault(row, run_sample_freely);
-}
-
 }  // namespace
 
 TEST_CASE("layouts run freely as a single rank does") {
@@ -277,18 +268,18 @@ TEST_CASE("layouts run freely as a single rank does") {
 }
 
 TEST_CASE("mistakes in a step that only a free run makes are named") {
-  check_free_faults(step_faults());
+  check_faults(step_faults(), run_sample_freely);
 }
 
 TEST_CASE("mistakes in the order of the data and in evaluation are named") {
-  check_free_faults(data_faults());
+  check_faults(data_faults(), run_sample_freely);
 }
 
 TEST_CASE("mistakes in what ranks exchange in a free run are named") {
-  check_free_faults(exchange_faults());
+  check_faults(exchange_faults(), run_sample_freely);
 }
 
-TEST_CASE("mistakes in the export are named") { check_free_faults(export_faults()); }
+TEST_CASE("mistakes in the export are named") { check_faults(export_faults(), run_sample_freely); }
 
 TEST_CASE("a departure of a free run says what it was compared with", "[threads]") {
   const Faults twice =

@@ -1,10 +1,8 @@
 // Mistakes in what ranks exchange: collectives of the layers, sums of gradients, messages between
 // stages, the statistics of the loss. Each must be caught, and named where it is.
-#include <cstring>
-#include <utility>
 
 #include "catch.h"
-#include "faulty_world.h"
+#include "sample_faults.h"
 #include "sample_verify.h"
 
 using namespace trainctl;
@@ -13,31 +11,8 @@ namespace {
 
 using enum GroupOperation;
 
-/// The same mistake on each rank.
-Faults on_all(int ranks, GroupFault fault) {
-  std::vector<GroupFault> all;
-  for (fault.rank = 0; fault.rank < ranks; ++fault.rank) all.push_back(fault);
-  return {.world = [all](World& world) { return faulty_world(world, all); }};
-}
-
-Faults on_one(const GroupFault& fault) {
-  const std::vector<GroupFault> one{fault};  // outlives the world
-  return {.world = [one](World& world) { return faulty_world(world, one); }};
-}
-
-/// The two halves of a result the wrong way round.
-void swap_halves(const Tensor& result) {
-  float* values = result.as<float>();
-  const std::int64_t half = result.numel() / 2;
-  for (std::int64_t i = 0; i < half; ++i) std::swap(values[i], values[half + i]);
-}
-
 void add_one(const Tensor& values) {
   for (std::int64_t i = 0; i < values.numel(); ++i) values.as<float>()[i] += 1;
-}
-
-void clear(const Tensor& values) {
-  std::memset(values.data, 0, static_cast<std::size_t>(values.bytes()));
 }
 
 GroupFault layers(GroupOperation operation, int occurrence, const FaultAction& act) {
@@ -162,10 +137,6 @@ std::vector<FaultRow> message_faults() {
       {"a gradient of other tokens", small_gpt, "pp2+gpipe+m2",
        on_one({1, "messages pp", send, 2, with_input(swap_halves)}), "gradient", "layers.1.", 0},
   };
-}
-
-void check_faults(const std::vector<FaultRow>& rows) {
-  for (const FaultRow& row : rows) check_fault(row);
 }
 
 }  // namespace

@@ -10,13 +10,8 @@ using namespace trainctl;
 
 namespace {
 
-Options operator+(Options a, const Options& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 /// Deep enough that, rounded elsewhere, one of the last gradients departs by more than the bound.
-Options deep_llama() { return small_llama + Options{"model.num_layers=8"}; }
+Options deep_llama() { return with(small_llama, Options{"model.num_layers=8"}); }
 
 Plan plan_with(const Options& options, const std::string& layout) {
   const LayoutChoice choice = parse_layouts(layout, 0).front();
@@ -28,7 +23,7 @@ Faults running(const Options& options, const std::string& layout) {
   return {.plan = [other = plan_with(options, layout)](int, Plan& plan) { plan = other; }};
 }
 
-void check_equal(const Options& options, const std::string& layout, double most) {
+void check_close(const Options& options, const std::string& layout, double most) {
   const LayoutVerdict verdict = compare_sample(options, layout);
   INFO(layout << ": " << told(verdict));
   CHECK(verdict.equal);
@@ -39,7 +34,7 @@ void check_equal(const Options& options, const std::string& layout, double most)
 
 TEST_CASE("messages round at the cuts between stages, to their own type") {
   const auto rounding = [](const Options& more, const std::string& layout) {
-    return message_rounding(plan_with(small_gpt + more, layout));
+    return message_rounding(plan_with(with(small_gpt, more), layout));
   };
   const MessageRounding nothing;
   CHECK(rounding({}, "pp2") == nothing);
@@ -59,22 +54,22 @@ TEST_CASE("messages that are rounded: the stages compute what a single rank does
   // A value may lie so close to the middle of two that the stages round it to the other one.
   for (const Options& options : {small_gpt, deep_llama()}) {
     for (const std::string layout : {"pp2", "pp4", "tp2sp+pp2+dp2+gpipe+overlapped+m4"}) {
-      check_equal(options, layout + "+send_bf16", 0x1p-7);
-      check_equal(options, layout + "+send_fp16", 0x1p-10);
+      check_close(options, layout + "+send_bf16", 0x1p-7);
+      check_close(options, layout + "+send_fp16", 0x1p-10);
     }
   }
   for (const std::string layout : {"pp2", "tp2sp+pp4"}) {
-    check_equal(small_gpt + in_bf16, layout + "+send_fp16", half_bound);
-    check_equal(small_gpt + in_bf16, layout + "+send_fp32", half_bound);
-    check_equal(small_gpt + in_fp16, layout + "+send_bf16", half_bound);
+    check_close(with(small_gpt, in_bf16), layout + "+send_fp16", half_bound);
+    check_close(with(small_gpt, in_bf16), layout + "+send_fp32", half_bound);
+    check_close(with(small_gpt, in_fp16), layout + "+send_bf16", half_bound);
   }
 }
 
 TEST_CASE("larger gradients are rounded as they are sent") {
   const Options sums =
-      deep_llama() + Options{"parallel.gradients_mean=false", "train.global_batch_size=12"};
-  check_equal(sums, "pp4+dp3+send_bf16", 0x1p-7);
-  check_equal(sums, "pp4+dp3+send_fp16", 0x1p-10);
+      with(deep_llama(), Options{"parallel.gradients_mean=false", "train.global_batch_size=12"});
+  check_close(sums, "pp4+dp3+send_bf16", 0x1p-7);
+  check_close(sums, "pp4+dp3+send_fp16", 0x1p-10);
 }
 
 TEST_CASE("messages that round elsewhere than the plan says are caught and named") {
@@ -85,9 +80,10 @@ TEST_CASE("messages that round elsewhere than the plan says are caught and named
 }
 
 TEST_CASE("a loss scale with which messages do not overflow") {
-  const Config config = read_sample(small_gpt + Options{"precision.dynamic_loss_scale=true",
-                                                        "precision.initial_loss_scale=4294967296"})
-                            .config;
+  const Config config =
+      read_sample(with(small_gpt, Options{"precision.dynamic_loss_scale=true",
+                                          "precision.initial_loss_scale=4294967296"}))
+          .config;
   const Record plain = record_alone(config, 1, {});
   const Record rounded = record_alone(config, 1, {{2}, DType::f16});
   CHECK(rounded.loss_scaling.initial < plain.loss_scaling.initial);

@@ -17,6 +17,11 @@ const Options small_llama{"model.family=llama",       "model.num_layers=4",
                           "model.num_query_groups=2", "model.qk_layernorm=true",
                           "optimizer.type=sgd",       "model.num_attention_heads=8"};
 
+Options with(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
 ReadResult read_sample(const Options& options) {
   return read_config_text(sample_yaml(), "sample.yaml", options);
 }
@@ -61,6 +66,22 @@ std::string told(const LayoutVerdict& verdict) {
   return place + " " + std::to_string(verdict.largest.error) + " " + verdict.failure;
 }
 
+void check_equal(const Options& options, const std::vector<std::string>& layouts) {
+  for (const std::string& layout : layouts) {
+    const LayoutVerdict verdict = compare_sample(options, layout);
+    INFO(layout << ": " << told(verdict));
+    CHECK(verdict.equal);
+  }
+}
+
+void check_free(const Options& options, const std::vector<std::string>& layouts) {
+  for (const std::string& layout : layouts) {
+    const LayoutVerdict verdict = run_sample_freely(options, layout);
+    INFO(layout << " free: " << told(verdict));
+    CHECK(verdict.equal);
+  }
+}
+
 Faults of_plan(std::function<void(Plan&)> change) {
   return {.plan = [change](int, Plan& plan) { change(plan); }};
 }
@@ -77,6 +98,10 @@ void check_fault(const FaultRow& row, decltype(compare_sample)& compare) {
   if (row.rank >= 0) CHECK(wrong.first->rank == row.rank);
   CHECK(wrong.first->step == row.step);
   CHECK(wrong.first->error > wrong.first->bound);
+}
+
+void check_faults(const std::vector<FaultRow>& rows, decltype(compare_sample)& compare) {
+  for (const FaultRow& row : rows) check_fault(row, compare);
 }
 
 }  // namespace trainctl

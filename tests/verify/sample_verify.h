@@ -20,6 +20,7 @@ extern const Options small_llama;
 /// What makes another model run in 16 bits.
 inline const Options in_bf16{"precision.compute=bf16"};
 inline const Options in_fp16{"precision.compute=fp16"};
+Options with(Options options, const Options& more);
 
 ReadResult read_sample(const Options& options);
 /// Throws Error where the configuration is not legal.
@@ -31,6 +32,8 @@ LayoutVerdict compare_sample(const Options& options, const std::string& layout,
 LayoutVerdict run_sample_freely(const Options& options, const std::string& layout,
                                 const Faults& faults = {}, double deadline = 20);
 std::string told(const LayoutVerdict& verdict);
+void check_equal(const Options& options, const std::vector<std::string>& layouts);
+void check_free(const Options& options, const std::vector<std::string>& layouts);
 
 /// Every rank runs a changed plan.
 Faults of_plan(std::function<void(Plan&)> change);
@@ -48,5 +51,7 @@ struct FaultRow {
 
 /// The layout is equal without the mistake, and with it departs first where the row says.
 void check_fault(const FaultRow& row, decltype(compare_sample)& compare = compare_sample);
+void check_faults(const std::vector<FaultRow>& rows,
+                  decltype(compare_sample)& compare = compare_sample);
 
 }  // namespace trainctl
