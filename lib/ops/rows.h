@@ -4,6 +4,8 @@
 //   collect: y[t] = sum over j of x[slot[t, j]]; a slot of -1 adds nothing. It is the gradient of
 //            spread, and spread that of collect.
 //   scale:   y[r] = weight[r] x[r]; backward: dx[r] = weight[r] dy[r], d_weight[r] = dy[r] . x[r]
+//            with sigmoid: s[r] = sigmoid(weight[r]) instead of the weight, and d_weight[r] = s (1 -
+//            s) dy[r] . x[r]
 #pragma once
 
 #include "device/tensor.h"
@@ -27,6 +29,7 @@ struct ScaleRows {
   Tensor x;       // [R, F]
   Tensor weight;  // [R] fp32
   Tensor y;       // [R, F], overwritten; may be x
+  bool sigmoid = false;
 };
 
 struct ScaleRowsBackward {
@@ -35,6 +38,7 @@ struct ScaleRowsBackward {
   Tensor dy;        // [R, F]
   Tensor dx;        // overwritten; may be dy
   Tensor d_weight;  // [R] fp32, overwritten
+  bool sigmoid = false;
 };
 
 void spread_rows(const OpContext& context, const SpreadRows& args);

@@ -22,11 +22,43 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
               "have experts")
             .from(1)
             .to(10'000));
+  visit(moe.router_score_function,
+        field("router_score_function",
+              "Scores of the experts: softmax of the logits, or the sigmoid of each; then the "
+              "weights of the chosen ones are normalised to add up to 1"));
   visit(moe.router_pre_softmax,
         field("router_pre_softmax",
               "Softmax over all experts before the choice, without normalising what is chosen; "
               "false: over the chosen ones")
             .unset("true with router_topk 1, else false"));
+  visit(moe.router_topk_scaling_factor,
+        field("router_topk_scaling_factor", "Multiplies the weights of the chosen experts")
+            .above(0)
+            .to(1e6));
+  visit(moe.router_num_groups,
+        field("router_num_groups",
+              "Groups of neighbouring experts, of which a token chooses router_group_topk")
+            .from(1)
+            .to(1 << 20));
+  visit(moe.router_group_topk,
+        field("router_group_topk",
+              "Groups in which a token chooses its experts: those with the largest sums of their "
+              "router_topk / router_group_topk best scores")
+            .from(1)
+            .to(1 << 20));
+  visit(moe.router_enable_expert_bias,
+        field("router_enable_expert_bias",
+              "A bias of each expert, added to its score in the choice but not in the weights. "
+              "After each step it rises for experts that were chosen less often than the mean, and "
+              "falls for the others"));
+  visit(moe.router_bias_update_rate,
+        field("router_bias_update_rate", "By how much the bias of an expert moves in a step")
+            .from(0)
+            .to(1));
+  visit(moe.router_load_balancing_type,
+        field("router_load_balancing_type",
+              "aux_loss: the load-balance loss of each routing group, with aux_loss_factor; none: "
+              "no such loss"));
   visit(moe.capacity_factor,
         field("capacity_factor",
               "Most tokens of a routing group that an expert takes, relative to an even share")
@@ -53,6 +85,17 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
                                  .from(1)
                                  .to(1 << 22)
                                  .unset("model.ffn_hidden_size"));
+  visit(moe.shared_expert_intermediate_size,
+        field("shared_expert_intermediate_size",
+              "Width of the shared experts, all of them together: an MLP beside the chosen experts "
+              "that every token goes through")
+            .from(1)
+            .to(1 << 22)
+            .unset("none"));
+  visit(moe.shared_expert_gate,
+        field("shared_expert_gate",
+              "Multiply what the shared experts give by the sigmoid of a learned product with "
+              "their input"));
   visit(moe.group_wise_a2a,
         field("group_wise_a2a",
               "Exchange 1/tensor_parallel of the tokens on each rank, then gather"));
