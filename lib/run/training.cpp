@@ -298,8 +298,8 @@ class Training::Impl {
   }
 
   void export_weights() {
-    if (plan_.model.experts > 1) {
-      if (first()) log_info("no model.safetensors: experts have no form there yet");
+    if (plan_.model.experts > 1 && plan_.model.family == Family::gpt2) {
+      if (first()) log_info("no model.safetensors: it has no form for experts of a GPT-2");
       return;
     }
     const WholeWeights whole(engine_, plan_);

@@ -51,7 +51,8 @@ void fill(const HuggingFaceTensor& tensor, const StoredWeights& weights, const T
     for (std::int64_t row = 0; row < piece.rows; row += at_a_time) {
       const std::int64_t rows = std::min(at_a_time, piece.rows - row);
       values.resize(static_cast<std::size_t>(rows * columns));
-      weights.read(piece.ours, {.row = row, .rows = rows, .columns = columns}, values.data());
+      weights.read(piece.ours, {.row = piece.first + row, .rows = rows, .columns = columns},
+                   values.data());
       place_rows(tensor, values, first + row, rows, to);
     }
     first += piece.rows;
@@ -128,7 +129,7 @@ void write_model(const std::filesystem::path& directory, const ModelShape& model
 void HeldWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
   const Tensor whole = parameter_(name);
   assert(whole.dtype == DType::f32);
-  const std::int64_t width = whole.shape.rank() == 1 ? 1 : whole.shape[1];
+  const std::int64_t width = whole.shape.rank() == 1 ? 1 : whole.shape.back();
   const float* values = whole.as<float>() + box.row * width + box.column;
   for (std::int64_t row = 0; row < box.rows; ++row) {
     std::copy_n(values + row * width, box.columns, out + row * box.columns);

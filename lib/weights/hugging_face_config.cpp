@@ -89,12 +89,36 @@ void add_rope(const ModelShape& model, Json& config) {
   config["rope_parameters"] = parameters;
 }
 
+const char* architecture_of(const std::string& type) {
+  if (type == "llama") return "LlamaForCausalLM";
+  if (type == "mixtral") return "MixtralForCausalLM";
+  if (type == "qwen2") return "Qwen2ForCausalLM";
+  return type == "qwen3" ? "Qwen3ForCausalLM" : "Qwen3MoeForCausalLM";
+}
+
+/// Both names of the number of experts, for old and new versions.
+void add_experts(const ModelShape& model, const std::string& type, Json& config) {
+  config["num_local_experts"] = model.experts;
+  config["num_experts_per_tok"] = model.topk;
+  config["output_router_logits"] = false;
+  if (type == "mixtral") {
+    config["intermediate_size"] = model.expert_ffn;
+    return;
+  }
+  std::vector<std::int64_t> plain;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    if (!model.has_experts(i)) plain.push_back(i);
+  }
+  config["num_experts"] = model.experts;
+  config["moe_intermediate_size"] = model.expert_ffn;
+  config["norm_topk_prob"] = !model.pre_softmax;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = plain;
+}
+
 Json llama_config(const ModelShape& model) {
   const std::string type = hugging_face_type(model);
-  const std::string architecture = type == "llama"   ? "LlamaForCausalLM"
-                                   : type == "qwen2" ? "Qwen2ForCausalLM"
-                                                     : "Qwen3ForCausalLM";
-  Json config{{"architectures", {architecture}},
+  Json config{{"architectures", {architecture_of(type)}},
               {"model_type", type},
               {"vocab_size", model.vocab},
               {"hidden_size", model.hidden},
@@ -107,12 +131,11 @@ Json llama_config(const ModelShape& model) {
               {"max_position_embeddings", model.positions},
               {"rms_norm_eps", model.norm_epsilon},
               {"attention_dropout", model.attention_dropout}};
-  if (type != "qwen2") config["attention_bias"] = false;
+  if (type != "qwen2" && type != "mixtral") config["attention_bias"] = false;
   if (type == "llama") config["mlp_bias"] = false;
-  if (type != "llama") {
-    config["use_sliding_window"] = false;
-    config["sliding_window"] = nullptr;
-  }
+  if (type.starts_with("qwen")) config["use_sliding_window"] = false;
+  if (type != "llama") config["sliding_window"] = nullptr;
+  if (model.experts > 1) add_experts(model, type, config);
   add_rope(model, config);
   return config;
 }

@@ -26,7 +26,7 @@ class Lister {
     std::int64_t rows = 0;
     for (const std::string& name : ours) {
       tensor.shape = shapes_.at(name);
-      tensor.pieces.push_back({name, tensor.shape[0]});
+      tensor.pieces.push_back({.ours = name, .rows = tensor.shape[0]});
       rows += tensor.shape[0];
     }
     tensor.shape[0] = rows;
@@ -34,6 +34,29 @@ class Lister {
     tensors_.push_back(std::move(tensor));
   }
 
+  /// Of one expert of a parameter [experts, out, in].
+  void add_expert(const std::string& theirs, const std::string& ours, std::int64_t expert) {
+    const Shape& all = shapes_.at(ours);
+    tensors_.push_back({.name = theirs,
+                        .pieces = {{.ours = ours, .rows = all[1], .first = expert * all[1]}},
+                        .shape = {all[1], all[2]},
+                        .transposed = false});
+  }
+  /// Of all experts; in each, our parameters follow each other.
+  void add_all_experts(const std::string& theirs, const std::vector<std::string>& ours) {
+    HuggingFaceTensor tensor{
+        .name = theirs, .pieces = {}, .shape = shapes_.at(ours.front()), .transposed = false};
+    tensor.shape[1] *= static_cast<std::int64_t>(ours.size());
+    for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+      for (const std::string& name : ours) {
+        const std::int64_t rows = shapes_.at(name)[1];
+        tensor.pieces.push_back({.ours = name, .rows = rows, .first = expert * rows});
+      }
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+
+  bool has(const std::string& ours) const { return shapes_.contains(ours); }
   /// A bias that the model may not have, while their network always does: zeros.
   void add_bias(const std::string& theirs, const std::vector<std::string>& ours,
                 std::int64_t rows) {
@@ -84,7 +107,38 @@ void list_gpt2(const ModelShape& model, Lister& list) {
   list.add("transformer.ln_f.bias", {"final_norm.bias"});
 }
 
-void list_llama_layer(const std::string& ours, const std::string& theirs, Lister& list) {
+constexpr const char* matrices[] = {"gate", "up", "down"};
+
+void list_expert_matrices(const std::string& ours, const std::string& theirs,
+                          const ModelShape& model, Lister& list) {
+  const bool is_mixtral = hugging_face_type(model) == "mixtral";
+  const char* const names[] = {is_mixtral ? ".w1.weight" : ".gate_proj.weight",
+                               is_mixtral ? ".w3.weight" : ".up_proj.weight",
+                               is_mixtral ? ".w2.weight" : ".down_proj.weight"};
+  for (std::int64_t expert = 0; expert < model.experts; ++expert) {
+    for (std::size_t i = 0; i < std::size(matrices); ++i) {
+      list.add_expert(theirs + ".experts." + std::to_string(expert) + names[i],
+                      ours + ".experts." + matrices[i] + ".weight", expert);
+    }
+  }
+}
+
+/// A layer of experts; `theirs` is the decoder layer.
+void list_experts(const std::string& ours, const std::string& theirs, const ModelShape& model,
+                  ExpertTensors form, Lister& list) {
+  const bool together = form == ExpertTensors::together;
+  const bool is_mixtral = hugging_face_type(model) == "mixtral";
+  const std::string layer = theirs + (is_mixtral && !together ? ".block_sparse_moe" : ".mlp");
+  list.add(layer + ".gate.weight", {ours + ".router.weight"});
+  if (!together) return list_expert_matrices(ours, layer, model, list);
+  const std::string experts = ours + ".experts.";
+  list.add_all_experts(layer + ".experts.gate_up_proj",
+                       {experts + "gate.weight", experts + "up.weight"});
+  list.add_all_experts(layer + ".experts.down_proj", {experts + "down.weight"});
+}
+
+void list_llama_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
+                      ExpertTensors form, Lister& list) {
   list.add(theirs + ".input_layernorm.weight", {ours + ".norm1.weight"});
   for (const char* part : {"q", "k", "v"}) {
     const std::string to = theirs + ".self_attn." + part + "_proj";
@@ -98,47 +152,68 @@ void list_llama_layer(const std::string& ours, const std::string& theirs, Lister
                       ours + ".attention." + norm + ".weight");
   }
   list.add(theirs + ".post_attention_layernorm.weight", {ours + ".norm2.weight"});
-  for (const char* part : {"gate", "up", "down"}) {
+  if (list.has(ours + ".moe.router.weight")) {
+    return list_experts(ours + ".moe", theirs, model, form, list);
+  }
+  for (const char* part : matrices) {
     list.add(theirs + ".mlp." + part + "_proj.weight", {ours + ".mlp." + part + ".weight"});
   }
 }
 
-void list_llama(const ModelShape& model, Lister& list) {
+void list_llama(const ModelShape& model, ExpertTensors form, Lister& list) {
   list.add("model.embed_tokens.weight", {"embedding.token.weight"});
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    list_llama_layer("layers." + std::to_string(i), "model.layers." + std::to_string(i), list);
+    list_llama_layer("layers." + std::to_string(i), "model.layers." + std::to_string(i), model,
+                     form, list);
   }
   list.add("model.norm.weight", {"final_norm.weight"});
 }
 
+/// Why it has no model with these experts; "" if it has.
+std::string unknown_experts(const ModelShape& model) {
+  if (model.qkv_bias) return "it has no model with experts and biases of q, k and v here";
+  if (model.qk_norm) return "";
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    if (!model.has_experts(i)) return "its Mixtral has experts in every layer";
+  }
+  return model.pre_softmax ? "its Mixtral has weights of the chosen experts that add up to 1" : "";
+}
+
 }  // namespace
 
-std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model) {
-  require(model.experts == 1, ExitCode::unavailable,
-          "not built yet: weights of experts in the form of Hugging Face");
+std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
+                                                    ExpertTensors experts) {
+  require(model.experts == 1 || model.family != Family::gpt2, ExitCode::unavailable,
+          "Hugging Face has no names for experts of a GPT-2");
   Lister list(model);
   if (model.family == Family::gpt2) {
     list_gpt2(model, list);
   } else {
-    list_llama(model, list);
+    list_llama(model, experts, list);
   }
   if (!model.tied) list.add("lm_head.weight", {"head.weight"});
   return std::move(list).take();
 }
 
+bool is_of_all_experts(const std::string& name) {
+  return name.ends_with(".mlp.experts.gate_up_proj") || name.ends_with(".mlp.experts.down_proj");
+}
+
 std::string hugging_face_type(const ModelShape& model) {
   if (model.family == Family::gpt2) return "gpt2";
+  if (model.experts > 1) return model.qk_norm ? "qwen3_moe" : "mixtral";
   if (model.qk_norm) return "qwen3";
   return model.qkv_bias ? "qwen2" : "llama";
 }
 
 std::string unknown_to_hugging_face(const ModelShape& model) {
-  if (model.experts > 1) return "experts are not exported yet";
   if (model.family == Family::gpt2) {
+    if (model.experts > 1) return "its GPT-2 has no experts";
     if (model.kv_heads != model.heads) return "its GPT-2 has as many key as query heads";
     if (model.q_features() != model.hidden) return "its GPT-2 has heads of hidden_size / heads";
     return "";
   }
+  if (model.experts > 1) return unknown_experts(model);
   if (model.qk_norm && model.qkv_bias) {
     return "it has no model with q/k norms and biases of q, k and v only";
   }

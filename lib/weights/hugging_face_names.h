@@ -15,7 +15,8 @@ namespace trainctl {
 struct HuggingFaceTensor {
   struct Piece {
     std::string ours;
-    std::int64_t rows = 0;  // without the padding of the vocabulary
+    std::int64_t rows = 0;   // without the padding of the vocabulary
+    std::int64_t first = 0;  // of our rows: those of all experts follow each other
   };
   std::string name;
   std::vector<Piece> pieces;  // none: all zeros, a bias that the model does not have
@@ -23,10 +24,17 @@ struct HuggingFaceTensor {
   bool transposed = false;
 };
 
-/// All tensors of a model. GPT-2's have the prefix "transformer.".
-std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model);
+/// How files hold experts: a tensor for each matrix of each expert, which is what is written; or
+/// two for all experts, gate and up in one.
+enum class ExpertTensors : std::uint8_t { each, together };
 
-/// "gpt2", "llama", "qwen2" or "qwen3".
+/// All tensors of a model. GPT-2's have the prefix "transformer.".
+std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
+                                                    ExpertTensors experts = ExpertTensors::each);
+/// Whether a tensor is one of those for all experts.
+bool is_of_all_experts(const std::string& name);
+
+/// "gpt2", "llama", "mixtral", "qwen2", "qwen3" or "qwen3_moe".
 std::string hugging_face_type(const ModelShape& model);
 
 /// Why transformers has no such network, one sentence without a final period; "" if it has.

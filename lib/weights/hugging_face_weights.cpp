@@ -42,6 +42,13 @@ const Found* find(const Tensors& tensors, const std::string& name, std::string& 
   return found == tensors.end() ? nullptr : &found->second;
 }
 
+ExpertTensors form_of(const Tensors& tensors) {
+  const bool together = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return is_of_all_experts(tensor.first);
+  });
+  return together ? ExpertTensors::together : ExpertTensors::each;
+}
+
 std::string tensor_of(const Found& found, const std::string& name) {
   return found.file->path().string() + ": tensor '" + name + "'";
 }
@@ -61,7 +68,7 @@ StoredMatrix matrix_of(const Found& found) {
   const SafetensorsEntry* entry = found.entry;
   const Shape& shape = entry->shape;
   return {
-      *entry->dtype, shape.rank() == 1 ? 1 : shape[1],
+      *entry->dtype, shape.rank() == 1 ? 1 : shape.back(),
       [file, entry](std::int64_t begin, std::span<char> out) { file->read(*entry, begin, out); }};
 }
 
@@ -91,7 +98,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory,
   const Tensors tensors = all_tensors(files_);
   std::vector<std::string> wrong;
   std::set<std::string> known;
-  for (const HuggingFaceTensor& wanted : hugging_face_tensors(model)) {
+  for (const HuggingFaceTensor& wanted : hugging_face_tensors(model, form_of(tensors))) {
     std::string name;
     const Found* found = find(tensors, wanted.name, name);
     known.insert(name);
@@ -104,7 +111,8 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory,
     if (!problem.empty()) wrong.push_back(problem);
     std::int64_t first = 0;
     for (const HuggingFaceTensor::Piece& piece : wanted.pieces) {
-      parts_[piece.ours] = {found->file, found->entry, first, wanted.transposed};
+      parts_[piece.ours].push_back({found->file, found->entry, piece.first,
+                                    piece.first + piece.rows, first, wanted.transposed});
       first += piece.rows;
     }
   }
@@ -118,16 +126,18 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory,
 void HuggingFaceWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
   const auto found = parts_.find(name);
   require(found != parts_.end(), ExitCode::internal, "no stored tensor for " + name);
-  const Part& part = found->second;
-  MatrixBox there = box;
-  there.row += part.first;
-  if (part.transposed) {
-    there = {.row = box.column,
-             .rows = box.columns,
-             .column = box.row + part.first,
-             .columns = box.rows};
+  for (const Part& part : found->second) {
+    const std::int64_t begin = std::max(box.row, part.begin);
+    const std::int64_t rows = std::min(box.row + box.rows, part.end) - begin;
+    if (rows <= 0) continue;
+    const std::int64_t row = begin - part.begin + part.first;
+    MatrixBox there{.row = row, .rows = rows, .column = box.column, .columns = box.columns};
+    if (part.transposed) {
+      there = {.row = box.column, .rows = box.columns, .column = row, .columns = rows};
+    }
+    read_box(matrix_of({part.file, part.entry}), there, part.transposed,
+             out + (begin - box.row) * box.columns);
   }
-  read_box(matrix_of({part.file, part.entry}), there, part.transposed, out);
 }
 
 }  // namespace trainctl

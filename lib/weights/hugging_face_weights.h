@@ -21,15 +21,16 @@ class HuggingFaceWeights : public StoredWeights {
   void read(const std::string& name, const MatrixBox& box, float* out) const override;
 
  private:
-  /// Where one of our parameters lies.
+  /// Where rows of one of our parameters lie.
   struct Part {
     const SafetensorsFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
-    std::int64_t first = 0;  // its first output row in the stacked tensor
+    std::int64_t begin = 0, end = 0;  // rows of ours
+    std::int64_t first = 0;           // the first of them among the tensor's output rows
     bool transposed = false;
   };
   std::vector<SafetensorsFile> files_;
-  std::unordered_map<std::string, Part> parts_;
+  std::unordered_map<std::string, std::vector<Part>> parts_;
 };
 
 }  // namespace trainctl

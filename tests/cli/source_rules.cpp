@@ -65,7 +65,7 @@ const HeaderRule header_rules[] = {
     {"pcre2\\.h", "lib/data/tokenizer/hf/pattern\\.cpp"},
     {"utf8proc\\.h", "lib/data/tokenizer/hf/normalizer\\.cpp"},
     {"spdlog/.*", "lib/base/.*\\.cpp"},
-    {"nlohmann/.*", "(lib|apps)/.*\\.cpp"},
+    {"nlohmann/.*", "(lib|apps)/.*\\.cpp|lib/config/upstream/hugging_face_reader\\.h"},
     {"omp\\.h", "lib/base/.*openmp.*\\.cpp"},
     {"plan/prepare/.*", "lib/plan/prepare/.*|lib/run/prepare\\.cpp"},
 };

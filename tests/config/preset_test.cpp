@@ -53,6 +53,11 @@ TEST_CASE("the sizes of known models") {
   CHECK(model("qwen3-0.6b").kv_channels == 128);
   CHECK(model("qwen3-0.6b").qk_layernorm);
   CHECK(model("llama3.2-1b").tie_word_embeddings == true);
+  const MoeConfig mixtral = with_model("preset: mixtral-8x7b").config.moe;
+  CHECK(mixtral.num_experts == 8);
+  CHECK(mixtral.router_topk == 2);
+  CHECK(with_model("preset: qwen3-30b-a3b").config.moe.ffn_hidden_size == 768);
+  CHECK(with_model("preset: llama3-8b").config.moe == MoeConfig{});
 }
 
 TEST_CASE("an unknown preset is one mistake, not six") {

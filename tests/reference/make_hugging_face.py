@@ -4,21 +4,26 @@ computes from them, and a few training steps. tests/weights compares with them.
 
 Needs PyTorch, transformers and safetensors; the tests themselves need none of them.
 
-    python3 tests/reference/make_hugging_face.py
+    python3 tests/reference/make_hugging_face.py [names of models]
 """
 import json
 import math
 import pathlib
 import shutil
+import sys
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
+                          Qwen3Config, Qwen3MoeConfig)
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
 TOKENS = 12
 STEPS = 3
+GREEDY = 16  # tokens that follow the first ones
+BALANCE = 0.05  # moe.aux_loss_factor in training
 ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, clip=0.5)
 
 GPT2 = dict(vocab_size=75, n_positions=24, n_embd=16, n_layer=2, n_head=2, bos_token_id=74, eos_token_id=74)
@@ -43,6 +48,13 @@ CASES = {
     "bytes": (LlamaConfig(**dict(SIZES, vocab_size=256, max_position_embeddings=64), tie_word_embeddings=True,
                           pad_token_id=0, eos_token_id=0), dict()),
     "qwen3": (Qwen3Config(**SIZES, eos_token_id=2, head_dim=8), dict(dtype=torch.float16)),
+    "mixtral": (MixtralConfig(**dict(SIZES, intermediate_size=24), eos_token_id=2, num_local_experts=4,
+                              num_experts_per_tok=2), dict(old=True)),
+    "mixtral_together": (MixtralConfig(**dict(SIZES, intermediate_size=24), eos_token_id=2, num_local_experts=4,
+                                       num_experts_per_tok=2), dict(together=True)),
+    "qwen3_moe": (Qwen3MoeConfig(**dict(SIZES, num_hidden_layers=3), eos_token_id=2, head_dim=8, num_experts=6,
+                                 num_experts_per_tok=3, moe_intermediate_size=12, norm_topk_prob=True,
+                                 mlp_only_layers=[0]), dict(dtype=torch.bfloat16, shard="8KB")),
 }
 
 
@@ -79,6 +91,12 @@ def as_on_the_hub(directory):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def save_experts_together(model, directory):
+    """As the model itself names its tensors: those of all experts in one."""
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()},
+              directory / "model.safetensors", metadata={"format": "pt"})
+
+
 def logits_of(model, tokens):
     with torch.no_grad():
         return model(tokens[None]).logits[0].float()
@@ -96,13 +114,35 @@ def save(name, config, how, seed):
         as_older_versions(directory)
     if how.get("hub"):
         as_on_the_hub(directory)
+    if how.get("together"):
+        save_experts_together(model, directory)
     # From the files, like a reader: a rounded model has rounded RoPE frequencies too.
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     tokens = torch.randint(config.vocab_size, (TOKENS,), generator=generator)
     logits = logits_of(model, tokens)
     save_file({"tokens": tokens.int(), "logits": logits}, HERE / f"{name}.logits.safetensors")
     print(f"{name}: largest logit {logits.abs().max():.3f}")
+    if has_experts(config):
+        found = model.generate(tokens[None], do_sample=False, max_new_tokens=GREEDY, min_new_tokens=GREEDY)[0]
+        save_file({"tokens": found.int()}, HERE / f"{name}.greedy.safetensors")
     return model
+
+
+def has_experts(config):
+    return hasattr(config, "num_experts_per_tok")
+
+
+def loss_of(model, tokens, labels):
+    """Of the predictions, and what is differentiated: with the balance loss of each layer of experts, over all tokens, 1
+    if even."""
+    if not has_experts(model.config):
+        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), labels.flatten())
+        return loss, loss
+    result = model(tokens, output_router_logits=True)
+    loss = torch.nn.functional.cross_entropy(result.logits.flatten(0, 1), labels.flatten())
+    topk = model.config.num_experts_per_tok
+    balance = sum(load_balancing_loss_func((one,), one.shape[-1], topk) / topk for one in result.router_logits)
+    return loss, loss + BALANCE * balance
 
 
 def train(name, model, seed):
@@ -115,8 +155,8 @@ def train(name, model, seed):
     moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in params]
     losses = []
     for step in range(1, STEPS + 1):
-        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), labels.flatten())
-        grads = torch.autograd.grad(loss, params)
+        loss, whole = loss_of(model, tokens, labels)
+        grads = torch.autograd.grad(whole, params)
         total = math.sqrt(sum(g.double().square().sum().item() for g in grads))
         scale = min(1.0, ADAMW["clip"] / (total + 1e-6))
         losses.append(loss.item())
@@ -135,15 +175,17 @@ def train(name, model, seed):
     print(f"{name}: losses {losses}")
 
 
-def main():
+def main(names):
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     HERE.mkdir(exist_ok=True)
     for seed, (name, (config, how)) in enumerate(CASES.items(), 1):
+        if names and name not in names:
+            continue
         model = save(name, config, how, seed)
-        if name in ("gpt2", "llama"):
+        if name in ("gpt2", "llama", "mixtral"):
             train(name, model, 100 + seed)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -16,8 +16,9 @@ using namespace trainctl::testing;
 
 namespace {
 
-const char* const model_names[] = {"gpt2",    "gpt2_hub", "llama", "llama_old",
-                                   "mistral", "qwen2",    "qwen3", "bytes"};
+const char* const model_names[] = {"gpt2",     "gpt2_hub", "llama", "llama_old", "mistral",
+                                   "qwen2",    "qwen3",    "bytes", "mixtral",   "mixtral_together",
+                                   "qwen3_moe"};
 constexpr double bound = 1e-4;
 
 SafetensorsFile expected(const std::string& name) {
@@ -56,20 +57,39 @@ TEST_CASE("directories of transformers give the logits of transformers") {
   }
 }
 
+TEST_CASE("models with experts generate the tokens that transformers generates") {
+  for (const std::string name : {"mixtral", "mixtral_together", "qwen3_moe"}) {
+    INFO(name);
+    const auto tokens = all_of<std::int32_t>(expected(name + ".greedy"), "tokens");
+    const auto logits = logits_from(reference_model(name), tokens);
+    const auto vocab = std::ssize(logits) / std::ssize(tokens);
+    const std::int64_t given = expected(name + ".logits").at("tokens").numel();
+    for (std::int64_t i = given - 1; i + 1 < std::ssize(tokens); ++i) {
+      const auto row = logits.begin() + i * vocab;
+      CHECK(std::max_element(row, row + vocab) - row == tokens[static_cast<std::size_t>(i + 1)]);
+    }
+  }
+}
+
 TEST_CASE("every rank of a layout reads its shard of the whole") {
   struct Layout {
-    std::int64_t tensor, stages, ranks;
+    std::int64_t tensor, stages, ranks, experts = 1;
   };
-  for (const std::string name : {"gpt2", "llama", "qwen3", "mistral"}) {
+  for (const std::string name :
+       {"gpt2", "llama", "qwen3", "mistral", "mixtral", "mixtral_together"}) {
     ReadResult alone = read_start(reference_model(name));
     const Plan one = plan_of(alone);
     const HuggingFaceWeights weights(reference_model(name), one.model);
     const LoadedRank whole(weights, one, 0);
-    for (const Layout& layout : {Layout{2, 1, 4}, Layout{2, 2, 4}, Layout{1, 2, 2}}) {
+    const bool with_experts = name.starts_with("mixtral");
+    for (const Layout& layout :
+         {Layout{2, 1, 4}, Layout{2, 2, 4}, Layout{1, 2, 2}, Layout{2, 1, 4, 2}}) {
+      if (layout.experts > 1 && !with_experts) continue;
       INFO(name << ", tp " << layout.tensor << ", pp " << layout.stages);
       ReadResult read = read_start(reference_model(name),
                                    {"parallel.tensor_parallel=" + std::to_string(layout.tensor),
                                     "parallel.pipeline_stages=" + std::to_string(layout.stages),
+                                    "parallel.expert_parallel=" + std::to_string(layout.experts),
                                     "train.global_batch_size=8", "train.micro_batch_size=1"});
       const Plan plan = plan_of(read, layout.ranks);
       for (std::int64_t rank = 0; rank < layout.ranks; ++rank) {
@@ -95,7 +115,8 @@ TEST_CASE("what is exported is read back unchanged, from one file and from shard
     const SafetensorsFile file = expected(name + ".logits");
     const auto tokens = all_of<std::int32_t>(file, "tokens");
     const auto before = logits_from(reference_model(name), tokens);
-    const bool is_rounded = name == "mistral" || name == "qwen2";  // bf16 already
+    const bool is_rounded =  // bf16 already
+        name == "mistral" || name == "qwen2" || name == "qwen3_moe";
     for (const std::int64_t shard : {0, 5'000, 1}) {
       const ScratchFolder folder;
       write_again(name, folder.path(),
@@ -168,14 +189,30 @@ TEST_CASE(
   CHECK(values == std::vector<float>(16, 0.5F));
 }
 
+TEST_CASE("an exported Mixtral says what its experts are") {
+  const ScratchFolder folder;
+  write_again("mixtral_together", folder.path(), {});
+  const std::string mixtral = bytes_of(folder / "config.json");
+  CHECK(missing_in(mixtral, {"\"MixtralForCausalLM\"", "\"num_local_experts\": 4",
+                             "\"num_experts_per_tok\": 2", "\"intermediate_size\": 24"}) == "");
+  const SafetensorsFile file(folder / "model.safetensors");
+  CHECK(file.at("model.layers.1.block_sparse_moe.experts.3.w3.weight").shape == Shape{24, 16});
+  const ScratchFolder other;
+  write_again("qwen3_moe", other.path(), {});
+  const std::string qwen = bytes_of(other / "config.json");
+  CHECK(missing_in(qwen, {"\"Qwen3MoeForCausalLM\"", "\"num_experts\": 6", "\"mlp_only_layers\": [",
+                          "\"norm_topk_prob\": true", "\"moe_intermediate_size\": 12"}) == "");
+}
+
 TEST_CASE("training from a directory follows transformers, and its export has its logits") {
-  for (const std::string name : {"gpt2", "llama"}) {
+  for (const std::string name : {"gpt2", "llama", "mixtral"}) {
     INFO(name);
     const SafetensorsFile file = expected(name + ".training");
-    ReadResult read = read_start(reference_model(name),
-                                 {"model.seq_length=16", "train.micro_batch_size=2",
-                                  "optimizer.beta2=0.95", "optimizer.weight_decay=0.1",
-                                  "optimizer.clip_grad_norm=0.5", "parallel.threads_per_rank=1"});
+    ReadResult read = read_start(
+        reference_model(name),
+        {"model.seq_length=16", "train.micro_batch_size=2", "optimizer.beta2=0.95",
+         "optimizer.weight_decay=0.1", "optimizer.clip_grad_norm=0.5",
+         "parallel.threads_per_rank=1", "moe.aux_loss_factor=0.05", "moe.expert_group_size=32"});
     const Plan plan = plan_of(read);
     const auto world = self_world();
     Engine engine({.plan = plan,

@@ -55,6 +55,17 @@ std::vector<ForeignValue> read_values(Project project, YamlTree& tree, const std
   return read_arguments(text);
 }
 
+/// The keys of a map, which may be "", as keys of a section.
+void put_section(Migration& migration, const std::string& section, const std::string& map,
+                 int index, Diagnostics& diagnostics) {
+  YamlTree& tree = migration.tree();
+  const int node = map.empty() ? -1 : parse_yaml(tree, map, index, diagnostics);
+  if (node < 0) return;
+  for (const YamlEntry& entry : std::vector<YamlEntry>(tree.node(node).entries)) {
+    migration.put_list(section + entry.key, entry.value, "");
+  }
+}
+
 /// The keys of a model's config.json, which are read together.
 bool take_model(Migration& migration, const std::string& text, const std::string& name,
                 std::vector<ForeignValue>& values, Diagnostics& diagnostics) {
@@ -71,13 +82,10 @@ bool take_model(Migration& migration, const std::string& text, const std::string
                      "see docs/huggingface.md for what is read",
                      {Place::Origin::file, name, 0, 0, 0}});
   }
-  YamlTree& tree = migration.tree();
-  const int index = tree.add_text(Place::Origin::model_files, name);
-  const int model = read.problems.empty() ? parse_yaml(tree, read.model, index, diagnostics) : -1;
-  if (model < 0) return true;
-  for (const YamlEntry& entry : std::vector<YamlEntry>(tree.node(model).entries)) {
-    migration.put_list("model." + entry.key, entry.value, "");
-  }
+  if (!read.problems.empty()) return true;
+  const int index = migration.tree().add_text(Place::Origin::model_files, name);
+  put_section(migration, "model.", read.model, index, diagnostics);
+  put_section(migration, "moe.", read.moe, index, diagnostics);
   return true;
 }
 

@@ -33,27 +33,30 @@ int model_section(const YamlTree& tree, int root) {
   return is_map ? model->value : -1;
 }
 
-/// Parses `yaml` as a text of that origin and adds its keys to the model section. Returns its node.
-int add_values(Reading& reading, int model, Place::Origin origin, const std::string& name,
-               const std::string& yaml) {
+/// Parses two maps, the second of which may be "", as a text of that origin and adds their keys to
+/// the sections model and moe. Returns the node of both.
+int add_values(Reading& reading, int root, Place::Origin origin, const std::string& name,
+               std::string_view model, std::string_view moe) {
   const int text = reading.tree.add_text(origin, name);
+  const std::string yaml =
+      "model: " + std::string(model) + (moe.empty() ? std::string() : "\nmoe: " + std::string(moe));
   const int values = parse_yaml(reading.tree, yaml, text, reading.result.diagnostics);
-  if (values >= 0) reading.tree.fill_in(model, values, "model");
+  if (values >= 0) reading.tree.fill_in(root, values, "");
   return values;
 }
 
-void apply_preset(Reading& reading, int model, const YamlNode& given) {
+void apply_preset(Reading& reading, int root, const YamlNode& given) {
   const Preset* preset = find_preset(given.scalar);
   reading.model_complete = preset != nullptr;
   if (preset != nullptr) {
-    add_values(reading, model, Place::Origin::preset, std::string(preset->name),
-               std::string(preset->yaml));
+    add_values(reading, root, Place::Origin::preset, std::string(preset->name), preset->model,
+               preset->moe);
   } else if (given.kind == YamlNode::Kind::scalar && !given.scalar.empty()) {
     reading.report(unknown_preset(given.scalar), "model.preset", reading.tree.place(given.span));
   }
 }
 
-/// Keys of the model section that say how a model is trained, not what it is.
+/// Keys of the sections model and moe that say how a model is trained, not what it is.
 const std::set<std::string>& keys_of_training() {
   static const std::set<std::string> keys{"model.seq_length",
                                           "model.init_method_std",
@@ -65,36 +68,56 @@ const std::set<std::string>& keys_of_training() {
                                           "model.use_cpu_initialization",
                                           "model.use_te_rng_tracker",
                                           "model.cross_entropy_loss_fusion",
-                                          "model.cross_entropy_fusion_impl"};
+                                          "model.cross_entropy_fusion_impl",
+                                          "moe.capacity_factor",
+                                          "moe.overflow",
+                                          "moe.aux_loss_factor",
+                                          "moe.z_loss_factor",
+                                          "moe.expert_group_size",
+                                          "moe.group_wise_a2a",
+                                          "moe.comp_comm_parallel",
+                                          "moe.comp_comm_parallel_degree",
+                                          "moe.overlap_expert_parallel_comm",
+                                          "moe.extended_tp"};
   return keys;
 }
 
-/// The model section of a run's resolved configuration. Returns its node, -1 if there is none.
-int add_values_of_run(Reading& reading, int model, const std::string& name,
-                      const std::string& yaml) {
-  YamlTree& tree = reading.tree;
-  const int text = tree.add_text(Place::Origin::model_files, name);
-  const int root = parse_yaml(tree, yaml, text, reading.result.diagnostics);
-  const YamlEntry* section = root >= 0 ? tree.find(root, "model") : nullptr;
-  if (section == nullptr || tree.node(section->value).kind != YamlNode::Kind::map) return -1;
-  const int values = section->value;
-  std::vector<YamlEntry>& entries = tree.node(values).entries;
-  std::erase_if(entries, [](const YamlEntry& entry) {
-    const bool of_training = keys_of_training().contains("model." + entry.key);
+/// Keeps of a section of a run's configuration what says what the model is.
+void keep_network(YamlTree& tree, const YamlEntry& section) {
+  std::erase_if(tree.node(section.value).entries, [&](const YamlEntry& entry) {
+    const bool of_training = keys_of_training().contains(section.key + "." + entry.key);
     return entry.key == "from" || entry.key == "preset" ||
            (of_training && entry.key != "seq_length");
   });
+}
+
+/// The sections model and moe of a run's resolved configuration. Returns the node of both, -1 if
+/// there is no model.
+int add_values_of_run(Reading& reading, int root, const std::string& name,
+                      const std::string& yaml) {
+  YamlTree& tree = reading.tree;
+  const int text = tree.add_text(Place::Origin::model_files, name);
+  const int values = parse_yaml(tree, yaml, text, reading.result.diagnostics);
+  if (values < 0) return -1;
+  std::erase_if(tree.node(values).entries, [&](const YamlEntry& entry) {
+    return (entry.key != "model" && entry.key != "moe") ||
+           tree.node(entry.value).kind != YamlNode::Kind::map;
+  });
+  const YamlEntry* section = tree.find(values, "model");
+  if (section == nullptr) return -1;
+  const int model = section->value;
+  for (const YamlEntry& entry : tree.node(values).entries) keep_network(tree, entry);
   // Where the run did not say it, there are as many positions as its sequences were long.
-  const YamlEntry* length = tree.find(values, "seq_length");
-  if (length != nullptr && tree.find(values, "max_position_embeddings") == nullptr) {
+  const YamlEntry* length = tree.find(model, "seq_length");
+  if (length != nullptr && tree.find(model, "max_position_embeddings") == nullptr) {
     const YamlEntry positions{"max_position_embeddings", length->key_span, length->value};
-    entries.push_back(positions);
+    tree.node(model).entries.push_back(positions);
   }
-  tree.fill_in(model, values, "model");
+  tree.fill_in(root, values, "");
   return values;
 }
 
-std::optional<StartingModel> apply_from(Reading& reading, int model, const YamlNode& given,
+std::optional<StartingModel> apply_from(Reading& reading, int root, const YamlNode& given,
                                         const Surroundings& around) {
   if (given.kind != YamlNode::Kind::scalar || given.scalar.empty()) return std::nullopt;
   reading.model_complete = false;  // until its values are there
@@ -112,7 +135,7 @@ std::optional<StartingModel> apply_from(Reading& reading, int model, const YamlN
   if (!loaded.text) {
     const std::string own = (directory / "config.yaml").string();
     const Surroundings::Loaded run = around.load(own);
-    const int values = run.text ? add_values_of_run(reading, model, own, *run.text) : -1;
+    const int values = run.text ? add_values_of_run(reading, root, own, *run.text) : -1;
     reading.model_complete = values >= 0;
     if (values >= 0) return StartingModel{own, values};
     refuse(shown(file) + ": " + loaded.why,
@@ -125,7 +148,8 @@ std::optional<StartingModel> apply_from(Reading& reading, int model, const YamlN
     refuse(shown(file) + ": " + problem, "see docs/huggingface.md for what is read");
   }
   if (!read.problems.empty()) return std::nullopt;
-  const int values = add_values(reading, model, Place::Origin::model_files, file, read.model);
+  const int values =
+      add_values(reading, root, Place::Origin::model_files, file, read.model, read.moe);
   reading.model_complete = values >= 0;
   return StartingModel{file, values};
 }
@@ -159,10 +183,13 @@ class ValueLister {
   std::string path_;
 };
 
-std::map<std::string, std::string> values_of(const ModelConfig& model) {
+/// Of the sections model and moe.
+std::map<std::string, std::string> values_of(const Config& config) {
   std::map<std::string, std::string> values;
-  ValueLister lister(values, "model.");
-  fields(lister, model);
+  ValueLister model(values, "model.");
+  fields(model, config.model);
+  ValueLister moe(values, "moe.");
+  fields(moe, config.moe);
   return values;
 }
 
@@ -185,17 +212,22 @@ std::optional<StartingModel> fill_model(Reading& reading, int root, const Surrou
     return std::nullopt;
   }
   // Copies: adding nodes moves them.
-  if (preset != nullptr) apply_preset(reading, model, YamlNode(tree.node(preset->value)));
+  if (preset != nullptr) apply_preset(reading, root, YamlNode(tree.node(preset->value)));
   if (from == nullptr) return std::nullopt;
-  return apply_from(reading, model, YamlNode(tree.node(from->value)), around);
+  return apply_from(reading, root, YamlNode(tree.node(from->value)), around);
 }
 
 void check_model_against(Reading& reading, const StartingModel& start) {
   ReadResult alone;
   Reading scratch{reading.tree, alone};
-  read_section(scratch, start.values, "model", {}, alone.config.model);
-  const auto theirs = values_of(alone.config.model);
-  auto ours = values_of(reading.result.config.model);
+  const auto section = [&](const char* name) {
+    const YamlEntry* found = reading.tree.find(start.values, name);
+    return found == nullptr ? -1 : found->value;
+  };
+  read_section(scratch, section("model"), "model", {}, alone.config.model);
+  read_section(scratch, section("moe"), "moe", {}, alone.config.moe);
+  const auto theirs = values_of(alone.config);
+  auto ours = values_of(reading.result.config);
   for (const auto& [path, place] : alone.sources.places()) {
     const auto value = theirs.find(path);
     if (value == theirs.end() || keys_of_training().contains(path) || ours[path] == value->second)

@@ -1,5 +1,5 @@
-// Values of the model section that the file leaves to a preset, or to the model that training
-// starts from: a config.json of Hugging Face, or the config.yaml of a run.
+// Values of the sections model and moe that the file leaves to a preset, or to the model that
+// training starts from: a config.json of Hugging Face, or the config.yaml of a run.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,10 @@ namespace trainctl {
 /// The model of model.from, where one is given and could be read.
 struct StartingModel {
   std::string file;  // its config.json or config.yaml
-  int values = -1;   // node of the map with its keys
+  int values = -1;   // node of a map with its sections
 };
 
-/// Adds those keys of the preset or of model.from that the model section does not give. Without
+/// Adds those keys of the preset or of model.from that the two sections do not give. Without
 /// `around.load`, model.from is refused. Reports what cannot be read.
 std::optional<StartingModel> fill_model(Reading& reading, int root, const Surroundings& around);
 

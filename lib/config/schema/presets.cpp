@@ -50,6 +50,16 @@ constexpr Preset table[] = {
      "num_attention_heads: 32, num_query_groups: 8, ffn_hidden_size: 14336, "
      "seq_length: 32768, vocab_size: 32768, rotary_base: 1000000, "
      "tie_word_embeddings: false}"},
+    {"mixtral-8x22b",
+     "{family: llama, num_layers: 56, hidden_size: 6144, num_attention_heads: 48, "
+     "num_query_groups: 8, ffn_hidden_size: 16384, seq_length: 65536, vocab_size: 32000, "
+     "rotary_base: 1000000, tie_word_embeddings: false}",
+     "{num_experts: 8, router_topk: 2}"},
+    {"mixtral-8x7b",
+     "{family: llama, num_layers: 32, hidden_size: 4096, num_attention_heads: 32, "
+     "num_query_groups: 8, ffn_hidden_size: 14336, seq_length: 32768, vocab_size: 32000, "
+     "rotary_base: 1000000, tie_word_embeddings: false}",
+     "{num_experts: 8, router_topk: 2}"},
     {"qwen2-0.5b",
      "{family: llama, num_layers: 24, hidden_size: 896, num_attention_heads: 14, "
      "num_query_groups: 2, ffn_hidden_size: 4864, seq_length: 32768, "
@@ -65,6 +75,12 @@ constexpr Preset table[] = {
      "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 3072, "
      "seq_length: 32768, vocab_size: 151936, rotary_base: 1000000, "
      "norm_epsilon: 1.0e-6, qk_layernorm: true, tie_word_embeddings: true}"},
+    {"qwen3-30b-a3b",
+     "{family: llama, num_layers: 48, hidden_size: 2048, num_attention_heads: 32, "
+     "num_query_groups: 4, kv_channels: 128, ffn_hidden_size: 6144, seq_length: 40960, "
+     "vocab_size: 151936, rotary_base: 1000000, norm_epsilon: 1.0e-6, qk_layernorm: true, "
+     "tie_word_embeddings: false}",
+     "{num_experts: 128, router_topk: 8, ffn_hidden_size: 768}"},
     {"qwen3-8b",
      "{family: llama, num_layers: 36, hidden_size: 4096, num_attention_heads: 32, "
      "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 12288, "

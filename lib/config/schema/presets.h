@@ -1,4 +1,4 @@
-// Known models as YAML for the model section.
+// Known models as YAML for the sections model and moe.
 #pragma once
 
 #include <span>
@@ -10,7 +10,8 @@ namespace trainctl {
 
 struct Preset {
   std::string_view name;
-  std::string_view yaml;  // a map with keys of the model section
+  std::string_view model;     // a map with keys of the model section
+  std::string_view moe = "";  // the same of the section moe; "" without experts
 };
 
 /// Sorted by name.

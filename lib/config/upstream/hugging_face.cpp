@@ -8,96 +8,28 @@
 #include <utility>
 
 #include "config/schema/values.h"
+#include "config/upstream/hugging_face_reader.h"
 
 namespace trainctl {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::int64_t mistral_window = 4096;  // transformers' defaults of keys that are missing
 constexpr std::int64_t qwen3_head_size = 128;
 constexpr double usual_theta = 10'000;
+constexpr double mixtral_theta = 1'000'000;
 constexpr int most_depth = 32;
 
-/// One config.json: gives typed values and collects problems.
-class Reader {
- public:
-  Reader(const Json& root, HuggingFaceConfig& result) : root_(root), result_(result) {}
-
-  /// The value of a key, null where it is missing.
-  const Json& at(const std::string& key) const {
-    static const Json null;
-    const auto found = root_.find(key);
-    return found == root_.end() ? null : *found;
-  }
-  bool has(const std::string& key) const { return root_.contains(key); }
-
-  void problem(const std::string& key, const std::string& rule) { problem(key, at(key), rule); }
-  void problem(const std::string& key, const Json& value, const std::string& rule) {
-    const auto replace = Json::error_handler_t::replace;
-    const std::string text = shown(value.dump(-1, ' ', false, replace));
-    result_.problems.push_back(key + (value.is_null() ? " is missing; " : " is " + text + "; ") +
-                               rule);
-  }
-
-  /// A whole number above 0; null and a missing key give `otherwise`, or are a problem.
-  std::int64_t size(const std::string& key, std::optional<std::int64_t> otherwise = {}) {
-    const Json& value = at(key);
-    if (value.is_null() && otherwise) return *otherwise;
-    const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() >= 1 &&
-                      value.get<std::uint64_t>() <= (std::uint64_t{1} << 40);
-    if (!fits) problem(key, "expected a whole number of at least 1");
-    return fits ? value.get<std::int64_t>() : 1;
-  }
-  double number(const std::string& key, const Json& value, double otherwise) {
-    if (value.is_null()) return otherwise;
-    if (!value.is_number()) problem(key, value, "expected a number");
-    return value.is_number() ? value.get<double>() : otherwise;
-  }
-  double number(const std::string& key, double otherwise) {
-    return number(key, at(key), otherwise);
-  }
-  bool flag(const std::string& key, bool otherwise) {
-    const Json& value = at(key);
-    if (value.is_null()) return otherwise;
-    if (!value.is_boolean()) problem(key, "expected true or false");
-    return value.is_boolean() ? value.get<bool>() : otherwise;
-  }
-  /// Missing, null or one of `accepted`; else a problem with this rule.
-  void only(const std::string& key, const std::vector<Json>& accepted, const std::string& rule) {
-    const Json& value = at(key);
-    if (value.is_null()) return;
-    for (const Json& one : accepted) {
-      if (value == one) return;
-    }
-    problem(key, rule);
-  }
-
-  template <class Value>
-  void give(const std::string& key, const Value& value) {
-    const std::string text = write_value(value);
-    result_.model += (result_.model.empty() ? "" : ", ") + key + ": " + text;
-  }
-  void give_text(const std::string& key, const std::string& text) {
-    result_.model += (result_.model.empty() ? "" : ", ") + key + ": " + text;
-  }
-
- private:
-  const Json& root_;
-  HuggingFaceConfig& result_;
-};
-
 /// Switches that none of the families has here.
-void refuse_changes(Reader& reader) {
+void refuse_changes(HuggingFaceReader& reader) {
   reader.only("quantization_config", {}, "quantized weights are not read");
   reader.only("is_encoder_decoder", {false}, "only decoders are built");
   reader.only("add_cross_attention", {false}, "cross attention is not built");
   reader.only("attn_logit_softcapping", {}, "soft caps on attention scores are not built");
   reader.only("final_logit_softcapping", {}, "soft caps on logits are not built");
-  reader.only("pruned_heads", {Json::object()}, "pruned heads are not built");
+  reader.only("pruned_heads", {HuggingFaceJson::object()}, "pruned heads are not built");
 }
 
-void read_gpt2(Reader& reader) {
+void read_gpt2(HuggingFaceReader& reader) {
   const std::int64_t width = reader.size("n_embd");
   reader.give("family", std::string("gpt2"));
   reader.give("num_layers", reader.size("n_layer"));
@@ -122,13 +54,13 @@ void read_gpt2(Reader& reader) {
 /// One value that two places may give.
 struct Twice {
   std::string key;
-  Json value;
+  HuggingFaceJson value;
 };
 
 /// The rope settings of either spelling; both may be there if they say the same.
-Twice rope_setting(Reader& reader, const std::string& name, const std::string& old_key,
-                   const Json& old_value) {
-  const Json& parameters = reader.at("rope_parameters");
+Twice rope_setting(HuggingFaceReader& reader, const std::string& name, const std::string& old_key,
+                   const HuggingFaceJson& old_value) {
+  const HuggingFaceJson& parameters = reader.at("rope_parameters");
   const bool is_new = parameters.is_object() && parameters.contains(name);
   if (!is_new) return {old_key, old_value};
   const std::string key = "rope_parameters." + name;
@@ -139,23 +71,25 @@ Twice rope_setting(Reader& reader, const std::string& name, const std::string& o
 }
 
 /// Fills rope_scaling from the settings of rope_type llama3.
-void read_llama3_rope(Reader& reader, const Json& scaling, std::int64_t positions) {
+void read_llama3_rope(HuggingFaceReader& reader, const HuggingFaceJson& scaling,
+                      std::int64_t positions) {
   std::string text;
-  const auto take = [&](const char* name, std::optional<Json> otherwise = {}) {
-    const auto& old = scaling.contains(name) ? scaling[name] : Json();
+  const auto take = [&](const char* name, std::optional<HuggingFaceJson> otherwise = {}) {
+    const auto& old = scaling.contains(name) ? scaling[name] : HuggingFaceJson();
     Twice given = rope_setting(reader, name, std::string("rope_scaling.") + name, old);
     if (given.value.is_null() && otherwise) given.value = *otherwise;
     if (!given.value.is_number()) reader.problem(given.key, given.value, "expected a number");
     return given.value;
   };
   for (const char* name : {"factor", "low_freq_factor", "high_freq_factor"}) {
-    const Json value = take(name);
+    const HuggingFaceJson value = take(name);
     if (value.is_number()) {
       text += std::string(name) + ": " + write_value(value.get<double>()) + ", ";
     }
   }
-  const Json& top = reader.at("original_max_position_embeddings");
-  const Json original = top.is_null() ? take("original_max_position_embeddings", positions) : top;
+  const HuggingFaceJson& top = reader.at("original_max_position_embeddings");
+  const HuggingFaceJson original =
+      top.is_null() ? take("original_max_position_embeddings", positions) : top;
   if (!original.is_number_unsigned()) {
     return reader.problem("original_max_position_embeddings", original, "expected a whole number");
   }
@@ -164,56 +98,58 @@ void read_llama3_rope(Reader& reader, const Json& scaling, std::int64_t position
 }
 
 /// `rope_type` decides; older files call it `type`.
-Json old_rope_type(const Json& scaling) {
+HuggingFaceJson old_rope_type(const HuggingFaceJson& scaling) {
   for (const char* name : {"rope_type", "type"}) {
     if (scaling.contains(name)) return scaling[name];
   }
   return {};
 }
 
-void read_rope(Reader& reader, std::int64_t positions) {
+void read_rope(HuggingFaceReader& reader, const std::string& type, std::int64_t positions) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const Json& value = reader.at(key);
+    const HuggingFaceJson& value = reader.at(key);
     if (!value.is_null() && !value.is_object()) {
       return reader.problem(key, "expected an object or null");
     }
   }
-  for (const char* kind : {"full_attention", "sliding_attention"}) {
-    if (reader.at("rope_parameters").contains(kind)) {
+  for (const char* layers : {"full_attention", "sliding_attention"}) {
+    if (reader.at("rope_parameters").contains(layers)) {
       return reader.problem("rope_parameters", "all layers have the same RoPE here");
     }
   }
-  const Json scaling =
-      reader.at("rope_scaling").is_object() ? reader.at("rope_scaling") : Json::object();
+  const HuggingFaceJson scaling =
+      reader.at("rope_scaling").is_object() ? reader.at("rope_scaling") : HuggingFaceJson::object();
   const Twice theta = rope_setting(reader, "rope_theta", "rope_theta", reader.at("rope_theta"));
-  reader.give("rotary_base", reader.number(theta.key, theta.value, usual_theta));
+  reader.give("rotary_base", reader.number(theta.key, theta.value,
+                                           type == "mixtral" ? mixtral_theta : usual_theta));
   const Twice partial = rope_setting(reader, "partial_rotary_factor", "partial_rotary_factor",
                                      reader.at("partial_rotary_factor"));
   if (!partial.value.is_null() && partial.value != 1.0) {
     reader.problem(partial.key, partial.value, "RoPE turns whole heads here");
   }
-  const Twice type =
+  const Twice kind =
       rope_setting(reader, "rope_type", "rope_scaling.rope_type", old_rope_type(scaling));
-  if (type.value == "llama3") return read_llama3_rope(reader, scaling, positions);
-  if (!type.value.is_null() && type.value != "default") {
-    return reader.problem(type.key, type.value, "RoPE is built as \"default\" and \"llama3\"");
+  if (kind.value == "llama3") return read_llama3_rope(reader, scaling, positions);
+  if (!kind.value.is_null() && kind.value != "default") {
+    return reader.problem(kind.key, kind.value, "RoPE is built as \"default\" and \"llama3\"");
   }
-  if (type.value.is_null() && !scaling.empty()) {
+  if (kind.value.is_null() && !scaling.empty()) {
     return reader.problem("rope_scaling", "it needs a rope_type");
   }
   reader.give_text("rope_scaling", "{factor: 1}");
 }
 
 /// A window that is shorter than the context hides tokens, which attention here does not.
-void refuse_window(Reader& reader, const std::string& type, std::int64_t layers,
+void refuse_window(HuggingFaceReader& reader, const std::string& type, std::int64_t layers,
                    std::int64_t positions) {
-  const bool is_mistral = type == "mistral";
+  const bool is_mistral = type == "mistral" || type == "mixtral";
   if (!is_mistral && !reader.flag("use_sliding_window", false)) return;
   const bool by_default = !reader.has("sliding_window");
+  if (by_default && type == "mixtral") return;
   if (!by_default && reader.at("sliding_window").is_null()) return;
   const std::int64_t window = reader.size("sliding_window", mistral_window);
   if (window >= positions) return;
-  const Json& kinds = reader.at("layer_types");
+  const HuggingFaceJson& kinds = reader.at("layer_types");
   if (kinds.is_array()) {
     if (std::find(kinds.begin(), kinds.end(), "sliding_attention") == kinds.end()) return;
   } else if (!is_mistral && reader.size("max_window_layers", 28) >= layers) {
@@ -225,7 +161,7 @@ void refuse_window(Reader& reader, const std::string& type, std::int64_t layers,
                      "attention here has no window, and max_position_embeddings is " + limit);
 }
 
-void read_head_size(Reader& reader, const std::string& type, std::int64_t width,
+void read_head_size(HuggingFaceReader& reader, const std::string& type, std::int64_t width,
                     std::int64_t heads) {
   const std::int64_t usual = type == "qwen3" ? qwen3_head_size : width / heads;
   // A width of 1 is also what stands for one that cannot be read.
@@ -236,12 +172,12 @@ void read_head_size(Reader& reader, const std::string& type, std::int64_t width,
   reader.give("kv_channels", reader.size("head_dim", usual));
 }
 
-void read_rotary(Reader& reader, const std::string& type) {
+void read_rotary(HuggingFaceReader& reader, const std::string& type) {
   const std::int64_t width = reader.size("hidden_size");
   const std::int64_t heads = reader.size("num_attention_heads");
   const std::int64_t layers = reader.size("num_hidden_layers");
   const std::int64_t positions = reader.size("max_position_embeddings");
-  const bool is_qwen = type.starts_with("qwen");
+  const bool is_qwen3 = type.starts_with("qwen3");
   reader.give("family", std::string("llama"));
   reader.give("num_layers", layers);
   reader.give("hidden_size", width);
@@ -254,34 +190,37 @@ void read_rotary(Reader& reader, const std::string& type) {
   reader.give("vocab_size", reader.size("vocab_size"));
   reader.give("max_position_embeddings", positions);
   reader.give("seq_length", positions);
-  reader.give("norm_epsilon", reader.number("rms_norm_eps", 1e-6));
+  reader.give("norm_epsilon", reader.number("rms_norm_eps", type == "mixtral" ? 1e-5 : 1e-6));
   reader.give("tie_word_embeddings", reader.flag("tie_word_embeddings", false));
   reader.give("add_bias_linear", false);
   reader.give("add_qkv_bias", type == "qwen2");
-  reader.give("qk_layernorm", type == "qwen3");
+  reader.give("qk_layernorm", is_qwen3);
   reader.only("hidden_act", {"silu", "swish"}, "the MLP of these families has SiLU");
-  if (type == "llama" || type == "qwen3") {
+  if (type == "llama" || is_qwen3) {
     reader.only("attention_bias", {false}, "the attention's output has no bias here");
   }
   if (type == "llama") reader.only("mlp_bias", {false}, "these MLPs have no biases here");
-  if (type == "mistral" || is_qwen) refuse_window(reader, type, layers, positions);
-  read_rope(reader, positions);
+  if (type != "llama") refuse_window(reader, type, layers, positions);
+  read_rope(reader, type, positions);
+  if (has_hugging_face_experts(type)) read_hugging_face_experts(reader, type, layers);
 }
 
 /// Refuses a key that is given twice, of which the JSON library would keep the last.
-Json parse(std::string_view text, std::vector<std::string>& problems) {
+HuggingFaceJson parse(std::string_view text, std::vector<std::string>& problems) {
   std::vector<std::set<std::string>> open;
   bool is_deep = false;
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    is_deep = is_deep || depth > most_depth;
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
-      problems.push_back(shown(value.get<std::string>()) + " is given twice");
-    }
-    return true;
-  };
-  const Json root = Json::parse(text, watch, false);
+  const HuggingFaceJson::parser_callback_t watch =
+      [&](int depth, HuggingFaceJson::parse_event_t event, HuggingFaceJson& value) {
+        is_deep = is_deep || depth > most_depth;
+        if (event == HuggingFaceJson::parse_event_t::object_start) open.emplace_back();
+        if (event == HuggingFaceJson::parse_event_t::object_end) open.pop_back();
+        if (event == HuggingFaceJson::parse_event_t::key &&
+            !open.back().insert(value.get<std::string>()).second) {
+          problems.push_back(shown(value.get<std::string>()) + " is given twice");
+        }
+        return true;
+      };
+  const HuggingFaceJson root = HuggingFaceJson::parse(text, watch, false);
   if (!root.is_object()) problems.assign({"it is not a JSON object"});
   if (is_deep) problems.assign({"it is nested too deeply"});
   return root;
@@ -291,14 +230,15 @@ Json parse(std::string_view text, std::vector<std::string>& problems) {
 
 HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   HuggingFaceConfig result;
-  const Json root = parse(json, result.problems);
+  const HuggingFaceJson root = parse(json, result.problems);
   if (!result.problems.empty()) return result;
-  Reader reader(root, result);
-  const Json& given = reader.at("model_type");
+  HuggingFaceReader reader(root, result);
+  const HuggingFaceJson& given = reader.at("model_type");
   const std::string type = given.is_string() ? given.get<std::string>() : "";
   static const std::set<std::string> rotary{"llama", "mistral", "qwen2", "qwen3"};
-  if (type != "gpt2" && !rotary.contains(type)) {
-    reader.problem("model_type", "expected gpt2, llama, mistral, qwen2 or qwen3");
+  if (type != "gpt2" && !rotary.contains(type) && !has_hugging_face_experts(type)) {
+    reader.problem("model_type",
+                   "expected gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe");
     return result;
   }
   refuse_changes(reader);
@@ -309,6 +249,7 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   }
   reader.give("init_method_std", reader.number("initializer_range", 0.02));
   result.model = "{" + result.model + "}";
+  if (!result.moe.empty()) result.moe = "{" + result.moe + "}";
   return result;
 }
 

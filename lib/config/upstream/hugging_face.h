@@ -1,5 +1,6 @@
-// The config.json of a Hugging Face model, read as values of our model section. Families: gpt2,
-// llama, mistral, qwen2, qwen3; missing keys have the values that transformers gives them.
+// The config.json of a Hugging Face model, read as values of our sections model and moe. Families:
+// gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe; missing keys have the values that
+// transformers gives them.
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@ namespace trainctl {
 
 struct HuggingFaceConfig {
   std::string model;  // YAML, a map with keys of the model section; usable without problems
+  std::string moe;    // the same of the section moe; "" without experts
   // What cannot be read or computed here, each with key, value and rule.
   std::vector<std::string> problems;
 };

@@ -1,5 +1,7 @@
 #include "engine/parameters/optimizer.h"
 
+#include "engine/parameters/exchange.h"
+
 namespace trainctl {
 
 int optimizer_states(const OptimizerConfig& config) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "base/error.h"
 #include "formats/strategy/format.h"
 
 namespace trainctl {

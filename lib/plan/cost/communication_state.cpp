@@ -132,7 +132,7 @@ void add_scalars(UseList& list) {
   if (model.experts > 1) {
     constexpr std::int64_t others = 4;  // beside the load of each expert: ops/router.h
     list.add({"all_reduce", "router statistics", "scalars", "world"}, 1,
-             model.layers * (others + model.experts) * fp32);
+             model.layers * (others + model.experts) * sum_bytes);
   }
   // Before the passes, the completion of gradients and the optimizer.
   if (meets_for_timers(list.config())) add_pairs(list, "barriers of timers", 3);

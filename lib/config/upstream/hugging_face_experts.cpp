@@ -1,0 +1,82 @@
+// Experts in a config.json: Mixtral and Qwen3-MoE.
+#include <algorithm>
+#include <set>
+
+#include "config/upstream/hugging_face_reader.h"
+
+namespace trainctl {
+namespace {
+
+constexpr std::int64_t most_layers = 10'000;  // that num_layers may be
+
+/// Either key; where both are there, they agree.
+std::int64_t count_experts(HuggingFaceReader& reader) {
+  const char* old_key = "num_experts";
+  const char* key = reader.has("num_local_experts") ? "num_local_experts" : old_key;
+  const std::int64_t count = reader.size(key);
+  if (count == 1) reader.problem(key, "a layer of experts has at least 2 here");
+  if (reader.has(old_key) && reader.at(old_key) != reader.at(key)) {
+    reader.problem(old_key, "num_local_experts says otherwise");
+  }
+  return count;
+}
+
+/// Gives `first` and `every` if they are these layers, of which there is at least one.
+bool give_layers(HuggingFaceReader& reader, const std::set<std::int64_t>& wanted,
+                 std::int64_t layers) {
+  const std::int64_t first = *wanted.begin();
+  const std::int64_t second = wanted.size() > 1 ? *std::next(wanted.begin()) : first;
+  for (const std::int64_t every : {std::int64_t{1}, second - first, first, layers}) {
+    std::set<std::int64_t> found;
+    for (std::int64_t i = first; every > 0 && i < layers; ++i) {
+      if (i % every == 0) found.insert(i);
+    }
+    if (found != wanted) continue;
+    reader.give_moe("first_dense_layers", first);
+    reader.give_moe("layer_frequency", every);
+    return true;
+  }
+  return false;
+}
+
+/// Layer i has experts if decoder_sparse_step divides i + 1, unless mlp_only_layers names it.
+void read_qwen_layers(HuggingFaceReader& reader, std::int64_t layers) {
+  if (layers > most_layers) return;  // num_layers says so
+  const std::int64_t step = reader.size("decoder_sparse_step", 1);
+  const HuggingFaceJson& plain = reader.at("mlp_only_layers");
+  if (!plain.is_null() && !plain.is_array()) {
+    return reader.problem("mlp_only_layers", "expected a list of layers");
+  }
+  std::set<std::int64_t> wanted;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const bool is_plain = std::find(plain.begin(), plain.end(), i) != plain.end();
+    if (!is_plain && (i + 1) % step == 0) wanted.insert(i);
+  }
+  if (wanted.empty()) return reader.problem("mlp_only_layers", "no layer has experts");
+  if (give_layers(reader, wanted, layers)) return;
+  reader.problem(step > 1 ? "decoder_sparse_step" : "mlp_only_layers",
+                 "after the first layers, every n-th layer of the model counted from 0 has experts "
+                 "here");
+}
+
+}  // namespace
+
+bool has_hugging_face_experts(const std::string& type) {
+  return type == "mixtral" || type == "qwen3_moe";
+}
+
+void read_hugging_face_experts(HuggingFaceReader& reader, const std::string& type,
+                               std::int64_t layers) {
+  const bool is_mixtral = type == "mixtral";
+  reader.give_moe("num_experts", count_experts(reader));
+  reader.give_moe("router_topk", reader.size("num_experts_per_tok"));
+  reader.give_moe("ffn_hidden_size",
+                  reader.size(is_mixtral ? "intermediate_size" : "moe_intermediate_size"));
+  reader.give_moe("router_pre_softmax", !is_mixtral && !reader.flag("norm_topk_prob", false));
+  if (!is_mixtral) return read_qwen_layers(reader, layers);
+  reader.give_moe("first_dense_layers", std::int64_t{0});
+  reader.give_moe("layer_frequency", std::int64_t{1});
+  reader.only("router_jitter_noise", {0.0}, "noise on the router's input is not built");
+}
+
+}  // namespace trainctl

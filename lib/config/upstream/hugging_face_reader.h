@@ -1,0 +1,102 @@
+// The typed values of one config.json, with their problems; internal to hugging_face.cpp and
+// hugging_face_experts.cpp.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/schema/values.h"
+#include "config/upstream/hugging_face.h"
+
+namespace trainctl {
+
+using HuggingFaceJson = nlohmann::json;
+
+/// One config.json: gives typed values and collects problems.
+class HuggingFaceReader {
+ public:
+  HuggingFaceReader(const HuggingFaceJson& root, HuggingFaceConfig& result)
+      : root_(root), result_(result) {}
+
+  /// The value of a key, null where it is missing.
+  const HuggingFaceJson& at(const std::string& key) const {
+    static const HuggingFaceJson null;
+    const auto found = root_.find(key);
+    return found == root_.end() ? null : *found;
+  }
+  bool has(const std::string& key) const { return root_.contains(key); }
+
+  void problem(const std::string& key, const std::string& rule) { problem(key, at(key), rule); }
+  void problem(const std::string& key, const HuggingFaceJson& value, const std::string& rule) {
+    const auto replace = HuggingFaceJson::error_handler_t::replace;
+    const std::string text = shown(value.dump(-1, ' ', false, replace));
+    result_.problems.push_back(key + (value.is_null() ? " is missing; " : " is " + text + "; ") +
+                               rule);
+  }
+
+  /// A whole number above 0; null and a missing key give `otherwise`, or are a problem.
+  std::int64_t size(const std::string& key, std::optional<std::int64_t> otherwise = {}) {
+    const HuggingFaceJson& value = at(key);
+    if (value.is_null() && otherwise) return *otherwise;
+    const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() >= 1 &&
+                      value.get<std::uint64_t>() <= (std::uint64_t{1} << 40);
+    if (!fits) problem(key, "expected a whole number of at least 1");
+    return fits ? value.get<std::int64_t>() : 1;
+  }
+  double number(const std::string& key, const HuggingFaceJson& value, double otherwise) {
+    if (value.is_null()) return otherwise;
+    if (!value.is_number()) problem(key, value, "expected a number");
+    return value.is_number() ? value.get<double>() : otherwise;
+  }
+  double number(const std::string& key, double otherwise) {
+    return number(key, at(key), otherwise);
+  }
+  bool flag(const std::string& key, bool otherwise) {
+    const HuggingFaceJson& value = at(key);
+    if (value.is_null()) return otherwise;
+    if (!value.is_boolean()) problem(key, "expected true or false");
+    return value.is_boolean() ? value.get<bool>() : otherwise;
+  }
+  /// Missing, null or one of `accepted`; else a problem with this rule.
+  void only(const std::string& key, const std::vector<HuggingFaceJson>& accepted,
+            const std::string& rule) {
+    const HuggingFaceJson& value = at(key);
+    if (value.is_null()) return;
+    for (const HuggingFaceJson& one : accepted) {
+      if (value == one) return;
+    }
+    problem(key, rule);
+  }
+
+  /// Adds a key of our model section.
+  template <class Value>
+  void give(const std::string& key, const Value& value) {
+    add(result_.model, key, write_value(value));
+  }
+  void give_text(const std::string& key, const std::string& text) { add(result_.model, key, text); }
+  /// The same of the section moe.
+  template <class Value>
+  void give_moe(const std::string& key, const Value& value) {
+    add(result_.moe, key, write_value(value));
+  }
+
+ private:
+  static void add(std::string& map, const std::string& key, const std::string& text) {
+    map += (map.empty() ? "" : ", ") + key + ": " + text;
+  }
+
+  const HuggingFaceJson& root_;
+  HuggingFaceConfig& result_;
+};
+
+/// The part of a config.json that says where the experts are and how they are chosen, for the
+/// model types with experts; `layers` of the model.
+void read_hugging_face_experts(HuggingFaceReader& reader, const std::string& type,
+                               std::int64_t layers);
+/// Whether models of that type have experts.
+bool has_hugging_face_experts(const std::string& type);
+
+}  // namespace trainctl

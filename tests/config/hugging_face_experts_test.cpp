@@ -1,0 +1,94 @@
+// Experts in the config.json of Hugging Face models.
+#include "hugging_face_text.h"
+
+namespace trainctl::test {
+
+TEST_CASE("a Mixtral's config.json gives its experts") {
+  const Config config = config_of(mixtral());
+  CHECK(config.moe.num_experts == 8);
+  CHECK(config.moe.router_topk == 2);
+  CHECK(config.moe.ffn_hidden_size == 96);
+  CHECK(config.moe.router_pre_softmax == false);
+  CHECK(config.moe.layer_frequency == 1);
+  CHECK(config.model.family == Family::llama);
+  CHECK(config.model.rotary_base == 1'000'000.0);  // of a missing key
+  CHECK(config.model.norm_epsilon == 1e-5);
+}
+
+TEST_CASE("a Qwen3-MoE's config.json gives its experts and the layers that have them") {
+  const Config config = config_of(qwen3_moe());
+  CHECK(config.moe.num_experts == 16);
+  CHECK(config.moe.ffn_hidden_size == 24);
+  CHECK(config.moe.router_pre_softmax == true);
+  CHECK(config.model.qk_layernorm);
+  CHECK(config.model.ffn_hidden_size == 96);
+  CHECK(config_of(with(qwen3_moe(), "norm_topk_prob", true)).moe.router_pre_softmax == false);
+  Json renamed = with(qwen3_moe(), "num_local_experts", 16);
+  renamed.erase("num_experts");
+  CHECK(config_of(renamed).moe.num_experts == 16);
+  const auto layers_of = [](const Json& plain, int step) {
+    const Json moved = with(qwen3_moe(), "mlp_only_layers", plain);
+    const MoeConfig moe = config_of(with(moved, "decoder_sparse_step", step)).moe;
+    return std::pair(moe.first_dense_layers, moe.layer_frequency);
+  };
+  CHECK(layers_of(Json::array(), 1) == std::pair<std::int64_t, std::int64_t>(0, 1));
+  CHECK(layers_of({0}, 1) == std::pair<std::int64_t, std::int64_t>(1, 1));
+  CHECK(layers_of({1}, 1) == std::pair<std::int64_t, std::int64_t>(0, 2));
+  CHECK(layers_of(Json::array(), 3) == std::pair<std::int64_t, std::int64_t>(2, 1));
+}
+
+TEST_CASE("experts given beside model.from must be those of the model") {
+  const ReadResult same = start(mixtral().dump(), "}\nmoe: {router_topk: 2, aux_loss_factor: 0.01");
+  CHECK(found(same).empty());
+  CHECK(same.config.moe.aux_loss_factor == 0.01);
+  CHECK(same.config.moe.num_experts == 8);
+  const Diagnostic other = only(start(mixtral().dump(), "}\nmoe: {router_topk: 3"));
+  CHECK(other.code == "model-differs");
+  CHECK(other.path == "moe.router_topk");
+  CHECK(contains(other.message, "router_topk is 3, but m/config.json says 2"));
+}
+
+TEST_CASE("experts come from the directory of a run too, but not how it trained them") {
+  const auto load = [](const std::string& path) {
+    return path == "r/config.yaml"
+               ? Surroundings::Loaded{"model: {family: llama, num_layers: 3, hidden_size: 64, "
+                                      "num_attention_heads: 4, seq_length: 32, vocab_size: 300}\n"
+                                      "moe: {num_experts: 4, router_topk: 2, z_loss_factor: 0.5}\n",
+                                      ""}
+               : Surroundings::Loaded{std::nullopt, "no such file"};
+  };
+  const ReadResult read = read_config_text("model: {from: r}\n" + good_data + good_train + good_lr,
+                                           "t.yaml", {}, {.load = load, .variable = {}});
+  CHECK(found(read).empty());
+  CHECK(read.config.moe.num_experts == 4);
+  CHECK(read.config.moe.router_topk == 2);
+  CHECK(read.config.moe.z_loss_factor == 0);
+  CHECK(read.sources.find("moe.num_experts").to_string() == "r/config.yaml");
+}
+
+TEST_CASE("experts that are not built here are refused by name") {
+  struct Case {
+    Json config;
+    const char* problem;
+  };
+  const Case cases[] = {
+      {with(mixtral(), "router_jitter_noise", 0.1), "router_jitter_noise is 0.1; noise"},
+      {with(mixtral(), "num_local_experts", 1), "num_local_experts is 1; a layer of experts"},
+      {with(mixtral(), "sliding_window", 64), "sliding_window is 64; attention"},
+      {with(qwen3_moe(), "attention_bias", true), "attention_bias is true; "},
+      {with(qwen3_moe(), "num_local_experts", 4), "num_experts is 16; num_local_experts says"},
+      {with(qwen3_moe(), "decoder_sparse_step", 5), "mlp_only_layers is missing; no layer"},
+      {with(qwen3_moe(), "mlp_only_layers", {1, 2}), "no problem"},
+      {with(qwen3_moe(), "mlp_only_layers", {1, "a"}), "no problem"},
+      {with(qwen3_moe(), "mlp_only_layers", {0, 2}), "mlp_only_layers is [0,2]; after the first"},
+      {with(qwen3_moe(), "mlp_only_layers", 1), "mlp_only_layers is 1; expected a list"},
+      {with(with(qwen3_moe(), "num_hidden_layers", 5), "decoder_sparse_step", 2),
+       "decoder_sparse_step is 2; after the first layers, every n-th"},
+  };
+  for (const Case& test : cases) {
+    INFO(test.config.dump());
+    CHECK(problem_of(test.config).starts_with(test.problem));
+  }
+}
+
+}  // namespace trainctl::test

@@ -1,0 +1,207 @@
+// A layer of experts against those of transformers (tests/reference/make_experts.py): what the
+// router chooses, the order of the rows, the output, the losses beside the main one, and the
+// gradients of the input and of every parameter.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "comm/self_group.h"
+#include "device/slab.h"
+#include "nn/saved.h"
+#include "ops/kernels.h"
+#include "ops/router.h"
+#include "plan/tables/activations.h"
+#include "plan/tables/params.h"
+#include "stored_model.h"
+
+using namespace trainctl;
+using namespace trainctl::testing;
+
+namespace {
+
+constexpr double bound = 1e-5;  // of the largest value
+
+/// One case: the sizes of its file, and what the file does not say.
+struct Case {
+  const char* name;
+  bool pre_softmax;
+};
+constexpr Case cases[] = {
+    {"mixtral", false}, {"qwen3_moe", false}, {"qwen3_moe_not_normalised", true}};
+
+ModelShape shape_of(const SafetensorsFile& file, const Case& test) {
+  const Tensor wide = file.at("param.experts.up.weight");
+  ModelShape model;
+  model.family = Family::llama;
+  model.norm_kind = NormKind::rms_norm;
+  model.gated_mlp = true;
+  model.layers = model.heads = model.kv_heads = 1;
+  model.vocab = model.padded_vocab = 1;
+  model.hidden = model.head_dim = wide.shape[2];
+  model.seq_length = model.positions = model.routing_group = file.at("x").shape[0];
+  model.experts = wide.shape[0];
+  model.topk = file.at("chosen").shape[1];
+  model.expert_ffn = wide.shape[1];
+  model.pre_softmax = test.pre_softmax;
+  model.balance_factor = 0.3;
+  model.z_factor = 0.1;
+  return model;
+}
+
+std::vector<SlabRow> activation_rows(const ModelShape& model) {
+  std::vector<SlabRow> rows;
+  for (const ActivationSpec& row :
+       make_activations({.model = model, .mesh = Mesh{}}, {all_units(1)})) {
+    rows.push_back({row.name, row.shape, row.dtype});
+  }
+  return rows;
+}
+
+/// The parameters of the layer and their gradients, as "NAME" and "grad.NAME".
+std::vector<SlabRow> parameter_rows(const ModelShape& model) {
+  std::vector<SlabRow> rows;
+  for (const ParamSpec& row : make_parameters(model, Mesh{})) {
+    rows.push_back({row.name, row.shape, DType::f32});
+    rows.push_back({"grad." + row.name, row.shape, DType::f32});
+  }
+  return rows;
+}
+
+void copy(const Tensor& from, const Tensor& to) {
+  REQUIRE(from.numel() == to.numel());
+  std::memcpy(to.data, from.data, static_cast<std::size_t>(to.bytes()));
+}
+
+/// The largest difference, of the largest value that is expected.
+double difference(const Tensor& found, const Tensor& expected) {
+  REQUIRE(found.numel() == expected.numel());
+  double most = 0;
+  double largest = 0;
+  for (std::int64_t i = 0; i < expected.numel(); ++i) {
+    const double value = expected.as<float>()[i];
+    most = std::max(most, std::abs(static_cast<double>(found.as<float>()[i]) - value));
+    largest = std::max(largest, std::abs(value));
+  }
+  REQUIRE(largest > 0);
+  return most / largest;
+}
+
+/// One layer of experts on one rank, as a stage has it.
+struct LayerRun {
+  explicit LayerRun(const Case& test)
+      : file(std::string(TRAINCTL_SOURCE_DIR) + "/tests/reference/experts/" + test.name +
+             ".safetensors"),
+        model(shape_of(file, test)),
+        activations(DeviceKind::cpu, activation_rows(model)),
+        parameters(DeviceKind::cpu, parameter_rows(model)),
+        memory(DeviceKind::cpu, {{"sums", Shape{1, router_sums + model.experts}, DType::f32},
+                                 {"scratch", Shape{std::int64_t{1} << 22}, DType::f32}}) {
+    for (const auto& [name, entry] : file.entries()) {
+      if (!name.starts_with("param.")) continue;
+      copy(file.at(name), parameters.at("layers.0.moe." + name.substr(6)));
+    }
+    StageInput input;
+    input.model = model;
+    input.units = {all_units(1)};
+    input.tp = {alone.get()};
+    input.activations = [this](int, const std::string& name) { return activations.at(name); };
+    saved = place_block(input, 0, 0).mlp;
+    gradients = place_gradients(input, 0).blocks.front().mlp;
+    layer = make_experts(
+        [this](const std::string& name) {
+          return Weight{parameters.at(name), parameters.at("grad." + name)};
+        },
+        model, "layers.0.moe", 0, input.tp, *alone);
+    state.token_factor = 1.0F / static_cast<float>(model.seq_length);
+  }
+
+  void forward_and_backward() {
+    const OpContext ops{.kernels = &cpu_kernels(),
+                        .stream = &stream,
+                        .scratch = static_cast<std::byte*>(memory.at("scratch").data),
+                        .scratch_bytes = memory.at("scratch").bytes()};
+    const Pass pass{
+        .ops = &ops, .state = &state, .batch = {}, .stream = {}, .router_sums = memory.at("sums")};
+    copy(file.at("x"), saved.x);
+    layer.forward(pass, saved);
+    output.assign(saved.y.as<float>(), saved.y.as<float>() + saved.y.numel());
+    weight.assign(saved.routed.weight.as<float>(),
+                  saved.routed.weight.as<float>() + saved.routed.weight.numel());
+    copy(file.at("dy"), gradients.dy);
+    layer.backward_input(pass, saved, gradients);
+    layer.backward_weight(pass, saved, gradients);
+  }
+
+  double sum(RouterSum one) const {
+    return static_cast<double>(memory.at("sums").as<float>()[static_cast<int>(one)]) /
+           static_cast<double>(model.seq_length);
+  }
+
+  SafetensorsFile file;
+  ModelShape model;
+  Slab activations, parameters, memory;
+  std::unique_ptr<Group> alone = self_group("layer");
+  Stream stream{DeviceKind::cpu, "compute", Stream::Mode::run_inline};
+  StepState state;
+  Experts layer;
+  MlpSaved saved;
+  MlpGradients gradients;
+  std::vector<float> output, weight;  // their places are used again in the backward pass
+};
+
+Tensor tensor_of(std::vector<float>& values) {
+  return host_tensor(values.data(), std::ssize(values));
+}
+
+}  // namespace
+
+TEST_CASE("a router chooses as those of transformers do, and orders the rows by expert") {
+  for (const Case& test : cases) {
+    INFO(test.name);
+    LayerRun run(test);
+    run.forward_and_backward();
+    const RoutedRows& routed = run.saved.routed;
+    CHECK(difference(routed.logits, run.file.at("logits")) <= bound);
+    CHECK(all_of<std::int32_t>(run.file, "chosen") ==
+          std::vector(routed.chosen.as<std::int32_t>(),
+                      routed.chosen.as<std::int32_t>() + routed.chosen.numel()));
+    CHECK(difference(tensor_of(run.weight), run.file.at("weight")) <= bound);
+    const auto tokens = all_of<std::int32_t>(run.file, "token_of_row");
+    std::vector<std::int32_t> found(tokens.size(), -1);
+    for (std::int64_t i = 0; i < routed.slot.numel(); ++i) {
+      found.at(static_cast<std::size_t>(routed.slot.as<std::int32_t>()[i])) =
+          static_cast<std::int32_t>(i / run.model.topk);
+    }
+    CHECK(found == tokens);
+  }
+}
+
+TEST_CASE("experts give what those of transformers give, and the same gradients") {
+  for (const Case& test : cases) {
+    INFO(test.name);
+    LayerRun run(test);
+    run.forward_and_backward();
+    CHECK(difference(tensor_of(run.output), run.file.at("y")) <= bound);
+    CHECK(difference(run.gradients.dx, run.file.at("d_x")) <= bound);
+    CHECK(difference(run.gradients.d_logits, run.file.at("d_logits")) <= bound);
+    for (const auto& [name, entry] : run.file.entries()) {
+      if (!name.starts_with("grad.")) continue;
+      INFO(name);
+      const Tensor found = run.parameters.at("grad.layers.0.moe." + name.substr(5));
+      CHECK(difference(found, run.file.at(name)) <= bound);
+    }
+  }
+}
+
+TEST_CASE("the losses beside the main one are those of transformers") {
+  for (const Case& test : cases) {
+    INFO(test.name);
+    LayerRun run(test);
+    run.forward_and_backward();
+    const auto expected = [&](const char* name) {
+      return static_cast<double>(run.file.at(name).as<float>()[0]);
+    };
+    CHECK(run.sum(RouterSum::balance) == Approx(expected("balance_loss")).epsilon(bound));
+    CHECK(run.sum(RouterSum::z_loss) == Approx(expected("z_loss")).epsilon(bound));
+  }
+}
