@@ -1,5 +1,6 @@
 #include "ops/embedding.h"
 
+#include "base/philox.h"
 #include "catch.h"
 #include "op_values.h"
 

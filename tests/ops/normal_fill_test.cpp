@@ -1,5 +1,6 @@
 #include "ops/normal_fill.h"
 
+#include "base/philox.h"
 #include "catch.h"
 #include "op_values.h"
 

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/fp16.h"
 #include "base/parallel_for.h"
-#include "base/philox.h"
 #include "base/scratch.h"
 #include "ops/kernels.h"
 
@@ -43,14 +42,7 @@ class Values {
         dtype_(dtype),
         bytes_(static_cast<std::size_t>(shape.numel() * size_of(dtype))) {}
   /// Normally distributed fp32, bf16 or fp16 elements.
-  static Values random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation = 1) {
-    Values values(shape, dtype);
-    const Philox source(7, stream);
-    for (std::int64_t i = 0; i < values.numel(); ++i) {
-      values.set(i, deviation * source.normal(static_cast<std::uint64_t>(i)));
-    }
-    return values;
-  }
+  static Values random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation = 1);
   template <class T>
   static Values of(const std::vector<T>& elements) {
     Values values(Shape{static_cast<std::int64_t>(elements.size())}, dtype_of<T>::value);
@@ -94,16 +86,7 @@ class Values {
 
 /// The largest |got - expected| over the largest |expected|, which counts as `least` where it is
 /// smaller; infinite where an element is not finite.
-inline double difference(const Values& got, const Values& expected, double least = 1e-30) {
-  double apart = 0;
-  double size = least;
-  for (std::int64_t i = 0; i < expected.numel(); ++i) {
-    const double gap = std::abs(got.at(i) - expected.at(i));
-    apart = std::isfinite(gap) ? std::max(apart, gap) : INFINITY;
-    size = std::max(size, std::abs(expected.at(i)));
-  }
-  return apart / size;
-}
+double difference(const Values& got, const Values& expected, double least = 1e-30);
 
 /// What fast and plain results may differ by.
 inline double tolerance(DType dtype) {

@@ -19,16 +19,16 @@ using namespace trainctl::testing;
 
 namespace {
 
-constexpr double bound = 1e-5;  // of the largest value
+constexpr double experts_bound = 1e-5;  // of the largest value
 
 /// One case: the sizes of its file, and what the file does not say.
-struct Case {
+struct ExpertCase {
   const char* name;
   bool pre_softmax = false;
   bool sigmoid = false;
   std::int64_t groups = 1;
 };
-constexpr Case cases[] = {
+constexpr ExpertCase cases[] = {
     {"mixtral"},
     {"qwen3_moe"},
     {.name = "qwen3_moe_not_normalised", .pre_softmax = true},
@@ -37,7 +37,7 @@ constexpr Case cases[] = {
     {.name = "dots1_groups", .sigmoid = true, .groups = 3},
 };
 
-ModelShape shape_of(const SafetensorsFile& file, const Case& test) {
+ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   const Tensor wide = file.at("param.experts.up.weight");
   ModelShape model;
   model.family = Family::llama;
@@ -104,7 +104,7 @@ double difference(const Tensor& found, const Tensor& expected) {
 
 /// One layer of experts on one rank, as a stage has it.
 struct LayerRun {
-  explicit LayerRun(const Case& test)
+  explicit LayerRun(const ExpertCase& test)
       : file(std::string(TRAINCTL_SOURCE_DIR) + "/tests/reference/experts/" + test.name +
              ".safetensors"),
         model(shape_of(file, test)),
@@ -189,15 +189,15 @@ void sort_choices(LayerRun& run) {
 }  // namespace
 
 TEST_CASE("a router chooses as those of transformers do, and orders the rows by expert") {
-  for (const Case& test : cases) {
+  for (const ExpertCase& test : cases) {
     INFO(test.name);
     LayerRun run(test);
     run.forward_and_backward();
     const RoutedRows& routed = run.saved.routed;
-    CHECK(difference(routed.logits, run.file.at("logits")) <= bound);
+    CHECK(difference(routed.logits, run.file.at("logits")) <= experts_bound);
     sort_choices(run);
     CHECK(all_of<std::int32_t>(run.file, "chosen") == run.chosen);
-    CHECK(difference(tensor_of(run.weight), run.file.at("weight")) <= bound);
+    CHECK(difference(tensor_of(run.weight), run.file.at("weight")) <= experts_bound);
     const auto tokens = all_of<std::int32_t>(run.file, "token_of_row");
     std::vector<std::int32_t> found(tokens.size(), -1);
     for (std::int64_t i = 0; i < routed.slot.numel(); ++i) {
@@ -209,31 +209,31 @@ TEST_CASE("a router chooses as those of transformers do, and orders the rows by 
 }
 
 TEST_CASE("experts give what those of transformers give, and the same gradients") {
-  for (const Case& test : cases) {
+  for (const ExpertCase& test : cases) {
     INFO(test.name);
     LayerRun run(test);
     run.forward_and_backward();
-    CHECK(difference(tensor_of(run.output), run.file.at("y")) <= bound);
-    CHECK(difference(run.gradients.dx, run.file.at("d_x")) <= bound);
-    CHECK(difference(run.gradients.d_logits, run.file.at("d_logits")) <= bound);
+    CHECK(difference(tensor_of(run.output), run.file.at("y")) <= experts_bound);
+    CHECK(difference(run.gradients.dx, run.file.at("d_x")) <= experts_bound);
+    CHECK(difference(run.gradients.d_logits, run.file.at("d_logits")) <= experts_bound);
     for (const auto& [name, entry] : run.file.entries()) {
       if (!name.starts_with("grad.")) continue;
       INFO(name);
       const Tensor found = run.parameters.at("grad.layers.0.moe." + name.substr(5));
-      CHECK(difference(found, run.file.at(name)) <= bound);
+      CHECK(difference(found, run.file.at(name)) <= experts_bound);
     }
   }
 }
 
 TEST_CASE("the losses beside the main one are those of transformers") {
-  for (const Case& test : cases) {
+  for (const ExpertCase& test : cases) {
     INFO(test.name);
     LayerRun run(test);
     run.forward_and_backward();
     const auto expected = [&](const char* name) {
       return static_cast<double>(run.file.at(name).as<float>()[0]);
     };
-    CHECK(run.sum(RouterSum::balance) == Approx(expected("balance_loss")).epsilon(bound));
-    CHECK(run.sum(RouterSum::z_loss) == Approx(expected("z_loss")).epsilon(bound));
+    CHECK(run.sum(RouterSum::balance) == Approx(expected("balance_loss")).epsilon(experts_bound));
+    CHECK(run.sum(RouterSum::z_loss) == Approx(expected("z_loss")).epsilon(experts_bound));
   }
 }
