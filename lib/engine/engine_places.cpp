@@ -48,6 +48,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
                    .gather = context_.gather.get(),
+                   .all = context_.all(),
                    .packed =
                        buffers_.contains("cp.packed") ? buffers_.at(0, "cp.packed") : Tensor{}},
        .ep = ep_.get(),
@@ -83,8 +84,8 @@ Pass Engine::make_pass(int view, int chunk) const {
       .loss_weight = row("loss_weight"),
       .first_position = input_.separate_documents ? row("first_position") : Tensor{},
       .query_token = row("query_token")};
-  // Ranks along tp see the same tokens: one of them counts.
-  const bool counted = tp_->rank() == 0;
+  // Ranks along tp and cp route the same tokens: one of them counts.
+  const bool counted = reads_first(plan_.mesh, world_.rank());
   return {
       .ops = &ops_,
       .state = state_.get(),

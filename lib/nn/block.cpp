@@ -99,11 +99,23 @@ void Block::branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& br
 
 namespace {
 
+ExpertGroups expert_groups(const BlockSource& source) {
+  const ContextParallel& context = source.groups.context;
+  const TokenLayout& tokens = context.tokens;
+  return {.tp = source.groups.tp,
+          .ep = source.ep,
+          .context = context.all,
+          .order = {.ranks = tokens.ranks,
+                    .sequences = source.groups.sequences,
+                    .length = tokens.seq_length,
+                    .zigzag = tokens.zigzag}};
+}
+
 FeedForward make_feed_forward(const BlockSource& source, std::int64_t index) {
   const ModelShape& model = source.model;
   const std::string name = "layers." + std::to_string(index);
   if (model.has_experts(index)) {
-    return make_experts(source.weights, model, name + ".moe", index, source.groups.tp, source.ep);
+    return make_experts(source.weights, model, name + ".moe", index, expert_groups(source));
   }
   if (model.gated_mlp)
     return make_swiglu_mlp(source.weights, model, name + ".mlp", source.groups.tp);

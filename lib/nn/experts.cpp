@@ -37,11 +37,16 @@ std::int64_t Experts::rows_here(const Saved& saved) const {
 }
 
 std::int64_t Experts::group_of(const Saved& saved) const {
-  return rule.group > 0 ? rule.group : saved.routed.logits.shape[0];
+  return rule.group > 0 ? rule.group : saved.routed.all_logits.shape[0];
 }
 
 Tensor Experts::choices(const Saved& saved) const {
-  return saved.routed.choices.slice(0, saved.routed.logits.shape[0] / group_of(saved));
+  return saved.routed.choices.slice(0, saved.routed.all_logits.shape[0] / group_of(saved));
+}
+
+/// Of this rank's tokens among those of the context-parallel ranks.
+std::int64_t Experts::first_row(const Saved& saved) const {
+  return context == nullptr ? 0 : context->rank() * saved.routed.logits.shape[0];
 }
 
 /// Of `all` tokens, those of this rank's part of the residual stream.
@@ -69,21 +74,40 @@ void Experts::score(const Pass& pass, const Saved& saved) const {
   if (!shared.router.empty()) multiply(shared.router, saved.shared.logit);
 }
 
+/// What the router has decided about this rank's tokens.
+void Experts::take_own(const Pass& pass, const Saved& saved) const {
+  const RoutedRows& routed = saved.routed;
+  const std::int64_t first = first_row(saved);
+  const auto take = [&](const Tensor& all, const Tensor& own) {
+    pass.ops->stream->copy(own, all.slice(first, first + own.shape[0]));
+  };
+  take(routed.all_chosen, routed.chosen);
+  take(routed.all_weight, routed.weight);
+  take(routed.all_slot, routed.slot);
+}
+
 void Experts::route(const Pass& pass, const Saved& saved) const {
   const RoutedRows& routed = saved.routed;
   score(pass, saved);
+  if (context != nullptr) {
+    context->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
+  }
   const Tensor own_counts = routed.counts.slice(group->rank(), group->rank() + 1);
-  router_forward(*pass.ops, {.logits = routed.logits,
+  router_forward(*pass.ops, {.logits = routed.all_logits,
+                             .order = order,
                              .bias = bias.value,
                              .group = group_of(saved),
                              .capacity = rule.capacity,
                              .by_probability = rule.by_probability,
                              .choice = rule.choice,
-                             .chosen = routed.chosen,
-                             .weight = routed.weight,
-                             .slot = routed.slot,
+                             .chosen = routed.all_chosen,
+                             .weight = routed.all_weight,
+                             .first = first_row(saved),
+                             .count = routed.logits.shape[0],
+                             .slot = routed.all_slot,
                              .choices = choices(saved),
                              .counts = own_counts.view({own_counts.numel()})});
+  if (context != nullptr) take_own(pass, saved);
   if (group->size() > 1) group->all_gather(own_counts, routed.counts, *pass.ops->stream);
   pass.ops->stream->synchronize();
 }
@@ -132,9 +156,10 @@ void Experts::forward(const Pass& pass, const Saved& saved) const {
   widen(pass, saved);
   if (pass.training && !pass.router_sums.empty()) {
     const Tensor sums = pass.router_sums.slice(layer, layer + 1);
-    router_statistics(*pass.ops, {.logits = saved.routed.logits,
-                                  .chosen = saved.routed.chosen,
+    router_statistics(*pass.ops, {.logits = saved.routed.all_logits,
+                                  .chosen = saved.routed.all_chosen,
                                   .choices = choices(saved),
+                                  .order = order,
                                   .group = group_of(saved),
                                   .score = rule.choice.score,
                                   .sums = sums.view({sums.numel()})});
@@ -197,8 +222,10 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
   if (!shared.router.empty()) enter.backward(pass, g.shared_all_d_logit, g.shared_d_logit);
   const Tensor own = own_rows(saved, routed.logits);
   const bool part = own.rows() != routed.logits.rows();
+  const std::int64_t within = part ? enter.group->rank() * own.rows() : 0;
   router_losses(*pass.ops, {.logits = own,
-                            .first = part ? enter.group->rank() * own.rows() : 0,
+                            .order = order,
+                            .first = first_row(saved) + within,
                             .group = group_of(saved),
                             .topk = routed.chosen.shape[1],
                             .score = rule.choice.score,
@@ -275,7 +302,7 @@ RouterChoice choice_of(const ModelShape& model) {
 }  // namespace
 
 Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                     std::int64_t layer, const TensorParallel& tp, Group& ep) {
+                     std::int64_t layer, const ExpertGroups& groups) {
   const std::string experts = name + ".experts.";
   Experts made;
   made.router = weights(name + ".router.weight");
@@ -284,9 +311,11 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   if (model.gated_mlp) made.gate = weights(experts + "gate.weight");
   made.up = weights(experts + "up.weight");
   made.down = weights(experts + "down.weight");
-  made.enter = tp.enter();
-  made.leave = tp.leave();
-  made.group = &ep;
+  made.enter = groups.tp.enter();
+  made.leave = groups.tp.leave();
+  made.group = &groups.ep;
+  made.context = groups.context;
+  made.order = groups.order;
   made.rule = {.group = model.routing_group,
                .capacity = moe_capacity(model),
                .by_probability = model.overflow == Overflow::probability,

@@ -32,6 +32,9 @@ struct Experts {
   SharedExperts shared;
   Reshard enter, leave;
   Group* group = nullptr;  // of the ranks that hold the others (ep)
+  // Of the context-parallel ranks, which route the tokens of all of them alike; null: one rank.
+  Group* context = nullptr;
+  RowOrder order;  // of their tokens
   RouterRule rule;
   std::int64_t layer = 0;  // its row in Pass::router_sums
 
@@ -66,11 +69,13 @@ struct Experts {
   std::int64_t rows_here(const Saved& saved) const;
   std::int64_t rows_sent(const Saved& saved) const;
   std::int64_t group_of(const Saved& saved) const;
+  std::int64_t first_row(const Saved& saved) const;
   Tensor choices(const Saved& saved) const;
   Tensor own_rows(const Saved& saved, const Tensor& all) const;
   Tensor wide_input(const Pass& pass, const Saved& saved) const;
   void score(const Pass& pass, const Saved& saved) const;
   void route(const Pass& pass, const Saved& saved) const;
+  void take_own(const Pass& pass, const Saved& saved) const;
 
   // expert_exchange.cpp
   /// From the counts what the others need: how many rows go where, and where they go there.
@@ -92,8 +97,16 @@ struct Experts {
   void add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const;
 };
 
-/// `name` is "layers.N.moe", `layer` N; `ep` as Experts::group.
+/// See Experts.
+struct ExpertGroups {
+  TensorParallel tp;
+  Group& ep;
+  Group* context = nullptr;
+  RowOrder order{};
+};
+
+/// `name` is "layers.N.moe", `layer` N.
 Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                     std::int64_t layer, const TensorParallel& tp, Group& ep);
+                     std::int64_t layer, const ExpertGroups& groups);
 
 }  // namespace trainctl

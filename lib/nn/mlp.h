@@ -16,6 +16,9 @@ struct RoutedRows {
   Tensor sent, sent_weight;                 // temporary, with ep: in the order of the slots
   Tensor received, received_weight, place;  // temporary, with ep
   Tensor exchanged;                         // temporary, with ep: elements for and from each rank
+  // Temporary, of all context-parallel ranks' tokens; with one rank logits, chosen, weight and
+  // slot.
+  Tensor all_logits, all_chosen, all_weight, all_slot;
 };
 
 /// What shared experts keep in addition: T tokens, F features of this rank.

@@ -173,6 +173,11 @@ class BlockRows {
     rows.rows = own("moe.rows");
     rows.row_weight = own("moe.row_weight");
     rows.weight = shared("moe.weight");
+    const bool alone = input_.context.all == nullptr;
+    rows.all_logits = alone ? rows.logits : shared("moe.all_logits");
+    rows.all_chosen = alone ? rows.chosen : shared("moe.all_chosen");
+    rows.all_weight = alone ? rows.weight : shared("moe.all_weight");
+    rows.all_slot = alone ? rows.slot : shared("moe.all_slot");
     rows.out = shared("moe.out");
     rows.scaled = shared("moe.scaled");
     if (x.dtype != DType::f32) rows.wide = shared("moe.wide");

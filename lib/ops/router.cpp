@@ -35,6 +35,14 @@ void check_groups(std::string_view op, const Tensor& choices, std::int64_t group
         {{"logits", logits}, {"choices", choices}});
 }
 
+void check_order(std::string_view op, const RowOrder& order, std::int64_t rows,
+                 const Tensor& logits) {
+  const std::int64_t pieces = order.ranks * (order.zigzag ? 2 : 1);
+  check(order.ranks == 1 || (order.ranks > 0 && order.length > 0 && order.length % pieces == 0 &&
+                             order.sequences * order.length == rows),
+        op, "order must be that of all rows, in equal pieces", {{"logits", logits}});
+}
+
 }  // namespace
 
 void router_forward(const OpContext& context, const RouterForward& args) {
@@ -44,6 +52,9 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   const std::int64_t tokens = args.logits.shape[0];
   const std::int64_t topk = args.chosen.shape[1];
   check_groups(op, args.choices, args.group, tokens, args.logits);
+  check_order(op, args.order, tokens, args.logits);
+  check(args.first >= 0 && args.count >= 0 && args.first + args.count <= tokens, op,
+        "the rows from first on must be there", {{"logits", args.logits}});
   check(is_matrix(args.weight, tokens, topk, DType::f32) &&
             is_matrix(args.slot, tokens, topk, DType::i32),
         op, "weight must be fp32 and slot i32, as chosen",
@@ -82,6 +93,7 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
             args.first + args.logits.shape[0] <= args.choices.shape[0] * args.group,
         op, "choices must be [groups, experts] i32 and cover the tokens",
         {{"logits", args.logits}, {"choices", args.choices}});
+  check_order(op, args.order, args.choices.shape[0] * args.group, args.logits);
   check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
         "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
   dispatch(context, &Kernels::router_losses, args, "router_losses");
@@ -92,6 +104,7 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
   check_logits(op, args.logits);
   check_chosen(op, args.logits, args.chosen);
   check_groups(op, args.choices, args.group, args.logits.shape[0], args.logits);
+  check_order(op, args.order, args.logits.shape[0], args.logits);
   check(is_vector(args.sums, router_sums + args.logits.shape[1], DType::f32), op,
         "sums must be [4 + experts] fp32", {{"logits", args.logits}, {"sums", args.sums}});
   dispatch(context, &Kernels::router_statistics, args, "router_statistics");

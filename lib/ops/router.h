@@ -33,17 +33,49 @@ struct RouterChoice {
   std::int64_t groups = 1, group_topk = 1;  // with sigmoid; groups divides E
 };
 
+/// Which token a row is. Rows that context-parallel ranks have gathered lie rank after rank, and
+/// each rank's sequence after sequence: one piece of the sequence, or with `zigzag` two
+/// (plan/tables/token_layout.h). By default rows lie in the order of the data.
+struct RowOrder {
+  std::int64_t ranks = 1;
+  std::int64_t sequences = 1;  // of each rank
+  std::int64_t length = 0;     // tokens of a sequence; needed with several ranks
+  bool zigzag = false;
+
+  std::int64_t token_of(std::int64_t row) const {
+    if (ranks == 1) return row;
+    const std::int64_t part = length / ranks;  // of a sequence, on one rank
+    const std::int64_t piece = zigzag ? part / 2 : part;
+    const std::int64_t rank = row / (sequences * part);
+    const std::int64_t within = row % part;
+    const std::int64_t chunk = within < piece ? rank : 2 * ranks - 1 - rank;
+    return row / part % sequences * length + chunk * piece + within % piece;
+  }
+  std::int64_t row_of(std::int64_t token) const {
+    if (ranks == 1) return token;
+    const std::int64_t part = length / ranks;
+    const std::int64_t piece = zigzag ? part / 2 : part;
+    const std::int64_t chunk = token % length / piece;
+    const bool late = chunk >= ranks;
+    const std::int64_t rank = late ? 2 * ranks - 1 - chunk : chunk;
+    return (rank * sequences + token / length) * part + (late ? piece : 0) + token % piece;
+  }
+};
+
 struct RouterForward {
-  Tensor logits;              // [T, E] fp32
+  Tensor logits;  // [T, E] fp32
+  RowOrder order{};
   Tensor bias{};              // [E] fp32, with sigmoid; or empty
   std::int64_t group = 0;     // G, divides T
   std::int64_t capacity = 0;  // 0: none
   bool by_probability = false;
   RouterChoice choice{};
-  Tensor chosen;   // [T, k] i32, the largest first: the expert, or ~expert where it is full
-  Tensor weight;   // [T, k] fp32
-  Tensor slot;     // [T, k] i32: the row of the choice among those of all experts: expert after
-                   // expert, in each in token order; -1 where the expert is full
+  Tensor chosen;           // [T, k] i32, the largest first: the expert, or ~expert where it is full
+  Tensor weight;           // [T, k] fp32
+  std::int64_t first = 0;  // with `count` rows from it on: the tokens of this rank
+  std::int64_t count = 0;  // 0: all
+  Tensor slot;     // [T, k] i32, of those rows: the row of the choice among theirs for all experts:
+                   // expert after expert, in each in the order of the rows; -1 where it is full
   Tensor choices;  // [T / G, E] i32: c_e of each group
   Tensor counts;   // [E] i64: rows of each expert
 };
@@ -60,7 +92,8 @@ struct RouterBackward {
 /// + z_factor x (z-losses). With token_factor = 1 / (tokens of the global batch) that is the mean
 /// of each over the batch.
 struct RouterLosses {
-  Tensor logits;           // [S, E] fp32: some of the tokens of `choices`
+  Tensor logits;  // [S, E] fp32: some of the rows of `choices`
+  RowOrder order{};
   std::int64_t first = 0;  // the first of them
   std::int64_t group = 0;
   std::int64_t topk = 1;
@@ -77,7 +110,8 @@ enum class RouterSum { balance, z_loss, entropy, dropped };  // G x balance loss
 inline constexpr std::int64_t router_sums = 4;               // choices that were dropped
 
 struct RouterStatistics {
-  Tensor logits, chosen, choices;
+  Tensor logits, chosen, choices;  // of all rows
+  RowOrder order{};
   std::int64_t group = 0;
   RouterScore score = RouterScore::softmax_all;
   Tensor sums;  // [router_sums + E] fp32, added to

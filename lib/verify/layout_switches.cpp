@@ -251,8 +251,9 @@ bool apply_experts(std::string_view word, Config& config) {
 /// They are some of the replicas.
 Words expert_words(const Config& config, const LayoutSizes& sizes) {
   Words words{""};
-  for (std::int64_t ranks = 2; ranks <= sizes.dp; ++ranks) {
-    if (sizes.dp % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
+  const std::int64_t replicas = sizes.replicas();
+  for (std::int64_t ranks = 2; ranks <= replicas; ++ranks) {
+    if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
     words.push_back("ep" + std::to_string(ranks));
   }
   return words;

@@ -1,5 +1,6 @@
 #include "ops/router.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "catch.h"
@@ -14,6 +15,8 @@ struct Sizes {
   std::int64_t capacity = 0;
   bool by_probability = false;
   RouterChoice choice{};
+  RowOrder order{};
+  std::int64_t first = 0, count = 0;
 };
 
 struct Routed {
@@ -36,6 +39,7 @@ Routed route(Values& logits, const Sizes& s, const Tensor& bias = {}) {
   const Host host(cpu_kernels());
   Routed routed(s);
   router_forward(host.context(), {.logits = logits.tensor(),
+                                  .order = s.order,
                                   .bias = bias,
                                   .group = s.group,
                                   .capacity = s.capacity,
@@ -43,10 +47,22 @@ Routed route(Values& logits, const Sizes& s, const Tensor& bias = {}) {
                                   .choice = s.choice,
                                   .chosen = routed.chosen.tensor(),
                                   .weight = routed.weight.tensor(),
+                                  .first = s.first,
+                                  .count = s.count,
                                   .slot = routed.slot.tensor(),
                                   .choices = routed.choices.tensor(),
                                   .counts = routed.counts.tensor()});
   return routed;
+}
+
+/// The rows of `values` as ranks have gathered them.
+Values in_order(const Values& values, std::int64_t columns, const RowOrder& order) {
+  Values moved = values;
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const std::int64_t token = order.token_of(i / columns);
+    moved.set(i, static_cast<float>(values.at(token * columns + i % columns)));
+  }
+  return moved;
 }
 
 Values matrix(const std::vector<float>& elements, std::int64_t columns) {
@@ -155,6 +171,54 @@ TEST_CASE("no expert takes more than its capacity, and none is left idle while o
   }
 }
 
+TEST_CASE("tokens of gathered ranks are found where they lie") {
+  // Two sequences of eight tokens; of each, rank 0 has tokens 0, 1, 6, 7 and rank 1 the others.
+  const RowOrder order{.ranks = 2, .sequences = 2, .length = 8, .zigzag = true};
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t row = 0; row < 16; ++row) {
+    tokens.push_back(order.token_of(row));
+    CHECK(order.row_of(tokens.back()) == row);
+  }
+  CHECK(tokens == std::vector<std::int64_t>{0, 1, 6, 7, 8, 9, 14, 15, 2, 3, 4, 5, 10, 11, 12, 13});
+  const RowOrder halves{.ranks = 2, .sequences = 1, .length = 4};
+  CHECK(halves.token_of(3) == 3);
+  const RowOrder thirds{.ranks = 3, .sequences = 2, .length = 6};
+  CHECK(thirds.token_of(2) == 6);
+  CHECK(thirds.row_of(6) == 2);
+}
+
+TEST_CASE("a router routes gathered rows as in the order of the data") {
+  for (const bool zigzag : {false, true}) {
+    for (const bool by_probability : {false, true}) {
+      Sizes sizes{.tokens = 48, .experts = 4, .topk = 2, .group = 12, .capacity = 7};
+      sizes.by_probability = by_probability;
+      Values logits = random_logits(sizes);
+      Routed data = route(logits, sizes);
+      sizes.order = {.ranks = 3, .sequences = 2, .length = 24, .zigzag = zigzag};
+      std::vector<std::int64_t> counts(4);
+      Values gathered = in_order(logits, sizes.experts, sizes.order);
+      for (sizes.first = 0, sizes.count = 16; sizes.first < 48; sizes.first += 16) {
+        Routed rows = route(gathered, sizes);
+        const auto chosen = list_of<std::int32_t>(rows.chosen);
+        const auto expected = list_of<std::int32_t>(data.chosen);
+        for (std::size_t i = 0; i < chosen.size(); ++i) {
+          const auto token = sizes.order.token_of(static_cast<std::int64_t>(i / 2));
+          CHECK(chosen[i] == expected[static_cast<std::size_t>(token) * 2 + i % 2]);
+        }
+        CHECK(rows.choices == data.choices);
+        CHECK(rows.weight == in_order(data.weight, 2, sizes.order));
+        const auto own = list_of<std::int64_t>(rows.counts);
+        const auto slots = list_of<std::int32_t>(rows.slot);
+        const auto begin = slots.begin() + sizes.first * 2;
+        CHECK(*std::max_element(begin, begin + 32) + 1 ==
+              std::accumulate(own.begin(), own.end(), std::int64_t{0}));
+        for (std::size_t e = 0; e < 4; ++e) counts[e] += own[e];
+      }
+      CHECK(counts == list_of<std::int64_t>(data.counts));
+    }
+  }
+}
+
 TEST_CASE("a router's gradient agrees with finite differences") {
   for (const RouterChoice& choice : all_choices) {
     for (const std::int64_t capacity : {0, 3}) {
@@ -220,7 +284,10 @@ TEST_CASE("a token chooses in the groups of experts with the best sums") {
 
 TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {
   const RouterScore score = GENERATE(RouterScore::softmax_all, RouterScore::sigmoid);
-  const Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .choice = {.score = score}};
+  const RowOrder order =
+      GENERATE(RowOrder{}, RowOrder{.ranks = 2, .sequences = 1, .length = 12, .zigzag = true});
+  Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .choice = {.score = score}};
+  sizes.order = order;
   Values logits = random_logits(sizes);
   Routed routed = route(logits, sizes);
   const Host host(cpu_kernels());
@@ -231,6 +298,7 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
   for (std::int64_t first : {0, 8}) {  // the rows of two ranks
     const std::int64_t end = first == 0 ? 8 : 12;
     router_losses(host.context(), {.logits = logits.tensor().slice(first, end),
+                                   .order = order,
                                    .first = first,
                                    .group = 6,
                                    .topk = 2,
@@ -246,6 +314,7 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
     router_statistics(host.context(), {.logits = logits.tensor(),
                                        .chosen = routed.chosen.tensor(),
                                        .choices = routed.choices.tensor(),
+                                       .order = order,
                                        .group = 6,
                                        .score = score,
                                        .sums = sums.tensor()});

@@ -129,9 +129,22 @@ TEST_CASE("mistakes in shared experts and in biases are caught and named") {
   check_faults(rows);
 }
 
+TEST_CASE("experts of tokens that context-parallel ranks divide") {
+  const std::vector<std::string> layouts{
+      "cp2+p2p",           "cp4+a2a_p2p+ep2",   "cp2+all_gather+ep2",
+      "tp2sp+cp2+a2a+ep2", "dp2+cp2+ep4+zero2", "pp2+cp2+p2p+m4"};
+  check_equal(with(small_moe, {"model.num_query_groups=4"}), layouts);
+  check_equal(with(small_moe, {"model.num_query_groups=4", "moe.capacity_factor=1",
+                               "moe.overflow=probability", "moe.expert_group_size=8"}),
+              layouts);
+  check_equal(with(small_moe, {"model.num_query_groups=4", "moe.capacity_factor=1.25"}),
+              {"cp2+p2p+ep2", "tp2sp+cp2+a2a+recompute"});
+}
+
 TEST_CASE("experts run freely") {
   check_free(small_moe, {"dp2+ep2", "tp2sp+dp2+ep2", "dp4+ep2+zero3", "pp2+recompute+m4"});
   check_free(some_layers, {"pp2+dp2+ep2"});
+  check_free(with(small_moe, {"model.num_query_groups=4"}), {"cp2+p2p+ep2", "cp4+a2a_p2p"});
 }
 
 TEST_CASE("mistakes in the exchange between experts are caught and named") {

@@ -45,7 +45,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.delay_wgrad_compute", not_built, "false", "false"},
     {"parallel.search_mode", not_built, "*", ""},
     {"parallel.device", not_built, "cpu", "cpu"},
-    {"moe.num_experts", some_plans, "", "1 with context_parallel above 1"},
     {"moe.group_wise_a2a", not_built, "false", "false"},
     {"moe.comp_comm_parallel", not_built, "false", "false"},
     {"moe.comp_comm_parallel_degree", not_built, "*", ""},

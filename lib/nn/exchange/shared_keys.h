@@ -21,7 +21,8 @@ struct ContextParallel {
   Group* heads = nullptr;
   Group* ring = nullptr;
   Group* gather = nullptr;
-  Tensor packed{};  // see Reshard, for the exchange of heads
+  Group* all = nullptr;  // for routers
+  Tensor packed{};       // see Reshard, for the exchange of heads
 };
 
 class SharedKeys {

@@ -173,11 +173,15 @@ void choose_in_groups(const Ranking& ranking, const RouterChoice& choice, std::i
 
 /// One routing group, with what the kernel has of it.
 struct RoutingGroup {
-  std::int64_t tokens, topk, experts, capacity;
-  std::int32_t* chosen;
+  std::int64_t first, tokens, topk, experts, capacity;
+  const RowOrder& order;
+  std::int32_t* chosen;  // of all rows
   const float* weight;
-  std::int32_t* slot;  // scratch here
+  std::int32_t* slot;  // scratch here, of this group
   const std::int32_t* choices;
+
+  /// Where choice number i of the group's tokens lies, token after token.
+  std::int64_t at(std::int64_t i) const { return order.row_of(first + i / topk) * topk + i % topk; }
 };
 
 /// First choices before second ones, then earlier tokens. `taken` is scratch of each expert.
@@ -185,7 +189,7 @@ void drop_late(const RoutingGroup& g, std::int64_t* taken) {
   std::fill_n(taken, g.experts, 0);
   for (std::int64_t j = 0; j < g.topk; ++j) {
     for (std::int64_t t = 0; t < g.tokens; ++t) {
-      std::int32_t& chosen = g.chosen[t * g.topk + j];
+      std::int32_t& chosen = g.chosen[g.at(t * g.topk + j)];
       if (++taken[chosen] > g.capacity) chosen = ~chosen;
     }
   }
@@ -200,26 +204,31 @@ void drop_light(const RoutingGroup& g, std::int64_t* end) {
     total += g.choices[e];
   }
   for (std::int64_t i = 0; i < g.tokens * g.topk; ++i) {
-    g.slot[end[g.chosen[i]]++] = static_cast<std::int32_t>(i);
+    g.slot[end[g.chosen[g.at(i)]]++] = static_cast<std::int32_t>(i);
   }
   for (std::int64_t e = 0; e < g.experts; ++e) {
     if (g.choices[e] <= g.capacity) continue;
     std::int32_t* last = g.slot + end[e];
     std::int32_t* first = last - g.choices[e];
     std::nth_element(first, first + g.capacity, last, [&](std::int32_t a, std::int32_t b) {
-      return g.weight[a] != g.weight[b] ? g.weight[a] > g.weight[b] : a < b;
+      const float left = g.weight[g.at(a)];
+      const float right = g.weight[g.at(b)];
+      return left != right ? left > right : a < b;
     });
     for (std::int32_t* late = first + g.capacity; late < last; ++late) {
-      g.chosen[*late] = ~g.chosen[*late];
+      std::int32_t& chosen = g.chosen[g.at(*late)];
+      chosen = ~chosen;
     }
   }
 }
 
-/// Rows expert after expert, in each in token order.
+/// Rows expert after expert, in each in the order of this rank's rows.
 void number_rows(const RouterForward& args) {
   const std::int64_t experts = args.logits.shape[1];
-  const std::int64_t count = args.chosen.numel();
-  const std::int32_t* chosen = args.chosen.as<std::int32_t>();
+  const std::int64_t topk = args.chosen.shape[1];
+  const std::int64_t first = args.first * topk;
+  const std::int64_t count = args.count > 0 ? args.count * topk : args.chosen.numel();
+  const std::int32_t* chosen = args.chosen.as<std::int32_t>() + first;
   std::int64_t* counts = args.counts.as<std::int64_t>();
   std::fill_n(counts, experts, 0);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -228,7 +237,7 @@ void number_rows(const RouterForward& args) {
   std::int64_t begin = 0;
   for (std::int64_t e = 0; e < experts; ++e) begin += std::exchange(counts[e], begin);
   for (std::int64_t i = 0; i < count; ++i) {
-    std::int32_t& slot = args.slot.as<std::int32_t>()[i];
+    std::int32_t& slot = args.slot.as<std::int32_t>()[first + i];
     slot = chosen[i] >= 0 ? static_cast<std::int32_t>(counts[chosen[i]]++) : -1;
   }
   for (std::int64_t e = experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
@@ -245,7 +254,8 @@ void router_forward_plain(const OpContext&, const RouterForward& args) {
   for (std::int64_t t = 0; t < args.logits.shape[0]; ++t) {
     const float* logits = args.logits.as<float>() + t * experts;
     std::int32_t* chosen = args.chosen.as<std::int32_t>() + t * topk;
-    std::int32_t* choices = args.choices.as<std::int32_t>() + t / args.group * experts;
+    std::int32_t* choices =
+        args.choices.as<std::int32_t>() + args.order.token_of(t) / args.group * experts;
     const Ranking ranking(logits, experts, bias, choice);
     if (choice.group_topk < choice.groups) {
       choose_in_groups(
@@ -262,14 +272,15 @@ void router_forward_plain(const OpContext&, const RouterForward& args) {
     }
   }
   for (std::int64_t i = 0; args.capacity > 0 && i < args.choices.shape[0]; ++i) {
-    const std::int64_t first = i * args.group * topk;
-    const RoutingGroup group{args.group,
+    const RoutingGroup group{i * args.group,
+                             args.group,
                              topk,
                              experts,
                              args.capacity,
-                             args.chosen.as<std::int32_t>() + first,
-                             args.weight.as<float>() + first,
-                             args.slot.as<std::int32_t>() + first,
+                             args.order,
+                             args.chosen.as<std::int32_t>(),
+                             args.weight.as<float>(),
+                             args.slot.as<std::int32_t>() + i * args.group * topk,
                              args.choices.as<std::int32_t>() + i * experts};
     std::int64_t* scratch = args.counts.as<std::int64_t>();
     args.by_probability ? drop_light(group, scratch) : drop_late(group, scratch);
@@ -315,8 +326,8 @@ void router_losses_plain(const OpContext&, const RouterLosses& args) {
   const double even = static_cast<double>(experts) / static_cast<double>(args.topk * args.group);
   for (std::int64_t s = 0; s < args.logits.shape[0]; ++s) {
     const float* logits = args.logits.as<float>() + s * experts;
-    const std::int32_t* choices =
-        args.choices.as<std::int32_t>() + (args.first + s) / args.group * experts;
+    const std::int32_t* choices = args.choices.as<std::int32_t>() +
+                                  args.order.token_of(args.first + s) / args.group * experts;
     const Probabilities p(logits, experts, args.score);
     double mean = 0;  // of the choices, by probability
     for (std::int64_t e = 0; e < experts; ++e) mean += p.of(e) * choices[e];
@@ -338,7 +349,8 @@ void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
   double entropy = 0;
   for (std::int64_t t = 0; t < tokens; ++t) {
     const float* logits = args.logits.as<float>() + t * experts;
-    const std::int32_t* choices = args.choices.as<std::int32_t>() + t / args.group * experts;
+    const std::int32_t* choices =
+        args.choices.as<std::int32_t>() + args.order.token_of(t) / args.group * experts;
     const Probabilities p(logits, experts, args.score);
     for (std::int64_t e = 0; e < experts; ++e) {
       const double share = p.of(e);

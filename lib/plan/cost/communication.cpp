@@ -230,6 +230,8 @@ void add_experts(UseList& list, const Passes& passes) {
     list.reshard(list.stream(), Layout::replicated, gate, forward);
     list.reshard(dual(Layout::replicated), dual(list.stream()), gate, passes.once);
   }
+  list.add(layer_call("all_gather", "scores", "cp"), forward,
+           plan.mesh.cp * plan.local.tokens * model.experts * fp32);
   list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward,
            plan.mesh.ep * model.experts * counted_as);
   UseList::Call call = layer_call("all_to_all", "experts (at most)", "expert:ep");

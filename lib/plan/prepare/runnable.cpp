@@ -51,7 +51,6 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
       refuse("parallel.expert_tensor_parallel",
              "experts that are split otherwise than dense layers");
     }
-    if (plan.mesh.cp > 1) refuse("moe.num_experts", "experts with context parallelism");
     if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");
   }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {

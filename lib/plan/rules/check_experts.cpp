@@ -166,7 +166,7 @@ void check_group_size(const Facts& facts, Check& check) {
   }
 }
 
-/// A rank counts whole routing groups.
+/// Context-parallel ranks count whole routing groups together.
 void check_routing_groups(const Facts& facts, Check& check) {
   const char* path = "moe.expert_group_size";
   const std::int64_t sequence = facts.model.seq_length;
@@ -175,11 +175,11 @@ void check_routing_groups(const Facts& facts, Check& check) {
                     "parallel.context_parallel"})) {
     return;
   }
-  const std::int64_t tokens = product_of({facts.batch.micro_batch_size, sequence}) / facts.mesh.cp;
+  const std::int64_t tokens = product_of({facts.batch.micro_batch_size, sequence});
   const std::int64_t group = facts.model.routing_group;
   if (group < 1 || tokens < 1 || tokens % group == 0) return;
   check.error("expert-group-divide", path,
-              indivisible("the tokens of a micro-batch on a rank (" + std::to_string(tokens) + ")",
+              indivisible("the tokens of a micro-batch (" + std::to_string(tokens) + ")",
                           named("expert_group_size", group)),
               "set expert_group_size to " + divisors_near(tokens, group));
 }

@@ -64,6 +64,13 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
   add("scaled", {local.expert_rows, local.expert_ffn}, rows.compute);
   add("d_row_weight", {local.expert_rows}, DType::f32);
   if (model.shared_gate) add("shared_scaled", {local.tokens, local.shared_ffn}, rows.compute);
+  if (share.input.mesh.cp > 1) {
+    const std::int64_t all = share.input.mesh.cp * local.tokens;
+    add("all_logits", {all, model.experts}, DType::f32);
+    add("all_chosen", {all, model.topk}, DType::i32);
+    add("all_weight", {all, model.topk}, DType::f32);
+    add("all_slot", {all, model.topk}, DType::i32);
+  }
   if (share.input.mesh.ep > 1) {
     add("sent", {local.routed_rows, model.hidden}, rows.compute);
     add("sent_weight", {local.routed_rows}, DType::f32);

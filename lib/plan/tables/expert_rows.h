@@ -28,6 +28,9 @@ namespace trainctl {
 ///         moe.received [R,H] and moe.received_weight [R] fp32 (from rank after rank), moe.place
 ///         [R] i32 (where received rows go), moe.exchanged [4,P] i64 (rows for and from each rank,
 ///         and their elements)
+///  shared with C context-parallel ranks, of all their tokens: moe.all_logits [C T,E] fp32,
+///         moe.all_chosen moe.all_slot [C T,k] i32, moe.all_weight [C T,k] fp32; groups above are
+///         those of all these tokens
 ///  shared with sequence parallelism: moe.all_d_logits [T,E] fp32; in 16 bits: moe.wide [S,H] fp32,
 ///         moe.narrow [S,H] (the router's input, and the gradient of it)
 ///  shared experts, of width V over tp: until B .shared.gate (gated) .up [T,V]; until W .shared.act

@@ -19,7 +19,7 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
 /// once.
 void add_routing(const ModelShape& model, const Mesh& mesh, LocalShape& local) {
   const std::int64_t group = std::max<std::int64_t>(1, model.routing_group);
-  local.routing_groups = std::max<std::int64_t>(1, local.tokens / group);
+  local.routing_groups = std::max<std::int64_t>(1, mesh.cp * local.tokens / group);
   local.capacity = moe_capacity(model);
   const auto most = [&](std::int64_t experts, std::int64_t ranks) {
     const std::int64_t rows = product({ranks, local.tokens, std::min(model.topk, experts)});

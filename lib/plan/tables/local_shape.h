@@ -28,7 +28,7 @@ struct LocalShape {
   std::int64_t vocabulary = 0;      // rows of the embedding and the head
   std::int64_t head_rows = 0;       // tokens that the head takes: all with a split vocabulary
   std::int64_t experts = 1;         // held here
-  std::int64_t routing_groups = 0;  // of this rank's tokens
+  std::int64_t routing_groups = 0;  // of the tokens of its context-parallel group
   std::int64_t capacity = 0;        // most tokens of a routing group that an expert takes; 0: all
   std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
   std::int64_t expert_rows = 0;     // most rows that the experts held here get, from all ranks
