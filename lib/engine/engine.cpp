@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "engine/diagnose.h"
+#include "engine/parameters/expert_bias.h"
 #include "engine/timers.h"
 #include "ops/router.h"
 #include "plan/rules/check.h"
@@ -267,6 +268,9 @@ StepReport Engine::finish_step(double seconds) {
   for (const Pair& other : share({state_->loss_sum, static_cast<double>(request)})) {
     total += other[0];
     greatest = std::max(greatest, other[1]);
+  }
+  if (plan_.model.expert_bias && !state_->found_inf) {
+    move_expert_biases(plan_.model, router_sums_.at("sums"), store_);
   }
   skipped_in_row_ = state_->found_inf ? skipped_in_row_ + 1 : 0;
   const bool bad = state_->found_inf || !std::isfinite(total);

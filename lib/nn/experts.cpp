@@ -44,9 +44,8 @@ Tensor Experts::choices(const Saved& saved) const {
   return saved.routed.choices.slice(0, saved.routed.logits.shape[0] / group_of(saved));
 }
 
-/// Of this rank's part of the residual stream.
-Tensor Experts::own_logits(const Saved& saved) const {
-  const Tensor& all = saved.routed.logits;
+/// Of `all` tokens, those of this rank's part of the residual stream.
+Tensor Experts::own_rows(const Saved& saved, const Tensor& all) const {
   const std::int64_t rows = saved.x.rows();
   if (all.rows() == rows) return all;
   return all.slice(enter.group->rank() * rows, (enter.group->rank() + 1) * rows);
@@ -58,18 +57,28 @@ Tensor Experts::wide_input(const Pass& pass, const Saved& saved) const {
   return saved.routed.wide;
 }
 
+/// -> routed.logits, and shared.logit where the shared experts have a gate.
+void Experts::score(const Pass& pass, const Saved& saved) const {
+  const Tensor wide = wide_input(pass, saved);
+  const auto multiply = [&](const Weight& weight, const Tensor& logits) {
+    const Tensor own = own_rows(saved, logits);
+    matmul(*pass.ops, {.a = wide, .b = weight.value, .c = own, .transpose_b = true});
+    enter.forward(pass, own, logits);
+  };
+  multiply(router, saved.routed.logits);
+  if (!shared.router.empty()) multiply(shared.router, saved.shared.logit);
+}
+
 void Experts::route(const Pass& pass, const Saved& saved) const {
   const RoutedRows& routed = saved.routed;
-  const Tensor own = own_logits(saved);
-  matmul(*pass.ops,
-         {.a = wide_input(pass, saved), .b = router.value, .c = own, .transpose_b = true});
-  enter.forward(pass, own, routed.logits);
+  score(pass, saved);
   const Tensor own_counts = routed.counts.slice(group->rank(), group->rank() + 1);
   router_forward(*pass.ops, {.logits = routed.logits,
+                             .bias = bias.value,
                              .group = group_of(saved),
                              .capacity = rule.capacity,
                              .by_probability = rule.by_probability,
-                             .pre_softmax = rule.pre_softmax,
+                             .choice = rule.choice,
                              .chosen = routed.chosen,
                              .weight = routed.weight,
                              .slot = routed.slot,
@@ -91,9 +100,11 @@ void Experts::widen(const Pass& pass, const Saved& saved) const {
     if (!gate.empty()) Linear{part_of(gate, share.expert), {}}.forward(pass, rows, own(saved.gate));
     Linear{part_of(up, share.expert), {}}.forward(pass, rows, own(saved.up));
   });
+  if (!shared.empty()) shared.widen(pass, saved);
 }
 
 void Experts::activate(const Pass& pass, const Saved& saved) const {
+  if (!shared.empty()) shared.activate(pass, saved);
   const std::int64_t count = rows_here(saved);
   const Tensor up_rows = saved.up.slice(0, count);
   const Tensor act = saved.act.slice(0, count);
@@ -125,11 +136,13 @@ void Experts::forward(const Pass& pass, const Saved& saved) const {
                                   .chosen = saved.routed.chosen,
                                   .choices = choices(saved),
                                   .group = group_of(saved),
+                                  .score = rule.choice.score,
                                   .sums = sums.view({sums.numel()})});
   }
   activate(pass, saved);
   project(pass, saved);
   combine(pass, saved, saved.routed.out, saved.partial);
+  if (!shared.empty()) shared.add_output(pass, saved);
   leave.forward(pass, saved.partial, saved.y);
 }
 
@@ -177,16 +190,18 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
   const RoutedRows& routed = saved.routed;
   router_backward(*pass.ops, {.logits = routed.logits,
                               .chosen = routed.chosen,
-                              .pre_softmax = rule.pre_softmax,
+                              .choice = rule.choice,
                               .d_weight = routed.weight,
                               .d_logits = g.all_d_logits});
   enter.backward(pass, g.all_d_logits, g.d_logits);
-  const Tensor own = own_logits(saved);
+  if (!shared.router.empty()) enter.backward(pass, g.shared_all_d_logit, g.shared_d_logit);
+  const Tensor own = own_rows(saved, routed.logits);
   const bool part = own.rows() != routed.logits.rows();
   router_losses(*pass.ops, {.logits = own,
                             .first = part ? enter.group->rank() * own.rows() : 0,
                             .group = group_of(saved),
                             .topk = routed.chosen.shape[1],
+                            .score = rule.choice.score,
                             .choices = choices(saved),
                             .balance_factor = rule.balance_factor,
                             .z_factor = rule.z_factor,
@@ -194,13 +209,16 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
                             .state = pass.state});
 }
 
-/// g.dx += the gradient of the router's input.
+/// g.dx += the gradient of the input of the router, and of the shared experts' gate.
 void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  const Tensor& wide = saved.routed.wide;
-  if (g.dx.dtype == DType::f32) {
-    return matmul(*pass.ops, {.a = g.d_logits, .b = router.value, .c = g.dx, .accumulate = true});
+  const bool direct = g.dx.dtype == DType::f32;
+  const Tensor& wide = direct ? g.dx : saved.routed.wide;
+  matmul(*pass.ops, {.a = g.d_logits, .b = router.value, .c = wide, .accumulate = direct});
+  if (!shared.router.empty()) {
+    matmul(*pass.ops,
+           {.a = g.shared_d_logit, .b = shared.router.value, .c = wide, .accumulate = true});
   }
-  matmul(*pass.ops, {.a = g.d_logits, .b = router.value, .c = wide});
+  if (direct) return;
   cast(*pass.ops, {.x = wide, .y = g.narrow});
   add(*pass.ops, {.a = g.dx, .b = g.narrow, .y = g.dx});
 }
@@ -213,6 +231,7 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
   backward_rows(pass, saved, g);
   combine(pass, saved, saved.routed.out, g.partial_dx);
   combine(pass, saved, column(g.d_row_weight), column(saved.routed.weight));
+  if (!shared.empty()) shared.backward_input(pass, saved, g);
   enter.backward(pass, g.partial_dx, g.dx);
   backward_router(pass, saved, g);
   add_router_input(pass, saved, g);
@@ -234,14 +253,34 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
     if (!gate.empty()) add_to(gate, g.dgate, routed.rows);
     add_to(up, g.dup, routed.rows);
   });
-  add_weight_gradient(pass, router, g.d_logits, wide_input(pass, saved));
+  const Tensor wide = wide_input(pass, saved);
+  add_weight_gradient(pass, router, g.d_logits, wide);
+  if (!shared.router.empty()) add_weight_gradient(pass, shared.router, g.shared_d_logit, wide);
+  if (shared.empty()) return;
+  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
+  shared.backward_weight(pass, saved, g);
 }
+
+namespace {
+
+RouterChoice choice_of(const ModelShape& model) {
+  return {.score = model.sigmoid_scores ? RouterScore::sigmoid
+                   : model.pre_softmax  ? RouterScore::softmax_all
+                                        : RouterScore::softmax_chosen,
+          .scaling = static_cast<float>(model.topk_scaling),
+          .groups = model.expert_groups,
+          .group_topk = model.group_topk};
+}
+
+}  // namespace
 
 Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
                      std::int64_t layer, const TensorParallel& tp, Group& ep) {
   const std::string experts = name + ".experts.";
   Experts made;
   made.router = weights(name + ".router.weight");
+  if (model.expert_bias) made.bias = weights(name + ".expert_bias");
+  made.shared = make_shared_experts(weights, model, name);
   if (model.gated_mlp) made.gate = weights(experts + "gate.weight");
   made.up = weights(experts + "up.weight");
   made.down = weights(experts + "down.weight");
@@ -251,7 +290,7 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   made.rule = {.group = model.routing_group,
                .capacity = moe_capacity(model),
                .by_probability = model.overflow == Overflow::probability,
-               .pre_softmax = model.pre_softmax,
+               .choice = choice_of(model),
                .balance_factor = static_cast<float>(model.balance_factor),
                .z_factor = static_cast<float>(model.z_factor)};
   made.layer = layer;

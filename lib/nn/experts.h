@@ -6,6 +6,8 @@
 #pragma once
 
 #include "nn/mlp.h"
+#include "nn/shared_experts.h"
+#include "ops/router.h"
 
 namespace trainctl {
 
@@ -14,7 +16,7 @@ struct RouterRule {
   std::int64_t group = 0;     // tokens of a routing group; 0: all of the pass
   std::int64_t capacity = 0;  // of an expert in each; 0: no limit
   bool by_probability = false;
-  bool pre_softmax = true;
+  RouterChoice choice{};
   float balance_factor = 0;
   float z_factor = 0;
 };
@@ -24,8 +26,10 @@ struct Experts {
   using Gradients = MlpGradients;
 
   Weight router;          // [experts, hidden] fp32
+  Weight bias;            // [experts] fp32, of the choice; or empty
   Weight gate, up, down;  // of the experts held here: [L, F, hidden] and [L, hidden, F]; gate may
                           // be empty
+  SharedExperts shared;
   Reshard enter, leave;
   Group* group = nullptr;  // of the ranks that hold the others (ep)
   RouterRule rule;
@@ -63,8 +67,9 @@ struct Experts {
   std::int64_t rows_sent(const Saved& saved) const;
   std::int64_t group_of(const Saved& saved) const;
   Tensor choices(const Saved& saved) const;
-  Tensor own_logits(const Saved& saved) const;
+  Tensor own_rows(const Saved& saved, const Tensor& all) const;
   Tensor wide_input(const Pass& pass, const Saved& saved) const;
+  void score(const Pass& pass, const Saved& saved) const;
   void route(const Pass& pass, const Saved& saved) const;
 
   // expert_exchange.cpp

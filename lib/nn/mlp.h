@@ -18,6 +18,13 @@ struct RoutedRows {
   Tensor exchanged;                         // temporary, with ep: elements for and from each rank
 };
 
+/// What shared experts keep in addition: T tokens, F features of this rank.
+struct SharedRows {
+  Tensor gate, up, act;  // [T, F]
+  Tensor logit;          // [T, 1] fp32 of their gate; or empty
+  Tensor scaled;         // [T, F] temporary: act times the gate
+};
+
 /// T tokens (S of them in this rank's part of the residual stream), F features of this rank; `gate`
 /// and `dgate` are used by SwigluMlp only. If the stream is not split by token, S is T, `all_x`
 /// is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
@@ -30,6 +37,7 @@ struct MlpSaved {
   Tensor partial;        // [T, hidden] temporary
   Tensor y;              // [S, hidden]
   RoutedRows routed{};   // experts: gate, up and act have rows of them instead of T
+  SharedRows shared{};
 };
 
 struct MlpGradients {
@@ -40,6 +48,7 @@ struct MlpGradients {
   Tensor dx;          // [S, hidden]
   // Experts (plan/tables/expert_rows.h); dgate and dup have rows of them instead of T.
   Tensor d_logits{}, all_d_logits{}, d_rows{}, d_row_weight{}, narrow{};
+  Tensor shared_dgate{}, shared_dup{}, shared_d_logit{}, shared_all_d_logit{};
 };
 
 struct GeluMlp {

@@ -145,7 +145,21 @@ class BlockRows {
             .act = made(BlockPart::activation, name + "act"),
             .partial = all_tokens(input_, "stream.partial", branch),
             .y = branch,
-            .routed = experts ? routed(x) : RoutedRows{}};
+            .routed = experts ? routed(x) : RoutedRows{},
+            .shared = experts ? shared_rows() : SharedRows{}};
+  }
+
+  SharedRows shared_rows() const {
+    const ModelShape& model = input_.model;
+    SharedRows rows;
+    if (model.shared_ffn == 0) return rows;
+    if (model.gated_mlp) rows.gate = made(BlockPart::mlp, "moe.shared.gate");
+    rows.up = made(BlockPart::mlp, "moe.shared.up");
+    rows.act = made(BlockPart::activation, "moe.shared.act");
+    if (!model.shared_gate) return rows;
+    rows.logit = made(BlockPart::mlp, "moe.shared.logit");
+    rows.scaled = shared("moe.shared_scaled");
+    return rows;
   }
 
   RoutedRows routed(const Tensor& x) const {
@@ -232,6 +246,13 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
   g.mlp.d_rows = row("moe.d_rows");
   g.mlp.d_row_weight = shared("moe.d_row_weight");
   if (g.dy.dtype != DType::f32) g.mlp.narrow = shared("moe.narrow");
+  if (model.shared_ffn == 0) return g;
+  if (model.gated_mlp) g.mlp.shared_dgate = row("moe.shared.d_gate");
+  g.mlp.shared_dup = row("moe.shared.d_up");
+  if (!model.shared_gate) return g;
+  g.mlp.shared_d_logit = row("moe.shared.d_logit");
+  g.mlp.shared_all_d_logit =
+      by_token(input) ? shared("moe.shared_all_d_logit") : g.mlp.shared_d_logit;
   return g;
 }
 

@@ -48,6 +48,16 @@ void router_forward(const OpContext& context, const RouterForward& args) {
             is_matrix(args.slot, tokens, topk, DType::i32),
         op, "weight must be fp32 and slot i32, as chosen",
         {{"chosen", args.chosen}, {"weight", args.weight}, {"slot", args.slot}});
+  check(args.bias.empty() || is_vector(args.bias, args.logits.shape[1], DType::f32), op,
+        "bias must be [experts] fp32", {{"logits", args.logits}, {"bias", args.bias}});
+  const RouterChoice& choice = args.choice;
+  const bool plain = choice.group_topk == choice.groups && args.bias.empty();
+  check(choice.groups > 0 && args.logits.shape[1] % choice.groups == 0 && choice.group_topk > 0 &&
+            choice.group_topk <= choice.groups && topk % choice.group_topk == 0 &&
+            topk <= choice.group_topk * (args.logits.shape[1] / choice.groups) &&
+            (plain || choice.score == RouterScore::sigmoid),
+        op, "groups of experts must divide them and hold the chosen; they and a bias need sigmoid",
+        {{"logits", args.logits}, {"chosen", args.chosen}});
   check(is_vector(args.counts, args.logits.shape[1], DType::i64), op,
         "counts must be [experts] i64", {{"logits", args.logits}, {"counts", args.counts}});
   dispatch(context, &Kernels::router_forward, args, "router_forward");

@@ -1,7 +1,7 @@
 // The router of a layer of experts: which experts a token goes to and with what weight, and the
 // losses beside the main one. T tokens, E experts, k chosen for each token, G tokens of a routing
 // group (neighbours in the order of the data). Per token p = softmax(logits), lse = log sum
-// exp(logits).
+// exp(logits), or with sigmoid scores p = s / sum of s, s = sigmoid(logits).
 #pragma once
 
 #include "device/tensor.h"
@@ -10,19 +10,36 @@
 
 namespace trainctl {
 
-//   forward: the k largest logits; of equal ones the first. Weights are p of the chosen, or with
-//     pre_softmax false the softmax over the chosen logits alone. With a capacity an expert takes
-//     no more tokens of a group; `by_probability` says which (Overflow of the configuration).
+//   forward: the k largest logits, or with sigmoid the k largest s + bias, of the best `group_topk`
+//     of n groups of neighbouring experts: those with the largest sums of their k / group_topk best
+//     s + bias (DeepSeek-V3, section 2.1.2). Of equal ones the first. Weights: RouterScore, times
+//     `scaling`. With a capacity an expert takes no more tokens of a group; `by_probability` says
+//     which (Overflow of the configuration).
 //   balance loss of a group: E / (k G) sum over e of c_e mean over t of p_te, c_e of the group's
 //     choices being of expert e, dropped ones included (Fedus et al. 2021, equation 4; 1 if even)
 //   z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
 
+/// What the weight of a chosen expert is.
+enum class RouterScore {
+  softmax_all,     // p
+  softmax_chosen,  // the softmax over the logits of the chosen
+  sigmoid,         // s over the sum of the chosen; with k = 1 s itself
+};
+
+/// How experts are chosen and weighted.
+struct RouterChoice {
+  RouterScore score = RouterScore::softmax_all;
+  float scaling = 1;
+  std::int64_t groups = 1, group_topk = 1;  // with sigmoid; groups divides E
+};
+
 struct RouterForward {
   Tensor logits;              // [T, E] fp32
+  Tensor bias{};              // [E] fp32, with sigmoid; or empty
   std::int64_t group = 0;     // G, divides T
   std::int64_t capacity = 0;  // 0: none
   bool by_probability = false;
-  bool pre_softmax = true;
+  RouterChoice choice{};
   Tensor chosen;   // [T, k] i32, the largest first: the expert, or ~expert where it is full
   Tensor weight;   // [T, k] fp32
   Tensor slot;     // [T, k] i32: the row of the choice among those of all experts: expert after
@@ -34,7 +51,7 @@ struct RouterForward {
 /// Of the weights alone.
 struct RouterBackward {
   Tensor logits, chosen;
-  bool pre_softmax = true;
+  RouterChoice choice{};
   Tensor d_weight;  // [T, k] fp32
   Tensor d_logits;  // [T, E] fp32, overwritten
 };
@@ -47,6 +64,7 @@ struct RouterLosses {
   std::int64_t first = 0;  // the first of them
   std::int64_t group = 0;
   std::int64_t topk = 1;
+  RouterScore score = RouterScore::softmax_all;
   Tensor choices;
   float balance_factor = 0;
   float z_factor = 0;
@@ -61,6 +79,7 @@ inline constexpr std::int64_t router_sums = 4;               // choices that wer
 struct RouterStatistics {
   Tensor logits, chosen, choices;
   std::int64_t group = 0;
+  RouterScore score = RouterScore::softmax_all;
   Tensor sums;  // [router_sums + E] fp32, added to
 };
 

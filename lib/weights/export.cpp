@@ -59,8 +59,12 @@ void fill(const HuggingFaceTensor& tensor, const StoredWeights& weights, const T
   }
 }
 
+DType type_of(const HuggingFaceTensor& tensor, DType stored) {
+  return tensor.keeps_fp32 ? DType::f32 : stored;
+}
+
 std::int64_t bytes_of(const HuggingFaceTensor& tensor, DType stored) {
-  return tensor.shape.numel() * size_of(stored);
+  return tensor.shape.numel() * size_of(type_of(tensor, stored));
 }
 
 /// The tensors file by file: in order, each file as full as it may be, at least one tensor.
@@ -113,7 +117,7 @@ void write_model(const std::filesystem::path& directory, const ModelShape& model
   for (std::size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorToWrite> tensors;
     for (const HuggingFaceTensor& tensor : shards[i]) {
-      tensors.push_back({tensor.name, tensor.shape, files.stored,
+      tensors.push_back({tensor.name, tensor.shape, type_of(tensor, files.stored),
                          [&](const Tensor& to) { fill(tensor, weights, to); }});
     }
     write_safetensors(directory / name_of_shard(i, shards.size()), std::move(tensors), work);

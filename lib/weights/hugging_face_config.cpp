@@ -89,31 +89,50 @@ void add_rope(const ModelShape& model, Json& config) {
   config["rope_parameters"] = parameters;
 }
 
-const char* architecture_of(const std::string& type) {
-  if (type == "llama") return "LlamaForCausalLM";
-  if (type == "mixtral") return "MixtralForCausalLM";
-  if (type == "qwen2") return "Qwen2ForCausalLM";
-  return type == "qwen3" ? "Qwen3ForCausalLM" : "Qwen3MoeForCausalLM";
+std::string architecture_of(const std::string& type) {
+  constexpr std::pair<const char*, const char*> names[] = {
+      {"llama", "Llama"},     {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
+      {"mixtral", "Mixtral"}, {"qwen2_moe", "Qwen2Moe"}, {"qwen3_moe", "Qwen3Moe"},
+      {"dots1", "Dots1"}};
+  for (const auto& [one, name] : names) {
+    if (type == one) return name + std::string("ForCausalLM");
+  }
+  throw Error(ExitCode::internal, "no class of transformers for " + type);
 }
 
-/// Both names of the number of experts, for old and new versions.
-void add_experts(const ModelShape& model, const std::string& type, Json& config) {
-  config["num_local_experts"] = model.experts;
-  config["num_experts_per_tok"] = model.topk;
-  config["output_router_logits"] = false;
-  if (type == "mixtral") {
-    config["intermediate_size"] = model.expert_ffn;
-    return;
-  }
+void add_dots_experts(const ModelShape& model, Json& config) {
+  const bool limited = model.group_topk < model.expert_groups;
+  config["n_routed_experts"] = model.experts;
+  config["n_shared_experts"] = model.shared_ffn / model.expert_ffn;
+  config["n_group"] = limited ? model.expert_groups : 1;
+  config["topk_group"] = limited ? model.group_topk : 1;
+  config["first_k_dense_replace"] = model.first_dense;
+  config["routed_scaling_factor"] = model.topk_scaling;
+  config["norm_topk_prob"] = model.topk > 1;
+}
+
+void add_qwen_experts(const ModelShape& model, Json& config) {
   std::vector<std::int64_t> plain;
   for (std::int64_t i = 0; i < model.layers; ++i) {
     if (!model.has_experts(i)) plain.push_back(i);
   }
   config["num_experts"] = model.experts;
-  config["moe_intermediate_size"] = model.expert_ffn;
   config["norm_topk_prob"] = !model.pre_softmax;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = plain;
+  if (model.shared_ffn > 0) config["shared_expert_intermediate_size"] = model.shared_ffn;
+  if (model.qkv_bias) config["qkv_bias"] = true;
+}
+
+/// Qwen has two names of the number of experts, for old and new versions.
+void add_experts(const ModelShape& model, const std::string& type, Json& config) {
+  config["num_experts_per_tok"] = model.topk;
+  config["output_router_logits"] = false;
+  const bool is_mixtral = type == "mixtral";
+  config[is_mixtral ? "intermediate_size" : "moe_intermediate_size"] = model.expert_ffn;
+  if (is_mixtral || type == "qwen3_moe") config["num_local_experts"] = model.experts;
+  if (type == "dots1") return add_dots_experts(model, config);
+  if (!is_mixtral) add_qwen_experts(model, config);
 }
 
 Json llama_config(const ModelShape& model) {
@@ -131,7 +150,7 @@ Json llama_config(const ModelShape& model) {
               {"max_position_embeddings", model.positions},
               {"rms_norm_eps", model.norm_epsilon},
               {"attention_dropout", model.attention_dropout}};
-  if (type != "qwen2" && type != "mixtral") config["attention_bias"] = false;
+  if (!type.starts_with("qwen2") && type != "mixtral") config["attention_bias"] = false;
   if (type == "llama") config["mlp_bias"] = false;
   if (type.starts_with("qwen")) config["use_sliding_window"] = false;
   if (type != "llama") config["sliding_window"] = nullptr;

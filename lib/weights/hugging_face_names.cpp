@@ -63,6 +63,11 @@ class Lister {
     if (shapes_.contains(ours.front())) return add(theirs, ours);
     tensors_.push_back({.name = theirs, .pieces = {}, .shape = {rows}, .transposed = false});
   }
+  /// The bias of a router; zeros where the model has none.
+  void add_router_bias(const std::string& theirs, const std::string& ours, std::int64_t experts) {
+    add_bias(theirs, {ours}, experts);
+    tensors_.back().keeps_fp32 = true;
+  }
   void add_if_there(const std::string& theirs, const std::string& ours) {
     if (shapes_.contains(ours)) add(theirs, {ours});
   }
@@ -123,6 +128,22 @@ void list_expert_matrices(const std::string& ours, const std::string& theirs,
   }
 }
 
+/// The shared experts, and the bias of the router; `theirs` is the layer of experts.
+void list_shared_experts(const std::string& ours, const std::string& theirs,
+                         const ModelShape& model, Lister& list) {
+  const bool is_dots = hugging_face_type(model) == "dots1";
+  if (is_dots) {
+    list.add_router_bias(theirs + ".gate.e_score_correction_bias", ours + ".expert_bias",
+                         model.experts);
+  }
+  list.add_if_there(theirs + ".shared_expert_gate.weight", ours + ".shared_gate.weight");
+  for (const char* part : matrices) {
+    list.add_if_there(
+        theirs + (is_dots ? ".shared_experts." : ".shared_expert.") + part + "_proj.weight",
+        ours + ".shared." + part + ".weight");
+  }
+}
+
 /// A layer of experts; `theirs` is the decoder layer.
 void list_experts(const std::string& ours, const std::string& theirs, const ModelShape& model,
                   ExpertTensors form, Lister& list) {
@@ -130,6 +151,7 @@ void list_experts(const std::string& ours, const std::string& theirs, const Mode
   const bool is_mixtral = hugging_face_type(model) == "mixtral";
   const std::string layer = theirs + (is_mixtral && !together ? ".block_sparse_moe" : ".mlp");
   list.add(layer + ".gate.weight", {ours + ".router.weight"});
+  list_shared_experts(ours, layer, model, list);
   if (!together) return list_expert_matrices(ours, layer, model, list);
   const std::string experts = ours + ".experts.";
   list.add_all_experts(layer + ".experts.gate_up_proj",
@@ -169,10 +191,37 @@ void list_llama(const ModelShape& model, ExpertTensors form, Lister& list) {
   list.add("model.norm.weight", {"final_norm.weight"});
 }
 
+/// Of a model with sigmoid scores.
+std::string unknown_to_dots(const ModelShape& model) {
+  if (!model.qk_norm || model.qkv_bias) {
+    return "its model with sigmoid scores, dots1, has q/k norms and no biases of q, k and v";
+  }
+  if (model.shared_ffn == 0 || model.shared_gate || model.shared_ffn % model.expert_ffn != 0) {
+    return "its dots1 has shared experts without a gate, as wide as some of the routed ones";
+  }
+  for (std::int64_t i = model.first_dense; i < model.layers; ++i) {
+    if (!model.has_experts(i)) return "its dots1 has experts in every layer after the first dense";
+  }
+  if (model.group_topk < model.expert_groups && model.topk != 2 * model.group_topk) {
+    return "its groups of experts are compared by their two best scores";
+  }
+  return "";
+}
+
 /// Why it has no model with these experts; "" if it has.
 std::string unknown_experts(const ModelShape& model) {
-  if (model.qkv_bias) return "it has no model with experts and biases of q, k and v here";
-  if (model.qk_norm) return "";
+  const std::string type = hugging_face_type(model);
+  if (type == "dots1") return unknown_to_dots(model);
+  if (model.topk_scaling != 1) return "its routers with softmax do not scale their weights";
+  if (type == "qwen2_moe") {
+    if (!model.qkv_bias || model.qk_norm) {
+      return "its model with softmax and shared experts, Qwen2-MoE, has biases of q, k and v and "
+             "no "
+             "q/k norms";
+    }
+    return model.shared_gate ? "" : "its Qwen2-MoE has shared experts with a gate";
+  }
+  if (type == "qwen3_moe") return "";
   for (std::int64_t i = 0; i < model.layers; ++i) {
     if (!model.has_experts(i)) return "its Mixtral has experts in every layer";
   }
@@ -201,7 +250,11 @@ bool is_of_all_experts(const std::string& name) {
 
 std::string hugging_face_type(const ModelShape& model) {
   if (model.family == Family::gpt2) return "gpt2";
-  if (model.experts > 1) return model.qk_norm ? "qwen3_moe" : "mixtral";
+  if (model.experts > 1) {
+    if (model.sigmoid_scores) return "dots1";
+    if (model.shared_ffn > 0 || model.qkv_bias) return "qwen2_moe";
+    return model.qk_norm ? "qwen3_moe" : "mixtral";
+  }
   if (model.qk_norm) return "qwen3";
   return model.qkv_bias ? "qwen2" : "llama";
 }

@@ -22,6 +22,7 @@ struct HuggingFaceTensor {
   std::vector<Piece> pieces;  // none: all zeros, a bias that the model does not have
   Shape shape;                // there
   bool transposed = false;
+  bool keeps_fp32 = false;  // in files of any type
 };
 
 /// How files hold experts: a tensor for each matrix of each expert, which is what is written; or
@@ -34,7 +35,8 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
 /// Whether a tensor is one of those for all experts.
 bool is_of_all_experts(const std::string& name);
 
-/// "gpt2", "llama", "mixtral", "qwen2", "qwen3" or "qwen3_moe".
+/// "gpt2", "llama", "qwen2" or "qwen3"; with experts "dots1", "mixtral", "qwen2_moe" or
+/// "qwen3_moe".
 std::string hugging_face_type(const ModelShape& model);
 
 /// Why transformers has no such network, one sentence without a final period; "" if it has.

@@ -37,6 +37,35 @@ TEST_CASE("a Qwen3-MoE's config.json gives its experts and the layers that have 
   CHECK(layers_of(Json::array(), 3) == std::pair<std::int64_t, std::int64_t>(2, 1));
 }
 
+TEST_CASE("a Qwen2-MoE's config.json gives its shared expert and its gate") {
+  const Config config = config_of(qwen2_moe());
+  CHECK(config.moe.shared_expert_intermediate_size == 40);
+  CHECK(config.moe.shared_expert_gate);
+  CHECK(config.moe.router_score_function == ScoreFunction::softmax);
+  CHECK(config.moe.router_pre_softmax == true);
+  CHECK(config.model.add_qkv_bias == true);
+  CHECK_FALSE(config.model.qk_layernorm);
+  CHECK(config_of(with(qwen2_moe(), "qkv_bias", false)).model.add_qkv_bias == false);
+}
+
+TEST_CASE("the config.json of dots1 gives the router of DeepSeek-V3 and shared experts") {
+  const Config config = config_of(dots1());
+  CHECK(config.moe.num_experts == 16);
+  CHECK(config.moe.router_score_function == ScoreFunction::sigmoid);
+  CHECK(config.moe.router_enable_expert_bias);
+  CHECK(config.moe.router_topk_scaling_factor == 2.5);
+  CHECK(config.moe.router_num_groups == 1);
+  CHECK(config.moe.shared_expert_intermediate_size == 48);
+  CHECK_FALSE(config.moe.shared_expert_gate);
+  CHECK(config.moe.first_dense_layers == 1);
+  CHECK(config.model.qk_layernorm);
+  Json groups = with(dots1(), "n_group", 4);
+  groups["topk_group"] = 2;
+  CHECK(config_of(groups).moe.router_num_groups == 4);
+  CHECK(config_of(groups).moe.router_group_topk == 2);
+  CHECK(config_of(with(dots1(), "first_k_dense_replace", 0)).moe.first_dense_layers == 0);
+}
+
 TEST_CASE("experts given beside model.from must be those of the model") {
   const ReadResult same = start(mixtral().dump(), "}\nmoe: {router_topk: 2, aux_loss_factor: 0.01");
   CHECK(found(same).empty());
@@ -81,6 +110,14 @@ TEST_CASE("experts that are not built here are refused by name") {
       {with(qwen3_moe(), "mlp_only_layers", {1, 2}), "no problem"},
       {with(qwen3_moe(), "mlp_only_layers", {1, "a"}), "no problem"},
       {with(qwen3_moe(), "mlp_only_layers", {0, 2}), "mlp_only_layers is [0,2]; after the first"},
+      {with(dots1(), "norm_topk_prob", false), "norm_topk_prob is false; with sigmoid"},
+      {with(with(dots1(), "n_group", 4), "topk_group", 1), "topk_group is 1; groups are compared"},
+      {with(dots1(), "attention_bias", true), "attention_bias is true; "},
+      {with(dots1(), "n_shared_experts", nullptr), "n_shared_experts is missing; expected"},
+      {with(dots1(), "max_window_layers", 1), "no problem"},  // a window longer than the context
+      {with(with(dots1(), "max_window_layers", 1), "sliding_window", 64), "sliding_window is 64; "},
+      {with(qwen2_moe(), "shared_expert_intermediate_size", 0),
+       "shared_expert_intermediate_size is 0; expected"},
       {with(qwen3_moe(), "mlp_only_layers", 1), "mlp_only_layers is 1; expected a list"},
       {with(with(qwen3_moe(), "num_hidden_layers", 5), "decoder_sparse_step", 2),
        "decoder_sparse_step is 2; after the first layers, every n-th"},

@@ -80,7 +80,7 @@ TEST_CASE("what would change the numbers is refused by name") {
   window["sliding_window"] = 64;
   window["max_window_layers"] = 1;
   const Case cases[] = {
-      {with(llama(), "model_type", "gemma"), "model_type is \"gemma\"; expected gpt2, llama"},
+      {with(llama(), "model_type", "gemma"), "model_type is \"gemma\"; expected dots1, gpt2"},
       {with(llama(), "hidden_act", "gelu"), "hidden_act is \"gelu\"; the MLP"},
       {with(llama(), "attention_bias", true), "attention_bias is true; "},
       {with(llama(), "mlp_bias", true), "mlp_bias is true; "},

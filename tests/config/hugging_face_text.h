@@ -62,6 +62,24 @@ inline Json qwen3_moe() {
   return config;
 }
 
+inline Json qwen2_moe() {
+  Json config = with(with(qwen3_moe(), "model_type", "qwen2_moe"), "num_experts", 6);
+  config["shared_expert_intermediate_size"] = 40;
+  return config;
+}
+
+inline Json dots1() {
+  Json config = with(with(llama(), "model_type", "dots1"), "num_key_value_heads", 2);
+  config["n_routed_experts"] = 16;
+  config["n_shared_experts"] = 2;
+  config["num_experts_per_tok"] = 4;
+  config["moe_intermediate_size"] = 24;
+  config["norm_topk_prob"] = true;
+  config["routed_scaling_factor"] = 2.5;
+  config["first_k_dense_replace"] = 1;
+  return config;
+}
+
 /// The only problem, "no problem", or how many there are.
 inline std::string problem_of(const Json& config) {
   const auto problems = read_hugging_face_config(config.dump()).problems;

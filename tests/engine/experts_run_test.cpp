@@ -96,6 +96,48 @@ TEST_CASE("experts that no token chooses") {
   }
 }
 
+TEST_CASE("a bias in the choice evens the loads without a loss for it") {
+  const Options sigmoid{"moe.num_experts=8", "moe.router_score_function=sigmoid",
+                        "moe.router_load_balancing_type=none",
+                        "model.init_method_std=0.2"};  // uneven at first
+  Options moved = sigmoid;
+  moved.insert(moved.end(),
+               {"moe.router_enable_expert_bias=true", "moe.router_bias_update_rate=0.02"});
+  const auto mean_load = [](const std::vector<StepReport>& reports) {
+    double sum = 0;
+    for (std::size_t step = reports.size() - 10; step < reports.size(); ++step) {
+      sum += reports[step].router->load;
+    }
+    return sum / 10;
+  };
+  const double loose = mean_load(train(sigmoid, 1, 60));
+  const double even = mean_load(train(moved, 1, 60));
+  INFO(loose << ", with the bias " << even);
+  CHECK(even < 0.95 * loose);
+}
+
+TEST_CASE("biases and shared experts train the same in every layout, and in 16 bits") {
+  const Options both{"moe.router_score_function=sigmoid",      "moe.router_enable_expert_bias=true",
+                     "moe.router_bias_update_rate=0.02",       "moe.shared_expert_gate=true",
+                     "moe.shared_expert_intermediate_size=32", "moe.num_experts=8"};
+  const auto alone = train(both, 1, 6);
+  for (const Options& layout :
+       {Options{"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+                "parallel.expert_parallel=2"},
+        Options{"parallel.expert_parallel=2", "parallel.parallel_optimizer.enable=true",
+                "parallel.parallel_optimizer.threshold=0"},
+        Options{"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+                "parallel.expert_parallel=2", "precision.compute=bf16"}}) {
+    Options all = both;
+    all.insert(all.end(), layout.begin(), layout.end());
+    const auto found = train(all, 4, 6);
+    const double bound = layout.back() == "precision.compute=bf16" ? 0.02 : 1e-4;
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      CHECK(found[step].loss == Approx(alone[step].loss).epsilon(bound));
+    }
+  }
+}
+
 TEST_CASE("the losses beside the main one do what they are for") {
   const auto loose = train({"moe.aux_loss_factor=0.0001"}, 1, 40);
   const auto even = train({"moe.aux_loss_factor=0.5"}, 1, 40);

@@ -13,7 +13,7 @@ struct Sizes {
   std::int64_t tokens, experts, topk, group;
   std::int64_t capacity = 0;
   bool by_probability = false;
-  bool pre_softmax = true;
+  RouterChoice choice{};
 };
 
 struct Routed {
@@ -32,14 +32,15 @@ std::vector<T> list_of(Values& values) {
   return {tensor.as<T>(), tensor.as<T>() + tensor.numel()};
 }
 
-Routed route(Values& logits, const Sizes& s) {
+Routed route(Values& logits, const Sizes& s, const Tensor& bias = {}) {
   const Host host(cpu_kernels());
   Routed routed(s);
   router_forward(host.context(), {.logits = logits.tensor(),
+                                  .bias = bias,
                                   .group = s.group,
                                   .capacity = s.capacity,
                                   .by_probability = s.by_probability,
-                                  .pre_softmax = s.pre_softmax,
+                                  .choice = s.choice,
                                   .chosen = routed.chosen.tensor(),
                                   .weight = routed.weight.tensor(),
                                   .slot = routed.slot.tensor(),
@@ -55,6 +56,10 @@ Values matrix(const std::vector<float>& elements, std::int64_t columns) {
   }
   return values;
 }
+
+constexpr RouterChoice all_choices[] = {{.score = RouterScore::softmax_all},
+                                        {.score = RouterScore::softmax_chosen, .scaling = 1.5F},
+                                        {.score = RouterScore::sigmoid, .scaling = 2.5F}};
 
 Values random_logits(const Sizes& s) {
   return Values::random({s.tokens, s.experts}, DType::f32, 5, 2.0F);
@@ -77,7 +82,11 @@ TEST_CASE("a router chooses the largest logits, of equal ones the first") {
 }
 
 TEST_CASE("weights after the choice add up to 1") {
-  const Sizes sizes{.tokens = 6, .experts = 8, .topk = 3, .group = 3, .pre_softmax = false};
+  const Sizes sizes{.tokens = 6,
+                    .experts = 8,
+                    .topk = 3,
+                    .group = 3,
+                    .choice = {.score = RouterScore::softmax_chosen}};
   Values logits = random_logits(sizes);
   Routed routed = route(logits, sizes);
   for (std::int64_t t = 0; t < sizes.tokens; ++t) {
@@ -147,14 +156,10 @@ TEST_CASE("no expert takes more than its capacity, and none is left idle while o
 }
 
 TEST_CASE("a router's gradient agrees with finite differences") {
-  for (const bool pre_softmax : {true, false}) {
+  for (const RouterChoice& choice : all_choices) {
     for (const std::int64_t capacity : {0, 3}) {
-      const Sizes sizes{.tokens = 8,
-                        .experts = 5,
-                        .topk = 3,
-                        .group = 8,
-                        .capacity = capacity,
-                        .pre_softmax = pre_softmax};
+      const Sizes sizes{
+          .tokens = 8, .experts = 5, .topk = 3, .group = 8, .capacity = capacity, .choice = choice};
       Values logits = random_logits(sizes);
       Values d_weight = Values::random({8, 3}, DType::f32, 9);
       Routed routed = route(logits, sizes);
@@ -162,7 +167,7 @@ TEST_CASE("a router's gradient agrees with finite differences") {
       const Host host(cpu_kernels());
       router_backward(host.context(), {.logits = logits.tensor(),
                                        .chosen = routed.chosen.tensor(),
-                                       .pre_softmax = pre_softmax,
+                                       .choice = choice,
                                        .d_weight = d_weight.tensor(),
                                        .d_logits = d_logits.tensor()});
       const auto loss = [&] { return weighted_sum(route(logits, sizes).weight, d_weight); };
@@ -171,8 +176,51 @@ TEST_CASE("a router's gradient agrees with finite differences") {
   }
 }
 
+TEST_CASE("sigmoid scores: weights of the chosen add up to the scaling, one alone is its score") {
+  Values logits = matrix({0, 2, -1, 1}, 4);
+  RouterChoice choice{.score = RouterScore::sigmoid, .scaling = 3};
+  const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
+  Routed two = route(logits, {.tokens = 1, .experts = 4, .topk = 2, .group = 1, .choice = choice});
+  CHECK(list_of<std::int32_t>(two.chosen) == std::vector<std::int32_t>{1, 3});
+  CHECK(two.weight.at(0) == Approx(3 * score(2) / (score(2) + score(1))));
+  CHECK(two.weight.at(0) + two.weight.at(1) == Approx(3));
+  Routed one = route(logits, {.tokens = 1, .experts = 4, .topk = 1, .group = 1, .choice = choice});
+  CHECK(one.weight.at(0) == Approx(3 * score(2)));
+}
+
+TEST_CASE("a bias changes who is chosen, but not the weights") {
+  Values logits = matrix({0, 2, -1, 1}, 4);
+  Values bias({4}, DType::f32);
+  bias.set(2, 1.0F);  // -1 has the score 0.27, so 1.27
+  const Sizes sizes{
+      .tokens = 1, .experts = 4, .topk = 2, .group = 1, .choice = {.score = RouterScore::sigmoid}};
+  Routed routed = route(logits, sizes, bias.tensor());
+  CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{2, 1});
+  const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
+  CHECK(routed.weight.at(0) == Approx(score(-1) / (score(-1) + score(2))));
+}
+
+TEST_CASE("a token chooses in the groups of experts with the best sums") {
+  // Groups of two: sums of both scores for four experts in two groups, of the best for two.
+  Values logits = matrix({3, -9, 1, 1, -1, -1, 2, -9}, 8);
+  const auto chosen = [&](std::int64_t topk, std::int64_t groups) {
+    Routed routed = route(
+        logits, {.tokens = 1,
+                 .experts = 8,
+                 .topk = topk,
+                 .group = 1,
+                 .choice = {.score = RouterScore::sigmoid, .groups = 4, .group_topk = groups}});
+    return list_of<std::int32_t>(routed.chosen);
+  };
+  CHECK(chosen(2, 1) == std::vector<std::int32_t>{2, 3});
+  CHECK(chosen(4, 2) == std::vector<std::int32_t>{0, 2, 3, 1});
+  CHECK(chosen(2, 2) == std::vector<std::int32_t>{0, 6});
+  CHECK(chosen(4, 4) == std::vector<std::int32_t>{0, 6, 2, 3});
+}
+
 TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {
-  const Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6};
+  const RouterScore score = GENERATE(RouterScore::softmax_all, RouterScore::sigmoid);
+  const Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .choice = {.score = score}};
   Values logits = random_logits(sizes);
   Routed routed = route(logits, sizes);
   const Host host(cpu_kernels());
@@ -186,6 +234,7 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
                                    .first = first,
                                    .group = 6,
                                    .topk = 2,
+                                   .score = score,
                                    .choices = routed.choices.tensor(),
                                    .balance_factor = 0.3F,
                                    .z_factor = 0.1F,
@@ -198,6 +247,7 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
                                        .chosen = routed.chosen.tensor(),
                                        .choices = routed.choices.tensor(),
                                        .group = 6,
+                                       .score = score,
                                        .sums = sums.tensor()});
     return 2 * (0.3 * sums.at(0) + 0.1 * sums.at(1));
   };

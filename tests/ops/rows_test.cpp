@@ -19,15 +19,15 @@ struct Scaled {
   Values y, dx, d_weight;
 };
 
-Scaled scale(const Kernels& kernels, const Shape& shape, DType dtype) {
+Scaled scale(const Kernels& kernels, const Shape& shape, DType dtype, bool sigmoid) {
   const Host host(kernels);
   Values x = Values::random(shape, dtype, 1);
   Values weight = Values::random({shape[0]}, DType::f32, 2);
   Values dy = Values::random(shape, dtype, 3);
   Scaled made{Values(shape, dtype), Values(shape, dtype), Values({shape[0]}, DType::f32)};
-  scale_rows(host.context(), {x.tensor(), weight.tensor(), made.y.tensor()});
+  scale_rows(host.context(), {x.tensor(), weight.tensor(), made.y.tensor(), sigmoid});
   scale_rows_backward(host.context(), {x.tensor(), weight.tensor(), dy.tensor(), made.dx.tensor(),
-                                       made.d_weight.tensor()});
+                                       made.d_weight.tensor(), sigmoid});
   return made;
 }
 
@@ -58,6 +58,19 @@ TEST_CASE("rows are spread and collected") {
   }
 }
 
+TEST_CASE("rows are scaled by a weight or by its sigmoid") {
+  const Host host(cpu_kernels());
+  Values x({1, 2}, DType::f32);
+  x.set(1, 3.0F);
+  Values weight({1}, DType::f32);
+  weight.set(0, -2.0F);
+  Values y({1, 2}, DType::f32);
+  scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor()});
+  CHECK(y.at(1) == Approx(-6));
+  scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor(), true});
+  CHECK(y.at(1) == Approx(3 / (1 + std::exp(2.0))));
+}
+
 TEST_CASE("no rows at all") {
   const Host host(cpu_kernels());
   Values slot({2, 1}, DType::i32);
@@ -71,10 +84,11 @@ TEST_CASE("no rows at all") {
 }
 
 TEST_CASE("scaled rows agree with the plain kernel") {
+  const bool sigmoid = GENERATE(false, true);
   for (const DType dtype : float_types) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{64, 129}}) {
-      const Scaled expected = scale(plain_kernels, shape, dtype);
-      const Scaled got = scale(cpu_kernels(), shape, dtype);
+      const Scaled expected = scale(plain_kernels, shape, dtype, sigmoid);
+      const Scaled got = scale(cpu_kernels(), shape, dtype, sigmoid);
       CHECK(difference(got.y, expected.y) < tolerance(dtype));
       CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
       CHECK(difference(got.d_weight, expected.d_weight) < tolerance(dtype));
@@ -83,16 +97,17 @@ TEST_CASE("scaled rows agree with the plain kernel") {
 }
 
 TEST_CASE("the gradients of scaled rows agree with finite differences") {
+  const bool sigmoid = GENERATE(false, true);
   for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
     const Host host(*kernels);
     const Shape shape{4, 6};
-    const Scaled made = scale(*kernels, shape, DType::f32);
+    const Scaled made = scale(*kernels, shape, DType::f32, sigmoid);
     Values x = Values::random(shape, DType::f32, 1);
     Values weight = Values::random({4}, DType::f32, 2);
     Values dy = Values::random(shape, DType::f32, 3);
     Values y(shape, DType::f32);
     const auto loss = [&] {
-      scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor()});
+      scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor(), sigmoid});
       return weighted_sum(y, dy);
     };
     CHECK(slope_error(x, made.dx, 1e-2F, loss) < 1e-3);

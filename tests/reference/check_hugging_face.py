@@ -60,7 +60,7 @@ def main(program):
             largest = max(largest, *found.values())
             stored = AutoModelForCausalLM.from_pretrained(folder / "bf16")
             assert stored.dtype == torch.bfloat16
-            assert all(torch.equal(value, rounded[name]) for name, value in stored.state_dict().items())
+            assert all(torch.equal(value.bfloat16(), rounded[name]) for name, value in stored.state_dict().items())
             train(program, source, folder / "run")
             run(program, "checkpoint", "export", "--from", folder / "run", "--to", "hf", folder / "trained")
             trained = logits_of(folder / "run", tokens)

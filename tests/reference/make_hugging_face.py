@@ -15,8 +15,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
-                          Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoModelForCausalLM, Dots1Config, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
+                          Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
@@ -55,6 +55,12 @@ CASES = {
     "qwen3_moe": (Qwen3MoeConfig(**dict(SIZES, num_hidden_layers=3), eos_token_id=2, head_dim=8, num_experts=6,
                                  num_experts_per_tok=3, moe_intermediate_size=12, norm_topk_prob=True,
                                  mlp_only_layers=[0]), dict(dtype=torch.bfloat16, shard="8KB")),
+    "qwen2_moe": (Qwen2MoeConfig(**SIZES, eos_token_id=2, num_experts=4, num_experts_per_tok=2,
+                                 moe_intermediate_size=12, shared_expert_intermediate_size=20),
+                  dict(dtype=torch.bfloat16, old=True)),
+    "dots1": (Dots1Config(**SIZES, eos_token_id=2, head_dim=8, n_routed_experts=6,
+                          n_shared_experts=2, num_experts_per_tok=2, moe_intermediate_size=12, n_group=3, topk_group=1,
+                          norm_topk_prob=True, routed_scaling_factor=2.5, first_k_dense_replace=1), dict()),
 }
 
 
@@ -67,6 +73,9 @@ def fill(model, generator):
                 value.copy_((1 if "bias" not in name else 0) + 0.2 * noise)
             else:
                 value.copy_(noise * (0.6 if "wte" in name or "embed" in name else 1.2 / math.sqrt(value.shape[-1])))
+        for name, value in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                value.copy_(0.3 * torch.randn(value.shape, generator=generator))
 
 
 def as_older_versions(directory):
@@ -123,7 +132,8 @@ def save(name, config, how, seed):
     save_file({"tokens": tokens.int(), "logits": logits}, HERE / f"{name}.logits.safetensors")
     print(f"{name}: largest logit {logits.abs().max():.3f}")
     if has_experts(config):
-        found = model.generate(tokens[None], do_sample=False, max_new_tokens=GREEDY, min_new_tokens=GREEDY)[0]
+        model.generation_config.eos_token_id = None
+        found = model.generate(tokens[None], do_sample=False, max_new_tokens=GREEDY)[0]
         save_file({"tokens": found.int()}, HERE / f"{name}.greedy.safetensors")
     return model
 
@@ -135,7 +145,7 @@ def has_experts(config):
 def loss_of(model, tokens, labels):
     """Of the predictions, and what is differentiated: with the balance loss of each layer of experts, over all tokens, 1
     if even."""
-    if not has_experts(model.config):
+    if not has_experts(model.config) or model.config.model_type == "dots1":
         loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), labels.flatten())
         return loss, loss
     result = model(tokens, output_router_logits=True)
@@ -183,7 +193,7 @@ def main(names):
         if names and name not in names:
             continue
         model = save(name, config, how, seed)
-        if name in ("gpt2", "llama", "mixtral"):
+        if name in ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1"):
             train(name, model, 100 + seed)
 
 

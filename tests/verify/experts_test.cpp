@@ -4,7 +4,9 @@
 #include "catch.h"
 #include "sample_faults.h"
 #include "sample_verify.h"
+#include "temp_folder.h"
 #include "thorough.h"
+#include "verify/layouts.h"
 
 using namespace trainctl;
 
@@ -16,6 +18,15 @@ const Options small_moe{"model.family=llama",       "model.num_layers=4",
                         "model.hidden_dropout=0.1", "moe.num_experts=4",
                         "moe.router_topk=2",        "moe.ffn_hidden_size=24",
                         "moe.aux_loss_factor=0.2",  "moe.z_loss_factor=0.1"};
+
+/// The same as in DeepSeek-V3: sigmoid scores with a bias, groups of experts, shared ones; and the
+/// gate of Qwen2-MoE.
+const Options small_shared =
+    with(small_moe, {"moe.num_experts=8", "moe.router_topk=4", "moe.router_score_function=sigmoid",
+                     "moe.router_topk_scaling_factor=1.5", "moe.router_num_groups=4",
+                     "moe.router_group_topk=2", "moe.router_enable_expert_bias=true",
+                     "moe.router_bias_update_rate=0.05", "moe.shared_expert_intermediate_size=40",
+                     "moe.shared_expert_gate=true"});
 
 /// A GPT-2 with experts in two of four layers.
 const Options some_layers{
@@ -63,6 +74,59 @@ TEST_CASE("experts of a limited capacity") {
 
 TEST_CASE("experts in some layers") {
   check_equal(some_layers, {"tp2sp+dp2+ep2", "dp2+ep2+m2", "pp2+vp2+m4", "dp3+ep3"});
+}
+
+TEST_CASE("shared experts, and a router with sigmoid scores, groups and a bias") {
+  check_equal(small_shared, {"dp1+m4", "tp2", "tp2sp", "dp4+ep2+m2", "tp2sp+pp2+dp2+ep2",
+                             "pp2+zb-h1+m4", "dp4+ep2+zero1", "dp4+ep2+zero3"});
+  check_equal(small_shared, {"dp2+ep2+recompute", "tp2sp+selective", "tp2sp+kept_sums",
+                             "tp2+sliced", "dp2+offload2"});
+  check_equal(with(some_layers, {"moe.shared_expert_intermediate_size=24"}),
+              {"tp2sp", "tp2sp+dp2+ep2"});
+  check_free(small_shared, {"dp2+ep2", "dp4+ep2+zero3", "tp2sp+pp2+m4"});
+}
+
+TEST_CASE("biases and shared experts go through a checkpoint into another layout") {
+  const Verification verification(read_sample(small_shared).config, 4);
+  const std::pair<const char*, const char*> rows[] = {{"dp4+ep2+zero3", "tp2sp"},
+                                                      {"tp2sp+dp2+ep2", "dp2"}};
+  for (const auto& [first, second] : rows) {
+    const TempFolder temp;
+    const LayoutChoice from = parse_layouts(first, 0).front();
+    const LayoutChoice to = parse_layouts(second, 0).front();
+    const Config before = with_layout(read_sample(small_shared).config, from);
+    const Config after = with_layout(read_sample(small_shared).config, to);
+    const LayoutVerdict verdict = verification.compare_through_checkpoint(
+        {before, plan_of(before, from.ranks()), 20}, {after, plan_of(after, to.ranks()), 20},
+        temp.path());
+    INFO(first << "->" << second << ": " << told(verdict));
+    CHECK(verdict.equal);
+  }
+}
+
+TEST_CASE("mistakes in shared experts and in biases are caught and named") {
+  const auto tp = static_cast<std::size_t>(Axis::tp);
+  const auto leave_in_parts = [tp](const char* name) {
+    return of_plan([tp, name](Plan& plan) {
+      for (ParamSpec& row : plan.stages[0].parameters) {
+        if (row.name.ends_with(name)) row.gradient_sum[tp] = false;
+      }
+    });
+  };
+  const std::vector<FaultRow> rows{
+      {"biases that move by another rate", small_shared, "dp2+ep2",
+       of_plan([](Plan& plan) { plan.model.bias_rate *= 2; }), "", ""},
+      {"another scaling of the weights", small_shared, "dp2+ep2",
+       of_plan([](Plan& plan) { plan.model.topk_scaling = 1; }), "activation", "layers.0"},
+      {"experts of any group", small_shared, "dp2+ep2",
+       of_plan([](Plan& plan) { plan.model.group_topk = plan.model.expert_groups = 1; }),
+       "activation", "layers.0"},
+      {"the gradient of the gate not summed over tp", small_shared, "tp2sp",
+       leave_in_parts(".moe.shared_gate.weight"), "gradient", ".moe.shared_gate"},
+      {"shared experts without their gate", small_shared, "dp2+ep2",
+       of_plan([](Plan& plan) { plan.model.shared_gate = false; }), "activation", "layers.0"},
+  };
+  check_faults(rows);
 }
 
 TEST_CASE("experts run freely") {
@@ -127,6 +191,8 @@ TEST_CASE("all layouts of a model with experts", "[thorough]") {
                                          "pp4+dp2+ep2+gpipe+m4",
                                          "tp2+dp4+ep4+selective",
                                          "tp2sp+dp4+ep2+offload2"};
-  check_equal(small_moe, layouts);
-  check_free(small_moe, layouts);
+  for (const Options& model : {small_moe, small_shared}) {
+    check_equal(model, layouts);
+    check_free(model, layouts);
+  }
 }

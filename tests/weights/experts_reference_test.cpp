@@ -3,7 +3,7 @@
 // gradients of the input and of every parameter.
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <tuple>
 
 #include "comm/self_group.h"
 #include "device/slab.h"
@@ -24,10 +24,18 @@ constexpr double experts_bound = 1e-5;  // of the largest value
 /// One case: the sizes of its file, and what the file does not say.
 struct ExpertCase {
   const char* name;
-  bool pre_softmax;
+  bool pre_softmax = false;
+  bool sigmoid = false;
+  std::int64_t groups = 1;
 };
 constexpr ExpertCase cases[] = {
-    {"mixtral", false}, {"qwen3_moe", false}, {"qwen3_moe_not_normalised", true}};
+    {"mixtral"},
+    {"qwen3_moe"},
+    {.name = "qwen3_moe_not_normalised", .pre_softmax = true},
+    {.name = "qwen2_moe", .pre_softmax = true},
+    {.name = "dots1", .sigmoid = true},
+    {.name = "dots1_groups", .sigmoid = true, .groups = 3},
+};
 
 ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   const Tensor wide = file.at("param.experts.up.weight");
@@ -43,6 +51,14 @@ ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   model.topk = file.at("chosen").shape[1];
   model.expert_ffn = wide.shape[1];
   model.pre_softmax = test.pre_softmax;
+  model.sigmoid_scores = model.expert_bias = test.sigmoid;
+  if (test.sigmoid) model.topk_scaling = 2.5;
+  model.expert_groups = test.groups;
+  model.group_topk = 1;
+  model.shared_gate = file.contains("param.shared_gate.weight");
+  if (file.contains("param.shared.up.weight")) {
+    model.shared_ffn = file.at("param.shared.up.weight").shape[0];
+  }
   model.balance_factor = 0.3;
   model.z_factor = 0.1;
   return model;
@@ -127,6 +143,8 @@ struct LayerRun {
     output.assign(saved.y.as<float>(), saved.y.as<float>() + saved.y.numel());
     weight.assign(saved.routed.weight.as<float>(),
                   saved.routed.weight.as<float>() + saved.routed.weight.numel());
+    chosen.assign(saved.routed.chosen.as<std::int32_t>(),
+                  saved.routed.chosen.as<std::int32_t>() + saved.routed.chosen.numel());
     copy(file.at("dy"), gradients.dy);
     layer.backward_input(pass, saved, gradients);
     layer.backward_weight(pass, saved, gradients);
@@ -146,11 +164,26 @@ struct LayerRun {
   Experts layer;
   MlpSaved saved;
   MlpGradients gradients;
+  std::vector<std::int32_t> chosen;
   std::vector<float> output, weight;  // their places are used again in the backward pass
 };
 
 Tensor tensor_of(std::vector<float>& values) {
   return host_tensor(values.data(), std::ssize(values));
+}
+
+/// The choices of each token by expert, with their weights.
+void sort_choices(LayerRun& run) {
+  const auto topk = static_cast<std::size_t>(run.model.topk);
+  std::vector<std::pair<std::int32_t, float>> choices(topk);
+  for (std::size_t first = 0; first < run.chosen.size(); first += topk) {
+    for (std::size_t j = 0; j < topk; ++j)
+      choices[j] = {run.chosen[first + j], run.weight[first + j]};
+    std::ranges::sort(choices);
+    for (std::size_t j = 0; j < topk; ++j) {
+      std::tie(run.chosen[first + j], run.weight[first + j]) = choices[j];
+    }
+  }
 }
 
 }  // namespace
@@ -162,9 +195,8 @@ TEST_CASE("a router chooses as those of transformers do, and orders the rows by 
     run.forward_and_backward();
     const RoutedRows& routed = run.saved.routed;
     CHECK(difference(routed.logits, run.file.at("logits")) <= experts_bound);
-    CHECK(all_of<std::int32_t>(run.file, "chosen") ==
-          std::vector(routed.chosen.as<std::int32_t>(),
-                      routed.chosen.as<std::int32_t>() + routed.chosen.numel()));
+    sort_choices(run);
+    CHECK(all_of<std::int32_t>(run.file, "chosen") == run.chosen);
     CHECK(difference(tensor_of(run.weight), run.file.at("weight")) <= experts_bound);
     const auto tokens = all_of<std::int32_t>(run.file, "token_of_row");
     std::vector<std::int32_t> found(tokens.size(), -1);

@@ -58,6 +58,7 @@ TEST_CASE("mutated model files give an Error or a model, never worse") {
       {"\x02" + file("gpt2/config.json"), 2000},
       {"\x02" + file("mixtral/config.json"), 2000},
       {"\x02" + file("qwen3_moe/config.json"), 2000},
+      {"\x02" + file("dots1/config.json"), 2000},
       {"\x03" + packed(llmc) + values, 34},
   };
   for (const Seed& seed : seeds) CHECK(use_blob(folder, seed.blob));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "../data/scratch_folder.h"
 #include "engine/engine.h"
@@ -16,9 +17,9 @@ using namespace trainctl::testing;
 
 namespace {
 
-const char* const model_names[] = {"gpt2",     "gpt2_hub", "llama", "llama_old", "mistral",
-                                   "qwen2",    "qwen3",    "bytes", "mixtral",   "mixtral_together",
-                                   "qwen3_moe"};
+const char* const model_names[] = {
+    "gpt2",    "gpt2_hub",         "llama",     "llama_old", "mistral", "qwen2", "qwen3", "bytes",
+    "mixtral", "mixtral_together", "qwen3_moe", "qwen2_moe", "dots1"};
 constexpr double bound = 1e-4;
 
 SafetensorsFile expected(const std::string& name) {
@@ -58,7 +59,8 @@ TEST_CASE("directories of transformers give the logits of transformers") {
 }
 
 TEST_CASE("models with experts generate the tokens that transformers generates") {
-  for (const std::string name : {"mixtral", "mixtral_together", "qwen3_moe"}) {
+  for (const std::string name :
+       {"mixtral", "mixtral_together", "qwen3_moe", "qwen2_moe", "dots1"}) {
     INFO(name);
     const auto tokens = all_of<std::int32_t>(expected(name + ".greedy"), "tokens");
     const auto logits = logits_from(reference_model(name), tokens);
@@ -76,12 +78,13 @@ TEST_CASE("every rank of a layout reads its shard of the whole") {
     std::int64_t tensor, stages, ranks, experts = 1;
   };
   for (const std::string name :
-       {"gpt2", "llama", "qwen3", "mistral", "mixtral", "mixtral_together"}) {
+       {"gpt2", "llama", "qwen3", "mistral", "mixtral", "mixtral_together", "qwen2_moe", "dots1"}) {
     ReadResult alone = read_start(reference_model(name));
     const Plan one = plan_of(alone);
     const HuggingFaceWeights weights(reference_model(name), one.model);
     const LoadedRank whole(weights, one, 0);
-    const bool with_experts = name.starts_with("mixtral");
+    const bool with_experts =
+        !std::set<std::string>{"gpt2", "llama", "qwen3", "mistral"}.contains(name);
     for (const Layout& layout :
          {Layout{2, 1, 4}, Layout{2, 2, 4}, Layout{1, 2, 2}, Layout{2, 1, 4, 2}}) {
       if (layout.experts > 1 && !with_experts) continue;
@@ -116,7 +119,7 @@ TEST_CASE("what is exported is read back unchanged, from one file and from shard
     const auto tokens = all_of<std::int32_t>(file, "tokens");
     const auto before = logits_from(reference_model(name), tokens);
     const bool is_rounded =  // bf16 already
-        name == "mistral" || name == "qwen2" || name == "qwen3_moe";
+        name == "mistral" || name == "qwen2" || name == "qwen3_moe" || name == "qwen2_moe";
     for (const std::int64_t shard : {0, 5'000, 1}) {
       const ScratchFolder folder;
       write_again(name, folder.path(),
@@ -205,14 +208,16 @@ TEST_CASE("an exported Mixtral says what its experts are") {
 }
 
 TEST_CASE("training from a directory follows transformers, and its export has its logits") {
-  for (const std::string name : {"gpt2", "llama", "mixtral"}) {
+  for (const std::string name : {"gpt2", "llama", "mixtral", "qwen2_moe", "dots1"}) {
     INFO(name);
     const SafetensorsFile file = expected(name + ".training");
     ReadResult read = read_start(
         reference_model(name),
         {"model.seq_length=16", "train.micro_batch_size=2", "optimizer.beta2=0.95",
          "optimizer.weight_decay=0.1", "optimizer.clip_grad_norm=0.5",
-         "parallel.threads_per_rank=1", "moe.aux_loss_factor=0.05", "moe.expert_group_size=32"});
+         "parallel.threads_per_rank=1", "moe.aux_loss_factor=0.05", "moe.expert_group_size=32",
+         "moe.router_bias_update_rate=0",
+         "moe.router_load_balancing_type=" + std::string(name == "dots1" ? "none" : "aux_loss")});
     const Plan plan = plan_of(read);
     const auto world = self_world();
     Engine engine({.plan = plan,

@@ -71,6 +71,8 @@ const std::set<std::string>& keys_of_training() {
                                           "model.cross_entropy_fusion_impl",
                                           "moe.capacity_factor",
                                           "moe.overflow",
+                                          "moe.router_bias_update_rate",
+                                          "moe.router_load_balancing_type",
                                           "moe.aux_loss_factor",
                                           "moe.z_loss_factor",
                                           "moe.expert_group_size",

@@ -155,6 +155,23 @@ constexpr CodeNote mesh_notes[] = {
      "gradient from it. Take the softmax before the choice.",
      "moe: {num_experts: 4, router_pre_softmax: false}",
      "moe: {num_experts: 4, router_pre_softmax: true}"},
+    {"router-sigmoid", "A router's bias or groups without sigmoid scores",
+     "The bias of an expert and the groups of experts are of scores that each expert has by "
+     "itself (DeepSeek-V3; Megatron: moe_router_enable_expert_bias).",
+     "moe: {num_experts: 4, router_topk: 2, router_enable_expert_bias: true}",
+     "moe: {num_experts: 4, router_topk: 2, router_enable_expert_bias: true, "
+     "router_score_function: sigmoid}"},
+    {"router-groups", "Groups of experts that do not fit",
+     "router_num_groups divides num_experts, router_group_topk divides router_topk and is at most "
+     "router_num_groups, and the chosen groups have at least router_topk experts.",
+     "moe: {num_experts: 8, router_topk: 3, router_score_function: sigmoid, router_num_groups: 4, "
+     "router_group_topk: 2}",
+     "moe: {num_experts: 8, router_topk: 4, router_score_function: sigmoid, router_num_groups: 4, "
+     "router_group_topk: 2}"},
+    {"shared-expert-divide", "The width of the shared experts is not divisible by tensor_parallel",
+     "Tensor parallelism cuts the width of the shared experts into equal parts.",
+     "parallel: {tensor_parallel: 2}, moe: {num_experts: 4, shared_expert_intermediate_size: 33}",
+     "parallel: {tensor_parallel: 2}, moe: {num_experts: 4, shared_expert_intermediate_size: 32}"},
     {"expert-layers", "No layer has experts",
      "Layer i (counted from 0) has experts if i is at least first_dense_layers and layer_frequency "
      "divides it.",

@@ -31,6 +31,8 @@ enum class NoSync { last_microbatch, never };
 enum class OptimizerLevel { level1, level2, level3 };
 enum class GradScale { loss_scale, none };
 enum class Overflow { position, probability };
+enum class ScoreFunction { softmax, sigmoid };
+enum class LoadBalancing { aux_loss, none };
 enum class LogLevelName { debug, info, warning, error };
 
 }  // namespace trainctl

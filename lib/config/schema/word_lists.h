@@ -127,6 +127,10 @@ inline constexpr Word optimizer_level_words[] = {{"level1", OptimizerLevel::leve
                                                  {"level3", OptimizerLevel::level3}};
 inline constexpr Word grad_scale_words[] = {{"loss_scale", GradScale::loss_scale},
                                             {"none", GradScale::none}};
+inline constexpr Word score_function_words[] = {{"softmax", ScoreFunction::softmax},
+                                                {"sigmoid", ScoreFunction::sigmoid}};
+inline constexpr Word load_balancing_words[] = {{"aux_loss", LoadBalancing::aux_loss},
+                                                {"none", LoadBalancing::none}};
 inline constexpr Word overflow_words[] = {{"position", Overflow::position},
                                           {"probability", Overflow::probability}};
 inline constexpr Word log_level_words[] = {{"debug", LogLevelName::debug},

@@ -57,6 +57,10 @@ inline constexpr std::span<const Word> words_of<OptimizerLevel> = detail::optimi
 template <>
 inline constexpr std::span<const Word> words_of<GradScale> = detail::grad_scale_words;
 template <>
+inline constexpr std::span<const Word> words_of<ScoreFunction> = detail::score_function_words;
+template <>
+inline constexpr std::span<const Word> words_of<LoadBalancing> = detail::load_balancing_words;
+template <>
 inline constexpr std::span<const Word> words_of<Overflow> = detail::overflow_words;
 template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;

@@ -143,7 +143,8 @@ void read_rope(HuggingFaceReader& reader, const std::string& type, std::int64_t 
 void refuse_window(HuggingFaceReader& reader, const std::string& type, std::int64_t layers,
                    std::int64_t positions) {
   const bool is_mistral = type == "mistral" || type == "mixtral";
-  if (!is_mistral && !reader.flag("use_sliding_window", false)) return;
+  const bool is_dots = type == "dots1";
+  if (!is_mistral && !is_dots && !reader.flag("use_sliding_window", false)) return;
   const bool by_default = !reader.has("sliding_window");
   if (by_default && type == "mixtral") return;
   if (!by_default && reader.at("sliding_window").is_null()) return;
@@ -152,7 +153,8 @@ void refuse_window(HuggingFaceReader& reader, const std::string& type, std::int6
   const HuggingFaceJson& kinds = reader.at("layer_types");
   if (kinds.is_array()) {
     if (std::find(kinds.begin(), kinds.end(), "sliding_attention") == kinds.end()) return;
-  } else if (!is_mistral && reader.size("max_window_layers", 28) >= layers) {
+  } else if (!is_mistral && type != "qwen2_moe" &&
+             reader.size("max_window_layers", is_dots ? 62 : 28) >= layers) {
     return;
   }
   const std::string limit = std::to_string(positions);
@@ -177,7 +179,7 @@ void read_rotary(HuggingFaceReader& reader, const std::string& type) {
   const std::int64_t heads = reader.size("num_attention_heads");
   const std::int64_t layers = reader.size("num_hidden_layers");
   const std::int64_t positions = reader.size("max_position_embeddings");
-  const bool is_qwen3 = type.starts_with("qwen3");
+  const bool normed = type.starts_with("qwen3") || type == "dots1";  // queries and keys
   reader.give("family", std::string("llama"));
   reader.give("num_layers", layers);
   reader.give("hidden_size", width);
@@ -193,10 +195,11 @@ void read_rotary(HuggingFaceReader& reader, const std::string& type) {
   reader.give("norm_epsilon", reader.number("rms_norm_eps", type == "mixtral" ? 1e-5 : 1e-6));
   reader.give("tie_word_embeddings", reader.flag("tie_word_embeddings", false));
   reader.give("add_bias_linear", false);
-  reader.give("add_qkv_bias", type == "qwen2");
-  reader.give("qk_layernorm", is_qwen3);
+  reader.give("add_qkv_bias",
+              type == "qwen2" || (type == "qwen2_moe" && reader.flag("qkv_bias", true)));
+  reader.give("qk_layernorm", normed);
   reader.only("hidden_act", {"silu", "swish"}, "the MLP of these families has SiLU");
-  if (type == "llama" || is_qwen3) {
+  if (type == "llama" || normed) {
     reader.only("attention_bias", {false}, "the attention's output has no bias here");
   }
   if (type == "llama") reader.only("mlp_bias", {false}, "these MLPs have no biases here");
@@ -238,7 +241,8 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   static const std::set<std::string> rotary{"llama", "mistral", "qwen2", "qwen3"};
   if (type != "gpt2" && !rotary.contains(type) && !has_hugging_face_experts(type)) {
     reader.problem("model_type",
-                   "expected gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe");
+                   "expected dots1, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or "
+                   "qwen3_moe");
     return result;
   }
   refuse_changes(reader);

@@ -45,6 +45,7 @@ void write_model(JsonText& json, const ModelShape& model) {
   json.member("experts", model.experts);
   json.member("router_topk", model.topk);
   json.member("expert_ffn", model.expert_ffn);
+  json.member("shared_expert_ffn", model.shared_ffn);
   json.member("first_dense_layers", model.first_dense);
   json.member("expert_layer_frequency", model.expert_every);
   json.close();

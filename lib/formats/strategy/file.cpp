@@ -95,7 +95,8 @@ class Operators {
       case ParamKind::expert_up:
       case ParamKind::expert_down: return {slices_of(spec, 0), plan_.mesh.edp, slices_of(spec, 2)};
       case ParamKind::norm:
-      case ParamKind::router: return {dp(), stream_cuts, 1};
+      case ParamKind::router:
+      case ParamKind::expert_bias: return {dp(), stream_cuts, 1};
       default: return {dp(), cp(), slices_of(spec, 1)};
     }
   }

@@ -1,6 +1,7 @@
 #include "ops/rows.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
@@ -57,12 +58,16 @@ void collect(const CollectRows& args) {
   });
 }
 
+float row_factor(float weight, bool sigmoid) {
+  return sigmoid ? 1 / (1 + std::exp(-weight)) : weight;
+}
+
 template <class T>
 void scale(const ScaleRows& args) {
   const std::int64_t features = args.x.shape[1];
   parallel_for(args.x.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float weight = args.weight.as<float>()[row];
+      const float weight = row_factor(args.weight.as<float>()[row], args.sigmoid);
       const T* x = args.x.as<T>() + row * features;
       T* y = args.y.as<T>() + row * features;
 #pragma omp simd
@@ -76,7 +81,7 @@ void scale_backward(const ScaleRowsBackward& args) {
   const std::int64_t features = args.x.shape[1];
   parallel_for(args.x.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float weight = args.weight.as<float>()[row];
+      const float weight = row_factor(args.weight.as<float>()[row], args.sigmoid);
       const T* x = args.x.as<T>() + row * features;
       const T* dy = args.dy.as<T>() + row * features;
       T* dx = args.dx.as<T>() + row * features;
@@ -87,7 +92,7 @@ void scale_backward(const ScaleRowsBackward& args) {
         dot += d * to_float(x[i]);
         dx[i] = from_float<T>(weight * d);
       }
-      args.d_weight.as<float>()[row] = dot;
+      args.d_weight.as<float>()[row] = args.sigmoid ? dot * weight * (1 - weight) : dot;
     }
   });
 }

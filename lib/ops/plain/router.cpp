@@ -20,24 +20,154 @@ double log_sum_exp(const float* logits, std::int64_t experts) {
 
 std::int32_t expert_of(std::int32_t chosen) { return chosen < 0 ? ~chosen : chosen; }
 
-/// The log-sum-exp that the weights of a token are normalised with.
-double weight_norm(const float* logits, std::int64_t experts, const std::int32_t* chosen,
-                   std::int64_t topk, bool pre_softmax) {
-  if (pre_softmax) return log_sum_exp(logits, experts);
-  const double most = logits[expert_of(chosen[0])];
-  double sum = 0;
-  for (std::int64_t j = 0; j < topk; ++j) sum += std::exp(logits[expert_of(chosen[j])] - most);
-  return most + std::log(sum);
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+/// The weights of a token's choices, before the scaling: exp(logit) or sigmoid(logit), over `sum`.
+/// What exp would overflow with is divided out.
+class Weights {
+ public:
+  Weights(const float* logits, std::int64_t experts, const std::int32_t* chosen, std::int64_t topk,
+          RouterScore score)
+      : logits_(logits), score_(score) {
+    if (score == RouterScore::softmax_all) {
+      norm_ = log_sum_exp(logits, experts);
+    } else if (score == RouterScore::softmax_chosen) {
+      const double most = logits[expert_of(chosen[0])];
+      double sum = 0;
+      for (std::int64_t j = 0; j < topk; ++j) sum += std::exp(logits[expert_of(chosen[j])] - most);
+      norm_ = most + std::log(sum);
+    } else if (topk > 1) {
+      norm_ = least_sum;
+      for (std::int64_t j = 0; j < topk; ++j) norm_ += sigmoid(logits[expert_of(chosen[j])]);
+    } else {
+      norm_ = 1;
+    }
+  }
+  double of(std::int64_t expert) const {
+    return score_ == RouterScore::sigmoid ? sigmoid(logits_[expert]) / norm_
+                                          : std::exp(logits_[expert] - norm_);
+  }
+
+ private:
+  static constexpr double least_sum = 1e-20;
+  const float* logits_;
+  RouterScore score_;
+  double norm_ = 0;
+};
+
+/// p of the losses: p(e), and its slope along the logit of e where the others of the sum stay.
+class Probabilities {
+ public:
+  Probabilities(const float* logits, std::int64_t experts, RouterScore score)
+      : logits_(logits),
+        sigmoid_(score == RouterScore::sigmoid),
+        log_sum_(log_sum_exp(logits, experts)) {
+    for (std::int64_t e = 0; sigmoid_ && e < experts; ++e) sum_ += sigmoid(logits[e]);
+  }
+  double log_sum() const { return log_sum_; }
+  double softmax(std::int64_t e) const { return std::exp(logits_[e] - log_sum_); }
+  double of(std::int64_t e) const { return sigmoid_ ? sigmoid(logits_[e]) / sum_ : softmax(e); }
+  double slope(std::int64_t e) const {
+    return sigmoid_ ? of(e) * (1 - sigmoid(logits_[e])) : softmax(e);
+  }
+  double log_of(std::int64_t e) const { return sigmoid_ ? std::log(of(e)) : logits_[e] - log_sum_; }
+
+ private:
+  const float* logits_;
+  bool sigmoid_;
+  double log_sum_;
+  double sum_ = 0;
+};
+
+/// What the choice compares: the score of an expert, or a very small one outside the best groups.
+class Ranking {
+ public:
+  Ranking(const float* logits, std::int64_t experts, const float* bias, const RouterChoice& choice)
+      : logits_(logits),
+        bias_(bias),
+        sigmoid_(choice.score == RouterScore::sigmoid),
+        size_(experts / choice.groups) {}
+
+  double of(std::int64_t e) const {
+    if (!sigmoid_) return logits_[e];
+    return sigmoid(logits_[e]) + (bias_ != nullptr ? bias_[e] : 0);
+  }
+  std::int64_t size() const { return size_; }
+
+  /// The best expert of [begin, end) that is not among the first `taken` chosen; -1 if there is
+  /// none.
+  std::int32_t best(std::int64_t begin, std::int64_t end, const std::int32_t* chosen,
+                    std::int64_t taken) const {
+    std::int32_t best = -1;
+    double most = 0;
+    for (std::int64_t e = begin; e < end; ++e) {
+      if (std::find(chosen, chosen + taken, e) != chosen + taken) continue;
+      const double value = of(e);
+      if (best >= 0 && value <= most) continue;
+      best = static_cast<std::int32_t>(e);
+      most = value;
+    }
+    return best;
+  }
+  /// The sum of the `count` best of a group; `chosen` is scratch of so many.
+  double sum_of_best(std::int64_t group, std::int64_t count, std::int32_t* chosen) const {
+    double sum = 0;
+    for (std::int64_t j = 0; j < count; ++j) {
+      chosen[j] = best(group * size_, (group + 1) * size_, chosen, j);
+      sum += of(chosen[j]);
+    }
+    return sum;
+  }
+
+ private:
+  const float* logits_;
+  const float* bias_;
+  bool sigmoid_;
+  std::int64_t size_;
+};
+
+/// The k best of all experts.
+void choose(const Ranking& ranking, std::int64_t experts, std::int32_t* chosen, std::int64_t topk) {
+  for (std::int64_t j = 0; j < topk; ++j) chosen[j] = ranking.best(0, experts, chosen, j);
 }
 
-void choose(const float* logits, std::int64_t experts, std::int32_t* chosen, std::int64_t topk) {
+/// Scratch of a token while its experts are chosen: memory for one number for each choice.
+struct Groups {
+  std::int32_t* best;  // groups, the best first
+  float* sum;          // theirs
+};
+
+/// The group_topk best groups: those with the largest sums, of equal ones the first.
+void choose_groups(const Ranking& ranking, const RouterChoice& choice, std::int32_t* chosen,
+                   std::int64_t topk, const Groups& groups) {
+  const std::int64_t most = choice.group_topk;
+  for (std::int64_t group = 0; group < choice.groups; ++group) {
+    const auto sum = static_cast<float>(ranking.sum_of_best(group, topk / most, chosen));
+    std::int64_t at = std::min(group, most);
+    while (at > 0 && groups.sum[at - 1] < sum) --at;
+    if (at == most) continue;
+    const std::int64_t last = std::min(group, most - 1);
+    std::copy_backward(groups.best + at, groups.best + last, groups.best + last + 1);
+    std::copy_backward(groups.sum + at, groups.sum + last, groups.sum + last + 1);
+    groups.best[at] = static_cast<std::int32_t>(group);
+    groups.sum[at] = sum;
+  }
+}
+
+/// The k best of the best groups.
+void choose_in_groups(const Ranking& ranking, const RouterChoice& choice, std::int32_t* chosen,
+                      std::int64_t topk, const Groups& groups) {
+  choose_groups(ranking, choice, chosen, topk, groups);
   for (std::int64_t j = 0; j < topk; ++j) {
-    std::int32_t best = -1;
-    for (std::int32_t e = 0; e < experts; ++e) {
-      if (std::find(chosen, chosen + j, e) != chosen + j) continue;
-      if (best < 0 || logits[e] > logits[best]) best = e;
+    std::int32_t most = -1;
+    for (std::int64_t i = 0; i < choice.group_topk; ++i) {
+      const std::int64_t begin = groups.best[i] * ranking.size();
+      const std::int32_t best = ranking.best(begin, begin + ranking.size(), chosen, j);
+      if (best < 0) continue;
+      const double gain = most < 0 ? 1 : ranking.of(best) - ranking.of(most);
+      if (gain > 0 || (gain == 0 && best < most)) most = best;
     }
-    chosen[j] = best;
+    chosen[j] = most;
   }
 }
 
@@ -109,16 +239,25 @@ void number_rows(const RouterForward& args) {
 void router_forward_plain(const OpContext&, const RouterForward& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
+  const RouterChoice& choice = args.choice;
+  const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>();
   std::fill_n(args.choices.as<std::int32_t>(), args.choices.numel(), 0);
   for (std::int64_t t = 0; t < args.logits.shape[0]; ++t) {
     const float* logits = args.logits.as<float>() + t * experts;
     std::int32_t* chosen = args.chosen.as<std::int32_t>() + t * topk;
     std::int32_t* choices = args.choices.as<std::int32_t>() + t / args.group * experts;
-    choose(logits, experts, chosen, topk);
-    const double norm = weight_norm(logits, experts, chosen, topk, args.pre_softmax);
+    const Ranking ranking(logits, experts, bias, choice);
+    if (choice.group_topk < choice.groups) {
+      choose_in_groups(
+          ranking, choice, chosen, topk,
+          {args.slot.as<std::int32_t>() + t * topk, args.weight.as<float>() + t * topk});
+    } else {
+      choose(ranking, experts, chosen, topk);
+    }
+    const Weights weights(logits, experts, chosen, topk, choice.score);
     for (std::int64_t j = 0; j < topk; ++j) {
       args.weight.as<float>()[t * topk + j] =
-          static_cast<float>(std::exp(logits[chosen[j]] - norm));
+          static_cast<float>(choice.scaling * weights.of(chosen[j]));
       ++choices[chosen[j]];
     }
   }
@@ -138,28 +277,34 @@ void router_forward_plain(const OpContext&, const RouterForward& args) {
   number_rows(args);
 }
 
+// With weights w = scaling v: the slope of v_j along its own logit is v_j f_j (1 - v_j) or, where
+// v is not divided by a sum of the chosen, v_j f_j; f = 1 - s for sigmoid scores, else 1.
 void router_backward_plain(const OpContext&, const RouterBackward& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
+  const RouterScore score = args.choice.score;
+  const bool by_all = score == RouterScore::softmax_all;
+  const bool by_chosen =
+      score == RouterScore::softmax_chosen || (score == RouterScore::sigmoid && topk > 1);
   for (std::int64_t t = 0; t < args.logits.shape[0]; ++t) {
     const float* logits = args.logits.as<float>() + t * experts;
     const std::int32_t* chosen = args.chosen.as<std::int32_t>() + t * topk;
     const float* d_weight = args.d_weight.as<float>() + t * topk;
     float* d_logits = args.d_logits.as<float>() + t * experts;
-    const double norm = weight_norm(logits, experts, chosen, topk, args.pre_softmax);
+    const Weights weights(logits, experts, chosen, topk, score);
+    const double scaling = args.choice.scaling;
     double mean = 0;
     for (std::int64_t j = 0; j < topk; ++j) {
-      mean += std::exp(logits[expert_of(chosen[j])] - norm) * d_weight[j];
+      mean += weights.of(expert_of(chosen[j])) * d_weight[j] * scaling;
     }
     for (std::int64_t e = 0; e < experts; ++e) {
-      d_logits[e] =
-          args.pre_softmax ? static_cast<float>(-std::exp(logits[e] - norm) * mean) : 0.0F;
+      d_logits[e] = by_all ? static_cast<float>(-weights.of(e) * mean) : 0.0F;
     }
     for (std::int64_t j = 0; j < topk; ++j) {
       const std::int32_t e = expert_of(chosen[j]);
-      const double weight = std::exp(logits[e] - norm);
-      const double rest = args.pre_softmax ? 0 : mean;
-      d_logits[e] += static_cast<float>(weight * (d_weight[j] - rest));
+      const double inner = score == RouterScore::sigmoid ? 1 - sigmoid(logits[e]) : 1;
+      const double rest = by_chosen ? mean : 0;
+      d_logits[e] += static_cast<float>(weights.of(e) * inner * (scaling * d_weight[j] - rest));
     }
   }
 }
@@ -172,13 +317,12 @@ void router_losses_plain(const OpContext&, const RouterLosses& args) {
     const float* logits = args.logits.as<float>() + s * experts;
     const std::int32_t* choices =
         args.choices.as<std::int32_t>() + (args.first + s) / args.group * experts;
-    const double norm = log_sum_exp(logits, experts);
+    const Probabilities p(logits, experts, args.score);
     double mean = 0;  // of the choices, by probability
-    for (std::int64_t e = 0; e < experts; ++e) mean += std::exp(logits[e] - norm) * choices[e];
+    for (std::int64_t e = 0; e < experts; ++e) mean += p.of(e) * choices[e];
     for (std::int64_t e = 0; e < experts; ++e) {
-      const double p = std::exp(logits[e] - norm);
-      const double balance = args.balance_factor * even * p * (choices[e] - mean);
-      const double z = args.z_factor * 2 * norm * p;
+      const double balance = args.balance_factor * even * p.slope(e) * (choices[e] - mean);
+      const double z = args.z_factor * 2 * p.log_sum() * p.softmax(e);
       args.d_logits.as<float>()[s * experts + e] += static_cast<float>(scale * (balance + z));
     }
   }
@@ -195,13 +339,13 @@ void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
   for (std::int64_t t = 0; t < tokens; ++t) {
     const float* logits = args.logits.as<float>() + t * experts;
     const std::int32_t* choices = args.choices.as<std::int32_t>() + t / args.group * experts;
-    const double norm = log_sum_exp(logits, experts);
+    const Probabilities p(logits, experts, args.score);
     for (std::int64_t e = 0; e < experts; ++e) {
-      const double p = std::exp(logits[e] - norm);
-      balance += even * p * choices[e];
-      if (p > 0) entropy -= p * (logits[e] - norm);
+      const double share = p.of(e);
+      balance += even * share * choices[e];
+      if (share > 0) entropy -= share * p.log_of(e);
     }
-    z_loss += norm * norm;
+    z_loss += p.log_sum() * p.log_sum();
   }
   float* sums = args.sums.as<float>();
   const auto add = [&](RouterSum sum, double value) {

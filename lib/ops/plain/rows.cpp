@@ -1,5 +1,7 @@
 #include "ops/rows.h"
 
+#include <cmath>
+
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
 
@@ -32,11 +34,15 @@ void collect(const CollectRows& args) {
   }
 }
 
+float row_factor(float weight, bool sigmoid) {
+  return sigmoid ? 1 / (1 + std::exp(-weight)) : weight;
+}
+
 template <class T>
 void scale(const ScaleRows& args) {
   const std::int64_t features = args.x.shape[1];
   for (std::int64_t i = 0; i < args.x.numel(); ++i) {
-    const float weight = args.weight.as<float>()[i / features];
+    const float weight = row_factor(args.weight.as<float>()[i / features], args.sigmoid);
     args.y.as<T>()[i] = from_float<T>(weight * to_float(args.x.as<T>()[i]));
   }
 }
@@ -45,14 +51,15 @@ template <class T>
 void scale_backward(const ScaleRowsBackward& args) {
   const std::int64_t features = args.x.shape[1];
   for (std::int64_t row = 0; row < args.x.shape[0]; ++row) {
-    const float weight = args.weight.as<float>()[row];
+    const float weight = row_factor(args.weight.as<float>()[row], args.sigmoid);
     double dot = 0;
     for (std::int64_t i = row * features; i < (row + 1) * features; ++i) {
       const float dy = to_float(args.dy.as<T>()[i]);
       dot += double{dy} * to_float(args.x.as<T>()[i]);
       args.dx.as<T>()[i] = from_float<T>(weight * dy);
     }
-    args.d_weight.as<float>()[row] = static_cast<float>(dot);
+    args.d_weight.as<float>()[row] =
+        static_cast<float>(args.sigmoid ? dot * weight * (1 - weight) : dot);
   }
 }
 

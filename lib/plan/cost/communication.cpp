@@ -225,6 +225,11 @@ void add_experts(UseList& list, const Passes& passes) {
   const UseList::Region scores{"router", UnitKind::block, plan.local.tokens * model.experts, fp32};
   list.reshard(list.stream(), Layout::replicated, scores, forward);
   list.reshard(dual(Layout::replicated), dual(list.stream()), scores, passes.once);
+  if (model.shared_gate) {
+    const UseList::Region gate{"gate", UnitKind::block, plan.local.tokens, fp32};
+    list.reshard(list.stream(), Layout::replicated, gate, forward);
+    list.reshard(dual(Layout::replicated), dual(list.stream()), gate, passes.once);
+  }
   list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward,
            plan.mesh.ep * model.experts * counted_as);
   UseList::Call call = layer_call("all_to_all", "experts (at most)", "expert:ep");
@@ -271,6 +276,7 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
     add_region(list, dense, "mlp", BlockPart::mlp);
     add_gathers(list, dense, "mlp", BlockPart::mlp);
     add_region(list, experts, "experts", BlockPart::mlp);
+    if (plan.model.shared_ffn > 0) add_gathers(list, experts, "experts", BlockPart::mlp);
     add_slices(list);
     add_vocabulary(list);
   }

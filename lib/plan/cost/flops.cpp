@@ -14,11 +14,12 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
   const double seq = real(model.seq_length);
   const double mlp_matrices = model.gated_mlp ? 3 : 2;
   // Weights that a token is multiplied with: in each layer q, k, v, out and the MLP, or the router
-  // and the token's experts.
+  // the token's experts and the shared ones.
   const double attention = hidden * (2 * q + 2 * kv);
   const double mlp = mlp_matrices * hidden * real(model.ffn);
-  const double experts = real(model.experts) * hidden +
-                         mlp_matrices * hidden * real(model.topk) * real(model.expert_ffn);
+  const double gate = model.shared_gate ? hidden : 0;
+  const double widths = real(model.topk) * real(model.expert_ffn) + real(model.shared_ffn);
+  const double experts = real(model.experts) * hidden + gate + mlp_matrices * hidden * widths;
   const double weights = layers * attention + (layers - routed) * mlp + routed * experts;
   const bool scores = holds(units, head_unit(model.layers));
   const double head = scores ? hidden * real(model.padded_vocab) : 0;

@@ -22,7 +22,8 @@ RepeatCost repeat_cost(const Plan& plan, const BlockForm& form) {
   const double stream = real(local.stream_rows) * hidden;
   const double q = real(local.q);
   const double qkv = q + 2 * real(local.kv);
-  const double ffn = real(model.experts > 1 ? model.topk * local.expert_ffn : local.ffn);
+  const double ffn =
+      real(model.experts > 1 ? model.topk * local.expert_ffn + local.shared_ffn : local.ffn);
   const double wide = (model.gated_mlp ? 2 : 1) * ffn;
   const double pairs = real(model.seq_length + 1) / 2;  // keys that a query sees
   const Part parts[] = {

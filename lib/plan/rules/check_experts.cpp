@@ -66,6 +66,89 @@ void check_router(const Facts& facts, Check& check) {
   }
 }
 
+/// Groups of experts, and the bias: both belong to scores of each expert by itself.
+void check_choice(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  const bool sigmoid = facts.model.sigmoid_scores;
+  if (moe.router_enable_expert_bias && !sigmoid) {
+    check.error("router-sigmoid", "moe.router_enable_expert_bias",
+                "router_enable_expert_bias needs router_score_function sigmoid: it is added to "
+                "scores between 0 and 1",
+                "set router_score_function to sigmoid, or router_enable_expert_bias to false");
+  }
+  if (moe.router_num_groups > 1 && !sigmoid) {
+    check.error("router-sigmoid", "moe.router_num_groups",
+                named("router_num_groups", moe.router_num_groups) +
+                    " needs router_score_function sigmoid: groups are compared by sums of scores",
+                "set router_score_function to sigmoid, or router_num_groups to 1");
+  }
+}
+
+void check_expert_groups(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  const char* count = "moe.router_num_groups";
+  const char* chosen = "moe.router_group_topk";
+  if (!check.clean({count, chosen, "moe.num_experts", "moe.router_topk"})) return;
+  const std::int64_t groups = moe.router_num_groups;
+  const std::int64_t topk = moe.router_group_topk;
+  if (moe.num_experts % groups != 0) {
+    return check.error(
+        "router-groups", count,
+        indivisible(named("moe.num_experts", moe.num_experts), named("router_num_groups", groups)),
+        "set router_num_groups to " + divisors_near(moe.num_experts, groups));
+  }
+  if (topk > groups) {
+    return check.error(
+        "router-groups", chosen,
+        named("router_group_topk", topk) + " must be at most " + named("router_num_groups", groups),
+        "set router_group_topk to " + std::to_string(groups));
+  }
+  if (groups == 1) return;
+  if (moe.router_topk % topk != 0) {
+    return check.error(
+        "router-groups", chosen,
+        indivisible(named("moe.router_topk", moe.router_topk), named("router_group_topk", topk)),
+        "set router_group_topk to " + divisors_near(moe.router_topk, topk));
+  }
+  const std::int64_t most = product_of({topk, moe.num_experts / groups});
+  if (moe.router_topk <= most) return;
+  check.error("router-groups", chosen,
+              named("router_group_topk", topk) + " groups have " + std::to_string(most) +
+                  " experts, fewer than " + named("router_topk", moe.router_topk),
+              "set router_group_topk to " + std::to_string(groups));
+}
+
+void check_shared_experts(const Facts& facts, Check& check) {
+  const char* path = "moe.shared_expert_intermediate_size";
+  const std::int64_t width = facts.model.shared_ffn;
+  if (width == 0 || !facts.mesh_is_clean(check) || !check.clean({path})) return;
+  if (width % facts.mesh.tp == 0) return;
+  check.error("shared-expert-divide", path,
+              indivisible(named("shared_expert_intermediate_size", width),
+                          named("tensor_parallel", facts.mesh.tp)),
+              "set shared_expert_intermediate_size to " + multiples_near(facts.mesh.tp, width) +
+                  ", or tensor_parallel to " + divisors_near(width, facts.mesh.tp));
+}
+
+/// Keys that other keys switch off.
+void remark_router(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  check.no_effect("moe.router_pre_softmax",
+                  moe.router_pre_softmax.has_value() && facts.model.sigmoid_scores,
+                  "with router_score_function sigmoid there is no softmax");
+  check.no_effect("moe.shared_expert_gate",
+                  moe.shared_expert_gate && !moe.shared_expert_intermediate_size,
+                  "without shared_expert_intermediate_size there are no shared experts");
+  check.no_effect("moe.router_bias_update_rate",
+                  moe.router_bias_update_rate != MoeConfig{}.router_bias_update_rate &&
+                      !moe.router_enable_expert_bias,
+                  "router_enable_expert_bias is false");
+  check.no_effect("moe.aux_loss_factor",
+                  moe.aux_loss_factor != MoeConfig{}.aux_loss_factor &&
+                      moe.router_load_balancing_type == LoadBalancing::none,
+                  "router_load_balancing_type is none");
+}
+
 void check_group_size(const Facts& facts, Check& check) {
   const char* group = "moe.expert_group_size";
   const bool needed = facts.mode == ParallelMode::auto_parallel &&
@@ -103,6 +186,7 @@ void check_routing_groups(const Facts& facts, Check& check) {
 
 void check_router_softmax(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
+  if (facts.model.sigmoid_scores) return;
   if (facts.model.pre_softmax || moe.router_topk != 1 || !check.clean({"moe.router_topk"})) return;
   check.error("router-softmax", "moe.router_pre_softmax",
               "router_pre_softmax must not be false with router_topk (1): the softmax over one "
@@ -159,6 +243,16 @@ void check_ranges(const MoeConfig& moe, Check& check) {
   check.range("moe.layer_frequency", moe.layer_frequency, 1, 10'000);
   const double capacity = moe.capacity_factor.value_or(1);
   check.rule("moe.capacity_factor", capacity >= 1, capacity, "at least 1");
+  check.range("moe.router_num_groups", moe.router_num_groups, 1, most_experts);
+  check.range("moe.router_group_topk", moe.router_group_topk, 1, most_experts);
+  check.range("moe.shared_expert_intermediate_size",
+              moe.shared_expert_intermediate_size.value_or(1), 1, std::int64_t{1} << 24);
+  check.rule("moe.router_topk_scaling_factor",
+             moe.router_topk_scaling_factor > 0 && moe.router_topk_scaling_factor <= 1e6,
+             moe.router_topk_scaling_factor, "above 0 and at most 1000000");
+  check.rule("moe.router_bias_update_rate",
+             moe.router_bias_update_rate >= 0 && moe.router_bias_update_rate <= 1,
+             moe.router_bias_update_rate, "from 0 to 1");
   check.rule("moe.z_loss_factor", moe.z_loss_factor >= 0 && moe.z_loss_factor < 1,
              moe.z_loss_factor, "at least 0 and below 1");
   check.rule("moe.aux_loss_factor", moe.aux_loss_factor > 0 && moe.aux_loss_factor < 1,
@@ -177,6 +271,10 @@ void check_experts(const Facts& facts, Check& check) {
   check_group_size(facts, check);
   check_routing_groups(facts, check);
   check_router_softmax(facts, check);
+  check_choice(facts, check);
+  check_expert_groups(facts, check);
+  check_shared_experts(facts, check);
+  remark_router(facts, check);
   check_layers(facts, check);
   check.no_effect(
       "moe.overflow",

@@ -122,9 +122,10 @@ void add_block(Rows& rows, const StageShare& share, const std::string& prefix) {
   } else {
     add_mlp(rows, share, prefix + "mlp.");
   }
-  // W of experts reads a copy of each token's gradient for each of its experts.
+  // W of routed experts reads a copy of each token's gradient for each of its experts.
+  const bool only_routed = experts && model.shared_ffn == 0;
   add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.",
-                       experts ? Moment::backward : Moment::weight);
+                       only_routed ? Moment::backward : Moment::weight);
   add_attention_gradients(rows, share, prefix + "attention.");
 }
 

@@ -2,6 +2,29 @@
 
 namespace trainctl {
 
+namespace {
+
+void add_shared_rows(Rows& rows, const StageShare& share, const std::string& name) {
+  const ModelShape& model = share.model;
+  const LocalShape& local = share.local;
+  const auto add = [&](const char* row, Life life) {
+    rows.row(name + row, local.tokens, local.shared_ffn, life);
+  };
+  rows.begin(BlockPart::mlp);
+  if (model.shared_gate) rows.add(name + "logit", {local.tokens, 1}, DType::f32, for_weight);
+  if (model.gated_mlp) add("gate", for_backward);
+  add("up", for_backward);
+  rows.begin(BlockPart::activation);
+  add("act", for_weight);
+  rows.end();
+  add("d_up", output_gradient);
+  if (model.gated_mlp) add("d_gate", output_gradient);
+  if (!model.shared_gate) return;
+  rows.add(name + "d_logit", {local.stream_rows, 1}, DType::f32, output_gradient);
+}
+
+}  // namespace
+
 void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
@@ -27,6 +50,7 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   add("d_rows", {local.expert_rows, model.hidden}, rows.compute, output_gradient);
   add("d_up", inner, rows.compute, output_gradient);
   if (model.gated_mlp) add("d_gate", inner, rows.compute, output_gradient);
+  if (model.shared_ffn > 0) add_shared_rows(rows, share, moe + "shared.");
 }
 
 void add_expert_scratch(Rows& rows, const StageShare& share) {
@@ -39,6 +63,7 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
   add("out", {local.expert_rows, model.hidden}, rows.compute);
   add("scaled", {local.expert_rows, local.expert_ffn}, rows.compute);
   add("d_row_weight", {local.expert_rows}, DType::f32);
+  if (model.shared_gate) add("shared_scaled", {local.tokens, local.shared_ffn}, rows.compute);
   if (share.input.mesh.ep > 1) {
     add("sent", {local.routed_rows, model.hidden}, rows.compute);
     add("sent_weight", {local.routed_rows}, DType::f32);
@@ -49,6 +74,7 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
   }
   if (share.input.sequence_parallel) {
     add("all_d_logits", {local.tokens, model.experts}, DType::f32);
+    if (model.shared_gate) add("shared_all_d_logit", {local.tokens, 1}, DType::f32);
   }
   if (rows.compute == DType::f32) return;
   add("wide", {local.stream_rows, model.hidden}, DType::f32);

@@ -30,6 +30,10 @@ namespace trainctl {
 ///         and their elements)
 ///  shared with sequence parallelism: moe.all_d_logits [T,E] fp32; in 16 bits: moe.wide [S,H] fp32,
 ///         moe.narrow [S,H] (the router's input, and the gradient of it)
+///  shared experts, of width V over tp: until B .shared.gate (gated) .up [T,V]; until W .shared.act
+///         [T,V], .shared.d_up .d_gate (gated) [T,V]; with their gate until W .shared.logit [T,1]
+///         fp32 and .shared.d_logit [S,1] fp32, shared moe.shared_scaled [T,V], with sequence
+///         parallelism moe.shared_all_d_logit [T,1] fp32
 void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe);
 void add_expert_scratch(Rows& rows, const StageShare& share);
 

@@ -48,6 +48,7 @@ LocalShape local_shape(const LocalShapeInput& input) {
   local.experts = model.experts / mesh.ep;
   add_routing(model, mesh, local);
   local.expert_ffn = model.expert_ffn / mesh.etp;
+  local.shared_ffn = model.shared_ffn / mesh.tp;
   return local;
 }
 

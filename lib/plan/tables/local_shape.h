@@ -33,6 +33,7 @@ struct LocalShape {
   std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
   std::int64_t expert_rows = 0;     // most rows that the experts held here get, from all ranks
   std::int64_t expert_ffn = 0;
+  std::int64_t shared_ffn = 0;  // of the shared experts
 };
 
 /// Sizes that an axis does not divide (an error of the configuration) are rounded down.

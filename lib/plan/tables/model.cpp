@@ -55,11 +55,20 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.expert_ffn = moe.ffn_hidden_size.value_or(model.ffn);
   model.first_dense = moe.first_dense_layers;
   model.expert_every = std::max<std::int64_t>(1, moe.layer_frequency);
+  model.sigmoid_scores = moe.router_score_function == ScoreFunction::sigmoid;
+  model.topk_scaling = moe.router_topk_scaling_factor;
+  model.expert_groups = std::max<std::int64_t>(1, moe.router_num_groups);
+  model.group_topk = std::max<std::int64_t>(1, moe.router_group_topk);
+  model.expert_bias = moe.router_enable_expert_bias;
+  model.bias_rate = moe.router_bias_update_rate;
+  model.shared_ffn = moe.shared_expert_intermediate_size.value_or(0);
+  model.shared_gate = moe.shared_expert_gate && model.shared_ffn > 0;
   model.pre_softmax = moe.router_pre_softmax.value_or(model.topk == 1);
   model.routing_group = moe.expert_group_size.value_or(model.seq_length);
   model.capacity_factor = moe.capacity_factor.value_or(0);
   model.overflow = moe.overflow;
-  model.balance_factor = moe.aux_loss_factor;
+  model.balance_factor =
+      moe.router_load_balancing_type == LoadBalancing::none ? 0 : moe.aux_loss_factor;
   model.z_factor = moe.z_loss_factor;
   return model;
 }

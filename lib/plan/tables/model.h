@@ -49,7 +49,15 @@ struct ModelShape {
   std::int64_t expert_ffn = 0;   // width inside one expert
   std::int64_t first_dense = 0;  // blocks before the first that may have experts
   std::int64_t expert_every = 1;
+  bool sigmoid_scores = false;     // of each expert by itself, normalised over the chosen ones
   bool pre_softmax = true;         // before the choice, over all experts; else over the chosen ones
+  double topk_scaling = 1;         // of the weights
+  std::int64_t expert_groups = 1;  // in group_topk of which a token chooses
+  std::int64_t group_topk = 1;
+  bool expert_bias = false;  // in the choice; moved by bias_rate after each step
+  double bias_rate = 0;
+  std::int64_t shared_ffn = 0;     // width of the shared experts; 0: none
+  bool shared_gate = false;        // their output is multiplied by a sigmoid
   std::int64_t routing_group = 0;  // tokens over which capacity and balance are counted
   double capacity_factor = 0;      // slots of the experts per token and choice; 0: no limit
   Overflow overflow = Overflow::position;

@@ -41,7 +41,8 @@ Place place_of(ParamKind kind, bool bias) {
     case ParamKind::expert_down: return Place::expert_row;
     case ParamKind::position_embedding:
     case ParamKind::norm:
-    case ParamKind::router: break;
+    case ParamKind::router:
+    case ParamKind::expert_bias: break;
   }
   return Place::stream;
 }
@@ -67,6 +68,12 @@ class Table {
     ParamSpec& row = add(name + ".weight", Shape{length}, kind, false);
     row.role = DTypeRole::vector;
     row.init = InitKind::ones;
+  }
+
+  void zeros(const std::string& name, std::int64_t length, ParamKind kind) {
+    ParamSpec& row = add(name, Shape{length}, kind, false);
+    row.role = DTypeRole::vector;
+    row.init = InitKind::zeros;
   }
 
   void bias(const std::string& name, std::int64_t length, ParamKind kind) {
@@ -171,12 +178,28 @@ void add_mlp(Table& table, const ModelShape& model, const std::string& prefix) {
                residual_deviation(model));
 }
 
+void add_shared_experts(Table& table, const ModelShape& model, const std::string& moe) {
+  if (model.shared_gate) {
+    table
+        .matrix(moe + "shared_gate.weight", Shape{1, model.hidden}, ParamKind::router,
+                model.init_std)
+        .role = DTypeRole::vector;
+  }
+  const Shape wide{model.shared_ffn, model.hidden};
+  const double std = model.init_std;
+  if (model.gated_mlp) table.matrix(moe + "shared.gate.weight", wide, ParamKind::mlp_gate, std);
+  table.matrix(moe + "shared.up.weight", wide, ParamKind::mlp_up, std);
+  table.matrix(moe + "shared.down.weight", Shape{model.hidden, model.shared_ffn},
+               ParamKind::mlp_down, residual_deviation(model));
+}
+
 void add_experts(Table& table, const ModelShape& model, const std::string& prefix) {
   const std::string moe = prefix + "moe.";
   table
       .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
               model.init_std)
       .role = DTypeRole::vector;  // its products are fp32 in every precision
+  if (model.expert_bias) table.zeros(moe + "expert_bias", model.experts, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
   if (model.gated_mlp) {
@@ -185,6 +208,7 @@ void add_experts(Table& table, const ModelShape& model, const std::string& prefi
   table.matrix(experts + "up.weight", wide, ParamKind::expert_up, model.init_std);
   table.matrix(experts + "down.weight", Shape{model.experts, model.hidden, model.expert_ffn},
                ParamKind::expert_down, residual_deviation(model));
+  if (model.shared_ffn > 0) add_shared_experts(table, model, moe);
 }
 
 void add_block(Table& table, const ModelShape& model, int unit) {

@@ -1,0 +1,88 @@
+#include "nn/shared_experts.h"
+
+#include "ops/gelu.h"
+#include "ops/matmul.h"
+#include "ops/rows.h"
+#include "ops/swiglu.h"
+
+namespace trainctl {
+
+namespace {
+
+/// A number for each token.
+Tensor numbers(const Tensor& x) { return x.view({x.numel()}); }
+
+}  // namespace
+
+void SharedExperts::widen(const Pass& pass, const MlpSaved& saved) const {
+  if (!gate.empty()) Linear{gate, {}}.forward(pass, saved.all_x, saved.shared.gate);
+  Linear{up, {}}.forward(pass, saved.all_x, saved.shared.up);
+}
+
+void SharedExperts::activate(const Pass& pass, const MlpSaved& saved) const {
+  const SharedRows& rows = saved.shared;
+  if (gate.empty()) return gelu_forward(*pass.ops, {.x = rows.up, .y = rows.act});
+  swiglu_forward(*pass.ops, {.gate = rows.gate, .up = rows.up, .y = rows.act});
+}
+
+Tensor SharedExperts::scaled(const Pass& pass, const MlpSaved& saved) const {
+  const SharedRows& rows = saved.shared;
+  if (router.empty()) return rows.act;
+  scale_rows(*pass.ops,
+             {.x = rows.act, .weight = numbers(rows.logit), .y = rows.scaled, .sigmoid = true});
+  return rows.scaled;
+}
+
+void SharedExperts::add_output(const Pass& pass, const MlpSaved& saved) const {
+  matmul(*pass.ops, {.a = scaled(pass, saved),
+                     .b = down.value,
+                     .c = saved.partial,
+                     .transpose_b = true,
+                     .accumulate = true});
+}
+
+void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved,
+                                   const MlpGradients& g) const {
+  const SharedRows& rows = saved.shared;
+  const Tensor& d_act = gate.empty() ? g.shared_dup : g.shared_dgate;  // of `scaled` and of `act`
+  Linear{down, {}}.backward_input(pass, g.all_dy, d_act);
+  if (!router.empty()) {
+    scale_rows_backward(*pass.ops, {.x = rows.act,
+                                    .weight = numbers(rows.logit),
+                                    .dy = d_act,
+                                    .dx = d_act,
+                                    .d_weight = numbers(g.shared_all_d_logit),
+                                    .sigmoid = true});
+  }
+  if (gate.empty()) {
+    gelu_backward(*pass.ops, {.x = rows.up, .dy = d_act, .dx = g.shared_dup});
+  } else {
+    swiglu_backward(*pass.ops, {.gate = rows.gate,
+                                .up = rows.up,
+                                .dy = d_act,
+                                .dgate = g.shared_dgate,
+                                .dup = g.shared_dup});
+    Linear{gate, {}}.backward_input(pass, g.shared_dgate, g.partial_dx, true);
+  }
+  Linear{up, {}}.backward_input(pass, g.shared_dup, g.partial_dx, true);
+}
+
+void SharedExperts::backward_weight(const Pass& pass, const MlpSaved& saved,
+                                    const MlpGradients& g) const {
+  add_weight_gradient(pass, down, g.all_dy, scaled(pass, saved));
+  if (!gate.empty()) add_weight_gradient(pass, gate, g.shared_dgate, saved.all_x);
+  add_weight_gradient(pass, up, g.shared_dup, saved.all_x);
+}
+
+SharedExperts make_shared_experts(const WeightSource& weights, const ModelShape& model,
+                                  const std::string& name) {
+  SharedExperts made;
+  if (model.shared_ffn == 0) return made;
+  if (model.shared_gate) made.router = weights(name + ".shared_gate.weight");
+  if (model.gated_mlp) made.gate = weights(name + ".shared.gate.weight");
+  made.up = weights(name + ".shared.up.weight");
+  made.down = weights(name + ".shared.down.weight");
+  return made;
+}
+
+}  // namespace trainctl
