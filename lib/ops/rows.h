@@ -1,17 +1,18 @@
 // Rows on their way to experts and back. x, y: fp32, bf16 or fp16; F elements of a row; sums are
 // taken in fp32.
-//   spread:  y[slot[t, j]] = x[t]; a slot of -1 takes nothing
-//   collect: y[t] = sum over j of x[slot[t, j]]; a slot of -1 adds nothing. It is the gradient of
-//            spread, and spread that of collect.
-//   scale:   y[r] = weight[r] x[r]; backward: dx[r] = weight[r] dy[r], d_weight[r] = dy[r] . x[r]
-//            with sigmoid: s[r] = sigmoid(weight[r]) instead of the weight, and d_weight[r] = s (1 -
-//            s) dy[r] . x[r]
 #pragma once
 
 #include "device/tensor.h"
 #include "ops/context.h"
 
 namespace trainctl {
+
+// spread:  y[slot[t, j]] = x[t]; a slot of -1 takes nothing
+// collect: y[t] = sum over j of x[slot[t, j]]; a slot of -1 adds nothing. It is the gradient of
+//          spread, and spread that of collect.
+// scale:   y[r] = weight[r] x[r]; backward: dx[r] = weight[r] dy[r], d_weight[r] = dy[r] . x[r]
+//          with sigmoid: s = sigmoid(weight[r]) instead of the weight, and d_weight[r] =
+//          s (1 - s) dy[r] . x[r]
 
 struct SpreadRows {
   Tensor x;     // [T, F]

@@ -128,7 +128,7 @@ void list_expert_matrices(const std::string& ours, const std::string& theirs,
   }
 }
 
-/// What stands beside the routed experts; `theirs` is the layer of experts.
+/// The shared experts, and the bias of the router; `theirs` is the layer of experts.
 void list_shared_experts(const std::string& ours, const std::string& theirs,
                          const ModelShape& model, Lister& list) {
   const bool is_dots = hugging_face_type(model) == "dots1";

@@ -98,7 +98,8 @@ TEST_CASE("experts that no token chooses") {
 
 TEST_CASE("a bias in the choice evens the loads without a loss for it") {
   const Options sigmoid{"moe.num_experts=8", "moe.router_score_function=sigmoid",
-                        "moe.router_load_balancing_type=none"};
+                        "moe.router_load_balancing_type=none",
+                        "model.init_method_std=0.2"};  // uneven at first
   Options moved = sigmoid;
   moved.insert(moved.end(),
                {"moe.router_enable_expert_bias=true", "moe.router_bias_update_rate=0.02"});
@@ -109,10 +110,10 @@ TEST_CASE("a bias in the choice evens the loads without a loss for it") {
     }
     return sum / 10;
   };
-  const double loose = mean_load(train(sigmoid, 1, 40));
-  const double even = mean_load(train(moved, 1, 40));
+  const double loose = mean_load(train(sigmoid, 1, 60));
+  const double even = mean_load(train(moved, 1, 60));
   INFO(loose << ", with the bias " << even);
-  CHECK(even < 0.9 * loose);
+  CHECK(even < 0.95 * loose);
 }
 
 TEST_CASE("biases and shared experts train the same in every layout, and in 16 bits") {

@@ -394,6 +394,16 @@ TEST_CASE("experts' rows", "[activations]") {
   CHECK(rows.count(moe + "gate") == 0);
   CHECK(rows.count("layers.0.mlp.up") == 0);
   CHECK(rows.count("layers.0.mlp.d_up") == 0);
+  config.moe.shared_expert_intermediate_size = 64;
+  config.moe.shared_expert_gate = true;
+  const Table shared = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});
+  check_row(shared, moe + "shared.up", {128, 32}, DType::bf16, for_backward);
+  check_row(shared, moe + "shared.act", {128, 32}, DType::bf16, for_weight);
+  check_row(shared, moe + "shared.logit", {128, 1}, DType::f32, for_weight);
+  check_row(shared, moe + "shared.d_logit", {64, 1}, DType::f32, gradient);
+  CHECK(shared.at("layers.0.mlp.d_gathered").until == Moment::weight);
+  CHECK(rows.at("layers.0.mlp.d_gathered").until == Moment::backward);
+  config.moe.shared_expert_intermediate_size.reset();
   config.moe.capacity_factor.reset();
   config.moe.first_dense_layers = 1;
   const Table free = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});

@@ -301,6 +301,34 @@ TEST_CASE("experts take the place of the MLP", "[params]") {
   CHECK(find(split(config, mesh, true), moe + "experts.gate.weight").shape == Shape{4, 48, 128});
 }
 
+TEST_CASE("shared experts, their gate and the bias of a router", "[params]") {
+  Config config = small_config();
+  config.model.family = Family::llama;
+  config.moe.num_experts = 8;
+  config.moe.router_score_function = ScoreFunction::sigmoid;
+  config.moe.router_enable_expert_bias = true;
+  config.moe.shared_expert_intermediate_size = 64;
+  config.moe.shared_expert_gate = true;
+  const Mesh mesh{.tp = 2, .dp = 2, .etp = 2, .ep = 2, .edp = 1};
+  const auto rows = split(config, mesh, true);
+  const std::string moe = "layers.0.moe.";
+  const ParamSpec& bias = find(rows, moe + "expert_bias");
+  CHECK(bias.shape == Shape{8});
+  CHECK(bias.init == InitKind::zeros);
+  CHECK(bias.role == DTypeRole::vector);
+  CHECK_FALSE(bias.decay);
+  const ParamSpec& gate = find(rows, moe + "shared_gate.weight");
+  CHECK(gate.shape == Shape{1, 128});
+  CHECK(gate.role == DTypeRole::vector);
+  CHECK(sums(gate, Axis::tp));
+  CHECK(find(rows, moe + "shared.up.weight").shape == Shape{32, 128});
+  CHECK(find(rows, moe + "shared.gate.weight").shape == Shape{32, 128});
+  const ParamSpec& down = find(rows, moe + "shared.down.weight");
+  CHECK(down.shape == Shape{128, 32});
+  CHECK_FALSE(down.expert);
+  CHECK(sums(down, Axis::dp));  // ranks along ep have the same shared experts
+}
+
 TEST_CASE("stages hold every parameter once, a tied embedding twice", "[params]") {
   for (const bool tied : {true, false}) {
     Config config = small_config();

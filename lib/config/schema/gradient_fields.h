@@ -1,8 +1,10 @@
 // The fields of the parallel section that say of what gradients are the gradient, how they are
-// sent, and how the parallel optimizer divides them; see fields.h.
+// sent, and how the parallel optimizer divides them; and of recomputation and offloading, which
+// say how activations get to the backward pass. See fields.h.
 #pragma once
 
 #include "config/schema/field.h"
+#include "config/schema/moe_config.h"
 #include "config/schema/parallel_config.h"
 
 namespace trainctl {
@@ -58,6 +60,68 @@ void gradient_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.parameter_broadcast,
         field("parameter_broadcast",
               "Send the first replica's initial parameters to the others, once"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<RecomputeConfig> auto& recompute) {
+  visit(
+      recompute.enable,
+      field("enable", "Repeat parts of a block's forward pass instead of keeping what they make"));
+  visit(
+      recompute.select,
+      field("select",
+            "What of a layer is repeated: full (all but its input), auto (the plan picks for each "
+            "layer what fits memory_limit at the least time), or words joined by +: norms, qkv, "
+            "attention (its core), projection, mlp, activations (the activation function)")
+          .from(1));
+  visit(recompute.layers,
+        field("layers",
+              "The same for each layer of the model: forms as in select, or none, with commas "
+              "between them; *n repeats one, as in full*2, norms+activations, none*3")
+            .from(1)
+            .unset("select"));
+  visit(recompute.layers_per_stage,
+        field("layers_per_stage", "Number of layers to recompute, from the first one of each stage")
+            .from(0)
+            .to(10'000)
+            .unset("all of them"));
+  visit(recompute.memory_limit,
+        field("memory_limit", "GiB of memory of each rank that select: auto must not exceed")
+            .above(0)
+            .to(1e6)
+            .unset("none"));
+  visit(recompute.parallel_optimizer_comm_recompute,
+        field("parallel_optimizer_comm_recompute",
+              "Gather sharded weights again in the backward pass"));
+  visit(recompute.mp_comm_recompute,
+        field("mp_comm_recompute",
+              "Repeat the tensor-parallel collectives of a block; false: keep what they give"));
+  visit(recompute.slice_activation,
+        field("slice_activation", "Split the kept input over tensor-parallel ranks"));
+  visit(
+      recompute.num_microbatches_with_partial_activation_checkpoints,
+      field(
+          "num_microbatches_with_partial_activation_checkpoints",
+          "In each window of micro-batches in flight, the number of those that recompute only what "
+          "layers_per_stage or layers says; the others recompute all layers")
+          .from(0)
+          .unset("none"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
+  visit(offload.enable,
+        field("enable", "Keep activations on the host between forward and backward"));
+  visit(
+      offload.num_layers,
+      field("num_layers", "Number of layers to offload, from the first one of the model").from(0));
+  visit(offload.activations, field("activations", "Offload activations"));
+  visit(offload.weights, field("weights", "Offload weights"));
+  visit(offload.double_buffering, field("double_buffering",
+                                        "Two buffers for offloaded layers, so that copies run "
+                                        "beside the next layer; false: one"));
+  visit(offload.context,
+        field("context", "Internal key of Megatron; must be null").unset("null").internal());
 }
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
 // The config.json of a Hugging Face model, read as values of our sections model and moe. Families:
-// dots1, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe; missing keys have the values that
-// transformers gives them.
+// dots1, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe; missing keys have the
+// values that transformers gives them.
 #pragma once
 
 #include <string>

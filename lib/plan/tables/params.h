@@ -77,10 +77,8 @@ struct ParamSpec {
 ///   layers.N.attention.{q,k}_norm.weight layers.N.norm2.weight/.bias
 ///   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
 ///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.expert_bias [experts]
-///   layers.N.moe.experts.{gate,up}.weight [experts, expert_ffn, hidden] (gate: gated MLP)
-///   layers.N.moe.experts.down.weight [experts, hidden, expert_ffn]
-///   layers.N.moe.shared_gate.weight [1, hidden]   layers.N.moe.shared.{gate,up,down}.weight as of
-///   mlp
+///   layers.N.moe.experts.{gate,up,down}.weight (of each expert as of mlp, [experts, ...])
+///   layers.N.moe.shared_gate.weight [1, hidden]   layers.N.moe.shared.{gate,up,down}.weight
 ///   final_norm.weight/.bias       head.weight [padded_vocab, hidden] (untied)
 /// Every matrix is [out, in]. Norm biases exist with LayerNorm only.
 struct ParameterInput {
