@@ -157,6 +157,12 @@ TEST_CASE("mistakes in the exchange between experts are caught and named") {
        on_all(2, exchange(all_to_all, 3, permuted)), "activation", "layers.0"},
       {"two gradients permuted", small_moe, "dp2+ep2",
        on_all(2, exchange(all_to_all, 13, permuted)), "gradient", "layers.3."},
+      {"scores of two context-parallel ranks the wrong way round", small_moe, "cp2+p2p",
+       on_all(2, {.group = "layers cp",
+                  .operation = all_gather,
+                  .occurrence = 1,
+                  .act = with_output(swap_halves)}),
+       "activation", "layers.0"},
       {"a weight gradient that stays on the rank of its expert", small_moe, "dp2+ep2",
        on_all(2, exchange(all_to_all, 15, left_out())), "gradient", "layers.3."},
   };
