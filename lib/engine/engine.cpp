@@ -38,6 +38,11 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   return context;
 }
 
+std::unique_ptr<Group> replica_group(const Plan& plan, World& world, bool experts) {
+  return world.group("replicas " + replicas_kind(plan.mesh, experts),
+                     replica_ranks(plan.mesh, world.rank(), experts));
+}
+
 std::unique_ptr<Group> expert_group(const Plan& plan, World& world) {
   if (plan.model.experts == 1) return nullptr;
   return world.group("layers expert:ep", plan.mesh.group(world.rank(), Axis::ep));
@@ -67,8 +72,7 @@ Engine::Engine(const EngineInput& input, World& world)
       state_(std::make_unique<StepState>()),
       optimizer_(input.optimizer, store_, state_.get()),
       everyone_(world.everyone("scalars world")),
-      copies_(world.group("replicas " + replicas_kind(plan_.mesh, false),
-                          plan_.mesh.group(world.rank(), {Axis::cp, Axis::dp}))),
+      copies_(replica_group(plan_, world, false)),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       context_(make_context_groups(plan_, world)),
       ep_(expert_group(plan_, world)),
@@ -122,9 +126,7 @@ void Engine::initialise() {
   param_sync_.expire();
   if (!plan_.broadcast_parameters) return;
   std::unique_ptr<Group> experts;
-  if (plan_.mesh.ep > 1) {
-    experts = world_.group("replicas expert:dp", plan_.mesh.group(world_.rank(), Axis::edp));
-  }
+  if (plan_.mesh.ep > 1) experts = replica_group(plan_, world_, true);
   // What is divided comes from its owners: only what every rank owns could differ.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;

@@ -101,14 +101,10 @@ namespace {
 
 ExpertGroups expert_groups(const BlockSource& source) {
   const ContextParallel& context = source.groups.context;
-  const TokenLayout& tokens = context.tokens;
   return {.tp = source.groups.tp,
           .ep = source.ep,
           .context = context.all,
-          .order = {.ranks = tokens.ranks,
-                    .sequences = source.groups.sequences,
-                    .length = tokens.seq_length,
-                    .zigzag = tokens.zigzag}};
+          .order = {context.tokens, source.groups.sequences}};
 }
 
 FeedForward make_feed_forward(const BlockSource& source, std::int64_t index) {

@@ -136,13 +136,19 @@ void Experts::activate(const Pass& pass, const Saved& saved) const {
   swiglu_forward(*pass.ops, {.gate = saved.gate.slice(0, count), .up = up_rows, .y = act});
 }
 
-/// act -> routed.out
-void Experts::project(const Pass& pass, const Saved& saved) const {
+/// act -> routed.scaled
+void Experts::scale_act(const Pass& pass, const Saved& saved) const {
   const RoutedRows& routed = saved.routed;
   const std::int64_t count = rows_here(saved);
   scale_rows(*pass.ops, {.x = saved.act.slice(0, count),
                          .weight = routed.row_weight.slice(0, count),
                          .y = routed.scaled.slice(0, count)});
+}
+
+/// act -> routed.out
+void Experts::project(const Pass& pass, const Saved& saved) const {
+  const RoutedRows& routed = saved.routed;
+  scale_act(pass, saved);
   for_each(saved, [&](const Share& share) {
     if (share.begin == share.end) return;
     Linear{part_of(down, share.expert), {}}.forward(pass,
@@ -266,10 +272,7 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
 
 void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const RoutedRows& routed = saved.routed;
-  const std::int64_t count = rows_here(saved);
-  scale_rows(*pass.ops, {.x = saved.act.slice(0, count),
-                         .weight = routed.row_weight.slice(0, count),
-                         .y = routed.scaled.slice(0, count)});
+  scale_act(pass, saved);
   for_each(saved, [&](const Share& share) {
     if (share.begin == share.end) return;
     const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };

@@ -90,6 +90,7 @@ struct Experts {
   struct Buffers;
   Buffers buffers(const Saved& saved, const Tensor& rows, const Tensor& of_choices) const;
 
+  void scale_act(const Pass& pass, const Saved& saved) const;
   void project(const Pass& pass, const Saved& saved) const;
   void backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const;
   void backward_rows(const Pass& pass, const Saved& saved, const Gradients& g) const;

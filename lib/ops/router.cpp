@@ -37,9 +37,11 @@ void check_groups(std::string_view op, const Tensor& choices, std::int64_t group
 
 void check_order(std::string_view op, const RowOrder& order, std::int64_t rows,
                  const Tensor& logits) {
-  const std::int64_t pieces = order.ranks * (order.zigzag ? 2 : 1);
-  check(order.ranks == 1 || (order.ranks > 0 && order.length > 0 && order.length % pieces == 0 &&
-                             order.sequences * order.length == rows),
+  const TokenLayout& tokens = order.tokens;
+  const std::int64_t length = tokens.seq_length;
+  const std::int64_t pieces = tokens.ranks * tokens.pieces();
+  check(tokens.ranks == 1 || (tokens.ranks > 0 && length > 0 && length % pieces == 0 &&
+                              order.sequences * length == rows),
         op, "order must be that of all rows, in equal pieces", {{"logits", logits}});
 }
 

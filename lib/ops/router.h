@@ -4,6 +4,7 @@
 // exp(logits), or with sigmoid scores p = s / sum of s, s = sigmoid(logits).
 #pragma once
 
+#include "base/token_layout.h"
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/step_state.h"
@@ -34,31 +35,24 @@ struct RouterChoice {
 };
 
 /// Which token a row is. Rows that context-parallel ranks have gathered lie rank after rank, and
-/// each rank's sequence after sequence: one piece of the sequence, or with `zigzag` two
-/// (plan/tables/token_layout.h). By default rows lie in the order of the data.
+/// each rank's sequence after sequence. By default rows lie in the order of the data.
 struct RowOrder {
-  std::int64_t ranks = 1;
+  TokenLayout tokens{};        // seq_length is needed with several ranks
   std::int64_t sequences = 1;  // of each rank
-  std::int64_t length = 0;     // tokens of a sequence; needed with several ranks
-  bool zigzag = false;
 
   std::int64_t token_of(std::int64_t row) const {
-    if (ranks == 1) return row;
-    const std::int64_t part = length / ranks;  // of a sequence, on one rank
-    const std::int64_t piece = zigzag ? part / 2 : part;
-    const std::int64_t rank = row / (sequences * part);
-    const std::int64_t within = row % part;
-    const std::int64_t chunk = within < piece ? rank : 2 * ranks - 1 - rank;
-    return row / part % sequences * length + chunk * piece + within % piece;
+    if (tokens.ranks == 1) return row;
+    const std::int64_t part = tokens.rank_length();
+    const std::int64_t piece = tokens.piece_length();
+    const std::int64_t first = tokens.position(row / (sequences * part), row % part / piece);
+    return row / part % sequences * tokens.seq_length + first + row % piece;
   }
   std::int64_t row_of(std::int64_t token) const {
-    if (ranks == 1) return token;
-    const std::int64_t part = length / ranks;
-    const std::int64_t piece = zigzag ? part / 2 : part;
-    const std::int64_t chunk = token % length / piece;
-    const bool late = chunk >= ranks;
-    const std::int64_t rank = late ? 2 * ranks - 1 - chunk : chunk;
-    return (rank * sequences + token / length) * part + (late ? piece : 0) + token % piece;
+    if (tokens.ranks == 1) return token;
+    const std::int64_t piece = tokens.piece_length();
+    const TokenLayout::Piece held = tokens.piece_with(token % tokens.seq_length);
+    const std::int64_t sequence = held.rank * sequences + token / tokens.seq_length;
+    return sequence * tokens.rank_length() + held.number * piece + token % piece;
   }
 };
 

@@ -173,16 +173,16 @@ TEST_CASE("no expert takes more than its capacity, and none is left idle while o
 
 TEST_CASE("tokens of gathered ranks are found where they lie") {
   // Two sequences of eight tokens; of each, rank 0 has tokens 0, 1, 6, 7 and rank 1 the others.
-  const RowOrder order{.ranks = 2, .sequences = 2, .length = 8, .zigzag = true};
+  const RowOrder order{{8, 2, true}, 2};
   std::vector<std::int64_t> tokens;
   for (std::int64_t row = 0; row < 16; ++row) {
     tokens.push_back(order.token_of(row));
     CHECK(order.row_of(tokens.back()) == row);
   }
   CHECK(tokens == std::vector<std::int64_t>{0, 1, 6, 7, 8, 9, 14, 15, 2, 3, 4, 5, 10, 11, 12, 13});
-  const RowOrder halves{.ranks = 2, .sequences = 1, .length = 4};
+  const RowOrder halves{{4, 2}, 1};
   CHECK(halves.token_of(3) == 3);
-  const RowOrder thirds{.ranks = 3, .sequences = 2, .length = 6};
+  const RowOrder thirds{{6, 3}, 2};
   CHECK(thirds.token_of(2) == 6);
   CHECK(thirds.row_of(6) == 2);
 }
@@ -194,7 +194,7 @@ TEST_CASE("a router routes gathered rows as in the order of the data") {
       sizes.by_probability = by_probability;
       Values logits = random_logits(sizes);
       Routed data = route(logits, sizes);
-      sizes.order = {.ranks = 3, .sequences = 2, .length = 24, .zigzag = zigzag};
+      sizes.order = {{24, 3, zigzag}, 2};
       std::vector<std::int64_t> counts(4);
       Values gathered = in_order(logits, sizes.experts, sizes.order);
       for (sizes.first = 0, sizes.count = 16; sizes.first < 48; sizes.first += 16) {
@@ -284,8 +284,7 @@ TEST_CASE("a token chooses in the groups of experts with the best sums") {
 
 TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {
   const RouterScore score = GENERATE(RouterScore::softmax_all, RouterScore::sigmoid);
-  const RowOrder order =
-      GENERATE(RowOrder{}, RowOrder{.ranks = 2, .sequences = 1, .length = 12, .zigzag = true});
+  const RowOrder order = GENERATE(RowOrder{}, RowOrder{{12, 2, true}, 1});
   Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .choice = {.score = score}};
   sizes.order = order;
   Values logits = random_logits(sizes);

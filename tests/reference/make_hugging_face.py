@@ -24,7 +24,8 @@ TOKENS = 12
 STEPS = 3
 GREEDY = 16  # tokens that follow the first ones
 BALANCE = 0.05  # moe.aux_loss_factor in training
-ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, clip=0.5)
+# A large eps: with 1e-8 the rounding of a gradient near zero would move its weight as far as any other.
+ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, clip=0.5)
 
 GPT2 = dict(vocab_size=75, n_positions=24, n_embd=16, n_layer=2, n_head=2, bos_token_id=74, eos_token_id=74)
 SIZES = dict(vocab_size=75, hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,

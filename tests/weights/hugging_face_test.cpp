@@ -214,7 +214,7 @@ TEST_CASE("training from a directory follows transformers, and its export has it
     ReadResult read = read_start(
         reference_model(name),
         {"model.seq_length=16", "train.micro_batch_size=2", "optimizer.beta2=0.95",
-         "optimizer.weight_decay=0.1", "optimizer.clip_grad_norm=0.5",
+         "optimizer.eps=1e-4", "optimizer.weight_decay=0.1", "optimizer.clip_grad_norm=0.5",
          "parallel.threads_per_rank=1", "moe.aux_loss_factor=0.05", "moe.expert_group_size=32",
          "moe.router_bias_update_rate=0",
          "moe.router_load_balancing_type=" + std::string(name == "dots1" ? "none" : "aux_loss")});

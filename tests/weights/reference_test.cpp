@@ -132,7 +132,8 @@ TEST_CASE("loss and every gradient agree with PyTorch") {
         INFO(spec.name);
         const Tensor expected = test.file.at("grad." + spec.name);
         const Tensor found = store.gradient(store.index_of(spec.name));
-        const double scale = std::max(largest(expected), 1e-3 * model_largest);
+        // Where terms cancel (the bias of k has no gradient at all), rounding of the largest is left.
+        const double scale = std::max(largest(expected), 5e-3 * model_largest);
         CHECK(largest_difference(found, expected) / scale <= 1e-4);
       }
     }

@@ -103,25 +103,11 @@ void drop_consequences(Diagnostics& diagnostics) {
   for (Diagnostic& cause : causes) diagnostics.add(std::move(cause));
 }
 
-/// Whether the help for an unknown key says to write `path` instead.
-bool asks_for(const Diagnostic& unknown, const std::string& path) {
-  const std::size_t dot = path.rfind('.');
-  if (unknown.code != "unknown-key" || dot == std::string::npos) return false;
-  const std::string section = path.substr(0, dot);
-  const std::string key = path.substr(dot + 1);
-  const std::string& help = unknown.help;
-  return help.find("write " + path + ":") != std::string::npos ||
-         help == "did you mean " + path + "?" || help == "write " + key + " inside " + section ||
-         (help == "did you mean " + key + "?" && unknown.path.starts_with(section + "."));
-}
-
 /// A key that is there under another name is not missing.
-void drop_missing_but_named(Diagnostics& diagnostics) {
-  const std::vector<Diagnostic> all = diagnostics.list();
+void drop_missing(const std::vector<std::string>& named_otherwise, Diagnostics& diagnostics) {
   diagnostics.drop_if([&](const Diagnostic& missing) {
-    return missing.code == "missing-key" && std::ranges::any_of(all, [&](const Diagnostic& one) {
-             return asks_for(one, missing.path);
-           });
+    return missing.code == "missing-key" &&
+           std::ranges::find(named_otherwise, missing.path) != named_otherwise.end();
   });
 }
 
@@ -143,7 +129,7 @@ ReadResult read_config_text(std::string_view text, const std::string& name,
     result.diagnostics.drop_if([](const Diagnostic& d) { return d.code == "missing-key"; });
   }
   drop_consequences(result.diagnostics);
-  drop_missing_but_named(result.diagnostics);
+  drop_missing(reading.named_otherwise, result.diagnostics);
   result.diagnostics.sort();
   result.diagnostics.keep_first(most_diagnostics);
   return result;

@@ -136,13 +136,17 @@ void SectionReader::read_source(int item, const std::string& path, DataSource& s
 std::string SectionReader::hint_from_others(const YamlEntry& entry) const {
   const YamlTree& tree = reading_.tree;
   const auto scalar = [&](const YamlEntry& one) { return tree.node(one.value).scalar; };
-  std::string hint = hint_for(path_, entry.key, scalar(entry));
+  const auto take = [&](const Hint& hint) {
+    if (!hint.path.empty()) reading_.named_otherwise.push_back(hint.path);
+    return hint.text;
+  };
+  std::string hint = take(hint_for(path_, entry.key, scalar(entry)));
   if (!hint.empty() || !path_.empty()) return hint;
   std::size_t count = 0;
   for (const YamlEntry& inner : tree.node(entry.value).entries) {
-    const std::string one = hint_for(entry.key, inner.key, scalar(inner));
-    if (one.empty() || ++count > most_inner_hints) continue;
-    hint += (hint.empty() ? "" : "; ") + one;
+    const Hint one = hint_for(entry.key, inner.key, scalar(inner));
+    if (one.text.empty() || ++count > most_inner_hints) continue;
+    hint += (hint.empty() ? "" : "; ") + take(one);
   }
   return hint;
 }
@@ -162,6 +166,7 @@ Problem SectionReader::unknown(const YamlEntry& entry) const {
   if (std::find(paths.begin(), paths.end(), key) != paths.end()) {
     const std::size_t dot = key.rfind('.');
     problem.help = "write " + key.substr(dot + 1) + " inside " + key.substr(0, dot);
+    reading_.named_otherwise.push_back(key);
     return problem;
   }
   std::string near = elsewhere(key);
@@ -170,7 +175,11 @@ Problem SectionReader::unknown(const YamlEntry& entry) const {
   if (!problem.help.empty() && !is_ours) return problem;
   if (near.empty()) problem.help = home_of(key);
   if (!problem.help.empty() && !is_ours) return problem;
-  if (near.empty()) near = nearest(key, known_);
+  if (!near.empty()) {
+    reading_.named_otherwise.push_back(near);
+  } else if (near = nearest(key, known_); !near.empty()) {
+    reading_.named_otherwise.push_back(path_of(near));
+  }
   if (near.empty() && path_ == "parallel") near = nearest(key, upstream_names());
   if (!near.empty()) problem.help = "did you mean " + near + "?";
   return problem;

@@ -21,7 +21,8 @@ namespace trainctl {
 struct Reading {
   YamlTree& tree;
   ReadResult& result;
-  Spellings spellings{};       // of values that came through an upstream spelling
+  Spellings spellings{};                       // of values that came through an upstream spelling
+  std::vector<std::string> named_otherwise{};  // keys of ours that unknown keys stand for
   bool model_complete = true;  // false: the preset is unknown, so no key of the model is "missing"
 
   void report(Problem problem, const std::string& path, Place place);

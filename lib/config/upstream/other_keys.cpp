@@ -68,9 +68,9 @@ bool same_key(const OtherKey& row, const std::string& wanted) {
   return dot != std::string::npos && key.substr(dot + 1) == wanted;
 }
 
-std::string hint_of(Project project, const OtherKey& row, const std::string& value) {
+Hint hint_of(Project project, const OtherKey& row, const std::string& value) {
   const std::string owner = std::string(name_of(project)) + "'s " + std::string(row.key);
-  if (row.paths.empty()) return "remove it (" + owner + "): " + std::string(row.note);
+  if (row.paths.empty()) return {"remove it (" + owner + "): " + std::string(row.note), ""};
   std::string paths;
   const std::vector<std::string> all = paths_of(row);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -78,8 +78,11 @@ std::string hint_of(Project project, const OtherKey& row, const std::string& val
   }
   const std::string note = row.note.empty() ? "" : "; " + std::string(row.note);
   const auto converted = value.empty() ? std::nullopt : convert(row, value);
-  if (converted && converted->empty()) return "remove it (" + owner + "): it asks for nothing";
-  return "write " + paths + (converted ? ": " + shown(*converted) : "") + " (" + owner + ")" + note;
+  if (converted && converted->empty())
+    return {"remove it (" + owner + "): it asks for nothing", ""};
+  return {
+      "write " + paths + (converted ? ": " + shown(*converted) : "") + " (" + owner + ")" + note,
+      converted && all.size() == 1 ? paths : ""};
 }
 
 }  // namespace
@@ -131,7 +134,7 @@ std::optional<std::string> convert(const OtherKey& row, const std::string& value
   return std::nullopt;
 }
 
-std::string hint_for(const std::string& section, const std::string& key, const std::string& value) {
+Hint hint_for(const std::string& section, const std::string& key, const std::string& value) {
   const std::string inside = section.empty() ? key : section + "." + key;
   for (const std::string& wanted : {inside, key}) {
     for (const Project project : projects) {
@@ -141,7 +144,7 @@ std::string hint_for(const std::string& section, const std::string& key, const s
       if (!is_here) return hint_of(project, *row, value);
     }
   }
-  return "";
+  return {};
 }
 
 }  // namespace trainctl

@@ -36,10 +36,14 @@ const OtherKey* find_other_key(Project project, std::string_view key);
 /// nothing; none where one value alone does not say it, or has no counterpart.
 std::optional<std::string> convert(const OtherKey& row, const std::string& value);
 
-/// What to write instead of an unknown key of a section ("" for the top level): "write
-/// model.num_layers: 12 (nanoGPT's n_layer)"; "" if no project has the key. `value`: as written,
-/// empty for maps and lists.
-std::string hint_for(const std::string& section, const std::string& key, const std::string& value);
+struct Hint {
+  std::string
+      text;  // "write model.num_layers: 12 (nanoGPT's n_layer)"; "" if no project has the key
+  std::string path;  // "model.num_layers": the one key of ours that takes the value; or ""
+};
+/// What to write instead of an unknown key of a section ("" for the top level). `value`: as
+/// written, empty for maps and lists.
+Hint hint_for(const std::string& section, const std::string& key, const std::string& value);
 
 /// `paths` one by one.
 std::vector<std::string> paths_of(const OtherKey& row);

@@ -20,9 +20,7 @@ class GroupMap {
   /// Of the ranks that hold the same share of the parameters as `rank` and see other data, of
   /// experts or of all others.
   Group* of_replicas(const Mesh& mesh, std::int64_t rank, bool experts) {
-    const std::vector<Axis> axes =
-        experts ? std::vector{Axis::edp} : std::vector{Axis::cp, Axis::dp};
-    return over(replicas_kind(mesh, experts), mesh.group(rank, axes));
+    return over(replicas_kind(mesh, experts), replica_ranks(mesh, rank, experts));
   }
 
   /// The group of these world ranks, named "purpose kind"; null for a single rank. Forming it is

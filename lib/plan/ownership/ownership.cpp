@@ -231,8 +231,7 @@ class Table {
 }  // namespace
 
 std::vector<int> data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
-  Ranks ranks = parameter.expert ? mesh.group(rank, Axis::edp)
-                                 : mesh.group(rank, std::vector{Axis::cp, Axis::dp});
+  Ranks ranks = replica_ranks(mesh, rank, parameter.expert);
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }

@@ -18,6 +18,12 @@ inline std::string replicas_kind(const Mesh& mesh, bool experts) {
   return experts ? "expert:dp" : mesh.cp == 1 ? "dp" : "dp-cp";
 }
 
+/// The ranks of that group around `rank`.
+inline std::vector<int> replica_ranks(const Mesh& mesh, std::int64_t rank, bool experts) {
+  if (experts) return mesh.group(rank, Axis::edp);
+  return mesh.group(rank, {Axis::cp, Axis::dp});
+}
+
 using RankLists = std::vector<std::vector<int>>;
 
 /// "tp" "cp" "dp" "dp-cp" "pp" "tp-pp" "tp-dp" "tp-cp" "tp-dp-cp" "embedding" "position_embedding"

@@ -1,31 +1,14 @@
-// Context parallelism: which tokens of every sequence each rank of a context-parallel group holds,
-// and among how many of the ranks attention exchanges what.
+// Context parallelism: among how many ranks of a context-parallel group attention exchanges what,
+// and so which tokens of every sequence each of them holds (base/token_layout.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "base/token_layout.h"
 #include "config/schema/parallel_config.h"
 
 namespace trainctl {
-
-/// Each rank has one piece of every sequence, or two: chunks number r and 2 ranks - 1 - r of
-/// 2 ranks equal ones, so that under the causal mask all ranks have as much to do (Megatron-Core:
-/// get_batch_on_this_cp_rank). All pieces have the same length.
-struct TokenLayout {
-  std::int64_t seq_length = 0;
-  std::int64_t ranks = 1;
-  bool zigzag = false;
-
-  std::int64_t pieces() const { return zigzag ? 2 : 1; }
-  std::int64_t piece_length() const { return rank_length() / pieces(); }
-  /// Tokens of a sequence on one rank; they lie in the order of its pieces.
-  std::int64_t rank_length() const { return seq_length / ranks; }
-  /// Position in the sequence of the first token of a rank's piece.
-  std::int64_t position(std::int64_t rank, std::int64_t piece) const {
-    return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
-  }
-};
 
 /// A group's ranks as a grid: neighbours exchange tokens for heads, so that each has all their
 /// tokens of some heads; then ranks of different neighbourhoods pass keys and values around a ring,

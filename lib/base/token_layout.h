@@ -1,0 +1,36 @@
+// Which tokens of every sequence each rank of a context-parallel group holds.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// Each rank has one piece of every sequence, or two: chunks number r and 2 ranks - 1 - r of
+/// 2 ranks equal ones, so that under the causal mask all ranks have as much to do (Megatron-Core:
+/// get_batch_on_this_cp_rank). All pieces have the same length.
+struct TokenLayout {
+  std::int64_t seq_length = 0;
+  std::int64_t ranks = 1;
+  bool zigzag = false;
+
+  std::int64_t pieces() const { return zigzag ? 2 : 1; }
+  std::int64_t piece_length() const { return rank_length() / pieces(); }
+  /// Tokens of a sequence on one rank; they lie in the order of its pieces.
+  std::int64_t rank_length() const { return seq_length / ranks; }
+  /// Position in the sequence of the first token of a rank's piece.
+  std::int64_t position(std::int64_t rank, std::int64_t piece) const {
+    return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
+  }
+
+  struct Piece {
+    std::int64_t rank = 0, number = 0;
+  };
+  /// The piece that has this position.
+  Piece piece_with(std::int64_t position) const {
+    const std::int64_t chunk = position / piece_length();
+    if (chunk < ranks) return {chunk, 0};
+    return {2 * ranks - 1 - chunk, 1};
+  }
+};
+
+}  // namespace trainctl
