@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/saved_values.h"
 
@@ -48,6 +49,44 @@ std::vector<std::string> values_of(const OptimizerConfig& optimizer, bool all) {
   return values;
 }
 
+/// What goes on when a checkpoint cannot be read: the one before it.
+std::string way_past(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path run = checkpoint.parent_path().parent_path();
+  bool is_older = false;
+  for (const CheckpointFolder::Entry& entry : CheckpointFolder(run).complete()) {
+    if (is_older) {
+      return "; move " + checkpoint.string() + " away: the run then goes on after step " +
+             std::to_string(entry.step);
+    }
+    is_older = entry.path == checkpoint;
+  }
+  return "";
+}
+
+void fill(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
+          const std::vector<std::string>& words, std::int64_t rank, ParamStore& store) {
+  const Index index(manifest);
+  PieceReader reader(manifest, directory);
+  for (int value = 0; value < static_cast<int>(words.size()); ++value) {
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const ParamSpec& parameter = at(store.table(), i);
+      const Slice held = store.owned(i);
+      if (held.length() == 0) continue;
+      const SavedTensor* saved = index.find(parameter.name, at(words, value));
+      require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
+      const Tensor memory = values_at(store, value, i, held.begin, held.length());
+      std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
+      for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
+        float* target = memory.as<float>() + (part.first - held.begin);
+        for (const SavedPiece& piece : saved->pieces) {
+          const Box shared = intersection(part.box, piece.box);
+          if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
@@ -84,26 +123,11 @@ void check_fits(const Manifest& manifest, const std::filesystem::path& directory
 void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
                      ParamStore& store, bool values) {
-  const Index index(manifest);
-  PieceReader reader(manifest, directory);
-  const std::vector<std::string> words = values_of(optimizer, values);
-  for (int value = 0; value < static_cast<int>(words.size()); ++value) {
-    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-      const ParamSpec& parameter = at(store.table(), i);
-      const Slice held = store.owned(i);
-      if (held.length() == 0) continue;
-      const SavedTensor* saved = index.find(parameter.name, at(words, value));
-      require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
-      const Tensor memory = values_at(store, value, i, held.begin, held.length());
-      std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
-      for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
-        float* target = memory.as<float>() + (part.first - held.begin);
-        for (const SavedPiece& piece : saved->pieces) {
-          const Box shared = intersection(part.box, piece.box);
-          if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
-        }
-      }
-    }
+  try {
+    fill(manifest, directory, plan, values_of(optimizer, values), rank, store);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_data && error.code() != ExitCode::missing_input) throw;
+    throw Error(error.code(), error.what() + way_past(directory));
   }
 }
 

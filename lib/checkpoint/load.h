@@ -19,7 +19,7 @@ void check_fits(const Manifest& manifest, const std::filesystem::path& directory
 
 /// Fills the masters of `rank` and, with `values`, the optimizer values that it owns. Padding rows
 /// of the vocabulary become zero. The checkpoint must fit. Throws Error{missing_input | bad_data}
-/// with file, tensor and offset.
+/// with file, tensor and offset, and the checkpoint of the same run that is left.
 void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
                      ParamStore& store, bool values = true);

@@ -12,10 +12,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int usage = 2;
+constexpr int bad_data = 65;
 constexpr int io = 74;
 constexpr int requeue = 75;
 constexpr int interrupted = 77;
 constexpr int invalid = 78;
+
+void flip_last_byte(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 1));
+}
 
 }  // namespace
 
@@ -33,8 +42,7 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
     const Outcome outcome = trainctl(command(config, dir / "parts", some));
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
-    CHECK(
-        contains(outcome.err, "stopped at step " + std::to_string(4 + 4 * session)));
+    CHECK(contains(outcome.err, "stopped at step " + std::to_string(4 + 4 * session)));
     CHECK_FALSE(fs::exists(dir / "parts/model.safetensors"));
   }
   const Outcome last = trainctl(command(config, dir / "parts", some));
@@ -309,6 +317,27 @@ TEST_CASE("a damaged checkpoint is skipped, with the reason", "[resume]") {
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.err, "step-00000003: "));
   CHECK(contains(outcome.err, "has 100 bytes"));
+  CHECK(contains(outcome.err, "resuming after step 2"));
+  check_no_gap(run, 4);
+}
+
+TEST_CASE("damage inside a checkpoint stops the run and says how it goes on", "[resume]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string run = dir / "run";
+  const std::string newest = run + "/checkpoints/step-00000003";
+  REQUIRE(trainctl(command(config, run, set({"checkpoint.every=1"}, {"--stop-after", "3"})))
+              .exit_code == 0);
+  flip_last_byte(newest + "/rank-00000.safetensors");
+  const Outcome refused = trainctl(command(config, run, {}));
+  INFO(refused.err);
+  CHECK(refused.exit_code == bad_data);
+  CHECK(contains(refused.err, "is damaged: the "));
+  CHECK(contains(refused.err, "move " + newest + " away: the run then goes on after step 2"));
+  fs::rename(newest, dir / "damaged");
+  const Outcome outcome = trainctl(command(config, run, {}));
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.err, "resuming after step 2"));
   check_no_gap(run, 4);
 }
