@@ -43,11 +43,6 @@ std::unique_ptr<Group> replica_group(const Plan& plan, World& world, bool expert
                      replica_ranks(plan.mesh, world.rank(), experts));
 }
 
-std::unique_ptr<Group> expert_group(const Plan& plan, World& world) {
-  if (plan.model.experts == 1) return nullptr;
-  return world.group("layers expert:ep", plan.mesh.group(world.rank(), Axis::ep));
-}
-
 std::vector<SlabRow> router_rows(const ModelShape& model) {
   if (model.experts == 1) return {};
   return {{"sums", Shape{model.layers, router_sums + model.experts}, DType::f32}};
@@ -75,7 +70,7 @@ Engine::Engine(const EngineInput& input, World& world)
       copies_(replica_group(plan_, world, false)),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       context_(make_context_groups(plan_, world)),
-      ep_(expert_group(plan_, world)),
+      experts_(make_expert_ranks(plan_, world, *tp_, context_)),
       router_sums_(DeviceKind::cpu, router_rows(plan_.model)),
       grad_sync_(plan_, store_, world, DeviceKind::cpu),
       param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
@@ -126,7 +121,7 @@ void Engine::initialise() {
   param_sync_.expire();
   if (!plan_.broadcast_parameters) return;
   std::unique_ptr<Group> experts;
-  if (plan_.mesh.ep > 1) experts = replica_group(plan_, world_, true);
+  if (plan_.model.experts > 1) experts = replica_group(plan_, world_, true);
   // What is divided comes from its owners: only what every rank owns could differ.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;

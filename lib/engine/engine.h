@@ -16,7 +16,7 @@
 #include "engine/engine_input.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
-#include "engine/groups/context_groups.h"
+#include "engine/groups/expert_ranks.h"
 #include "engine/parameters/grad_norm.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
@@ -119,8 +119,9 @@ class Engine {
   std::unique_ptr<Group> copies_;  // ranks with the same parameters and other tokens
   std::unique_ptr<Group> tp_;      // of the layers, on the compute stream
   ContextGroups context_;          // the same
-  std::unique_ptr<Group> ep_;      // the same of experts; null without
+  ExpertRanks experts_;            // the same
   Slab router_sums_;               // Pass::router_sums; empty without experts
+  std::vector<float> loads_;       // RouterReport::loads
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check

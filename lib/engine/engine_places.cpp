@@ -48,10 +48,9 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
                    .gather = context_.gather.get(),
-                   .all = context_.all(),
                    .packed =
                        buffers_.contains("cp.packed") ? buffers_.at(0, "cp.packed") : Tensor{}},
-       .ep = ep_.get(),
+       .experts = experts_.groups,
        .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
        .weights =
@@ -119,22 +118,24 @@ std::optional<RouterReport> Engine::share_router() {
   everyone_->all_reduce(sums, compute_);
   compute_.synchronize();
   const std::int64_t experts = plan_.model.experts;
-  RouterReport report;
-  std::int64_t layers = 0;
+  RouterReport report{.experts = experts};
+  loads_.clear();
   for (std::int64_t layer = 0; layer < plan_.model.layers; ++layer) {
     if (!plan_.model.has_experts(layer)) continue;
     const float* row = sums.slice(layer, layer + 1).as<float>();
     const auto sum = [&](RouterSum one) { return double{row[static_cast<int>(one)]}; };
     const float* loads = row + router_sums;
-    const double all = std::accumulate(loads, loads + experts, 0.0);
+    const double mean = std::accumulate(loads, loads + experts, 0.0) / static_cast<double>(experts);
+    std::transform(loads, loads + experts, std::back_inserter(loads_),
+                   [&](float load) { return static_cast<float>(double{load} / mean); });
     report.balance_loss += sum(RouterSum::balance);
     report.z_loss += sum(RouterSum::z_loss);
     report.entropy += sum(RouterSum::entropy);
     report.dropped += sum(RouterSum::dropped);
-    report.load = std::max(report.load, static_cast<double>(experts) / all *
-                                            double{*std::max_element(loads, loads + experts)});
-    ++layers;
   }
+  report.loads = loads_;
+  report.load = *std::ranges::max_element(loads_);
+  const std::int64_t layers = std::ssize(loads_) / experts;
   const double tokens = static_cast<double>(layers * now_->tokens_per_step());
   report.balance_loss /= tokens;
   report.z_loss /= tokens;

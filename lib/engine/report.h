@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace trainctl {
 
@@ -14,6 +15,10 @@ struct RouterReport {
   double entropy = 0;       // of the router's probabilities, nats; mean over layers and tokens
   double load = 0;          // choices of the expert with most over the mean, of the worst layer
   double dropped = 0;       // choices that found their expert full, all layers
+  // [layers with experts, experts] choices of each over the mean of its layer; valid until the next
+  // step.
+  std::span<const float> loads{};
+  std::int64_t experts = 0;
 };
 
 struct StepReport {

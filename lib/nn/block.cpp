@@ -99,19 +99,12 @@ void Block::branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& br
 
 namespace {
 
-ExpertGroups expert_groups(const BlockSource& source) {
-  const ContextParallel& context = source.groups.context;
-  return {.tp = source.groups.tp,
-          .ep = source.ep,
-          .context = context.all,
-          .order = {context.tokens, source.groups.sequences}};
-}
-
 FeedForward make_feed_forward(const BlockSource& source, std::int64_t index) {
   const ModelShape& model = source.model;
   const std::string name = "layers." + std::to_string(index);
   if (model.has_experts(index)) {
-    return make_experts(source.weights, model, name + ".moe", index, expert_groups(source));
+    return make_experts(source.weights, model, name + ".moe", index,
+                        {source.groups.tp, source.experts});
   }
   if (model.gated_mlp)
     return make_swiglu_mlp(source.weights, model, name + ".mlp", source.groups.tp);

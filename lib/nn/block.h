@@ -67,7 +67,7 @@ struct BlockSource {
   const ModelShape& model;
   Tensor rope_table;
   LayerGroups groups;
-  Group& ep;  // see Experts::group
+  ExpertGroups experts{};  // ep is there
 };
 /// Layer `index` of the model. Dropout sites: 0 is the embedding, then three per layer.
 Block make_block(const BlockSource& source, std::int64_t index);

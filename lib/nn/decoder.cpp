@@ -89,8 +89,8 @@ class DecoderOf final : public Decoder {
     for (const UnitRange& range : units_) {
       const UnitRange blocks = blocks_in(range, model_.layers);
       for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-        blocks_.push_back(
-            make_block({input.weights, model_, input.rope_table, {tp_}, *alone_}, unit - 1));
+        blocks_.push_back(make_block(
+            {input.weights, model_, input.rope_table, {tp_}, {.ep = alone_.get()}}, unit - 1));
       }
     }
     if (!holds(head_unit(model_.layers))) return;

@@ -22,27 +22,27 @@ std::span<std::int64_t> counts_of(const RoutedRows& routed, std::int64_t index) 
 }  // namespace
 
 std::int64_t Experts::rows_sent(const Saved& saved) const {
-  const Tensor own = saved.routed.counts.slice(group->rank(), group->rank() + 1);
+  const Tensor own = saved.routed.counts.slice(groups.ep->rank(), groups.ep->rank() + 1);
   const std::span<std::int64_t> counts = numbers_of(own);
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
 void Experts::meet(const Pass& pass, const Saved& saved) const {
-  if (group->size() == 1) return;
+  if (groups.ep->size() == 1) return;
   pass.ops->stream->synchronize();
   const RoutedRows& routed = saved.routed;
   const std::int64_t experts = routed.counts.shape[1];
-  const std::int64_t held = experts / group->size();
+  const std::int64_t held = experts / groups.ep->size();
   const auto count = [&](std::int64_t rank, std::int64_t expert) {
     return routed.counts.as<std::int64_t>()[rank * experts + expert];
   };
   std::int32_t* place = routed.place.as<std::int32_t>();
-  for (int rank = 0; rank < group->size(); ++rank) {
+  for (int rank = 0; rank < groups.ep->size(); ++rank) {
     std::int64_t sent = 0;
-    for (std::int64_t e = 0; e < held; ++e) sent += count(group->rank(), rank * held + e);
+    for (std::int64_t e = 0; e < held; ++e) sent += count(groups.ep->rank(), rank * held + e);
     std::int64_t received = 0;
     for_each(saved, [&](const Share& share) {
-      const std::int64_t expert = group->rank() * held + share.expert;
+      const std::int64_t expert = groups.ep->rank() * held + share.expert;
       std::int64_t begin = share.begin;
       for (int before = 0; before < rank; ++before) begin += count(before, expert);
       std::iota(place, place + count(rank, expert), static_cast<std::int32_t>(begin));
@@ -71,7 +71,7 @@ Experts::Buffers Experts::buffers(const Saved& saved, const Tensor& rows,
   Buffers made;
   made.features = rows.shape[1];
   made.slot = routed.slot.view({tokens, routed.slot.numel() / tokens});
-  if (group->size() == 1) return made;
+  if (groups.ep->size() == 1) return made;
   const bool weights = rows.shape[1] == 1 && rows.dtype == DType::f32;
   const auto first = [&](const Tensor& x, std::int64_t count) {
     return x.slice(0, count).view({count, made.features});
@@ -91,22 +91,22 @@ Experts::Buffers Experts::buffers(const Saved& saved, const Tensor& rows,
 void Experts::dispatch(const Pass& pass, const Saved& saved, const Tensor& of_choices,
                        const Tensor& rows) const {
   const Buffers through = buffers(saved, rows, of_choices);
-  const bool alone = group->size() == 1;
+  const bool alone = groups.ep->size() == 1;
   spread_rows(*pass.ops, {.x = of_choices, .slot = through.slot, .y = alone ? rows : through.sent});
   if (alone) return;
-  group->all_to_all(through.sent, counts_of(saved.routed, 2), through.received,
-                    counts_of(saved.routed, 3), *pass.ops->stream);
+  groups.ep->all_to_all(through.sent, counts_of(saved.routed, 2), through.received,
+                        counts_of(saved.routed, 3), *pass.ops->stream);
   spread_rows(*pass.ops, {.x = through.received, .slot = through.place, .y = rows});
 }
 
 void Experts::combine(const Pass& pass, const Saved& saved, const Tensor& rows,
                       const Tensor& of_choices) const {
   const Buffers through = buffers(saved, rows, of_choices);
-  const bool alone = group->size() == 1;
+  const bool alone = groups.ep->size() == 1;
   if (!alone) {
     collect_rows(*pass.ops, {.x = rows, .slot = through.place, .y = through.received});
-    group->all_to_all(through.received, counts_of(saved.routed, 3), through.sent,
-                      counts_of(saved.routed, 2), *pass.ops->stream);
+    groups.ep->all_to_all(through.received, counts_of(saved.routed, 3), through.sent,
+                          counts_of(saved.routed, 2), *pass.ops->stream);
   }
   collect_rows(*pass.ops,
                {.x = alone ? rows : through.sent, .slot = through.slot, .y = of_choices});

@@ -25,6 +25,11 @@ Weight part_of(const Weight& all, std::int64_t expert) {
   return {part(all.value), part(all.gradient), all.apart};
 }
 
+/// The same as a layer, for the rows that the router sends it.
+Linear layer_of(const Weight& all, std::int64_t expert) {
+  return {.weight = part_of(all, expert), .bias = {}, .rows_vary = true};
+}
+
 /// Numbers as rows of one element.
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
 
@@ -44,9 +49,9 @@ Tensor Experts::choices(const Saved& saved) const {
   return saved.routed.choices.slice(0, saved.routed.all_logits.shape[0] / group_of(saved));
 }
 
-/// Of this rank's tokens among those of the context-parallel ranks.
+/// Of this rank's tokens among those of all routers.
 std::int64_t Experts::first_row(const Saved& saved) const {
-  return context == nullptr ? 0 : context->rank() * saved.routed.logits.shape[0];
+  return groups.routers == nullptr ? 0 : groups.routers->rank() * saved.routed.logits.shape[0];
 }
 
 /// Of `all` tokens, those of this rank's part of the residual stream.
@@ -68,7 +73,7 @@ void Experts::score(const Pass& pass, const Saved& saved) const {
   const auto multiply = [&](const Weight& weight, const Tensor& logits) {
     const Tensor own = own_rows(saved, logits);
     matmul(*pass.ops, {.a = wide, .b = weight.value, .c = own, .transpose_b = true});
-    enter.forward(pass, own, logits);
+    if (own.rows() != logits.rows()) enter.forward(pass, own, logits);
   };
   multiply(router, saved.routed.logits);
   if (!shared.router.empty()) multiply(shared.router, saved.shared.logit);
@@ -89,12 +94,13 @@ void Experts::take_own(const Pass& pass, const Saved& saved) const {
 void Experts::route(const Pass& pass, const Saved& saved) const {
   const RoutedRows& routed = saved.routed;
   score(pass, saved);
-  if (context != nullptr) {
-    context->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
+  if (groups.routers != nullptr) {
+    groups.routers->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
   }
-  const Tensor own_counts = routed.counts.slice(group->rank(), group->rank() + 1);
+  const Group& ep = *groups.ep;
+  const Tensor own_counts = routed.counts.slice(ep.rank(), ep.rank() + 1);
   router_forward(*pass.ops, {.logits = routed.all_logits,
-                             .order = order,
+                             .order = groups.order,
                              .bias = bias.value,
                              .group = group_of(saved),
                              .capacity = rule.capacity,
@@ -107,22 +113,22 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
                              .slot = routed.all_slot,
                              .choices = choices(saved),
                              .counts = own_counts.view({own_counts.numel()})});
-  if (context != nullptr) take_own(pass, saved);
-  if (group->size() > 1) group->all_gather(own_counts, routed.counts, *pass.ops->stream);
+  if (groups.routers != nullptr) take_own(pass, saved);
+  if (ep.size() > 1) groups.ep->all_gather(own_counts, routed.counts, *pass.ops->stream);
   pass.ops->stream->synchronize();
 }
 
 void Experts::widen(const Pass& pass, const Saved& saved) const {
   route(pass, saved);
   meet(pass, saved);
-  dispatch(pass, saved, saved.all_x, saved.routed.rows);
+  dispatch(pass, saved, routed_x(saved), saved.routed.rows);
   dispatch(pass, saved, column(saved.routed.weight), column(saved.routed.row_weight));
   for_each(saved, [&](const Share& share) {
     if (share.begin == share.end) return;
     const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
     const Tensor rows = own(saved.routed.rows);
-    if (!gate.empty()) Linear{part_of(gate, share.expert), {}}.forward(pass, rows, own(saved.gate));
-    Linear{part_of(up, share.expert), {}}.forward(pass, rows, own(saved.up));
+    if (!gate.empty()) layer_of(gate, share.expert).forward(pass, rows, own(saved.gate));
+    layer_of(up, share.expert).forward(pass, rows, own(saved.up));
   });
   if (!shared.empty()) shared.widen(pass, saved);
 }
@@ -151,9 +157,9 @@ void Experts::project(const Pass& pass, const Saved& saved) const {
   scale_act(pass, saved);
   for_each(saved, [&](const Share& share) {
     if (share.begin == share.end) return;
-    Linear{part_of(down, share.expert), {}}.forward(pass,
-                                                    routed.scaled.slice(share.begin, share.end),
-                                                    routed.out.slice(share.begin, share.end));
+    layer_of(down, share.expert)
+        .forward(pass, routed.scaled.slice(share.begin, share.end),
+                 routed.out.slice(share.begin, share.end));
   });
 }
 
@@ -165,16 +171,19 @@ void Experts::forward(const Pass& pass, const Saved& saved) const {
     router_statistics(*pass.ops, {.logits = saved.routed.all_logits,
                                   .chosen = saved.routed.all_chosen,
                                   .choices = choices(saved),
-                                  .order = order,
+                                  .order = groups.order,
                                   .group = group_of(saved),
                                   .score = rule.choice.score,
                                   .sums = sums.view({sums.numel()})});
   }
   activate(pass, saved);
   project(pass, saved);
-  combine(pass, saved, saved.routed.out, saved.partial);
-  if (!shared.empty()) shared.add_output(pass, saved);
-  leave.forward(pass, saved.partial, saved.y);
+  combine(pass, saved, saved.routed.out, groups.by_stream ? saved.y : saved.partial);
+  if (!shared.empty()) shared.project(pass, saved, !groups.by_stream);
+  if (!groups.by_stream) return leave.forward(pass, saved.partial, saved.y);
+  if (shared.empty()) return;
+  leave.forward(pass, saved.partial, saved.shared.y);
+  add(*pass.ops, {.a = saved.y, .b = saved.shared.y, .y = saved.y});
 }
 
 /// g.d_rows -> the gradients of `up` and `gate`, and of the weights of the choices.
@@ -183,8 +192,9 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
   const Tensor& d_act = gate.empty() ? g.dup : g.dgate;  // that of `scaled` and of `act` in turn
   for_each(saved, [&](const Share& share) {
     if (share.begin == share.end) return;
-    Linear{part_of(down, share.expert), {}}.backward_input(
-        pass, g.d_rows.slice(share.begin, share.end), d_act.slice(share.begin, share.end));
+    layer_of(down, share.expert)
+        .backward_input(pass, g.d_rows.slice(share.begin, share.end),
+                        d_act.slice(share.begin, share.end));
   });
   const std::int64_t count = rows_here(saved);
   const auto used = [count](const Tensor& x) { return x.slice(0, count); };
@@ -209,14 +219,15 @@ void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradient
     if (share.begin == share.end) return;
     const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
     const Tensor dx = own(saved.routed.out);
-    Linear{part_of(up, share.expert), {}}.backward_input(pass, own(g.dup), dx);
+    layer_of(up, share.expert).backward_input(pass, own(g.dup), dx);
     if (gate.empty()) return;
-    Linear{part_of(gate, share.expert), {}}.backward_input(pass, own(g.dgate), dx, true);
+    layer_of(gate, share.expert).backward_input(pass, own(g.dgate), dx, true);
   });
 }
 
-/// routed.weight, which has the gradient of the weights -> g.d_logits. Ranks along tp have parts of
-/// that gradient, but the losses beside the main one are of this rank's own rows.
+/// routed.weight, which has the gradient of the weights -> g.d_logits. Ranks along tp that hold
+/// parts of experts have parts of that gradient, but the losses beside the main one are of this
+/// rank's own rows.
 void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const RoutedRows& routed = saved.routed;
   router_backward(*pass.ops, {.logits = routed.logits,
@@ -224,13 +235,13 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
                               .choice = rule.choice,
                               .d_weight = routed.weight,
                               .d_logits = g.all_d_logits});
-  enter.backward(pass, g.all_d_logits, g.d_logits);
+  if (!groups.by_stream) enter.backward(pass, g.all_d_logits, g.d_logits);
   if (!shared.router.empty()) enter.backward(pass, g.shared_all_d_logit, g.shared_d_logit);
   const Tensor own = own_rows(saved, routed.logits);
   const bool part = own.rows() != routed.logits.rows();
   const std::int64_t within = part ? enter.group->rank() * own.rows() : 0;
   router_losses(*pass.ops, {.logits = own,
-                            .order = order,
+                            .order = groups.order,
                             .first = first_row(saved) + within,
                             .group = group_of(saved),
                             .topk = routed.chosen.shape[1],
@@ -257,15 +268,21 @@ void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradi
 }
 
 void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const bool by_stream = groups.by_stream;
   leave.backward(pass, g.dy, g.all_dy);
   meet(pass, saved);
-  dispatch(pass, saved, g.all_dy, g.d_rows);
+  dispatch(pass, saved, by_stream ? g.dy : g.all_dy, g.d_rows);
   backward_activation(pass, saved, g);
   backward_rows(pass, saved, g);
-  combine(pass, saved, saved.routed.out, g.partial_dx);
+  combine(pass, saved, saved.routed.out, by_stream ? g.dx : g.partial_dx);
   combine(pass, saved, column(g.d_row_weight), column(saved.routed.weight));
-  if (!shared.empty()) shared.backward_input(pass, saved, g);
-  enter.backward(pass, g.partial_dx, g.dx);
+  if (!shared.empty()) shared.backward_input(pass, saved, g, !by_stream);
+  if (!by_stream) {
+    enter.backward(pass, g.partial_dx, g.dx);
+  } else if (!shared.empty()) {
+    enter.backward(pass, g.partial_dx, saved.shared.y);
+    add(*pass.ops, {.a = g.dx, .b = saved.shared.y, .y = g.dx});
+  }
   backward_router(pass, saved, g);
   add_router_input(pass, saved, g);
 }
@@ -277,7 +294,7 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
     if (share.begin == share.end) return;
     const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
     const auto add_to = [&](const Weight& weight, const Tensor& dy, const Tensor& x) {
-      add_weight_gradient(pass, part_of(weight, share.expert), own(dy), own(x));
+      layer_of(weight, share.expert).backward_weight(pass, own(dy), own(x));
     };
     add_to(down, g.d_rows, routed.scaled);
     if (!gate.empty()) add_to(gate, g.dgate, routed.rows);
@@ -305,7 +322,7 @@ RouterChoice choice_of(const ModelShape& model) {
 }  // namespace
 
 Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                     std::int64_t layer, const ExpertGroups& groups) {
+                     std::int64_t layer, const ExpertPlacement& place) {
   const std::string experts = name + ".experts.";
   Experts made;
   made.router = weights(name + ".router.weight");
@@ -314,11 +331,11 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   if (model.gated_mlp) made.gate = weights(experts + "gate.weight");
   made.up = weights(experts + "up.weight");
   made.down = weights(experts + "down.weight");
-  made.enter = groups.tp.enter();
-  made.leave = groups.tp.leave();
-  made.group = &groups.ep;
-  made.context = groups.context;
-  made.order = groups.order;
+  if (!place.groups.by_stream || !made.shared.empty()) {
+    made.enter = place.tp.enter();
+    made.leave = place.tp.leave();
+  }
+  made.groups = place.groups;
   made.rule = {.group = model.routing_group,
                .capacity = moe_capacity(model),
                .by_probability = model.overflow == Overflow::probability,

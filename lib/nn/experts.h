@@ -1,10 +1,12 @@
 // A feed-forward layer of experts. A router chooses some of them for each token; each is up -> GELU
 // or silu(gate) * up, times the token's weight for it, -> down. Ranks along ep hold different
 // experts and exchange rows; ranks along tp hold a part of each expert's width, and all of them see
-// all tokens. The rows of an expert are in the order of the tokens of all ranks, so no result
-// depends on which rank holds it.
+// all tokens, or they hold whole experts and each sends the tokens of its own part of the residual
+// stream. The rows of an expert are in the order of the tokens of all ranks, so no result depends
+// on which rank holds it.
 #pragma once
 
+#include "nn/exchange/expert_groups.h"
 #include "nn/mlp.h"
 #include "nn/shared_experts.h"
 #include "ops/router.h"
@@ -31,10 +33,7 @@ struct Experts {
                           // be empty
   SharedExperts shared;
   Reshard enter, leave;
-  Group* group = nullptr;  // of the ranks that hold the others (ep)
-  // Of the context-parallel ranks, which route the tokens of all of them alike; null: one rank.
-  Group* context = nullptr;
-  RowOrder order;  // of their tokens
+  ExpertGroups groups;
   RouterRule rule;
   std::int64_t layer = 0;  // its row in Pass::router_sums
 
@@ -55,12 +54,12 @@ struct Experts {
   template <class Body>
   void for_each(const Saved& saved, const Body& body) const {
     const Tensor& counts = saved.routed.counts;
-    const std::int64_t held = counts.shape[1] / group->size();
+    const std::int64_t held = counts.shape[1] / groups.ep->size();
     Share share;
     for (; share.expert < held; ++share.expert) {
-      const std::int64_t expert = group->rank() * held + share.expert;
+      const std::int64_t expert = groups.ep->rank() * held + share.expert;
       share.begin = share.end;
-      for (int rank = 0; rank < group->size(); ++rank) {
+      for (int rank = 0; rank < groups.ep->size(); ++rank) {
         share.end += counts.as<std::int64_t>()[rank * counts.shape[1] + expert];
       }
       body(share);
@@ -71,6 +70,7 @@ struct Experts {
   std::int64_t group_of(const Saved& saved) const;
   std::int64_t first_row(const Saved& saved) const;
   Tensor choices(const Saved& saved) const;
+  Tensor routed_x(const Saved& saved) const { return groups.by_stream ? saved.x : saved.all_x; }
   Tensor own_rows(const Saved& saved, const Tensor& all) const;
   Tensor wide_input(const Pass& pass, const Saved& saved) const;
   void score(const Pass& pass, const Saved& saved) const;
@@ -98,16 +98,13 @@ struct Experts {
   void add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const;
 };
 
-/// See Experts.
-struct ExpertGroups {
+struct ExpertPlacement {
   TensorParallel tp;
-  Group& ep;
-  Group* context = nullptr;
-  RowOrder order{};
+  ExpertGroups groups;  // ep is there
 };
 
 /// `name` is "layers.N.moe", `layer` N.
 Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                     std::int64_t layer, const ExpertGroups& groups);
+                     std::int64_t layer, const ExpertPlacement& place);
 
 }  // namespace trainctl

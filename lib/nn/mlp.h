@@ -16,8 +16,7 @@ struct RoutedRows {
   Tensor sent, sent_weight;                 // temporary, with ep: in the order of the slots
   Tensor received, received_weight, place;  // temporary, with ep
   Tensor exchanged;                         // temporary, with ep: elements for and from each rank
-  // Temporary, of all context-parallel ranks' tokens; with one rank logits, chosen, weight and
-  // slot.
+  // Temporary, of all routers' tokens; with one rank logits, chosen, weight and slot.
   Tensor all_logits, all_chosen, all_weight, all_slot;
 };
 
@@ -26,6 +25,7 @@ struct SharedRows {
   Tensor gate, up, act;  // [T, F]
   Tensor logit;          // [T, 1] fp32 of their gate; or empty
   Tensor scaled;         // [T, F] temporary: act times the gate
+  Tensor y;  // [S, hidden] temporary: output, then input gradient, where routed ones take S rows
 };
 
 /// T tokens (S of them in this rank's part of the residual stream), F features of this rank; `gate`

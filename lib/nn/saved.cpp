@@ -23,6 +23,12 @@ Tensor all_tokens(const StageInput& input, const char* name, const Tensor& own) 
   return by_token(input) ? input.activations(0, name) : own;
 }
 
+/// The same in a block of experts, where perhaps only shared ones need all tokens.
+Tensor expert_tokens(const StageInput& input, const char* name, const Tensor& own) {
+  const bool needed = !input.experts.by_stream || input.model.shared_ffn > 0;
+  return needed ? all_tokens(input, name, own) : own;
+}
+
 /// The heads of this rank follow from the rows of `q` and `k`.
 AttentionShape attention_shape(const StageInput& input, const Tensor& q, const Tensor& k) {
   const ModelShape& model = input.model;
@@ -133,17 +139,21 @@ class BlockRows {
   }
 
   MlpSaved mlp(const Tensor& x) const {
-    const bool keeps = form_.gathered(BlockPart::mlp);
     const bool experts = input_.model.has_experts(unit_ - 1);
+    const auto all = [&](const char* name, const Tensor& own) {
+      return experts ? expert_tokens(input_, name, own) : all_tokens(input_, name, own);
+    };
     const std::string name = experts ? "moe." : "mlp.";
     const Tensor branch = shared("branch");
+    const Tensor all_x = all("stream.gathered", x);
+    const bool keeps = form_.gathered(BlockPart::mlp) && all_x.data != x.data;
     return {.x = x,
-            .all_x = keeps ? kept("mlp.gathered") : all_tokens(input_, "stream.gathered", x),
+            .all_x = keeps ? kept("mlp.gathered") : all_x,
             .keeps_x = keeps,
             .gate = input_.model.gated_mlp ? made(BlockPart::mlp, name + "gate") : Tensor{},
             .up = made(BlockPart::mlp, name + "up"),
             .act = made(BlockPart::activation, name + "act"),
-            .partial = all_tokens(input_, "stream.partial", branch),
+            .partial = all("stream.partial", branch),
             .y = branch,
             .routed = experts ? routed(x) : RoutedRows{},
             .shared = experts ? shared_rows() : SharedRows{}};
@@ -156,6 +166,7 @@ class BlockRows {
     if (model.gated_mlp) rows.gate = made(BlockPart::mlp, "moe.shared.gate");
     rows.up = made(BlockPart::mlp, "moe.shared.up");
     rows.act = made(BlockPart::activation, "moe.shared.act");
+    if (by_token(input_) && input_.experts.by_stream) rows.y = shared("moe.shared_y");
     if (!model.shared_gate) return rows;
     rows.logit = made(BlockPart::mlp, "moe.shared.logit");
     rows.scaled = shared("moe.shared_scaled");
@@ -173,7 +184,7 @@ class BlockRows {
     rows.rows = own("moe.rows");
     rows.row_weight = own("moe.row_weight");
     rows.weight = shared("moe.weight");
-    const bool alone = input_.context.all == nullptr;
+    const bool alone = input_.experts.routers == nullptr;
     rows.all_logits = alone ? rows.logits : shared("moe.all_logits");
     rows.all_chosen = alone ? rows.chosen : shared("moe.all_chosen");
     rows.all_weight = alone ? rows.weight : shared("moe.all_weight");
@@ -239,15 +250,18 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
                  .dx = g.d_norm};
   const bool experts = model.has_experts(unit - 1);
   const Tensor mlp_dy = masked ? row("mlp.d_branch") : g.dy;
+  const Tensor mlp_partial = experts ? expert_tokens(input, "stream.partial", g.d_norm) : partial;
+  const bool gathers = by_token(input) && mlp_partial.data != g.d_norm.data;
   g.mlp = {.dy = mlp_dy,
-           .all_dy = by_token(input) ? row("mlp.d_gathered") : mlp_dy,
+           .all_dy = gathers ? row("mlp.d_gathered") : mlp_dy,
            .dgate = model.gated_mlp ? row(experts ? "moe.d_gate" : "mlp.d_gate") : Tensor{},
            .dup = row(experts ? "moe.d_up" : "mlp.d_up"),
-           .partial_dx = partial,
+           .partial_dx = mlp_partial,
            .dx = g.d_norm};
   if (!experts) return g;
   g.mlp.d_logits = row("moe.d_logits");
-  g.mlp.all_d_logits = by_token(input) ? shared("moe.all_d_logits") : g.mlp.d_logits;
+  const bool whole = by_token(input) && !input.experts.by_stream;
+  g.mlp.all_d_logits = whole ? shared("moe.all_d_logits") : g.mlp.d_logits;
   g.mlp.d_rows = row("moe.d_rows");
   g.mlp.d_row_weight = shared("moe.d_row_weight");
   if (g.dy.dtype != DType::f32) g.mlp.narrow = shared("moe.narrow");

@@ -33,16 +33,16 @@ Tensor SharedExperts::scaled(const Pass& pass, const MlpSaved& saved) const {
   return rows.scaled;
 }
 
-void SharedExperts::add_output(const Pass& pass, const MlpSaved& saved) const {
+void SharedExperts::project(const Pass& pass, const MlpSaved& saved, bool accumulate) const {
   matmul(*pass.ops, {.a = scaled(pass, saved),
                      .b = down.value,
                      .c = saved.partial,
                      .transpose_b = true,
-                     .accumulate = true});
+                     .accumulate = accumulate});
 }
 
-void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved,
-                                   const MlpGradients& g) const {
+void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g,
+                                   bool accumulate) const {
   const SharedRows& rows = saved.shared;
   const Tensor& d_act = gate.empty() ? g.shared_dup : g.shared_dgate;  // of `scaled` and of `act`
   Linear{down, {}}.backward_input(pass, g.all_dy, d_act);
@@ -62,9 +62,10 @@ void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved,
                                 .dy = d_act,
                                 .dgate = g.shared_dgate,
                                 .dup = g.shared_dup});
-    Linear{gate, {}}.backward_input(pass, g.shared_dgate, g.partial_dx, true);
+    Linear{gate, {}}.backward_input(pass, g.shared_dgate, g.partial_dx, accumulate);
+    accumulate = true;
   }
-  Linear{up, {}}.backward_input(pass, g.shared_dup, g.partial_dx, true);
+  Linear{up, {}}.backward_input(pass, g.shared_dup, g.partial_dx, accumulate);
 }
 
 void SharedExperts::backward_weight(const Pass& pass, const MlpSaved& saved,

@@ -16,11 +16,12 @@ struct SharedExperts {
   /// From all_x to shared.up (and shared.gate).
   void widen(const Pass& pass, const MlpSaved& saved) const;
   void activate(const Pass& pass, const MlpSaved& saved) const;
-  /// saved.partial += their output, this rank's part of the sum over tp.
-  void add_output(const Pass& pass, const MlpSaved& saved) const;
-  /// From all_dy to the gradients of shared.up, shared.gate and shared.logit; partial_dx += that of
-  /// all_x.
-  void backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g) const;
+  /// Their output, this rank's part of the sum over tp, -> saved.partial, or added to it.
+  void project(const Pass& pass, const MlpSaved& saved, bool accumulate) const;
+  /// From all_dy to the gradients of shared.up, shared.gate and shared.logit; that of all_x ->
+  /// partial_dx, or added to it.
+  void backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g,
+                      bool accumulate) const;
   /// Of the three matrices; all_x is there.
   void backward_weight(const Pass& pass, const MlpSaved& saved, const MlpGradients& g) const;
 

@@ -88,12 +88,13 @@ class DecoderStage final : public Stage {
     } else {
       block_at_.resize(static_cast<std::size_t>(unit) + 1);
       block_at_.back() = blocks_.size();
-      Group& ep = input.ep != nullptr ? *input.ep : *alone_;
+      ExpertGroups experts = input.experts;
+      if (experts.ep == nullptr) experts.ep = alone_.get();
       blocks_.push_back(make_block({input.weights,
                                     input.model,
                                     input.rope_table,
                                     {input.tp, input.context, input.micro_batch_size},
-                                    ep},
+                                    experts},
                                    unit - 1));
     }
   }

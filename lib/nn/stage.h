@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "nn/exchange/expert_groups.h"
 #include "nn/exchange/pass.h"
 #include "nn/exchange/reshard.h"
 #include "nn/exchange/shared_keys.h"
@@ -44,7 +45,7 @@ struct StageInput {
   int views = 1;
   TensorParallel tp;
   ContextParallel context{};
-  Group* ep = nullptr;  // of the ranks that hold other experts; null: this one holds all
+  ExpertGroups experts{};
   bool split_vocabulary = false;
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;

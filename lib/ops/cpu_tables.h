@@ -15,8 +15,4 @@ const Kernels& kernels_of(CpuLevel level);
 /// What the processor lacks for the lowest level, "avx2, fma"; "" if nothing.
 std::string lacking_cpu_features();
 
-/// Multiplies in register tiles of this project (cpu/matmul/tiles.h); returns false where the level
-/// has none or they do not pay.
-bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args);
-
 }  // namespace trainctl

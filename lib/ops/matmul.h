@@ -20,6 +20,7 @@ struct Matmul {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
+  bool varies = false;      // the extents differ from call to call: nothing is kept for them
   const float* scale_a =
       nullptr;  // per-operand scales for 8-bit operands; must be null for the types above
   const float* scale_b = nullptr;

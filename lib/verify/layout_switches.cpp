@@ -240,22 +240,30 @@ Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
 }
 
-/// Ranks that hold different experts. What a file says is of its own sizes.
+/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
+/// is of its own sizes.
 bool apply_experts(std::string_view word, Config& config) {
-  const auto ranks = word.starts_with("ep") ? number_behind(word, 2) : std::nullopt;
+  const bool whole = word.starts_with("wep");
+  if (!whole && !word.starts_with("ep")) return false;
+  const auto ranks = number_behind(word, whole ? 3 : 2);
   if (!ranks) return false;
   config.parallel.expert_parallel = *ranks;
+  if (whole) config.parallel.expert_tensor_parallel = 1;
   return true;
 }
 
-/// They are some of the replicas.
+/// They are some of the replicas; of whole experts, tensor-parallel ranks are replicas, too.
 Words expert_words(const Config& config, const LayoutSizes& sizes) {
   Words words{""};
-  const std::int64_t replicas = sizes.replicas();
-  for (std::int64_t ranks = 2; ranks <= replicas; ++ranks) {
-    if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
-    words.push_back("ep" + std::to_string(ranks));
-  }
+  const auto add = [&](const std::string& word, std::int64_t least, std::int64_t replicas) {
+    for (std::int64_t ranks = least; ranks <= replicas; ++ranks) {
+      if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
+      words.push_back(word + std::to_string(ranks));
+    }
+  };
+  if (config.moe.num_experts == 1) return words;
+  add("ep", 2, sizes.replicas());
+  if (sizes.sequence_parallel) add("wep", 1, sizes.replicas() * sizes.tp);
   return words;
 }
 
@@ -318,7 +326,7 @@ constexpr LayoutSwitch switches[] = {
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
     {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
-    {"experts", "epN", "replicas", apply_experts, expert_words},
+    {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
 };
 
 }  // namespace

@@ -132,6 +132,20 @@ TEST_CASE("nothing is allocated in a step after the second") {
   CHECK(taken.large_blocks == 0);
 }
 
+TEST_CASE("experts allocate nothing, however many tokens each gets") {
+  const std::string compute = GENERATE("fp32", "bf16");
+  const int ranks = GENERATE(1, 2);
+  INFO(compute << " on " << ranks << " rank(s)");
+  const BlocksTaken taken =
+      blocks_of({"precision.compute=" + compute, "model.family=llama", "moe.num_experts=4",
+                 "moe.router_topk=2", "moe.ffn_hidden_size=128",
+                 "parallel.expert_parallel=" + std::to_string(ranks)},
+                ranks, {.unwatched_steps = 3, .watched_steps = 12});
+  INFO(taken.first);
+  CHECK(taken.own_news == 0);
+  CHECK(taken.large_blocks == 0);
+}
+
 TEST_CASE("dropout and SGD allocate nothing either") {
   const BlocksTaken taken = blocks_of({"model.attention_dropout=0.1", "model.hidden_dropout=0.1",
                                        "optimizer.type=sgd", "optimizer.momentum=0.9"},

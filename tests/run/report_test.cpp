@@ -11,6 +11,7 @@
 #include "run/directory/metrics.h"
 #include "run/progress.h"
 #include "run/records/product_peak.h"
+#include "run/views/report_page.h"
 #include "temp_folder.h"
 
 using namespace trainctl;
@@ -76,6 +77,53 @@ TEST_CASE("a metrics line is JSON with exact numbers") {
   CHECK(other["skipped"] == true);
   CHECK(other["loss_scale"] == 4294967296.0);
   CHECK(other["grad_norm"].is_null());
+}
+
+TEST_CASE("a metrics line has the load of each expert, or means over many layers") {
+  StepReport report = sample();
+  const std::vector<float> few{0.5F, 1.5F, 1, 1};
+  report.router = RouterReport{.load = 1.5, .loads = few, .experts = 2};
+  const auto router = metrics_of(report)["router"];
+  CHECK(router["load"] == 1.5);
+  CHECK(router["loads"] == nlohmann::json{{50, 150}, {100, 100}});
+  std::vector<float> many(2 * 600, 1);
+  many[1] = 2;
+  report.router->loads = many;
+  report.router->experts = 600;
+  const auto means = metrics_of(report)["router"]["loads"];
+  REQUIRE(means.size() == 1);
+  REQUIRE(means[0].size() == 600);
+  CHECK(means[0][0] == 100);
+  CHECK(means[0][1] == 150);
+}
+
+TEST_CASE("the report draws loads as means over neighbouring steps") {
+  const TempFolder folder;
+  {
+    std::ofstream metrics(folder.path() / "metrics.jsonl");
+    for (int step = 1; step <= 320; ++step) {
+      metrics << R"({"step": )" << step << R"(, "loss": 1, "router": {"load": 1.5, "loads": [[)"
+              << (step % 2 == 0 ? "100, 100" : "50, 150") << "]]}}\n";
+    }
+    metrics << R"({"step": 321, "loss": 1, "router": {"loads": [[1, 2, 3]]}})"
+            << "\n";
+  }
+  const RunFiles run = read_run_files(folder.path());
+  CHECK(run.last("router.load") == 1.5);
+  CHECK(run.loads.experts == 2);
+  CHECK(run.loads.at_step.size() == 320);
+  const std::string page = report_page({run}, 0);
+  const std::string begin = R"("loads":)";
+  const std::size_t at = page.find(begin) + begin.size();
+  const auto loads =
+      nlohmann::json::parse(page.substr(at, page.find("]}", at) + 2 - at), nullptr, false);
+  INFO(page.substr(at, 200));
+  REQUIRE(loads.is_object());
+  CHECK(loads["layers"] == 1);
+  REQUIRE(loads["percent"].size() == 2);
+  CHECK(loads["percent"][0] == nlohmann::json(std::vector<int>(160, 75)));
+  CHECK(loads["percent"][1] == nlohmann::json(std::vector<int>(160, 125)));
+  CHECK(loads["steps"][159] == nlohmann::json{319, 320});
 }
 
 TEST_CASE("a step faster than the peak of products becomes the peak") {

@@ -59,6 +59,18 @@ TEST_CASE("experts with the optimizer divided") {
                           "dp4+ep2+megatron+zero1", "dp4+ep2+each_sum", "dp4+ep2+fusion"});
 }
 
+TEST_CASE("whole experts beside tensor parallelism give the numbers of one rank") {
+  check_equal(small_moe, {"tp2sp+wep1", "tp2sp+wep2", "tp4sp+wep2", "tp2sp+dp2+wep4",
+                          "tp2sp+dp2+wep2+zero1", "tp2sp+dp2+zero3", "tp2sp+wep2+recompute",
+                          "tp2sp+wep2+kept_sums", "tp2sp+pp2+wep2+m4"});
+  check_equal(with(small_moe, {"model.num_query_groups=4"}),
+              {"tp2sp+cp2+a2a+wep4", "tp2sp+cp2+p2p+wep2", "tp2sp+wep2+offload"});
+  check_equal(small_shared, {"tp2sp+wep2", "tp2sp+dp2+wep4+recompute", "tp2sp+wep2+kept_sums",
+                             "tp2sp+cp2+p2p+wep4"});
+  check_free(small_moe, {"tp2sp+wep2", "tp2sp+dp2+wep4+zero3"});
+  check_free(small_shared, {"tp2sp+dp2+wep2", "tp2sp+wep2+selective"});
+}
+
 TEST_CASE("experts made again, and kept on the host") {
   check_equal(small_moe, {"dp2+ep2+recompute", "tp2sp+selective", "tp2sp+kept_sums", "tp2+sliced",
                           "dp2+ep2+offload", "pp2+partial+m4"});

@@ -127,7 +127,7 @@ struct LayerRun {
         [this](const std::string& name) {
           return Weight{parameters.at(name), parameters.at("grad." + name)};
         },
-        model, "layers.0.moe", 0, {.tp = input.tp, .ep = *alone});
+        model, "layers.0.moe", 0, {.tp = input.tp, .groups = {.ep = alone.get()}});
     state.token_factor = 1.0F / static_cast<float>(model.seq_length);
   }
 

@@ -23,9 +23,6 @@ ContextGroups make_context_groups(const Plan& plan, World& world) {
   groups.heads = group(heads_kind(split), groups.rank - number, 1, split.heads);
   groups.ring = group(ring_kind(split), number, split.heads, split.ring);
   groups.gather = group("cp", number, split.heads, split.gather);
-  if (split.heads > 1 && split.heads < split.ranks() && plan.model.experts > 1) {
-    groups.whole = world.group("layers cp", all);
-  }
   return groups;
 }
 

@@ -16,13 +16,6 @@ struct ContextGroups {
   std::unique_ptr<Group> heads;
   std::unique_ptr<Group> ring;
   std::unique_ptr<Group> gather;
-  std::unique_ptr<Group> whole;  // for routers; null where one of the others has all ranks
-
-  /// Of all context-parallel ranks; null: one rank.
-  Group* all() const {
-    if (whole) return whole.get();
-    return heads ? heads.get() : ring ? ring.get() : gather.get();
-  }
 };
 
 /// Collective over the context-parallel group.

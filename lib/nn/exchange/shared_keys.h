@@ -21,8 +21,7 @@ struct ContextParallel {
   Group* heads = nullptr;
   Group* ring = nullptr;
   Group* gather = nullptr;
-  Group* all = nullptr;  // for routers
-  Tensor packed{};       // see Reshard, for the exchange of heads
+  Tensor packed{};  // see Reshard, for the exchange of heads
 };
 
 class SharedKeys {

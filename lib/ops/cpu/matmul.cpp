@@ -48,6 +48,10 @@ bool stays_in_cache(const Matmul& args) {
   return args.a.bytes() + args.b.bytes() + args.c.bytes() <= cache_bytes;
 }
 
+bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args) {
+  return parts_of(level).newest->tiles(context, args);
+}
+
 /// False where `way` leaves the product to another one.
 bool multiply(Way way, CpuLevel level, const OpContext& context, const Matmul& args) {
   switch (way) {
@@ -70,6 +74,8 @@ void matmul_cpu(const OpContext& context, const Matmul& args) {
   const Ways ways = shape.operand == DType::bf16  ? table.bf16
                     : shape.operand == DType::f16 ? table.fp16
                                                   : table.fp32;
+  // The library prepares each combination of extents, and keeps what it has prepared.
+  if (args.varies && multiply(Way::tiles, level, context, args)) return;
   if (!multiply(ways.first, level, context, args)) multiply(ways.rest, level, context, args);
 }
 
@@ -84,10 +90,6 @@ Kernel<Matmul> matmul_kernel(CpuLevel level) {
     case CpuLevel::amx: return matmul_cpu<CpuLevel::amx>;
   }
   return matmul_cpu<CpuLevel::v3>;
-}
-
-bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args) {
-  return parts_of(level).newest->tiles(context, args);
 }
 
 }  // namespace trainctl

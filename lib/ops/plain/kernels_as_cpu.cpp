@@ -14,6 +14,4 @@ const Kernels& kernels_of(CpuLevel) {
 
 std::string lacking_cpu_features() { return ""; }
 
-bool multiply_in_tiles(CpuLevel, const OpContext&, const Matmul&) { return false; }
-
 }  // namespace trainctl

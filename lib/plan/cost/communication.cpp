@@ -222,16 +222,19 @@ void add_experts(UseList& list, const Passes& passes) {
   const ModelShape& model = plan.model;
   if (passes.once == 0) return;
   const std::int64_t forward = passes.of(BlockPart::mlp);
-  const UseList::Region scores{"router", UnitKind::block, plan.local.tokens * model.experts, fp32};
-  list.reshard(list.stream(), Layout::replicated, scores, forward);
-  list.reshard(dual(Layout::replicated), dual(list.stream()), scores, passes.once);
+  if (!experts_take_stream(plan.mesh)) {
+    const UseList::Region scores{"router", UnitKind::block, plan.local.tokens * model.experts,
+                                 fp32};
+    list.reshard(list.stream(), Layout::replicated, scores, forward);
+    list.reshard(dual(Layout::replicated), dual(list.stream()), scores, passes.once);
+  }
   if (model.shared_gate) {
     const UseList::Region gate{"gate", UnitKind::block, plan.local.tokens, fp32};
     list.reshard(list.stream(), Layout::replicated, gate, forward);
     list.reshard(dual(Layout::replicated), dual(list.stream()), gate, passes.once);
   }
-  list.add(layer_call("all_gather", "scores", "cp"), forward,
-           plan.mesh.cp * plan.local.tokens * model.experts * fp32);
+  list.add(layer_call("all_gather", "scores", routers_kind(plan.mesh)), forward,
+           plan.local.routing_ranks * plan.local.routed_tokens * model.experts * fp32);
   list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward,
            plan.mesh.ep * model.experts * counted_as);
   UseList::Call call = layer_call("all_to_all", "experts (at most)", "expert:ep");
@@ -277,8 +280,11 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
     add_gathers(list, passes, "attention", BlockPart::qkv);
     add_region(list, dense, "mlp", BlockPart::mlp);
     add_gathers(list, dense, "mlp", BlockPart::mlp);
-    add_region(list, experts, "experts", BlockPart::mlp);
-    if (plan.model.shared_ffn > 0) add_gathers(list, experts, "experts", BlockPart::mlp);
+    const bool shared = plan.model.shared_ffn > 0;
+    if (shared || !experts_take_stream(plan.mesh)) {
+      add_region(list, experts, "experts", BlockPart::mlp);
+    }
+    if (shared) add_gathers(list, experts, "experts", BlockPart::mlp);
     add_slices(list);
     add_vocabulary(list);
   }

@@ -22,14 +22,20 @@ void add_norm(Rows& rows, const StageShare& share, const std::string& name, Bloc
   rows.end();
 }
 
+/// Whether a block's MLP or experts need all tokens of the micro-batch, of which sequence
+/// parallelism leaves a part on each rank.
+bool gathers_mlp(const StageShare& share, bool experts) {
+  if (!share.input.sequence_parallel) return false;
+  return !experts || !experts_take_stream(share.input.mesh) || share.model.shared_ffn > 0;
+}
+
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
 /// last of them: masked with dropout, gathered with sequence parallelism. The first is the gradient
 /// of the residual stream, which lives as `first` and its own `until` say.
 void add_branch_gradients(Rows& rows, const StageShare& share, const std::string& first,
-                          Moment from, const std::string& branch,
+                          Moment from, const std::string& branch, bool gathered,
                           Moment last_read = Moment::weight) {
   const bool masked = share.model.hidden_dropout > 0;
-  const bool gathered = share.input.sequence_parallel;
   const auto add = [&](const std::string& name, std::int64_t tokens, Moment start, bool last) {
     rows.row(name, tokens, share.model.hidden,
              {Storage::gradient, start, last ? last_read : Moment::backward});
@@ -72,7 +78,8 @@ void add_attention(Rows& rows, const StageShare& share, const std::string& atten
 
 void add_attention_gradients(Rows& rows, const StageShare& share, const std::string& attention) {
   const LocalShape& local = share.local;
-  add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention);
+  add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention,
+                       share.input.sequence_parallel);
   rows.row(attention + "d_q", local.tokens, local.q, output_gradient);
   rows.row(attention + "d_k", local.tokens, local.kv, output_gradient);
   rows.row(attention + "d_v", local.tokens, local.kv, output_gradient);
@@ -116,8 +123,9 @@ void add_block(Rows& rows, const StageShare& share, const std::string& prefix) {
   rows.row(prefix + "middle", stream, model.hidden, for_backward);
   add_norm(rows, share, prefix + "norm2", BlockPart::norm2);
   const bool experts = model.has_experts(rows.unit - 1);
+  const bool gathered = gathers_mlp(share, experts);
   if (experts) {
-    add_gathered(rows, share, prefix + "mlp.", BlockPart::mlp);
+    if (gathered) add_gathered(rows, share, prefix + "mlp.", BlockPart::mlp);
     add_expert_rows(rows, share, prefix + "moe.");
   } else {
     add_mlp(rows, share, prefix + "mlp.");
@@ -125,7 +133,7 @@ void add_block(Rows& rows, const StageShare& share, const std::string& prefix) {
   // W of routed experts reads a copy of each token's gradient for each of its experts.
   const bool only_routed = experts && model.shared_ffn == 0;
   add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.",
-                       only_routed ? Moment::backward : Moment::weight);
+                       gathered, only_routed ? Moment::backward : Moment::weight);
   add_attention_gradients(rows, share, prefix + "attention.");
 }
 

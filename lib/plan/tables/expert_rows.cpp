@@ -31,10 +31,10 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   const auto add = [&](const char* name, const Shape& shape, DType dtype, Life life) {
     rows.add(moe + name, shape, dtype, life);
   };
-  const Shape choice{local.tokens, model.topk};
+  const Shape choice{local.routed_tokens, model.topk};
   const Shape inner{local.expert_rows, local.expert_ffn};
   rows.begin(BlockPart::mlp);
-  add("logits", {local.tokens, model.experts}, DType::f32, for_backward);
+  add("logits", {local.routed_tokens, model.experts}, DType::f32, for_backward);
   add("chosen", choice, DType::i32, for_backward);
   add("slot", choice, DType::i32, for_backward);
   add("choices", {local.routing_groups, model.experts}, DType::i32, for_backward);
@@ -59,13 +59,13 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
   const auto add = [&](const char* name, const Shape& shape, DType dtype) {
     rows.add(std::string("moe.") + name, shape, dtype, shared);
   };
-  add("weight", {local.tokens, model.topk}, DType::f32);
+  add("weight", {local.routed_tokens, model.topk}, DType::f32);
   add("out", {local.expert_rows, model.hidden}, rows.compute);
   add("scaled", {local.expert_rows, local.expert_ffn}, rows.compute);
   add("d_row_weight", {local.expert_rows}, DType::f32);
   if (model.shared_gate) add("shared_scaled", {local.tokens, local.shared_ffn}, rows.compute);
-  if (share.input.mesh.cp > 1) {
-    const std::int64_t all = share.input.mesh.cp * local.tokens;
+  if (local.routing_ranks > 1) {
+    const std::int64_t all = local.routing_ranks * local.routed_tokens;
     add("all_logits", {all, model.experts}, DType::f32);
     add("all_chosen", {all, model.topk}, DType::i32);
     add("all_weight", {all, model.topk}, DType::f32);
@@ -80,7 +80,11 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
     add("exchanged", {4, share.input.mesh.ep}, DType::i64);
   }
   if (share.input.sequence_parallel) {
-    add("all_d_logits", {local.tokens, model.experts}, DType::f32);
+    const bool by_stream = experts_take_stream(share.input.mesh);
+    if (!by_stream) add("all_d_logits", {local.tokens, model.experts}, DType::f32);
+    if (by_stream && model.shared_ffn > 0) {
+      add("shared_y", {local.stream_rows, model.hidden}, rows.compute);
+    }
     if (model.shared_gate) add("shared_all_d_logit", {local.tokens, 1}, DType::f32);
   }
   if (rows.compute == DType::f32) return;

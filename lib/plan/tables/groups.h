@@ -24,6 +24,11 @@ inline std::vector<int> replica_ranks(const Mesh& mesh, std::int64_t rank, bool 
   return mesh.group(rank, {Axis::cp, Axis::dp});
 }
 
+/// The kind of group whose ranks route the tokens of all of them alike (experts_take_stream).
+inline std::string routers_kind(const Mesh& mesh) {
+  return mesh.etp == mesh.tp ? "cp" : mesh.cp == 1 ? "tp" : "tp-cp";
+}
+
 using RankLists = std::vector<std::vector<int>>;
 
 /// "tp" "cp" "dp" "dp-cp" "pp" "tp-pp" "tp-dp" "tp-cp" "tp-dp-cp" "embedding" "position_embedding"

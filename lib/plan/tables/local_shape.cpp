@@ -19,10 +19,13 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
 /// once.
 void add_routing(const ModelShape& model, const Mesh& mesh, LocalShape& local) {
   const std::int64_t group = std::max<std::int64_t>(1, model.routing_group);
+  const bool by_stream = experts_take_stream(mesh);
+  local.routed_tokens = by_stream ? local.stream_rows : local.tokens;
+  local.routing_ranks = by_stream ? mesh.cp * mesh.tp : mesh.cp;
   local.routing_groups = std::max<std::int64_t>(1, mesh.cp * local.tokens / group);
   local.capacity = moe_capacity(model);
   const auto most = [&](std::int64_t experts, std::int64_t ranks) {
-    const std::int64_t rows = product({ranks, local.tokens, std::min(model.topk, experts)});
+    const std::int64_t rows = product({ranks, local.routed_tokens, std::min(model.topk, experts)});
     if (local.capacity == 0) return rows;
     return std::min(rows, product({experts, ranks, local.routing_groups, local.capacity}));
   };

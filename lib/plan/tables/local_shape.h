@@ -28,6 +28,9 @@ struct LocalShape {
   std::int64_t vocabulary = 0;      // rows of the embedding and the head
   std::int64_t head_rows = 0;       // tokens that the head takes: all with a split vocabulary
   std::int64_t experts = 1;         // held here
+  std::int64_t routed_tokens = 0;   // that this rank sends to experts: all of the micro-batch, or
+                                    // those of its residual stream (experts_take_stream)
+  std::int64_t routing_ranks = 1;   // which route the tokens of all of them alike
   std::int64_t routing_groups = 0;  // of the tokens of its context-parallel group
   std::int64_t capacity = 0;        // most tokens of a routing group that an expert takes; 0: all
   std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
@@ -35,6 +38,11 @@ struct LocalShape {
   std::int64_t expert_ffn = 0;
   std::int64_t shared_ffn = 0;  // of the shared experts
 };
+
+/// Whether tensor-parallel ranks send the tokens of their own part of the residual stream to
+/// experts that are not cut as dense layers are, instead of all tokens to their part of each
+/// expert.
+inline bool experts_take_stream(const Mesh& mesh) { return mesh.etp != mesh.tp; }
 
 /// Sizes that an axis does not divide (an error of the configuration) are rounded down.
 LocalShape local_shape(const LocalShapeInput& input);

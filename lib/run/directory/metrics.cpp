@@ -17,6 +17,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* val_loss_key = ", \"val_loss\": ";
+constexpr std::ptrdiff_t most_loads = 1024;  // numbers of a line
 constexpr const char* after_val_loss = ", \"tokens_per_second\": ";
 
 /// A double in the shortest digits that read back to the same one.
@@ -31,6 +32,26 @@ void append(std::string& text, const char* key, Number value) {
   }
   std::array<char, 40> digits{};
   text.append(digits.data(), std::to_chars(digits.data(), digits.end(), value).ptr);
+}
+
+/// In percent: of each expert of each layer, or if these are many the means over the layers.
+void append_loads(const RouterReport& router, std::string& text) {
+  const std::int64_t experts = router.experts;
+  const std::int64_t layers = std::ssize(router.loads) / std::max<std::int64_t>(1, experts);
+  const bool means = std::ssize(router.loads) > most_loads;
+  text += ", \"loads\": [[";
+  for (std::int64_t row = 0; row < (means ? 1 : layers); ++row) {
+    if (row > 0) text += "], [";
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      double sum = 0;
+      for (std::int64_t layer = row; layer < (means ? layers : row + 1); ++layer) {
+        sum += double{router.loads[static_cast<std::size_t>(layer * experts + expert)]};
+      }
+      append(text, expert > 0 ? ", " : "",
+             std::round(100 * sum / static_cast<double>(means ? layers : 1)));
+    }
+  }
+  text += "]]";
 }
 
 double rounded(double value, double parts) { return std::round(value * parts) / parts; }
@@ -51,6 +72,7 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
     append(text, ", \"entropy\": ", report.router->entropy);
     append(text, ", \"load\": ", report.router->load);
     append(text, ", \"dropped\": ", report.router->dropped);
+    append_loads(*report.router, text);
     text += "}";
   }
   if (report.skipped) text += ", \"skipped\": true";

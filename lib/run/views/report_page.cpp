@@ -18,6 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t most_points = 1000;
+constexpr std::size_t most_columns = 160;  // of a map of loads
+constexpr std::size_t most_cells = 40'000;
 constexpr int digits = 5;  // of a point: more cannot be seen
 
 json rounded(double value) {
@@ -58,6 +60,31 @@ json series_of(const RunFiles& run) {
   series["step"] = std::move(steps);
   for (const auto& [key, values] : run.series) series[key] = points_of(values, together);
   return series;
+}
+
+/// "percent" has a row for each expert of each layer, and a column for some neighbouring steps: the
+/// mean of their loads.
+json loads_of(const ExpertLoads& loads) {
+  const std::size_t rows = loads.layers * loads.experts;
+  if (rows == 0) return {};
+  const std::size_t count = loads.at_step.size();
+  const std::size_t columns = std::clamp<std::size_t>(most_cells / rows, 1, most_columns);
+  const std::size_t together = (count + columns - 1) / columns;
+  json percent(rows, json::array());
+  json steps = json::array();
+  for (std::size_t begin = 0; begin < count; begin += together) {
+    const std::size_t end = std::min(begin + together, count);
+    steps.push_back({loads.at_step[begin], loads.at_step[end - 1]});
+    for (std::size_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (std::size_t i = begin; i < end; ++i) sum += loads.percent[i * rows + row];
+      percent[row].push_back(std::lround(sum / static_cast<double>(end - begin)));
+    }
+  }
+  return {{"layers", loads.layers},
+          {"experts", loads.experts},
+          {"steps", std::move(steps)},
+          {"percent", std::move(percent)}};
 }
 
 json last_values(const RunFiles& run) {
@@ -136,6 +163,7 @@ json run_data(const RunFiles& run, double now) {
   data["state"] = state_of(run, now).text;
   data["steps"] = run.steps;
   data["series"] = series_of(run);
+  data["loads"] = loads_of(run.loads);
   data["last"] = last_values(run);
   data["config"] = run.config;
   data["measured"] = measured_of(run);
@@ -161,9 +189,11 @@ std::string report_page(const std::vector<RunFiles>& runs, double now) {
   }
   page.kind = "report";
   page.body = page_data("data", data.dump(-1, ' ', false, json::error_handler_t::replace)) +
-              "<div id=\"runs\"></div>\n<div id=\"curves\"></div>\n<div id=\"more\"></div>\n";
+              "<div id=\"runs\"></div>\n<div id=\"curves\"></div>\n<div id=\"loads\"></div>\n"
+              "<div id=\"more\"></div>\n";
   page.style = report_style();
-  page.script = std::string(report_script()) + std::string(measured_script());
+  page.script =
+      std::string(report_script()) + std::string(loads_script()) + std::string(measured_script());
   return html_page(page);
 }
 

@@ -9,16 +9,17 @@
 
 namespace trainctl {
 
-/// Curves of all runs over each other, what each run took, its step planned beside measured (time,
-/// memory, communication by kind), the time line of a step, the configuration values in which the
-/// runs differ, and results against them. Of each curve, at most 1000 points are kept: means over
-/// neighbouring steps. `now`: seconds since 1970.
+/// Curves of all runs over each other, the loads of their experts, what each run took, its step
+/// planned beside measured (time, memory, communication by kind), the time line of a step, the
+/// configuration values in which the runs differ, and results against them. Of each curve, at most
+/// 1000 points are kept: means over neighbouring steps. `now`: seconds since 1970.
 std::string report_page(const std::vector<RunFiles>& runs, double now);
 
 /// What the page adds to the shared style and script (formats/page/page.h): curves and
-/// comparisons; what was measured of a step.
+/// comparisons; a map of the experts' loads; what was measured of a step.
 std::string_view report_style();
 std::string_view report_script();
+std::string_view loads_script();
 std::string_view measured_script();
 
 }  // namespace trainctl

@@ -127,6 +127,9 @@ const results = [["loss", "last loss"], ["val_loss", "last validation loss"],
     ["MFU", [["mfu", "MFU"]], {zero: true, text: share, axis: (value) => percent(value)}],
     [`Memory of rank 0, ${unit_name}`, [["memory", "memory"]], {unit}],
     ["Loss scale", [["loss_scale", "loss scale"]]],
+    ["Most chosen expert, over the mean", [["router.load", "load"]], {zero: true}],
+    ["Balance loss", [["router.balance_loss", "balance loss"]]],
+    ["Dropped choices", [["router.dropped", "dropped choices"]], {zero: true}],
     ["Waiting for other ranks, rank 0", waiting, {zero: true, text: seconds, axis: brief_seconds}]]
     .forEach(([title, keys, options = {}]) => {
       const lines = [];

@@ -16,6 +16,7 @@ std::string_view report_style() {
 .pairs { display: grid; gap: 0 40px;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr)); }
 .pairs > div { min-width: 0; }
+canvas.loads { display: block; margin-bottom: 6px; touch-action: pan-y; }
 circle { stroke: var(--card); stroke-width: 1; }
 )css";
 }

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -45,6 +46,27 @@ void add_peak(const json& line, RunFiles& run) {
   if (flops != peak->end() && flops->is_number()) run.mfu_flops = flops->get<double>();
 }
 
+/// Lines whose experts are of other numbers than those before are left out.
+void add_loads(const json& lists, RunFiles& run) {
+  if (!lists.is_array() || lists.empty() || !lists[0].is_array()) return;
+  ExpertLoads& loads = run.loads;
+  if (loads.at_step.empty()) {
+    loads.layers = lists.size();
+    loads.experts = lists[0].size();
+  }
+  std::vector<std::uint16_t> percent;
+  for (const json& list : lists) {
+    if (!list.is_array() || list.size() != loads.experts) return;
+    for (const json& load : list) {
+      const double value = load.is_number() ? load.get<double>() : 0;
+      percent.push_back(static_cast<std::uint16_t>(std::clamp(value, 0.0, 65535.0)));
+    }
+  }
+  if (lists.size() != loads.layers) return;
+  loads.at_step.push_back(run.at_step.back());
+  loads.percent.insert(loads.percent.end(), percent.begin(), percent.end());
+}
+
 void add_metrics_line(const std::string& text, RunFiles& run) {
   const json line = json::parse(text, nullptr, false);
   if (!line.is_object()) return;
@@ -61,9 +83,10 @@ void add_metrics_line(const std::string& text, RunFiles& run) {
       ++run.skipped;
     } else if (value.is_number()) {
       add_value(key, value.get<double>(), run);
-    } else if (key == "ledger" && value.is_object()) {
-      for (const auto& [entry, seconds] : value.items()) {
-        if (seconds.is_number()) add_value("ledger." + entry, seconds.get<double>(), run);
+    } else if ((key == "ledger" || key == "router") && value.is_object()) {
+      for (const auto& [entry, number] : value.items()) {
+        if (number.is_number()) add_value(key + "." + entry, number.get<double>(), run);
+        if (entry == "loads") add_loads(number, run);
       }
     }
   }

@@ -9,14 +9,23 @@
 
 namespace trainctl {
 
+/// How often each expert of each layer was chosen, in percent of the mean of its layer.
+struct ExpertLoads {
+  std::size_t layers = 0;
+  std::size_t experts = 0;
+  std::vector<std::int64_t> at_step;
+  std::vector<std::uint16_t> percent;  // [at_step, layers, experts]
+};
+
 struct RunFiles {
   std::filesystem::path directory;
   // One entry for each step line of metrics.jsonl.
   std::vector<std::int64_t> at_step;
   std::vector<double> times;  // seconds since 1970; 0 in files of older versions
-  /// By key of metrics.jsonl, "ledger.products" for the entries of its ledger; NaN where a line has
-  /// none or null.
+  /// By key of metrics.jsonl, "ledger.products" for the entries of its ledger and "router.load" for
+  /// those of its routers; NaN where a line has none or null.
   std::map<std::string, std::vector<double>> series;
+  ExpertLoads loads;
   std::int64_t skipped = 0;  // updates that were left out
   std::string end;           // "interrupted at step 40 (SIGTERM)", if that is the last line
   std::string mfu_source;    // what MFU is a share of; empty: not said

@@ -334,7 +334,8 @@ class Product {
 template <class Words, class Out>
 bool run_product(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
-  if (s.m < Words::least_rows || s.n < Words::least_columns) return false;
+  const bool small = s.m < Words::least_rows || s.n < Words::least_columns;
+  if (small && !args.varies) return false;
   const Product<Words, Out> product(context, args);
   if (!product.fits()) return false;
   product.run();

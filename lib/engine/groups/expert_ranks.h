@@ -1,0 +1,24 @@
+// The groups of the ranks that share experts with this one.
+#pragma once
+
+#include <memory>
+
+#include "comm/world.h"
+#include "engine/groups/context_groups.h"
+#include "nn/exchange/expert_groups.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+struct ExpertRanks {
+  std::unique_ptr<Group> ep;
+  std::unique_ptr<Group> own_routers;  // null where another group has the same ranks
+  ExpertGroups groups;                 // for the layers
+};
+
+/// Collective over the ranks of the stage that share experts or tokens. Empty without experts.
+/// `tp` and `context` must outlive it.
+ExpertRanks make_expert_ranks(const Plan& plan, World& world, Group& tp,
+                              const ContextGroups& context);
+
+}  // namespace trainctl
