@@ -62,6 +62,9 @@ TEST_CASE("the nearest word is within a third of the letters") {
   CHECK(nearest("num_layer", words) == "num_layers");
   CHECK(nearest("number_layers", words) == "num_layers");
   CHECK(nearest("sxyps", words) == "");
+  CHECK(nearest("steps_total", words) == "steps");
+  CHECK(nearest("keep_last", {"keep", "keep_best", "keep_every"}) == "keep");
+  CHECK(nearest("keep_bst", {"keep", "keep_best", "keep_every"}) == "keep_best");
   CHECK(nearest("", words) == "");
   CHECK(nearest("layers", words) == "");
   CHECK(nearest(std::string(10'000, 'a'), words) == "");

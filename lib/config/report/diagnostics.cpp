@@ -151,10 +151,15 @@ std::string Diagnostics::source_line(const Place& place) const {
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   constexpr std::size_t longest = 100;
   if (word.empty() || word.size() > longest) return "";
-  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
+  // In half letters. A candidate that the word continues ("keep" of "keep_last") is nearer than
+  // one with two other letters ("keep_best").
+  constexpr std::size_t more_words = 3;
+  std::size_t best = 2 * (std::max<std::size_t>(1, word.size() / 3) + 1);
   std::string result;
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
+    const std::size_t letters = 2 * edit_distance(word, candidate);
+    const std::size_t distance =
+        word.starts_with(candidate + "_") ? std::min(letters, more_words) : letters;
     if (distance >= best) continue;
     best = distance;
     result = candidate;

@@ -102,7 +102,8 @@ std::string render_json(const Diagnostics& diagnostics,
 /// One line for each, as GitHub's workflow commands: "::error file=...,line=...::message".
 std::string render_github(const Diagnostics& diagnostics);
 
-/// The nearest of `candidates` within edit distance max(1, length / 3), or "".
+/// The nearest of `candidates` within edit distance max(1, length / 3), or "". One that the word
+/// continues ("keep" of "keep_last") is as near as one and a half letters.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace trainctl
