@@ -116,11 +116,12 @@ class Engine {
   std::unique_ptr<StepState> state_;
   Optimizer optimizer_;
   std::unique_ptr<Group> everyone_;
-  std::unique_ptr<Group> copies_;  // ranks with the same parameters and other tokens
-  std::unique_ptr<Group> tp_;      // of the layers, on the compute stream
-  ContextGroups context_;          // the same
-  std::unique_ptr<Group> ep_;      // the same of experts; null without
-  Slab router_sums_;               // Pass::router_sums; empty without experts
+  std::unique_ptr<Group> copies_;   // ranks with the same parameters and other tokens
+  std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
+  std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
+  ContextGroups context_;           // the same
+  std::unique_ptr<Group> ep_;       // the same of experts; null without
+  Slab router_sums_;                // Pass::router_sums; empty without experts
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
