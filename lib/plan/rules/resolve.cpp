@@ -83,6 +83,8 @@ ParallelConfig for_one_rank(ParallelConfig parallel) {
   parallel.virtual_pipeline_stages = usual.virtual_pipeline_stages;
   parallel.pipeline = usual.pipeline;
   parallel.parallel_optimizer = usual.parallel_optimizer;
+  parallel.tp_comm_overlap = usual.tp_comm_overlap;
+  parallel.delay_wgrad_compute = usual.delay_wgrad_compute;
   parallel.vocab_emb_dp.reset();
   return parallel;
 }
