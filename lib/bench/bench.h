@@ -26,9 +26,10 @@ void bench_step(const BenchRequest& request, std::ostream& out);
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
 /// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
-/// replicas), how close the bubble of two stages is to the simulation, and the simulated bubble of
-/// more stages at the measured times. Each ratio is printed next to its limit. `pairs` is the
-/// number of rounds.
+/// replicas) and how much of the collectives in layers tp_comm_overlap hides behind products (two
+/// tensor-parallel ranks), how close the bubble of two stages is to the simulation, and the
+/// simulated bubble of more stages at the measured times. Each ratio is printed next to its limit.
+/// `pairs` is the number of rounds.
 void bench_overlap(const BenchRequest& request, std::ostream& out);
 
 struct CheckpointBench {

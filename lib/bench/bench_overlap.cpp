@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 
 #include "base/error.h"
@@ -7,6 +8,7 @@
 #include "bench/bench.h"
 #include "bench/figures.h"
 #include "bench/overlap.h"
+#include "bench/tensor_overlap.h"
 #include "config/read/read.h"
 #include "formats/print/text.h"
 #include "plan/gradients/buckets.h"
@@ -16,14 +18,16 @@ namespace trainctl {
 
 namespace {
 
-constexpr double most_exposed = 1.0 / 3;     // of the serial time
-constexpr double most_apart = 0.1;           // measured bubble from the simulated one
-constexpr std::int64_t predicted_most = 8;   // stages
-constexpr std::int64_t wanted_buckets = 16;  // where no size is given
+constexpr double most_exposed = 1.0 / 3;      // of the serial time
+constexpr double most_tensor_exposed = 0.35;  // of what blocking collectives take
+constexpr double most_apart = 0.1;            // measured bubble from the simulated one
+constexpr std::int64_t predicted_most = 8;    // stages
+constexpr std::int64_t wanted_buckets = 16;   // where no size is given
 
 struct Findings {
   OverlapInput input;
   OverlapResult overlap;
+  std::optional<TensorOverlapResult> tensor;  // unless two ranks cannot share a layer
   std::vector<BubbleResult> bubbles;
   std::vector<Prediction> predictions;
 };
@@ -44,12 +48,22 @@ Config with_buckets(Config config) {
   return config;
 }
 
+std::optional<TensorOverlapResult> measure_tensor(const Config& config, int rounds) {
+  try {
+    return measure_tensor_overlap({.config = config, .rounds = rounds});
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::config) throw;
+    return std::nullopt;
+  }
+}
+
 Findings measure(const Config& given, int rounds) {
   const Config config = with_buckets(given);
   Findings found;
   found.input.config = config;
   found.input.rounds = rounds;
   found.overlap = measure_overlap(found.input);
+  found.tensor = measure_tensor(config, rounds);
   for (const std::int64_t microbatches : {4, 8}) {
     found.bubbles.push_back(
         measure_bubble(config, microbatches, found.overlap.wire, found.input.steps * rounds));
@@ -62,6 +76,25 @@ Findings measure(const Config& given, int rounds) {
     found.predictions.push_back(predict(plan, times, found.overlap.wire));
   }
   return found;
+}
+
+void print_tensor(const std::optional<TensorOverlapResult>& tensor, std::ostream& out) {
+  if (!tensor) {
+    out << "collectives in layers: two tensor-parallel ranks cannot share this model\n";
+    return;
+  }
+  const double rate = 1 / std::max(1e-15, tensor->wire.wire_beta_seconds_per_byte);
+  out << "collectives in layers, 2 tensor-parallel ranks, on a wire of "
+      << format_bytes(static_cast<std::int64_t>(rate))
+      << "/s where each takes as long as the smallest product ("
+      << format_seconds(tensor->product_seconds) << ")\n"
+      << "             blocking          tp_comm_overlap\n"
+      << "  step       " << format_seconds(tensor->blocking_step_seconds) << "           "
+      << format_seconds(tensor->overlapped_step_seconds) << '\n'
+      << "  exposed    " << format_seconds(tensor->blocking_exposed_seconds) << "           "
+      << format_seconds(tensor->overlapped_exposed_seconds) << "    ratio "
+      << printed("%.2f", tensor->ratio()) << ", limit " << printed("%.2f", most_tensor_exposed)
+      << ": " << verdict(tensor->ratio() <= most_tensor_exposed) << '\n';
 }
 
 void print_table(const Findings& found, std::ostream& out) {
@@ -80,8 +113,9 @@ void print_table(const Findings& found, std::ostream& out) {
       << "  exposed    " << format_seconds(overlap.serial_exposed_seconds) << "           "
       << format_seconds(overlap.overlapped_exposed_seconds) << "    ratio "
       << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
-      << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n'
-      << "bubble, 2 stages, 1f1b, on the same wire\n";
+      << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n';
+  print_tensor(found.tensor, out);
+  out << "bubble, 2 stages, 1f1b, on the first wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
         << ", simulated " << percent(bubble.simulated) << "    ratio "
@@ -108,6 +142,17 @@ nlohmann::ordered_json document(const Findings& found) {
       {"overlapped_step_seconds", overlap.overlapped_step_seconds},
       {"exposed_ratio", exposed_ratio(overlap)},
       {"exposed_limit", most_exposed}};
+  if (found.tensor) {
+    json["tensor_overlap"] = {
+        {"wire_beta_seconds_per_byte", found.tensor->wire.wire_beta_seconds_per_byte},
+        {"product_seconds", found.tensor->product_seconds},
+        {"blocking_exposed_seconds", found.tensor->blocking_exposed_seconds},
+        {"overlapped_exposed_seconds", found.tensor->overlapped_exposed_seconds},
+        {"blocking_step_seconds", found.tensor->blocking_step_seconds},
+        {"overlapped_step_seconds", found.tensor->overlapped_step_seconds},
+        {"exposed_ratio", found.tensor->ratio()},
+        {"exposed_limit", most_tensor_exposed}};
+  }
   for (const BubbleResult& bubble : found.bubbles) {
     json["bubbles"].push_back({{"microbatches", bubble.microbatches},
                                {"measured", bubble.measured},

@@ -1,6 +1,5 @@
-// A run on one rank: executes a Plan on a device over a world. Owns parameters, activations,
-// streams and groups; receives micro-batches and returns reports. Independent of files, YAML and
-// the command line.
+// A run on one rank: executes a Plan over a world. Owns parameters, activations, streams and
+// groups; takes micro-batches and gives reports. Knows nothing of files, YAML and command lines.
 #pragma once
 
 #include <array>
@@ -116,12 +115,13 @@ class Engine {
   std::unique_ptr<StepState> state_;
   Optimizer optimizer_;
   std::unique_ptr<Group> everyone_;
-  std::unique_ptr<Group> copies_;  // ranks with the same parameters and other tokens
-  std::unique_ptr<Group> tp_;      // of the layers, on the compute stream
-  ContextGroups context_;          // the same
-  ExpertRanks experts_;            // the same
-  Slab router_sums_;               // Pass::router_sums; empty without experts
-  std::vector<float> loads_;       // RouterReport::loads
+  std::unique_ptr<Group> copies_;   // ranks with the same parameters and other tokens
+  std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
+  std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
+  ContextGroups context_;           // the same
+  ExpertRanks experts_;             // the same
+  Slab router_sums_;                // Pass::router_sums; empty without experts
+  std::vector<float> loads_;        // RouterReport::loads
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check

@@ -31,6 +31,9 @@ void Engine::use(const Plan& plan) {
 }
 
 std::unique_ptr<Stage> Engine::make_stage() {
+  if (plan_.overlap.any && beside_ == nullptr) {
+    beside_ = std::make_unique<Stream>(DeviceKind::cpu, "layers tp", Stream::Mode::queued);
+  }
   return make_decoder_stage(
       {.model = plan_.model,
        .units = rows().units,
@@ -40,8 +43,12 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp)),
        .micro_batch_size = plan_.micro_batch_size,
        .views = rows().activation_slots.views(),
-       .tp = {tp_.get(), plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
-              plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{}},
+       .tp = {.group = tp_.get(),
+              .stream = plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
+              .sum = plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{},
+              .overlap = plan_.overlap,
+              .beside = beside_.get(),
+              .arriving = plan_.overlap.any ? buffers_.at(0, "stream.partial") : Tensor{}},
        .context = {.split = plan_.context,
                    .tokens = plan_.tokens,
                    .rank = context_.rank,

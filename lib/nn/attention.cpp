@@ -11,6 +11,14 @@ Tensor by_head(const Tensor& x, std::int64_t head_dim) {
   return x.view({x.numel() / head_dim, head_dim});
 }
 
+GatheredInput gathered_of(const Attention::Saved& saved, const Attention::Gradients& g) {
+  return {.x = saved.x,
+          .all_x = saved.all_x,
+          .keeps_x = saved.keeps_x,
+          .partial_dx = g.partial_dx,
+          .dx = g.dx};
+}
+
 Tensor by_query(const Attention::Saved& saved) {
   return saved.logsumexp.view({saved.shape.sequences, saved.shape.heads, saved.shape.query_length});
 }
@@ -27,17 +35,19 @@ AttentionDropout Attention::dropout_of(const Pass& pass) const {
 }
 
 void Attention::forward(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
-  project(pass, saved);
+  project(pass, saved, true);
   attend(pass, saved);
   finish(pass, saved);
 }
 
-void Attention::project(const Pass& pass, const Saved& saved) const {
+void Attention::project(const Pass& pass, const Saved& saved, bool gathers) const {
   const std::int64_t head_dim = saved.shape.head_dim;
-  q.forward(pass, saved.all_x, saved.q_raw);
-  k.forward(pass, saved.all_x, saved.k_raw);
-  v.forward(pass, saved.all_x, saved.v);
+  enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {  // [S, H] -> [T, H]
+    const Tensor x = rows.of(saved.all_x);
+    q.forward(pass, x, rows.of(saved.q_raw));
+    k.forward(pass, x, rows.of(saved.k_raw));
+    v.forward(pass, x, rows.of(saved.v));
+  });
   if (!q_norm.empty()) {
     q_norm.forward(pass,
                    {by_head(saved.q_raw, head_dim), by_head(saved.q, head_dim), {}, saved.q_rstd});
@@ -71,8 +81,10 @@ void Attention::attend(const Pass& pass, const Saved& saved) const {
 }
 
 void Attention::finish(const Pass& pass, const Saved& saved) const {
-  out.forward(pass, saved.context, saved.partial);  // -> [T, H], still to be summed
-  leave.forward(pass, saved.partial, saved.y);      // -> [S, H]
+  // -> [T, H], still to be summed -> [S, H]
+  leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
+    out.forward(pass, rows.of(saved.context), to);
+  });
 }
 
 void Attention::backward_attend(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -111,8 +123,9 @@ void Attention::backward_rope(const Pass& pass, const Saved& saved, const Gradie
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const std::int64_t head_dim = saved.shape.head_dim;
   out.backward_bias(pass, g.dy);
-  leave.backward(pass, g.dy, g.all_dy);
-  out.backward_input(pass, g.all_dy, g.d_context);
+  leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
+    out.backward_input(pass, rows.of(g.all_dy), rows.of(g.d_context));
+  });
   backward_attend(pass, saved, g);
   backward_rope(pass, saved, g);
   if (!q_norm.empty()) {
@@ -124,18 +137,25 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
   q.backward_bias(pass, g.dq);
   k.backward_bias(pass, g.dk);
   v.backward_bias(pass, g.dv);
-  q.backward_input(pass, g.dq, g.partial_dx);
-  k.backward_input(pass, g.dk, g.partial_dx, true);
-  v.backward_input(pass, g.dv, g.partial_dx, true);
-  enter.backward(pass, g.partial_dx, g.dx);
+  const auto input = [&](RowRange rows, const Tensor& to) {
+    q.backward_input(pass, rows.of(g.dq), to);
+    k.backward_input(pass, rows.of(g.dk), to, true);
+    v.backward_input(pass, rows.of(g.dv), to, true);
+  };
+  enter.backward_input(pass, gathered_of(saved, g), input,
+                       [&] { add_first_weights(pass, saved, g); });
 }
 
-void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  out.backward_weight(pass, g.all_dy, saved.context);
-  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
+void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
   q.backward_weight(pass, g.dq, saved.all_x);
   k.backward_weight(pass, g.dk, saved.all_x);
   v.backward_weight(pass, g.dv, saved.all_x);
+}
+
+void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  enter.backward_weight(
+      pass, gathered_of(saved, g), [&] { out.backward_weight(pass, g.all_dy, saved.context); },
+      [&] { add_first_weights(pass, saved, g); });
 }
 
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
@@ -148,8 +168,8 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
   layer.v = make_linear(weights, name + ".v", model.qkv_bias);
   layer.out = make_row_linear(weights, name + ".out", model.linear_bias, tp);
-  layer.enter = tp.enter();
-  layer.leave = tp.leave();
+  layer.enter = {tp, tp.overlap.attention};
+  layer.leave = tp.leave(tp.overlap.attention);
   if (model.qk_norm) {
     layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model.norm_epsilon);
     layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model.norm_epsilon);

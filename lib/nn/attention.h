@@ -3,7 +3,7 @@
 // cache.
 #pragma once
 
-#include "nn/exchange/reshard.h"
+#include "nn/exchange/gathered_products.h"
 #include "nn/exchange/shared_keys.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -21,7 +21,8 @@ struct LayerGroups {
 
 struct Attention {
   Linear q, k, v, out;
-  Reshard enter, leave;
+  GatheredProducts enter;
+  Reshard leave;
   Reshard to_heads, from_heads;  // over context-parallel ranks; without a group: nothing to move
   SharedKeys shared_keys;
   Norm q_norm, k_norm;  // empty without q/k norm
@@ -67,8 +68,9 @@ struct Attention {
   };
 
   void forward(const Pass& pass, const Saved& saved) const;
-  /// The three parts of the forward: q, k and v; attention itself; the output and its sum.
-  void project(const Pass& pass, const Saved& saved) const;
+  /// The three parts of the forward: q, k and v, from x, or from all_x without `gathers`; attention
+  /// itself; the output and its sum.
+  void project(const Pass& pass, const Saved& saved, bool gathers) const;
   void attend(const Pass& pass, const Saved& saved) const;
   void finish(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
@@ -80,6 +82,7 @@ struct Attention {
   /// From the gradient of the context to those of q, k and v after RoPE.
   void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_rope(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
 /// `name` is "layers.N.attention".

@@ -22,20 +22,12 @@ void Block::repeat(const Pass& pass, const Saved& saved) const {
     group->all_gather(saved.x_slice, saved.x.view({saved.x.numel()}), *pass.ops->stream);
   }
   if (again(BlockPart::norm1)) norm1.forward(pass, saved.norm1);
-  if (again(BlockPart::qkv)) {
-    if (!saved.attention.keeps_x) {
-      attention.enter.forward(pass, saved.attention.x, saved.attention.all_x);
-    }
-    attention.project(pass, saved.attention);
-  }
+  if (again(BlockPart::qkv)) attention.project(pass, saved.attention, !saved.attention.keeps_x);
   if (again(BlockPart::attention)) attention.attend(pass, saved.attention);
   repeat_middle(pass, saved);
   std::visit(
       [&](const auto& layer) {
-        if (again(BlockPart::mlp)) {
-          if (!saved.mlp.keeps_x) layer.enter.forward(pass, saved.mlp.x, saved.mlp.all_x);
-          layer.widen(pass, saved.mlp);
-        }
+        if (again(BlockPart::mlp)) layer.widen(pass, saved.mlp, !saved.mlp.keeps_x);
         if (again(BlockPart::activation)) layer.activate(pass, saved.mlp);
       },
       mlp);

@@ -118,7 +118,8 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   pass.ops->stream->synchronize();
 }
 
-void Experts::widen(const Pass& pass, const Saved& saved) const {
+void Experts::widen(const Pass& pass, const Saved& saved, bool gathers) const {
+  if (gathers) enter.forward(pass, saved.x, saved.all_x);
   route(pass, saved);
   meet(pass, saved);
   dispatch(pass, saved, routed_x(saved), saved.routed.rows);
@@ -164,8 +165,7 @@ void Experts::project(const Pass& pass, const Saved& saved) const {
 }
 
 void Experts::forward(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);
-  widen(pass, saved);
+  widen(pass, saved, true);
   if (pass.training && !pass.router_sums.empty()) {
     const Tensor sums = pass.router_sums.slice(layer, layer + 1);
     router_statistics(*pass.ops, {.logits = saved.routed.all_logits,

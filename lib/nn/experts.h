@@ -38,8 +38,9 @@ struct Experts {
   std::int64_t layer = 0;  // its row in Pass::router_sums
 
   void forward(const Pass& pass, const Saved& saved) const;
-  /// From x and all_x to `up` (and `gate`): routing, the exchange, the first products.
-  void widen(const Pass& pass, const Saved& saved) const;
+  /// From x and all_x, which is gathered if `gathers`, to `up` (and `gate`): routing, the exchange,
+  /// the first products.
+  void widen(const Pass& pass, const Saved& saved, bool gathers) const;
   void activate(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;

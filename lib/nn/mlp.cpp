@@ -8,8 +8,37 @@ namespace trainctl {
 
 static_assert(Layer<GeluMlp> && Layer<SwigluMlp>);
 
-void GeluMlp::widen(const Pass& pass, const Saved& saved) const {
-  up.forward(pass, saved.all_x, saved.up);  // -> [T, F]
+namespace {
+
+GatheredInput gathered_of(const MlpSaved& saved, const MlpGradients& g) {
+  return {.x = saved.x,
+          .all_x = saved.all_x,
+          .keeps_x = saved.keeps_x,
+          .partial_dx = g.partial_dx,
+          .dx = g.dx};
+}
+
+/// act -> y: [T, F] -> [T, H], still to be summed -> [S, H]
+void narrow(const Pass& pass, const Linear& down, const Reshard& leave, const MlpSaved& saved) {
+  leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
+    down.forward(pass, rows.of(saved.act), to);
+  });
+}
+
+/// The gradient of y -> that of act, in `d_act`.
+void narrow_backward(const Pass& pass, const Linear& down, const Reshard& leave,
+                     const MlpGradients& g, const Tensor& d_act) {
+  down.backward_bias(pass, g.dy);
+  leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
+    down.backward_input(pass, rows.of(g.all_dy), rows.of(d_act));
+  });
+}
+
+}  // namespace
+
+void GeluMlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
+  enter.forward(pass, saved.x, saved.all_x, gathers,
+                [&](RowRange rows) { up.forward(pass, rows.of(saved.all_x), rows.of(saved.up)); });
 }
 
 void GeluMlp::activate(const Pass& pass, const Saved& saved) const {
@@ -17,32 +46,32 @@ void GeluMlp::activate(const Pass& pass, const Saved& saved) const {
 }
 
 void GeluMlp::forward(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);  // [S, H] -> [T, H]
-  widen(pass, saved);
+  widen(pass, saved, true);
   activate(pass, saved);
-  down.forward(pass, saved.act, saved.partial);  // -> [T, H], still to be summed
-  leave.forward(pass, saved.partial, saved.y);   // -> [S, H]
+  narrow(pass, down, leave, saved);
 }
 
 void GeluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  down.backward_bias(pass, g.dy);
-  leave.backward(pass, g.dy, g.all_dy);
-  down.backward_input(pass, g.all_dy, g.dup);  // that of act, turned into that of up in place
+  narrow_backward(pass, down, leave, g, g.dup);  // turned into that of up in place
   gelu_backward(*pass.ops, {.x = saved.up, .dy = g.dup, .dx = g.dup});
   up.backward_bias(pass, g.dup);
-  up.backward_input(pass, g.dup, g.partial_dx);
-  enter.backward(pass, g.partial_dx, g.dx);
+  enter.backward_input(
+      pass, gathered_of(saved, g),
+      [&](RowRange rows, const Tensor& to) { up.backward_input(pass, rows.of(g.dup), to); },
+      [&] { up.backward_weight(pass, g.dup, saved.all_x); });
 }
 
 void GeluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  down.backward_weight(pass, g.all_dy, saved.act);
-  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
-  up.backward_weight(pass, g.dup, saved.all_x);
+  enter.backward_weight(
+      pass, gathered_of(saved, g), [&] { down.backward_weight(pass, g.all_dy, saved.act); },
+      [&] { up.backward_weight(pass, g.dup, saved.all_x); });
 }
 
-void SwigluMlp::widen(const Pass& pass, const Saved& saved) const {
-  gate.forward(pass, saved.all_x, saved.gate);
-  up.forward(pass, saved.all_x, saved.up);
+void SwigluMlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
+  enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {
+    gate.forward(pass, rows.of(saved.all_x), rows.of(saved.gate));
+    up.forward(pass, rows.of(saved.all_x), rows.of(saved.up));
+  });
 }
 
 void SwigluMlp::activate(const Pass& pass, const Saved& saved) const {
@@ -50,45 +79,52 @@ void SwigluMlp::activate(const Pass& pass, const Saved& saved) const {
 }
 
 void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);
-  widen(pass, saved);
+  widen(pass, saved, true);
   activate(pass, saved);
-  down.forward(pass, saved.act, saved.partial);
-  leave.forward(pass, saved.partial, saved.y);
+  narrow(pass, down, leave, saved);
+}
+
+void SwigluMlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  gate.backward_weight(pass, g.dgate, saved.all_x);
+  up.backward_weight(pass, g.dup, saved.all_x);
 }
 
 void SwigluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  down.backward_bias(pass, g.dy);
-  leave.backward(pass, g.dy, g.all_dy);
-  down.backward_input(pass, g.all_dy, g.dgate);
+  narrow_backward(pass, down, leave, g, g.dgate);
   swiglu_backward(
       *pass.ops,
       {.gate = saved.gate, .up = saved.up, .dy = g.dgate, .dgate = g.dgate, .dup = g.dup});
   gate.backward_bias(pass, g.dgate);
   up.backward_bias(pass, g.dup);
-  gate.backward_input(pass, g.dgate, g.partial_dx);
-  up.backward_input(pass, g.dup, g.partial_dx, true);
-  enter.backward(pass, g.partial_dx, g.dx);
+  const auto input = [&](RowRange rows, const Tensor& to) {
+    gate.backward_input(pass, rows.of(g.dgate), to);
+    up.backward_input(pass, rows.of(g.dup), to, true);
+  };
+  enter.backward_input(pass, gathered_of(saved, g), input,
+                       [&] { add_first_weights(pass, saved, g); });
 }
 
 void SwigluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  down.backward_weight(pass, g.all_dy, saved.act);
-  if (!saved.keeps_x) enter.forward(pass, saved.x, saved.all_x);
-  gate.backward_weight(pass, g.dgate, saved.all_x);
-  up.backward_weight(pass, g.dup, saved.all_x);
+  enter.backward_weight(
+      pass, gathered_of(saved, g), [&] { down.backward_weight(pass, g.all_dy, saved.act); },
+      [&] { add_first_weights(pass, saved, g); });
 }
 
 GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
                       const TensorParallel& tp) {
   return {make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp), tp.enter(), tp.leave()};
+          make_row_linear(weights, name + ".down", model.linear_bias, tp),
+          {tp, tp.overlap.mlp},
+          tp.leave(tp.overlap.mlp)};
 }
 
 SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
                           const std::string& name, const TensorParallel& tp) {
   return {make_linear(weights, name + ".gate", model.linear_bias),
           make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp), tp.enter(), tp.leave()};
+          make_row_linear(weights, name + ".down", model.linear_bias, tp),
+          {tp, tp.overlap.mlp},
+          tp.leave(tp.overlap.mlp)};
 }
 
 }  // namespace trainctl

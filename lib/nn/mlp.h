@@ -2,7 +2,7 @@
 // feed-forward layers, experts (experts.h) among them, keep.
 #pragma once
 
-#include "nn/exchange/reshard.h"
+#include "nn/exchange/gathered_products.h"
 #include "nn/linear.h"
 #include "plan/tables/model.h"
 
@@ -58,11 +58,13 @@ struct GeluMlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
   Linear up, down;
-  Reshard enter, leave;
+  GatheredProducts enter;
+  Reshard leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
-  /// The parts of the forward before the last product: from all_x to `up`, from there to `act`.
-  void widen(const Pass& pass, const Saved& saved) const;
+  /// The parts of the forward before the last product: from all_x, which is gathered if `gathers`,
+  /// to `up`, from there to `act`.
+  void widen(const Pass& pass, const Saved& saved, bool gathers) const;
   void activate(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
@@ -72,13 +74,18 @@ struct SwigluMlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
   Linear gate, up, down;
-  Reshard enter, leave;
+  GatheredProducts enter;
+  Reshard leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
-  void widen(const Pass& pass, const Saved& saved) const;     // as GeluMlp's, with the gate
-  void activate(const Pass& pass, const Saved& saved) const;  // likewise
+  /// The same with the gate.
+  void widen(const Pass& pass, const Saved& saved, bool gathers) const;
+  void activate(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+
+ private:
+  void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
 /// `name` is "layers.N.mlp".

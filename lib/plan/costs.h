@@ -32,6 +32,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
 struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.h
   double forward_backward = 0;  // until the slowest rank begins its optimizer
   double exposed = 0;  // of that, waiting for gradient sums, gathers and host copies, at most
+  double hidden = 0;   // of the collectives inside layers: beside products, on the stage with most
   double optimizer = 0;
   double bubble_fraction = 0;  // of forward and backward: see plan/schedule/simulate.h
   double step() const { return forward_backward + optimizer; }

@@ -99,6 +99,7 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.route = plan.map.route;
   input.forms = plan.stages[static_cast<std::size_t>(stage)].forms;
   input.deferral = plan.stages[static_cast<std::size_t>(stage)].deferral;
+  input.late_weights = plan.late_weights;
   return input;
 }
 

@@ -16,6 +16,7 @@
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/activations.h"
+#include "plan/tables/layout.h"
 #include "plan/tables/local_shape.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
@@ -77,6 +78,7 @@ struct Plan {
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
+  TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products
   bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
@@ -90,8 +92,9 @@ struct Plan {
   std::vector<Plan> smaller;
   int threads_per_rank = 1;
   bool ranks_are_threads = false;
-  std::string schedule;  // see schedule_name
-  int group_size = 1;    // microbatch_group_size_per_vp_stage
+  std::string schedule;       // see schedule_name
+  int group_size = 1;         // microbatch_group_size_per_vp_stage
+  bool late_weights = false;  // W comes behind the message with what its B made
   MessageRules messages;
   DType message_dtype = DType::f32;  // of what stages send
   bool result_broadcast = false;     // what the last stage finds out goes to all stages

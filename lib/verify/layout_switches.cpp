@@ -279,6 +279,30 @@ bool apply_offload(std::string_view word, Config& config) {
 
 Words offload_words(const Config&, const LayoutSizes&) { return {"", "offload", "offload2"}; }
 
+/// Collectives of tensor-parallel ranks beside products: in backward in one piece, or in chunks.
+bool apply_tensor_overlap(std::string_view word, Config& config) {
+  if (word != "tpoverlap" && word != "tpoverlap_dgrad") return false;
+  config.parallel.tp_comm_overlap = {};
+  config.parallel.tp_comm_overlap.enable = true;
+  config.parallel.tp_comm_overlap.rs_dgrad = word == "tpoverlap_dgrad";
+  return true;
+}
+
+Words tensor_overlap_words(const Config&, const LayoutSizes& sizes) {
+  if (sizes.tp == 1 || !sizes.sequence_parallel) return {""};
+  return {"", "tpoverlap", "tpoverlap_dgrad"};
+}
+
+bool apply_late_weights(std::string_view word, Config& config) {
+  if (word != "delayw") return false;
+  config.parallel.delay_wgrad_compute = true;
+  return true;
+}
+
+Words late_weight_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.pp > 1 ? Words{"", "delayw"} : Words{""};
+}
+
 constexpr std::pair<std::string_view, CpCommType> key_exchanges[] = {
     {"p2p", CpCommType::p2p},
     {"all_gather", CpCommType::all_gather},
@@ -325,6 +349,9 @@ constexpr LayoutSwitch switches[] = {
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
     {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
+    {"tensor overlap", "tpoverlap, tpoverlap_dgrad", "sequence parallelism", apply_tensor_overlap,
+     tensor_overlap_words},
+    {"late weights", "delayw", "pipeline stages", apply_late_weights, late_weight_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
     {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
 };

@@ -202,6 +202,7 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
     deal_layers(changed);
   }
   if (sizes.tp == 1) parallel.vocab_emb_dp.reset();
+  if (!sizes.sequence_parallel) parallel.tp_comm_overlap = {};
   return changed;
 }
 

@@ -28,21 +28,21 @@ using List = std::vector<std::string>;
 TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
 
 TEST_CASE("a value that is not built is refused with its place") {
-  CHECK(findings("parallel: {delay_wgrad_compute: true}\n") ==
-        List{"error parallel.delay_wgrad_compute not built yet: delay_wgrad_compute: true"});
-  const ReadResult result = read(good_text + "parallel: {delay_wgrad_compute: true}\n");
+  CHECK(findings("parallel: {enable_alltoall: true}\n") ==
+        List{"error parallel.enable_alltoall not built yet: enable_alltoall: true"});
+  const ReadResult result = read(good_text + "parallel: {enable_alltoall: true}\n");
   Diagnostics diagnostics;
   check_built(result.config, result.sources, Severity::warning, diagnostics);
   REQUIRE(diagnostics.list().size() == 1);
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
-  CHECK(diagnostics.list()[0].help == "today: delay_wgrad_compute: false");
-  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:33");
+  CHECK(diagnostics.list()[0].help == "today: enable_alltoall: false");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:29");
 }
 
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
-       {"parallel: {delay_wgrad_compute: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
+       {"parallel: {enable_alltoall: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
         "parallel: {pipeline: {variable_seq_lengths: true}}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
         "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
@@ -118,7 +118,9 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("train.steps") == "supported");
   CHECK(status_of("parallel.context_parallel") == "supported");
   CHECK(status_of("parallel.cp_comm_type") == "supported");
-  CHECK(status_of("parallel.delay_wgrad_compute") == "not built yet");
+  CHECK(status_of("parallel.tp_comm_overlap.ag") == "supported");
+  CHECK(status_of("parallel.tp_comm_overlap.bootstrap_backend") == "no effect");
+  CHECK(status_of("parallel.delay_wgrad_compute") == "supported");
   CHECK(status_of("moe.group_wise_a2a") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
@@ -127,7 +129,7 @@ TEST_CASE("the status of a key") {
 }
 
 TEST_CASE("what serves today") {
-  CHECK(today("parallel.delay_wgrad_compute") == "today: delay_wgrad_compute: false");
+  CHECK(today("parallel.enable_alltoall") == "today: enable_alltoall: false");
   CHECK(today("parallel.pipeline.layout") ==
         "today: layout: with scheduler zb-v, no part is empty");
   CHECK(today("precision.enable_autocast").empty());

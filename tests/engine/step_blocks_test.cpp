@@ -162,6 +162,18 @@ TEST_CASE("copies to the host allocate nothing either") {
   CHECK(taken.large_blocks == 0);
 }
 
+TEST_CASE("collectives beside products allocate nothing either") {
+  const std::string chunks = GENERATE("false", "true");
+  const BlocksTaken taken =
+      blocks_of({"precision.compute=bf16", "parallel.force_fp32_communication=true",
+                 "parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
+                 "parallel.tp_comm_overlap={enable: true, rs_dgrad: " + chunks + "}"},
+                2);
+  INFO(taken.first);
+  CHECK(taken.own_news == 0);
+  CHECK(taken.large_blocks == 0);
+}
+
 TEST_CASE("a block that a step takes is seen") {
   const BlocksTaken taken = blocks_of({}, 1, {.takes_memory = true});
   CHECK(taken.own_news == 1);

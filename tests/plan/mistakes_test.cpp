@@ -49,7 +49,7 @@ const char* const text =
     "  comm_fusion:\n"                                               // 30
     "    allreduce: {mode: size}\n"                                  // 31
     "    allgather: {mode: index, config: [1]}\n"                    // 32
-    "  delay_wgrad_compute: true\n"                                  // 33
+    "  threads_per_rank: 0\n"                                        // 33
     "moe: {num_experts: 2, router_topk: 3, capacity_factor: 0.5}\n"  // 34
     "offload: {enable: true, num_layers: 10}\n";                     // 35
 
@@ -70,7 +70,7 @@ constexpr Mistake mistakes[] = {
     {29, 16, "bad-word", "parallel.search_mode"},
     {31, 5, "fusion-config", "parallel.comm_fusion.allreduce.config"},
     {32, 23, "fusion-mode", "parallel.comm_fusion.allgather.mode"},
-    {33, 24, "delay-wgrad", "parallel.delay_wgrad_compute"},
+    {33, 21, "out-of-range", "parallel.threads_per_rank"},
     {34, 36, "router-topk", "moe.router_topk"},
     {34, 56, "out-of-range", "moe.capacity_factor"},
     {35, 37, "offload-layers", "offload.num_layers"},

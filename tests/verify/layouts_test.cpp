@@ -124,6 +124,18 @@ TEST_CASE("every word that is tried is read, and changes the configuration") {
   }
 }
 
+TEST_CASE("a layout has of the file's overlap only what its sizes have") {
+  Config config = read_sample(small_gpt).config;
+  config.parallel.tp_comm_overlap.enable = true;
+  const auto overlaps = [&](const char* layout) {
+    const Config own = with_layout(config, parse_layouts(layout, 0).front());
+    return plan_of(own, parse_layouts(layout, 0).front().ranks()).overlap.any;
+  };
+  CHECK(overlaps("tp2sp"));
+  CHECK_FALSE(overlaps("tp2"));
+  CHECK_FALSE(overlaps("dp2"));
+}
+
 TEST_CASE("words that would change nothing are refused") {
   const std::pair<const char*, const char*> rows[] = {
       {"dp2+vocab_dp", "vocab_dp has no effect without several tensor ranks"},

@@ -39,12 +39,6 @@ constexpr CodeNote options_notes[] = {
      "(Megatron: validate_args).",
      "parallel: {tensor_parallel: 2, tp_comm_overlap: {enable: true}}",
      "parallel: {tensor_parallel: 2, sequence_parallel: true, tp_comm_overlap: {enable: true}}"},
-    {"delay-wgrad", "delay_wgrad_compute without overlap_expert_parallel_comm",
-     "delay_wgrad_compute defers weight gradients to overlap them with the exchange between "
-     "experts, "
-     "so it needs moe.overlap_expert_parallel_comm (Megatron: TransformerConfig).",
-     "parallel: {delay_wgrad_compute: true}",
-     "parallel: {delay_wgrad_compute: true, ...}, moe: {overlap_expert_parallel_comm: true, ...}"},
     {"expert-overlap", "Requirements of overlap_expert_parallel_comm are not met",
      "It needs expert_parallel above 1, virtual_pipeline_stages above 1 with several stages, bf16 "
      "or fp16, no recomputation, and no "

@@ -102,8 +102,10 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
               "gradient is computed in an fp32 buffer as large as the largest matrix, then added. "
               "Results differ only by rounding")
             .unset("true"));
-  visit(parallel.delay_wgrad_compute,
-        field("delay_wgrad_compute", "Compute weight gradients after the expert exchange starts"));
+  visit(
+      parallel.delay_wgrad_compute,
+      field("delay_wgrad_compute",
+            "Compute the weight gradients of a stage after it has sent the gradient of its input"));
   visit(parallel.vocab_emb_dp,
         field("vocab_emb_dp", "Every tensor-parallel rank holds the whole token embedding")
             .unset("true without tensor parallelism"));

@@ -23,9 +23,10 @@ struct ScheduleTraits {
   int least_chunks = 1;           // per stage
   int most_chunks = 1 << 20;
   ChunkRoute route = ChunkRoute::round_robin;
-  bool groups = false;   // several chunks are run in groups of micro-batches
-  bool overlaps = true;  // messages may overlap with one chunk per stage
-  bool batches = true;   // messages may be exchanged in batches
+  bool groups = false;          // several chunks are run in groups of micro-batches
+  bool overlaps = true;         // messages may overlap with one chunk per stage
+  bool batches = true;          // messages may be exchanged in batches
+  bool places_weights = false;  // W comes where it fills a gap, apart from its B
 };
 
 /// In the order of the enumerators.
@@ -42,7 +43,8 @@ inline constexpr ScheduleTraits schedules[] = {
      .name = "zb_h1",
      .chunked_name = "interleaved_zb_h1",
      .groups = true,
-     .overlaps = false},
+     .overlaps = false,
+     .places_weights = true},
     {.value = PipelineScheduler::zb_v,
      .word = "zb-v",
      .name = "zb_v",
@@ -50,7 +52,8 @@ inline constexpr ScheduleTraits schedules[] = {
      .least_chunks = 2,
      .most_chunks = 2,
      .route = ChunkRoute::down_and_up,
-     .batches = false},
+     .batches = false,
+     .places_weights = true},
 };
 
 constexpr const ScheduleTraits& traits_of(PipelineScheduler scheduler) {

@@ -68,6 +68,7 @@ void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
   json.member("step_seconds", time->step());
   json.member("forward_backward_seconds", time->forward_backward);
   json.member("exposed_seconds", time->exposed);
+  json.member("hidden_seconds", time->hidden);
   json.member("optimizer_seconds", time->optimizer);
   json.member("bubble_fraction", time->bubble_fraction);
   json.close();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/time_spent.h"
 #include "ops/cast.h"
 #include "ops/swap_blocks.h"
 
@@ -20,9 +21,8 @@ Tensor own_rows(const Group& group, const Tensor& x) {
 }
 
 /// Casts x to fp32, sums it and casts the result, or this rank's rows, to y.
-void sum_in_fp32(const Pass& pass, Group& group, const Tensor& sum, const Tensor& x,
+void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tensor& x,
                  const Tensor& y) {
-  const Tensor wide = sum.slice(0, x.rows());
   cast(*pass.ops, {.x = x, .y = wide});
   if (y.rows() == x.rows()) {
     group.all_reduce(wide, *pass.ops->stream);
@@ -31,6 +31,18 @@ void sum_in_fp32(const Pass& pass, Group& group, const Tensor& sum, const Tensor
   const Tensor own = own_rows(group, wide);
   group.reduce_scatter(wide, own, *pass.ops->stream);
   cast(*pass.ops, {.x = own, .y = y});
+}
+
+/// The same in the order of `stream`, of a reduce-scatter.
+void scatter_in_fp32(const OpContext& ops, Group& group, const Tensor& wide, const Tensor& x,
+                     const Tensor& y, Stream& stream) {
+  const auto cast_there = [&](const Tensor& from, const Tensor& to) {
+    stream.enqueue(Task([&ops, from, to] { cast(ops, {.x = from, .y = to}); }));
+  };
+  const Tensor own = own_rows(group, wide);
+  cast_there(x, wide);
+  group.reduce_scatter(wide, own, stream);
+  cast_there(own, y);
 }
 
 struct Way {
@@ -58,16 +70,16 @@ void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, co
   if (reshard.group == nullptr || reshard.group->size() == 1) return copy(pass, x, y);
   Group& group = *reshard.group;
   const std::optional<Collective> collective = transition(way.from, way.to);
-  require(collective.has_value(), ExitCode::internal, "no collective joins these layouts");
+  if (!collective) throw Error(ExitCode::internal, "no collective joins these layouts");
   const bool wide = !reshard.sum.empty() && x.dtype != DType::f32;
   switch (*collective) {
     case Collective::none: return copy(pass, x, y);
     case Collective::all_reduce:
-      if (wide) return sum_in_fp32(pass, group, reshard.sum, x, y);
+      if (wide) return sum_in_fp32(pass, group, reshard.sum.slice(0, x.rows()), x, y);
       copy(pass, x, y);
       return group.all_reduce(y, *pass.ops->stream);
     case Collective::reduce_scatter_tokens:
-      if (wide) return sum_in_fp32(pass, group, reshard.sum, x, y);
+      if (wide) return sum_in_fp32(pass, group, reshard.sum.slice(0, x.rows()), x, y);
       return group.reduce_scatter(x, y, *pass.ops->stream);
     case Collective::all_gather_tokens: return group.all_gather(x, y, *pass.ops->stream);
     case Collective::slice_tokens: return copy(pass, own_rows(group, x), y);
@@ -79,6 +91,64 @@ void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, co
 }
 
 }  // namespace
+
+Reshard::Arrivals Reshard::start_chunks(const Pass& pass, const Tensor& x, const Tensor& y) const {
+  const RowChunks chunks = chunks_of(x);
+  Stream& stream = *beside.stream;
+  copy(pass, x, own_rows(*group, y));
+  stream.wait(pass.ops->stream->record());
+  Arrivals arrivals{};
+  for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) {
+    const Tensor arriving = chunks.packed(chunk).of(beside.arriving);
+    group->all_gather(chunks.own(chunk).of(x), arriving, stream);
+    for (int rank = 0; rank < group->size(); ++rank) {
+      if (rank == group->rank()) continue;
+      stream.copy(chunks.in(chunk, rank).of(y), chunks.within(chunk, rank).of(arriving));
+    }
+    arrivals[static_cast<std::size_t>(chunk)] = stream.record();
+  }
+  return arrivals;
+}
+
+void Reshard::start_sum(const Pass& pass, const Tensor& x, const Tensor& y,
+                        std::int64_t chunk) const {
+  const RowChunks chunks = chunks_of(y);
+  const Tensor own = chunks.own(chunk).of(y);
+  Stream& stream = *beside.stream;
+  stream.wait(pass.ops->stream->record());
+  if (sum.empty() || x.dtype == DType::f32) return group->reduce_scatter(x, own, stream);
+  scatter_in_fp32(*pass.ops, *group, chunks.packed(chunk).of(sum), x, own, stream);
+}
+
+Event Reshard::start_forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
+  if (!beside.whole_forward) {
+    forward(pass, x, y);
+    return {};
+  }
+  beside.stream->wait(pass.ops->stream->record());
+  group->all_gather(x, y, *beside.stream);
+  return beside.stream->record();
+}
+
+Event Reshard::start_backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
+  if (!beside.whole_backward) {
+    backward(pass, dy, dx);
+    return {};
+  }
+  beside.stream->wait(pass.ops->stream->record());
+  if (sum.empty() || dy.dtype == DType::f32) {
+    group->reduce_scatter(dy, dx, *beside.stream);
+  } else {
+    scatter_in_fp32(*pass.ops, *group, sum.slice(0, dy.rows()), dy, dx, *beside.stream);
+  }
+  return beside.stream->record();
+}
+
+void Reshard::await(const Pass& pass, const Event& event) {
+  if (event.stream == nullptr) return;
+  const AddTime timed(&TimeSpent::collectives);
+  pass.ops->stream->wait(event);
+}
 
 void Reshard::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
   move(pass, *this, {from, to}, x, y);

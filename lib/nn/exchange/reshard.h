@@ -1,14 +1,26 @@
 // The communicating layer: changes the layout of a tensor over one mesh axis. The collectives
 // follow from plan/tables/layout.h: transition(from, to) in the forward pass, transition(dual(to),
 // dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing.
-// plan/cost/communication.cpp lists its collectives and computes their cost.
+// plan/cost/communication.cpp lists its collectives and computes their cost. Between tokens and all
+// tokens it can run on a stream of its own, beside products (docs/tensor-overlap.md).
 #pragma once
+
+#include <array>
 
 #include "comm/group.h"
 #include "nn/exchange/pass.h"
+#include "nn/exchange/row_chunks.h"
 #include "plan/tables/layout.h"
 
 namespace trainctl {
+
+/// What is made beside products. Without a stream nothing is.
+struct Beside {
+  Stream* stream = nullptr;
+  bool forward = false, backward = false;              // in chunks
+  bool whole_forward = false, whole_backward = false;  // what start_forward, start_backward start
+  Tensor arriving{};                                   // [T, hidden] where gathered chunks come in
+};
 
 struct Reshard {
   Group* group = nullptr;
@@ -19,12 +31,81 @@ struct Reshard {
   Tensor sum{};
   // As many elements as the tensor: where it lies by rank on its way between tokens and features.
   Tensor packed{};
+  Beside beside{};
 
   /// x has layout `from`, y layout `to`; y is overwritten. If the collective is none or an
   /// all-reduce, x and y may be the same memory.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
   /// dy is the gradient of y, dx that of x.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
+
+  /// The same; then, or meanwhile, work(RowRange) for all rows of y, each as soon as it is there.
+  template <class Work>
+  void forward_then(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
+    if (beside.forward) return gather_beside(pass, x, y, work);
+    forward(pass, x, y);
+    work(RowRange{0, y.rows()});
+  }
+  template <class Work>
+  void backward_then(const Pass& pass, const Tensor& dy, const Tensor& dx, const Work& work) const {
+    if (beside.backward) return gather_beside(pass, dy, dx, work);
+    backward(pass, dy, dx);
+    work(RowRange{0, dx.rows()});
+  }
+  /// work(RowRange, to) makes rows of x in `to`, part of the memory of x; then, or meanwhile, the
+  /// same as forward or backward. Afterwards the contents of x are undefined.
+  template <class Work>
+  void forward_after(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
+    if (beside.forward) return scatter_beside(pass, x, y, work);
+    work(RowRange{0, x.rows()}, x);
+    forward(pass, x, y);
+  }
+  template <class Work>
+  void backward_after(const Pass& pass, const Tensor& dy, const Tensor& dx,
+                      const Work& work) const {
+    if (beside.backward) return scatter_beside(pass, dy, dx, work);
+    work(RowRange{0, dy.rows()}, dy);
+    backward(pass, dy, dx);
+  }
+
+  /// The same as forward and backward, in one piece that need not be complete before it is awaited.
+  Event start_forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
+  Event start_backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
+  static void await(const Pass& pass, const Event& event);
+
+ private:
+  using Arrivals = std::array<Event, most_row_chunks>;
+
+  RowChunks chunks_of(const Tensor& own) const { return {group->size(), own.rows()}; }
+  Arrivals start_chunks(const Pass& pass, const Tensor& x, const Tensor& y) const;
+  void start_sum(const Pass& pass, const Tensor& x, const Tensor& y, std::int64_t chunk) const;
+
+  /// The own rows come first, which no other rank sends.
+  template <class Work>
+  void gather_beside(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
+    const RowChunks chunks = chunks_of(x);
+    const Arrivals arrivals = start_chunks(pass, x, y);
+    work(chunks.of_rank(group->rank()));
+    for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) {
+      await(pass, arrivals[static_cast<std::size_t>(chunk)]);
+      for (int rank = 0; rank < group->size(); ++rank) {
+        if (rank != group->rank()) work(chunks.in(chunk, rank));
+      }
+    }
+  }
+  /// x has one chunk after the other.
+  template <class Work>
+  void scatter_beside(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
+    const RowChunks chunks = chunks_of(y);
+    for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) {
+      const Tensor part = chunks.packed(chunk).of(x);
+      for (int rank = 0; rank < group->size(); ++rank) {
+        work(chunks.in(chunk, rank), chunks.within(chunk, rank).of(part));
+      }
+      start_sum(pass, part, y, chunk);
+    }
+    await(pass, beside.stream->record());
+  }
 };
 
 /// The tensor-parallel group and the layout of the residual stream: split by token with sequence
@@ -32,12 +113,35 @@ struct Reshard {
 struct TensorParallel {
   Group* group = nullptr;
   Layout stream = Layout::invariant;
-  Tensor sum{};  // see Reshard
+  Tensor sum{};              // see Reshard
+  TensorOverlap overlap{};   // of blocks
+  Stream* beside = nullptr;  // where what overlaps is made
+  Tensor arriving{};         // see Beside
 
   /// Before a column-parallel layer: every rank needs all tokens.
-  Reshard enter() const { return {group, stream, Layout::replicated, sum}; }
+  Reshard enter(const RegionOverlap& region = {}) const {
+    return {.group = group,
+            .from = stream,
+            .to = Layout::replicated,
+            .sum = sum,
+            .beside = {.stream = beside,
+                       .forward = region.gather,
+                       .backward = region.scatter_back,
+                       .whole_forward = region.gather_again,
+                       .whole_backward = region.scatter_whole,
+                       .arriving = arriving}};
+  }
   /// After a row-parallel layer: its output is a sum over the ranks.
-  Reshard leave() const { return {group, Layout::partial, stream, sum}; }
+  Reshard leave(const RegionOverlap& region = {}) const {
+    return {.group = group,
+            .from = Layout::partial,
+            .to = stream,
+            .sum = sum,
+            .beside = {.stream = beside,
+                       .forward = region.scatter,
+                       .backward = region.gather_back,
+                       .arriving = arriving}};
+  }
 };
 
 }  // namespace trainctl

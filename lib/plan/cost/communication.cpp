@@ -63,7 +63,9 @@ void UseList::reshard(Layout from, Layout to, const Region& region, std::int64_t
   const std::string word(word_for(collective));
   if (word.empty()) return;
   const std::int64_t bytes = region.bytes > 0 ? region.bytes : wide ? fp32 : element();
-  add(layer_call(word, region.what, "tp", region.unit), count, region.elements * bytes);
+  const std::int64_t chunks = region.chunked ? row_chunks(plan_.local.stream_rows) : 1;
+  add_total(layer_call(word, region.what, "tp", region.unit), count * chunks,
+            count * region.elements * bytes);
 }
 
 namespace {
@@ -121,15 +123,19 @@ Passes passes_of(const UseList& list, bool experts) {
 /// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals.
 /// `first` is the part that begins with the region's first product; the last product of the MLP is
 /// never repeated.
-void add_region(UseList& list, const Passes& passes, const std::string& what, BlockPart first) {
-  const UseList::Region region{what, UnitKind::block, list.stream_elements()};
+void add_region(UseList& list, const Passes& passes, const std::string& what, BlockPart first,
+                const RegionOverlap& overlap = {}) {
+  const auto region = [&](bool chunked) {
+    return UseList::Region{what, UnitKind::block, list.stream_elements(), 0, chunked};
+  };
   const Layout stream = list.stream();
   const bool last = first == BlockPart::mlp;
-  list.reshard(stream, Layout::replicated, region, passes.of(first) - passes.kept(first));
-  list.reshard(Layout::partial, stream, region,
+  list.reshard(stream, Layout::replicated, region(overlap.gather),
+               passes.of(first) - passes.kept(first));
+  list.reshard(Layout::partial, stream, region(overlap.scatter),
                last ? passes.once : passes.of(BlockPart::projection));
-  list.reshard(dual(stream), dual(Layout::partial), region, passes.once);
-  list.reshard(dual(Layout::replicated), dual(stream), region, passes.once);
+  list.reshard(dual(stream), dual(Layout::partial), region(overlap.gather_back), passes.once);
+  list.reshard(dual(Layout::replicated), dual(stream), region(overlap.scatter_back), passes.once);
 }
 
 /// A weight gradient needs its gathered input once more, unless that is kept.
@@ -276,9 +282,9 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
   const Passes dense = passes_of(list, false);
   const Passes experts = passes_of(list, true);
   if (plan.mesh.tp > 1) {
-    add_region(list, passes, "attention", BlockPart::qkv);
+    add_region(list, passes, "attention", BlockPart::qkv, plan.overlap.attention);
     add_gathers(list, passes, "attention", BlockPart::qkv);
-    add_region(list, dense, "mlp", BlockPart::mlp);
+    add_region(list, dense, "mlp", BlockPart::mlp, plan.overlap.mlp);
     add_gathers(list, dense, "mlp", BlockPart::mlp);
     const bool shared = plan.model.shared_ffn > 0;
     if (shared || !experts_take_stream(plan.mesh)) {

@@ -33,6 +33,7 @@ class UseList {
     UnitKind unit = UnitKind::block;
     std::int64_t elements = 0;  // of the tensor
     std::int64_t bytes = 0;     // of each; 0: as the residual stream
+    bool chunked = false;       // in chunks of the residual stream's rows
   };
   void reshard(Layout from, Layout to, const Region& region, std::int64_t count);
 

@@ -5,6 +5,7 @@
 #include "base/at.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/recompute_cost.h"
+#include "plan/cost/tensor_overlap.h"
 
 namespace trainctl {
 
@@ -56,7 +57,7 @@ double in_layers(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   const RingWait ring = ring_wait(plan, stage, rates);
   const auto passes =
       static_cast<double>(plan.microbatches * count_blocks(stage.units, plan.model.layers));
-  return seconds + passes * (ring.forward + ring.backward);
+  return seconds - hidden_seconds(plan, stage, rates) + passes * (ring.forward + ring.backward);
 }
 
 double idle(const Simulation& simulation, std::size_t rank) {

@@ -6,6 +6,7 @@
 #include "plan/cost/estimate.h"
 #include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
+#include "plan/cost/tensor_overlap.h"
 #include "plan/schedule/schedule.h"
 
 namespace trainctl {
@@ -113,11 +114,13 @@ class UnitCosts {
     const double product = products(flops.matmul, ranks) / 3;
     const double attention = products(flops.attention_causal, ranks) / 3;
     const double kept = memory(kept_bytes(rows_, unit));
-    const double each_way = wire(UnitKind::block) / real(blocks_) / 2;
+    const double hidden = hidden_seconds(plan_, rows_, rates_) / real(plan_.microbatches);
+    const double each_way = (wire(UnitKind::block) - hidden) / real(blocks_) / 2;
+    const double early = early_weight_seconds(plan_, unit, rates_);
     const RingWait ring = ring_wait(plan_, rows_, rates_);
     times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
-    times.input.layer = product + 2 * attention + 3 * kept + each_way + ring.backward;
-    times.weight.layer = product + memory(2 * gradient_bytes(rows_, unit));
+    times.input.layer = product + early + 2 * attention + 3 * kept + each_way + ring.backward;
+    times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));
   }
 
   void add_head(UnitTimes& times) const {
@@ -307,8 +310,9 @@ std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& pl
 
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
   TimeEstimate time;
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    time.optimizer = std::max(time.optimizer, optimizer_seconds(at(plan.stages, stage), rates));
+  for (const StagePlan& stage : plan.stages) {
+    time.optimizer = std::max(time.optimizer, optimizer_seconds(stage, rates));
+    time.hidden = std::max(time.hidden, hidden_seconds(plan, stage, rates));
   }
   SimulationInput input = simulation_input(plan);
   input.cost = row_seconds(plan, rates);

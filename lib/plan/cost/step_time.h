@@ -64,9 +64,9 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 /// where its gradient is written and read; weight gradients are accumulated. R costs the products
 /// and bytes of the parts that it makes again (plan/cost/recompute_cost.h). Attention counts as
 /// its products under the causal mask. Collectives inside layers: half in F, half in B; of a ring
-/// of keys only what it waits for. The head computes its gradients in F and touches its logits four
-/// times. The update reads and writes once everything that a rank keeps for parameters, gradients
-/// and optimizer.
+/// of keys, and of what goes on beside products, only what is waited for. The head computes its
+/// gradients in F and touches its logits four times. The update reads and writes once everything
+/// that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 
 }  // namespace trainctl

@@ -113,6 +113,7 @@ Plan sizes_of(const Facts& facts) {
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, parallel);
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
@@ -126,6 +127,7 @@ Plan sizes_of(const Facts& facts) {
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule =
       schedule_name(parallel.pipeline.scheduler, stages, static_cast<int>(facts.chunks));
+  plan.late_weights = puts_weights_late(parallel, plan.mesh);
   plan.group_size =
       static_cast<int>(parallel.pipeline.microbatch_group_size_per_vp_stage.value_or(stages));
   return plan;

@@ -48,6 +48,10 @@ bool Check::given(const std::string& path) const {
   return false;
 }
 
+std::string Check::place_of(const std::string& path) const {
+  return given(path) ? " (" + sources_.find(path).position() + ")" : "";
+}
+
 void Check::error(const char* code, const std::string& path, const std::string& message,
                   const std::string& help) {
   diagnostics_.add({Severity::error, code, path, message, help, sources_.find(path)});

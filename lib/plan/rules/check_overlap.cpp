@@ -16,10 +16,23 @@ void check_tensor_overlap(const Facts& facts, Check& check) {
              check.clean({path, "parallel.sequence_parallel"})) {
     check.error("tp-overlap-sequence", path,
                 "tp_comm_overlap overlaps the gathers and scatters of sequence_parallel, which is "
-                "false",
+                "false" +
+                    check.place_of("parallel.sequence_parallel"),
                 std::string("set sequence_parallel to true") +
                     (facts.mesh.tp > 1 ? "" : " and tensor_parallel to 2 or more") +
                     ", or tp_comm_overlap.enable to false");
+  }
+}
+
+void check_late_weights(const Facts& facts, Check& check) {
+  const char* path = "parallel.delay_wgrad_compute";
+  if (!facts.parallel().delay_wgrad_compute || !facts.mesh_is_clean(check)) return;
+  const ScheduleTraits& schedule = traits_of(facts.parallel().pipeline.scheduler);
+  if (facts.mesh.pp == 1) {
+    check.no_effect(path, true, "a gradient is sent only between pipeline stages");
+  } else if (schedule.places_weights) {
+    check.no_effect(path, true,
+                    "scheduler " + std::string(schedule.word) + " places weight gradients itself");
   }
 }
 
@@ -46,14 +59,6 @@ std::vector<std::string> unmet_needs(const Facts& facts) {
 
 void check_expert_overlap(const Facts& facts, Check& check) {
   const char* path = "moe.overlap_expert_parallel_comm";
-  const char* delay = "parallel.delay_wgrad_compute";
-  if (facts.parallel().delay_wgrad_compute && !facts.config.moe.overlap_expert_parallel_comm &&
-      check.clean({path, delay})) {
-    check.error("delay-wgrad", delay,
-                "delay_wgrad_compute computes weight gradients during the exchange between "
-                "experts, but moe.overlap_expert_parallel_comm is false",
-                "set moe.overlap_expert_parallel_comm to true, or delay_wgrad_compute to false");
-  }
   if (!facts.config.moe.overlap_expert_parallel_comm || !check.clean({path}) ||
       !facts.mesh_is_clean(check) ||
       !check.clean({"precision.compute", "parallel.virtual_pipeline_stages", "moe.num_experts"})) {
@@ -74,6 +79,7 @@ void check_expert_overlap(const Facts& facts, Check& check) {
 
 void check_overlap(const Facts& facts, Check& check) {
   check_tensor_overlap(facts, check);
+  check_late_weights(facts, check);
   check_expert_overlap(facts, check);
 }
 

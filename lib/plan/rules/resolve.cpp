@@ -83,6 +83,8 @@ ParallelConfig for_one_rank(ParallelConfig parallel) {
   parallel.virtual_pipeline_stages = usual.virtual_pipeline_stages;
   parallel.pipeline = usual.pipeline;
   parallel.parallel_optimizer = usual.parallel_optimizer;
+  parallel.tp_comm_overlap = usual.tp_comm_overlap;
+  parallel.delay_wgrad_compute = usual.delay_wgrad_compute;
   parallel.vocab_emb_dp.reset();
   return parallel;
 }
@@ -122,6 +124,30 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
 
 bool meets_for_timers(const Config& config) {
   return config.hooks.timers && config.log.timer_level > 0 && config.log.barrier_with_timers;
+}
+
+bool puts_weights_late(const ParallelConfig& parallel, const Mesh& mesh) {
+  const bool placed = traits_of(parallel.pipeline.scheduler).places_weights;
+  return parallel.delay_wgrad_compute && mesh.pp > 1 && !placed;
+}
+
+TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh& mesh) {
+  const TpCommOverlapConfig& said = parallel.tp_comm_overlap;
+  if (!said.enable || !parallel.sequence_parallel || mesh.tp == 1) return {};
+  const bool placed = mesh.pp > 1 && traits_of(parallel.pipeline.scheduler).places_weights;
+  const bool apart = placed || puts_weights_late(parallel, mesh);
+  const auto region = [&](bool disabled) {
+    RegionOverlap one;
+    one.gather = said.ag && !disabled;
+    one.gather_back = said.ag;
+    one.scatter = said.rs;
+    one.scatter_back = said.rs_dgrad && !disabled;
+    one.gather_again = said.bulk_dgrad && !one.scatter_back;
+    one.scatter_whole = said.bulk_wgrad && !one.scatter_back && !apart;
+    one.weights_in_back = !apart && (one.gather_again || one.scatter_whole);
+    return one;
+  };
+  return {.attention = region(said.disable_qkv), .mlp = region(said.disable_fc1), .any = true};
 }
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {

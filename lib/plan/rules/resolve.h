@@ -8,6 +8,7 @@
 
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
+#include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 
 namespace trainctl {
@@ -43,6 +44,14 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
 /// Whether all ranks meet before each timed phase (Megatron-Core: barrier_with_L1_time).
 bool meets_for_timers(const Config& config);
+
+/// Whether W comes behind the message with what its B made (delay_wgrad_compute). Only stages send
+/// such messages, and some schedules place W themselves.
+bool puts_weights_late(const ParallelConfig& parallel, const Mesh& mesh);
+/// What tp_comm_overlap switches on (Megatron-Core's and Transformer Engine's rules): disable_qkv
+/// and disable_fc1 are of ag and rs_dgrad only; rs_dgrad takes the place of bulk_dgrad and
+/// bulk_wgrad. Where W comes apart, nothing is beside bulk_wgrad.
+TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh& mesh);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 /// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with

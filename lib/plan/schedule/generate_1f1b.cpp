@@ -34,6 +34,7 @@ std::vector<Action> schedule_1f1b(const ScheduleInput& input) {
     const bool more = newest + 1 < input.microbatches;
     if (more) rows.fetch(newest + 1, 0);
     rows.send_backward(oldest, 0);
+    rows.weight_behind_send(oldest, 0);
     if (more) rows.receive_forward(newest + 1, 0);
   }
   return rows.finish();

@@ -45,6 +45,14 @@ class Chunked {
   void forward(int step) {
     if (const MaybeEntry at = forward_at(step)) rows_.forward(at->microbatch, at->chunk);
   }
+  void backward(int step) {
+    if (const MaybeEntry at = backward_at(step)) rows_.backward(at->microbatch, at->chunk);
+  }
+  void weight_behind_send(int step) {
+    if (const MaybeEntry at = backward_at(step)) {
+      rows_.weight_behind_send(at->microbatch, at->chunk);
+    }
+  }
   void backward_input(int step) {
     if (const MaybeEntry at = backward_at(step)) rows_.backward_input(at->microbatch, at->chunk);
   }
@@ -127,12 +135,19 @@ std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder&
   for (int step = 0; step < rows.steps(); ++step) {
     const int newest = before + step;
     rows.forward(newest);
-    rows.backward_input(step);
-    if (order.delay == 0) rows.backward_weight(step);
+    if (order.delay == 0) {
+      rows.backward(step);
+    } else {
+      rows.backward_input(step);
+    }
     rows.fetch(newest + 1);
     rows.exchange_forward(newest);
     rows.exchange_backward(step);
-    if (order.delay > 0) rows.backward_weight(step - order.delay);
+    if (order.delay == 0) {
+      rows.weight_behind_send(step);
+    } else {
+      rows.backward_weight(step - order.delay);
+    }
   }
   for (int step = rows.steps() - order.delay; step < rows.steps(); ++step) {
     rows.backward_weight(step);

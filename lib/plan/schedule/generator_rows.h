@@ -23,9 +23,13 @@ class StageRows {
   void backward_weight(int microbatch, int chunk) {
     compute(ActionKind::backward_weight, microbatch, chunk);
   }
+  /// W with its B, unless it is late: then weight_behind_send() has it.
   void backward(int microbatch, int chunk) {
     backward_input(microbatch, chunk);
-    backward_weight(microbatch, chunk);
+    if (!late(chunk)) backward_weight(microbatch, chunk);
+  }
+  void weight_behind_send(int microbatch, int chunk) {
+    if (late(chunk)) backward_weight(microbatch, chunk);
   }
   void receive_forward(int microbatch, int chunk) {
     if (receives(chunk)) add(ActionKind::receive_forward, microbatch, chunk);
@@ -49,6 +53,7 @@ class StageRows {
  private:
   bool receives(int chunk) const { return places_.receives(input_.stage, chunk); }
   bool sends(int chunk) const { return places_.sends(input_.stage, chunk); }
+  bool late(int chunk) const { return input_.late_weights && receives(chunk); }
   void add(ActionKind kind, int microbatch, int chunk) {
     rows_.push_back(Action{.kind = kind, .chunk = chunk, .microbatch = microbatch});
   }

@@ -29,6 +29,7 @@ struct ScheduleInput {  // of one stage
   ChunkRoute route = ChunkRoute::round_robin;
   StageForms forms{};  // what has an R before its B
   Deferral deferral{};
+  bool late_weights = false;  // W comes behind the message with what its B made
   int chunks() const { return static_cast<int>(units.size()); }
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };

@@ -63,6 +63,34 @@ constexpr std::optional<Collective> transition(Layout from, Layout to) {
   return std::nullopt;
 }
 
+/// The most chunks in which a collective is made beside a product, each of equal rows.
+inline constexpr std::int64_t most_row_chunks = 4;
+/// In how many it is made where every rank has `rows` tokens.
+constexpr std::int64_t row_chunks(std::int64_t rows) {
+  return rows < most_row_chunks ? rows : most_row_chunks;
+}
+
+/// Which collectives of a region, from the gather before its first products to the sum after its
+/// last one, are made beside products: the first four in chunks of rows, each beside the product of
+/// another chunk, the next two in one piece (docs/tensor-overlap.md).
+struct RegionOverlap {
+  bool gather = false;         // F: the input, beside the first products
+  bool scatter = false;        // F: the output, beside the last product
+  bool gather_back = false;    // B: the output's gradient, beside the last one's input gradient
+  bool scatter_back = false;   // B: the input's gradient, beside the products that make it
+  bool gather_again = false;   // B: the input, beside the products that make its gradient;
+                               // or W: beside the last product's weight gradient
+  bool scatter_whole = false;  // B: the input's gradient, beside the first ones' weight gradients
+  // B makes the weight gradients of the first products, and W only the last one's.
+  bool weights_in_back = false;
+};
+
+/// Of a block; `mlp` is of dense layers only.
+struct TensorOverlap {
+  RegionOverlap attention, mlp;
+  bool any = false;
+};
+
 /// Whether the gradient of an unsplit parameter must be summed over an axis along which the output
 /// of its layer has this layout.
 constexpr bool gradient_is_summed(Layout output) {

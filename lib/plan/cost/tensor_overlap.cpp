@@ -1,0 +1,141 @@
+#include "plan/cost/tensor_overlap.h"
+
+#include <algorithm>
+
+#include "plan/cost/real.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Between a gather and a sum, for one block and micro-batch of a rank.
+struct Region {
+  RegionOverlap overlap;
+  double first = 0, last = 0;  // seconds of its first products and of its last one
+  BlockPart part = BlockPart::qkv;
+};
+
+Region attention_region(const Plan& plan, const Rates& rates) {
+  const LocalShape& local = plan.local;
+  const double each = 2 * real(local.tokens) * real(plan.model.hidden) / rates.matmul_flops;
+  return {plan.overlap.attention, each * real(local.q + 2 * local.kv), each * real(local.q),
+          BlockPart::qkv};
+}
+
+Region mlp_region(const Plan& plan, const Rates& rates) {
+  const LocalShape& local = plan.local;
+  const double each = 2 * real(local.tokens) * real(plan.model.hidden) / rates.matmul_flops;
+  const double wide = plan.model.gated_mlp ? 2 : 1;
+  return {plan.overlap.mlp, each * wide * real(local.ffn), each * real(local.ffn), BlockPart::mlp};
+}
+
+class Hidden {
+ public:
+  Hidden(const Plan& plan, const Rates& rates)
+      : plan_(plan),
+        rates_(rates),
+        chunks_(row_chunks(plan.local.stream_rows)),
+        regions_{attention_region(plan, rates), mlp_region(plan, rates)} {}
+
+  double of(const Action& row, const StagePlan& stage) const {
+    double seconds = 0;
+    for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan_.model.layers; ++unit) {
+      const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
+      for (const Region& region : regions_) {
+        const bool routed = region.part == BlockPart::mlp && plan_.model.has_experts(unit - 1);
+        if (!routed) seconds += of(row.kind, form, region);
+      }
+    }
+    return seconds;
+  }
+
+ private:
+  double of(ActionKind kind, const BlockForm& form, const Region& region) const {
+    const RegionOverlap& overlap = region.overlap;
+    const bool again = !form.gathered(region.part);
+    double seconds = 0;
+    if (kind == ActionKind::forward) {
+      if (overlap.gather) seconds += gather(region.first);
+      if (overlap.scatter) seconds += scatter(region.last);
+    } else if (kind == ActionKind::repeat) {
+      const bool projects = region.part == BlockPart::qkv && form.repeats(BlockPart::projection);
+      if (overlap.gather && form.repeats(region.part) && again) seconds += gather(region.first);
+      if (overlap.scatter && projects) seconds += scatter(region.last);
+    } else if (kind == ActionKind::backward_input) {
+      if (overlap.gather_back) seconds += gather(region.last);
+      if (overlap.scatter_back) seconds += scatter(region.first);
+      if (overlap.scatter_whole) seconds += whole("reduce_scatter", region.first);
+      if (overlap.gather_again && overlap.weights_in_back && again) {
+        seconds += whole("all_gather", region.first);
+      }
+    } else if (overlap.gather_again && !overlap.weights_in_back && again) {  // W
+      seconds += whole("all_gather", region.last);
+    }
+    return seconds;
+  }
+
+  double wire(const char* operation, std::int64_t chunks) const {
+    const bool wide = plan_.fp32_sums && std::string_view(operation) == "reduce_scatter";
+    const std::int64_t element = wide ? 4 : size_of(plan_.compute);
+    CollectiveUse use;
+    use.operation = operation;
+    use.ranks = plan_.mesh.tp;
+    use.count = 1;
+    use.bytes = plan_.local.tokens * plan_.model.hidden * element / chunks;
+    return wire_seconds(use, rates_);
+  }
+  double gather(double product) const {
+    const double chunk = wire("all_gather", chunks_);
+    return real(chunks_) * chunk - exposed_gather(product, chunk, chunks_, plan_.mesh.tp);
+  }
+  double scatter(double product) const {
+    const double chunk = wire("reduce_scatter", chunks_);
+    return real(chunks_) * chunk - exposed_scatter(product, chunk, chunks_);
+  }
+  double whole(const char* operation, double product) const {
+    return std::min(product, wire(operation, 1));
+  }
+
+  const Plan& plan_;
+  Rates rates_;
+  std::int64_t chunks_;
+  Region regions_[2];
+};
+
+}  // namespace
+
+double exposed_gather(double product, double chunk, std::int64_t chunks, std::int64_t ranks) {
+  double now = product / real(ranks);
+  const double each = (product - now) / real(chunks);
+  for (std::int64_t i = 1; i <= chunks; ++i) now = std::max(now, real(i) * chunk) + each;
+  return now - product;
+}
+
+double exposed_scatter(double product, double chunk, std::int64_t chunks) {
+  double sent = 0;
+  for (std::int64_t i = 1; i <= chunks; ++i) {
+    sent = std::max(sent, product * real(i) / real(chunks)) + chunk;
+  }
+  return sent - product;
+}
+
+double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+  if (!plan.overlap.any) return 0;
+  const Hidden hidden(plan, rates);
+  double seconds = 0;
+  for (const Action& row : stage.actions) {
+    if (is_pass(row.kind)) seconds += hidden.of(row, stage);
+  }
+  return seconds;
+}
+
+double early_weight_seconds(const Plan& plan, int unit, const Rates& rates) {
+  double seconds = 0;
+  for (const Region& region : {attention_region(plan, rates), mlp_region(plan, rates)}) {
+    const bool routed = region.part == BlockPart::mlp && plan.model.has_experts(unit - 1);
+    if (region.overlap.weights_in_back && !routed) seconds += region.first;
+  }
+  return seconds;
+}
+
+}  // namespace trainctl

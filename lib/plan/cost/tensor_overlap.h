@@ -1,0 +1,23 @@
+// What collectives of tensor-parallel ranks cost beside products (TensorOverlap of
+// plan/tables/layout.h).
+#pragma once
+
+#include "plan/cost/step_time.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// A product that takes `product` seconds, in equal chunks, each of which needs or makes a chunk of
+/// a collective that takes `chunk` seconds: what of the collective is waited for. Of a gather the
+/// rank's own rows, a share of 1 / ranks, are worked on first.
+double exposed_gather(double product, double chunk, std::int64_t chunks, std::int64_t ranks);
+double exposed_scatter(double product, double chunk, std::int64_t chunks);
+
+/// Seconds of a step for which a rank of `stage` does not wait, as its collectives inside layers go
+/// on beside products.
+double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
+
+/// Seconds of the weight gradients of one block and micro-batch that B makes in place of W.
+double early_weight_seconds(const Plan& plan, int unit, const Rates& rates);
+
+}  // namespace trainctl
