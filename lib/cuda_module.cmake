@@ -2,25 +2,29 @@
 # time; nothing links it. It uses the headers of lib/ but none of its libraries.
 set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
     ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas_check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_check.cpp)
+# What the module is made of; tests/cuda_on_host compiles the same for the host.
+set(TRAINCTL_CUDA_SOURCES ${TRAINCTL_CUDA_CHECKS}
+    ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
+set(TRAINCTL_CUDA_KERNELS)
+foreach(name attention_backward attention_forward attention_merge cross_entropy elements embedding matmul
+             norm optimizer random rope router router_losses rows strips)
+  list(APPEND TRAINCTL_CUDA_KERNELS ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/${name}.cu)
+endforeach()
+if(NOT TRAINCTL_HAVE_CUDA)
+  return()
+endif()
 # The headers and libraries that the module's sources need, and their warnings.
 add_library(trainctl_cuda_options INTERFACE)
 target_include_directories(trainctl_cuda_options INTERFACE ${CMAKE_CURRENT_LIST_DIR})
 target_include_directories(trainctl_cuda_options SYSTEM INTERFACE ${NCCL_INCLUDE})
 target_compile_options(trainctl_cuda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>
-  $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wshadow>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow>)
 target_link_libraries(trainctl_cuda_options INTERFACE CUDA::cudart_static CUDA::cublasLt
                       ${NCCL_LIBRARY})
 
-add_library(trainctl_cuda MODULE
-  ${TRAINCTL_CUDA_CHECKS}
-  ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/adamw.cu
-  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/matmul.cu
-  ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/rmsnorm.cu
-  ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
+add_library(trainctl_cuda MODULE ${TRAINCTL_CUDA_SOURCES} ${TRAINCTL_CUDA_KERNELS})
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
 # Only the three trainctl_cuda_* functions are exported: one per directory, and no symbols of the libraries.
 set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)

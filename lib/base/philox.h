@@ -46,8 +46,10 @@ class Philox {
     return words[at] | (std::uint64_t{words[at + 1]} << 32);
   }
   /// Uniform in [0, 1) with 24 bits.
-  constexpr float uniform(std::uint64_t index) const {
-    return static_cast<float>(bits(index) >> 8) * 0x1.0p-24F;
+  constexpr float uniform(std::uint64_t index) const { return uniform_of(bits(index)); }
+  /// Of the 32 bits of an element.
+  static constexpr float uniform_of(std::uint32_t bits) {
+    return static_cast<float>(bits >> 8) * 0x1.0p-24F;
   }
   /// Standard normal of element `index` by Box-Muller; elements 2k and 2k+1 share one pair.
   float normal(std::uint64_t index) const {

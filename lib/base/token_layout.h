@@ -13,12 +13,12 @@ struct TokenLayout {
   std::int64_t ranks = 1;
   bool zigzag = false;
 
-  std::int64_t pieces() const { return zigzag ? 2 : 1; }
-  std::int64_t piece_length() const { return rank_length() / pieces(); }
+  constexpr std::int64_t pieces() const { return zigzag ? 2 : 1; }
+  constexpr std::int64_t piece_length() const { return rank_length() / pieces(); }
   /// Tokens of a sequence on one rank; they lie in the order of its pieces.
-  std::int64_t rank_length() const { return seq_length / ranks; }
+  constexpr std::int64_t rank_length() const { return seq_length / ranks; }
   /// Position in the sequence of the first token of a rank's piece.
-  std::int64_t position(std::int64_t rank, std::int64_t piece) const {
+  constexpr std::int64_t position(std::int64_t rank, std::int64_t piece) const {
     return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
   }
 
@@ -26,7 +26,7 @@ struct TokenLayout {
     std::int64_t rank = 0, number = 0;
   };
   /// The piece that has this position.
-  Piece piece_with(std::int64_t position) const {
+  constexpr Piece piece_with(std::int64_t position) const {
     const std::int64_t chunk = position / piece_length();
     if (chunk < ranks) return {chunk, 0};
     return {2 * ranks - 1 - chunk, 1};

@@ -40,14 +40,14 @@ struct RowOrder {
   TokenLayout tokens{};        // seq_length is needed with several ranks
   std::int64_t sequences = 1;  // of each rank
 
-  std::int64_t token_of(std::int64_t row) const {
+  constexpr std::int64_t token_of(std::int64_t row) const {
     if (tokens.ranks == 1) return row;
     const std::int64_t part = tokens.rank_length();
     const std::int64_t piece = tokens.piece_length();
     const std::int64_t first = tokens.position(row / (sequences * part), row % part / piece);
     return row / part % sequences * tokens.seq_length + first + row % piece;
   }
-  std::int64_t row_of(std::int64_t token) const {
+  constexpr std::int64_t row_of(std::int64_t token) const {
     if (tokens.ranks == 1) return token;
     const std::int64_t piece = tokens.piece_length();
     const TokenLayout::Piece held = tokens.piece_with(token % tokens.seq_length);

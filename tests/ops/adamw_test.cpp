@@ -54,7 +54,7 @@ TEST_CASE("adamw makes the plain update") {
   const StepState state = step_state();
   Update fast(count, copy);
   Update plain(count, copy);
-  adamw(Host(cpu_kernels()).context(), fast.args(state, with_compute));
+  adamw(Host(tested_kernels()).context(), fast.args(state, with_compute));
   adamw(Host(plain_kernels).context(), plain.args(state, with_compute));
   CHECK(difference(fast.parameter, plain.parameter) < 1e-6);
   CHECK(difference(fast.m, plain.m) < 1e-6);
@@ -67,7 +67,7 @@ TEST_CASE("adamw makes the plain update") {
 }
 
 TEST_CASE("adamw's first step moves each parameter by the learning rate") {
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Values parameter = Values::of<float>({1, 1});
     Values gradient = Values::of<float>({3, -0.001F});
     Values m(Shape{2}, DType::f32);
@@ -91,7 +91,7 @@ TEST_CASE("adamw's first step moves each parameter by the learning rate") {
 
 TEST_CASE("adamw names what does not fit") {
   const StepState state = step_state();
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Update update(4);
   Values shorter(Shape{3}, DType::f32);
   AdamW args = update.args(state, true);

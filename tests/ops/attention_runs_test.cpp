@@ -293,7 +293,7 @@ std::vector<Kind> all_kinds() {
 
 /// The plain kernels in small problems, the fast ones also where runs have several blocks.
 void check_all(void (*check_sizes)(const Kernels&, const Sizes&, const Kind&)) {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     std::vector<Sizes> all{{2, 3, 2, 1, 4}, {3, 7, 4, 2, 10}};
     if (kernels != &plain_kernels) all.push_back({2, 101, 2, 1, 18});
     for (const Sizes& sizes : all) {
@@ -305,7 +305,7 @@ void check_all(void (*check_sizes)(const Kernels&, const Sizes&, const Kind&)) {
       }
     }
   }
-  check_sizes(cpu_kernels(), {2, 200, 1, 1, 8}, {});
+  check_sizes(tested_kernels(), {2, 200, 1, 1, 8}, {});
 }
 
 }  // namespace
@@ -317,7 +317,7 @@ TEST_CASE("attention merged over the keys of one rank after another is that of o
 }
 
 TEST_CASE("a query that sees no key has no result") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Sizes sizes{2, 5, 2, 1, 6};
     const Kind kind;
     const Host host(*kernels);
@@ -383,7 +383,7 @@ TEST_CASE("runs that do not fit are refused") {
 
 TEST_CASE("blocks are packed by their column, and back") {
   for (const DType dtype : float_types) {
-    const Host host(cpu_kernels());
+    const Host host(tested_kernels());
     Values x = Values::random({5, 12}, dtype, 1);
     Values y({4, 15}, dtype);
     Values back({5, 12}, dtype);

@@ -119,14 +119,14 @@ void compare(const Problem& problem, double slack = 1) {
                   << problem.shape.heads << "/" << problem.shape.kv_heads << " head_dim "
                   << problem.shape.head_dim << " " << name_of(problem.dtype));
   const Result expected = run(plain_kernels, problem);
-  const Result got = run(cpu_kernels(), problem);
+  const Result got = run(tested_kernels(), problem);
   const double allowed = 1.5 * slack * tolerance(problem.dtype);
   CHECK(difference(got.out, expected.out) < allowed);
   CHECK(difference(got.logsumexp, expected.logsumexp) < 2e-6);
   CHECK(difference(got.dq, expected.dq) < allowed);
   CHECK(difference(got.dk, expected.dk) < allowed);
   CHECK(difference(got.dv, expected.dv) < allowed);
-  CHECK(run(cpu_kernels(), problem, 1) == got);
+  CHECK(run(tested_kernels(), problem, 1) == got);
 }
 
 Problem square(std::int64_t sequences, std::int64_t length, std::int64_t heads,
@@ -182,9 +182,9 @@ TEST_CASE("attention of a document does not depend on its neighbours") {
   std::vector<std::int32_t> first_position(210, 0);
   std::fill(first_position.begin() + 97, first_position.end(), 97);
   joined.first_position = Values::of(first_position);
-  const Result together = run(cpu_kernels(), joined);
+  const Result together = run(tested_kernels(), joined);
   const Problem first = square(1, 97, 1, 1, 8, DType::f32);
-  const Result alone = run(cpu_kernels(), first);
+  const Result alone = run(tested_kernels(), first);
   for (std::int64_t i = 0; i < 97 * 8; ++i) {
     CHECK(together.out.at(i) == Approx(alone.out.at(i)).epsilon(1e-5).margin(1e-6));
   }
@@ -223,7 +223,7 @@ TEST_CASE("attention whose keys' gradients do not fit into scratch at once") {
 }
 
 TEST_CASE("attention's input gradient may take the output gradient's place") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     Problem problem = square(2, 150, 4, 2, 18, DType::f32);
     const Result apart = run(*kernels, problem);
     problem.dq_in_d_out = true;
@@ -259,7 +259,7 @@ TEST_CASE("attention's gradients agree with finite differences") {
 }
 
 TEST_CASE("attention refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   const Problem problem = square(1, 4, 2, 1, 6, DType::f32);
   const auto failure = [&](const auto& change) {
     Inputs inputs(problem);

@@ -15,7 +15,7 @@ TEST_CASE("cast gives the plain values") {
       Values plain(Shape{count}, to);
       Values fast(Shape{count}, to);
       cast(Host(plain_kernels).context(), {.x = x.tensor(), .y = plain.tensor()});
-      cast(Host(cpu_kernels()).context(), {.x = x.tensor(), .y = fast.tensor()});
+      cast(Host(tested_kernels()).context(), {.x = x.tensor(), .y = fast.tensor()});
       CHECK(fast == plain);
     }
   }
@@ -24,7 +24,7 @@ TEST_CASE("cast gives the plain values") {
 TEST_CASE("cast rounds to nearest even and keeps infinities and NaNs") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   Values x = Values::of<float>({1.00390625F, 1.01171875F, -infinity, NAN, 3.4e38F});
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Values y(Shape{5}, DType::bf16);
     cast(Host(*kernels).context(), {.x = x.tensor(), .y = y.tensor()});
     CHECK(y.at(0) == 1.0);       // halfway between 1 and 1 + 1/128
@@ -50,6 +50,6 @@ TEST_CASE("cast names what does not fit") {
   Values x(Shape{4}, DType::f32);
   Values y(Shape{5}, DType::bf16);
   CHECK(failure_of([&] {
-          cast(Host(cpu_kernels()).context(), {.x = x.tensor(), .y = y.tensor()});
+          cast(Host(tested_kernels()).context(), {.x = x.tensor(), .y = y.tensor()});
         }) == "[cast] x and y must have as many elements: x [4] fp32, y [5] bf16");
 }

@@ -71,16 +71,16 @@ TEST_CASE("cross_entropy agrees with the plain loops and with itself on any numb
     Loss fast(size[0], size[1], size[2], type);
     Loss plain = fast;
     Loss alone = fast;
-    fast.stats(cpu_kernels());
+    fast.stats(tested_kernels());
     plain.stats(plain_kernels);
-    alone.stats(cpu_kernels(), 1);
+    alone.stats(tested_kernels(), 1);
     CHECK(fast.row_max == plain.row_max);
     CHECK(fast.target == plain.target);
     CHECK(difference(fast.row_sum, plain.row_sum) < 2e-6);
     CHECK(fast.row_sum == alone.row_sum);
-    fast.gradient(cpu_kernels());
+    fast.gradient(tested_kernels());
     plain.gradient(plain_kernels);
-    alone.gradient(cpu_kernels(), 1);
+    alone.gradient(tested_kernels(), 1);
     CHECK(difference(fast.logits, plain.logits) < tolerance(type));
     CHECK(fast.logits == alone.logits);
     CHECK(fast.state.loss_sum == Approx(plain.state.loss_sum).epsilon(1e-6));
@@ -93,14 +93,14 @@ TEST_CASE("cross_entropy's gradient is the slope of its loss") {
   loss.state.loss_factor = 1;
   loss.state.loss_scale = 1;
   Loss gradient = loss;
-  gradient.stats(cpu_kernels());
-  gradient.gradient(cpu_kernels());
+  gradient.stats(tested_kernels());
+  gradient.gradient(tested_kernels());
   CHECK(slope_error(loss.logits, gradient.logits, 0.02F, [&] { return loss.loss(plain_kernels); }) <
         1e-3);
 }
 
 TEST_CASE("cross_entropy of equal logits is the logarithm of their number") {
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Loss loss(2, 8, 5, DType::f32);
     for (std::int64_t i = 0; i < 16; ++i) loss.logits.set(i, i % 8 < 5 ? 1000.0F : 5000.0F);
     loss.weight.set(0, 2);
@@ -126,7 +126,7 @@ TEST_CASE("cross_entropy of two shards, combined, is that of the whole") {
     }
     return part;
   };
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Loss expected = whole;
     expected.stats(*kernels);
     expected.gradient(*kernels);
@@ -168,7 +168,7 @@ TEST_CASE("cross_entropy of two shards, combined, is that of the whole") {
 }
 
 TEST_CASE("cross_entropy shows infinities and NaNs and bears -inf") {
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Loss loss(1, 40, 40, DType::f32);
     loss.weight.set(0, 1);
     loss.logits.set(20, -INFINITY);
@@ -187,10 +187,10 @@ TEST_CASE("cross_entropy shows infinities and NaNs and bears -inf") {
 }
 
 TEST_CASE("cross_entropy names what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Loss loss(3, 5, 5, DType::f32);
   loss.valid = 6;
-  CHECK(failure_of([&] { loss.stats(cpu_kernels()); }) ==
+  CHECK(failure_of([&] { loss.stats(tested_kernels()); }) ==
         "[cross_entropy_stats] valid = 6 must be between 0 and the columns: logits [3, 5] fp32");
   loss.valid = 5;
   CrossEntropyGradient args = loss.gradient_args();
@@ -227,7 +227,7 @@ TEST_CASE("cross_entropy of a vocabulary in shards is that of the whole") {
                                                   .row_sum = row(1),
                                                   .target = row(2)});
   };
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Values expected(Shape{3, rows}, DType::f32);
     stats_of(*kernels, whole, 0, 21, expected.tensor());
     // Three shards of eight columns; the last has five real ones.

@@ -16,14 +16,10 @@ const Table& part(const char* symbol) {
 
 }  // namespace
 
-TEST_CASE("the module holds the kernels that are built for CUDA, and no others") {
+TEST_CASE("the module has every kernel") {
   const auto& kernels = part<Kernels>("trainctl_cuda_kernels");
   CHECK(kernels.name == "cuda");
-  CHECK(kernels.matmul != nullptr);
-  CHECK(kernels.rmsnorm_forward != nullptr);
-  CHECK(kernels.rmsnorm_backward != nullptr);
-  CHECK(kernels.adamw != nullptr);
-  CHECK(missing_kernels(kernels).size() == missing_kernels(Kernels{}).size() - 4);
+  CHECK(missing_kernels(kernels).empty());
 }
 
 TEST_CASE("a module of another build is refused") {

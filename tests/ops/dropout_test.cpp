@@ -36,9 +36,9 @@ TEST_CASE("dropout agrees with the plain kernel to the bit") {
          {Problem{1, 1, 0, 1, dtype}, Problem{5, 7, 0, 7, dtype}, Problem{64, 128, 3, 150, dtype},
           Problem{129, 768, 0, 768, dtype, 0.9F}, Problem{3, 61, 64, 131, dtype}}) {
       INFO(problem.rows << " rows of " << problem.columns << " at " << problem.first_feature);
-      const Values got = run(cpu_kernels(), problem);
+      const Values got = run(tested_kernels(), problem);
       CHECK(got == run(plain_kernels, problem));
-      CHECK(got == run(cpu_kernels(), problem, 1));
+      CHECK(got == run(tested_kernels(), problem, 1));
     }
   }
 }
@@ -46,7 +46,7 @@ TEST_CASE("dropout agrees with the plain kernel to the bit") {
 TEST_CASE("dropout keeps the right share and scales it") {
   const Problem problem{100, 300, 0, 300, DType::f32, 0.25F};
   const Values before = Values::random({100, 300}, DType::f32, 1);
-  const Values after = run(cpu_kernels(), problem);
+  const Values after = run(tested_kernels(), problem);
   std::int64_t kept = 0;
   for (std::int64_t i = 0; i < after.numel(); ++i) {
     if (after.at(i) == 0.0) continue;
@@ -59,8 +59,8 @@ TEST_CASE("dropout keeps the right share and scales it") {
 TEST_CASE("dropout's mask belongs to the global element") {
   const Problem whole{6, 40, 0, 40, DType::f32};
   const Problem right{6, 24, 16, 40, DType::f32};
-  const Values all = run(cpu_kernels(), whole);
-  const Values part = run(cpu_kernels(), right);
+  const Values all = run(tested_kernels(), whole);
+  const Values part = run(tested_kernels(), right);
   for (std::int64_t row = 0; row < 6; ++row) {
     for (std::int64_t i = 0; i < 24; ++i) {
       CHECK((part.at(row * 24 + i) == 0.0) == (all.at(row * 40 + 16 + i) == 0.0));
@@ -68,11 +68,11 @@ TEST_CASE("dropout's mask belongs to the global element") {
   }
   Problem elsewhere = whole;
   elsewhere.site = 3;
-  CHECK_FALSE(run(cpu_kernels(), elsewhere) == all);
+  CHECK_FALSE(run(tested_kernels(), elsewhere) == all);
 }
 
 TEST_CASE("dropout drops infinities too") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x({1, 64}, DType::f32);
   for (std::int64_t i = 0; i < 64; ++i) x.set(i, INFINITY);
   Values token = Values::of<std::int64_t>({0});
@@ -81,7 +81,7 @@ TEST_CASE("dropout drops infinities too") {
 }
 
 TEST_CASE("dropout refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x({4, 6}, DType::f32);
   Values token({4}, DType::i64);
   const auto failure = [&](const auto& change) {

@@ -43,12 +43,12 @@ TEST_CASE("embedding gives the plain rows and zeros outside its shard") {
                                                   .accumulate = c.accumulate});
       return y;
     };
-    CHECK(run(cpu_kernels()) == run(plain_kernels));
+    CHECK(run(tested_kernels()) == run(plain_kernels));
   }
 }
 
 TEST_CASE("embedding of one token") {
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     Values indices = Values::of<std::int32_t>({12, 9, 13});
     Values table(Shape{3, 2}, DType::f32);  // rows 10, 11 and 12 of the whole
     for (std::int64_t i = 0; i < 6; ++i) table.set(i, static_cast<float>(i + 1));
@@ -85,8 +85,8 @@ TEST_CASE("embedding's backward adds as the plain one, with any number of thread
       return dtable;
     };
     const auto plain = run(plain_kernels, 1);
-    CHECK(run(cpu_kernels(), 1) == plain);
-    CHECK(run(cpu_kernels(), 3) == plain);
+    CHECK(run(tested_kernels(), 1) == plain);
+    CHECK(run(tested_kernels(), 3) == plain);
   }
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("embedding's backward is the slope of its forward") {
   Values dy = Values::random(Shape{4, 4}, DType::f32, 3);
   Values y(Shape{4, 4}, DType::f32);
   Values dtable(Shape{3, 4}, DType::f32);
-  embedding_backward(Host(cpu_kernels()).context(),
+  embedding_backward(Host(tested_kernels()).context(),
                      {.indices = indices.tensor(), .dy = dy.tensor(), .dtable = dtable.tensor()});
   const Host plain(plain_kernels);
   const auto loss = [&] {
@@ -111,7 +111,7 @@ TEST_CASE("embedding names what does not fit") {
   Values indices = Values::of<std::int32_t>({1, 2});
   Values table(Shape{3, 4}, DType::f32);
   Values y(Shape{2, 5}, DType::f32);
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   CHECK(failure_of([&] {
           embedding_forward(
               host.context(),

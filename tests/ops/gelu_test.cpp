@@ -29,16 +29,16 @@ TEST_CASE("gelu agrees with the plain kernel") {
     for (const Shape& shape : {Shape{1}, Shape{5, 7}, Shape{64, 128}, Shape{3, 5, 769}}) {
       INFO(shape.to_string() << " " << name_of(dtype));
       const Result expected = run(plain_kernels, shape, dtype);
-      const Result got = run(cpu_kernels(), shape, dtype);
+      const Result got = run(tested_kernels(), shape, dtype);
       CHECK(difference(got.y, expected.y) < tolerance(dtype));
       CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
-      CHECK(run(cpu_kernels(), shape, dtype, 1) == got);
+      CHECK(run(tested_kernels(), shape, dtype, 1) == got);
     }
   }
 }
 
 TEST_CASE("gelu has its limits far from zero") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x = Values::of<float>({-1e30F, -40.0F, 0.0F, 40.0F, 1e12F});
   Values y({5}, DType::f32);
   gelu_forward(host.context(), {x.tensor(), y.tensor()});
@@ -50,7 +50,7 @@ TEST_CASE("gelu has its limits far from zero") {
 }
 
 TEST_CASE("gelu's gradient agrees with finite differences") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Host host(*kernels);
     const Shape shape{40};
     const Result result = run(*kernels, shape, DType::f32);
@@ -66,7 +66,7 @@ TEST_CASE("gelu's gradient agrees with finite differences") {
 }
 
 TEST_CASE("gelu's input gradient may take dy's place") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Host host(*kernels);
     const Shape shape{9, 501};
     Values x = inputs(shape, DType::bf16);
@@ -77,7 +77,7 @@ TEST_CASE("gelu's input gradient may take dy's place") {
 }
 
 TEST_CASE("gelu refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x({2, 3}, DType::f32);
   Values other({3, 2}, DType::f32);
   Values number({2, 3}, DType::i32);

@@ -81,7 +81,7 @@ TEST_CASE("layernorm agrees with the plain kernel") {
           const Problem problem{rows, hidden, dtype, residual};
           INFO(rows << " rows of " << hidden << " " << name_of(dtype) << " residual " << residual);
           const Tensors expected = run(plain_kernels, problem);
-          const Tensors got = run(cpu_kernels(), problem);
+          const Tensors got = run(tested_kernels(), problem);
           const double allowed = tolerance(dtype);
           CHECK(difference(got.y, expected.y) < allowed);
           CHECK(difference(got.sum, expected.sum) == 0);
@@ -91,7 +91,7 @@ TEST_CASE("layernorm agrees with the plain kernel") {
           CHECK(difference(got.dx, expected.dx, hidden == 1 ? 30 : 1e-30) < 2 * allowed);
           CHECK(difference(got.dweight, expected.dweight) < 2e-6);
           CHECK(difference(got.dbias, expected.dbias) < 2e-6);
-          CHECK(run(cpu_kernels(), problem, 1) == got);
+          CHECK(run(tested_kernels(), problem, 1) == got);
         }
       }
     }
@@ -100,7 +100,7 @@ TEST_CASE("layernorm agrees with the plain kernel") {
 
 TEST_CASE("layernorm of rows far from zero keeps its variance") {
   const Problem problem{3, 300, DType::f32, false};
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Tensors tensors(problem);
   for (std::int64_t i = 0; i < tensors.x.numel(); ++i) {
     tensors.x.set(i, 1000.0F + static_cast<float>(i % 2));
@@ -112,7 +112,7 @@ TEST_CASE("layernorm of rows far from zero keeps its variance") {
 }
 
 TEST_CASE("layernorm's gradients agree with finite differences") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem problem{3, 7, DType::f32, false};
     const Host host(*kernels);
     Tensors tensors(problem);
@@ -132,7 +132,7 @@ TEST_CASE("layernorm's gradients agree with finite differences") {
 }
 
 TEST_CASE("layernorm's input gradient may take the place of dy or d_residual") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem problem{33, 130, DType::bf16, true};
     const Host host(*kernels);
     const Tensors apart = run(*kernels, problem);
@@ -152,7 +152,7 @@ TEST_CASE("layernorm's input gradient may take the place of dy or d_residual") {
 }
 
 TEST_CASE("layernorm refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   const Problem problem{4, 7, DType::f32, true};
   Tensors tensors(problem);
   const auto forward = [&](const auto& change) {

@@ -20,22 +20,22 @@ Values fill(const Kernels& kernels, std::int64_t first, std::int64_t count, int 
 TEST_CASE("normal_fill gives Philox's normal values to the last bit") {
   const auto first = GENERATE(0, 1, 6, 4295000001);
   for (const std::int64_t count : {1, 2, 3, 1000, 1001}) {
-    const Values fast = fill(cpu_kernels(), first, count);
+    const Values fast = fill(tested_kernels(), first, count);
     CHECK(fast == fill(plain_kernels, first, count));
-    CHECK(fast == fill(cpu_kernels(), first, count, 1));
+    CHECK(fast == fill(tested_kernels(), first, count, 1));
     const float last = 0.02F * Philox(11, 5).normal(static_cast<std::uint64_t>(first + count - 1));
     CHECK(fast.at(count - 1) == last);
   }
 }
 
 TEST_CASE("normal_fill gives a shard the values that the whole has there") {
-  const Values whole = fill(cpu_kernels(), 0, 100);
-  const Values shard = fill(cpu_kernels(), 37, 20);
+  const Values whole = fill(tested_kernels(), 0, 100);
+  const Values shard = fill(tested_kernels(), 37, 20);
   for (std::int64_t i = 0; i < 20; ++i) CHECK(shard.at(i) == whole.at(37 + i));
 }
 
 TEST_CASE("normal_fill has the asked deviation") {
-  const Values x = fill(cpu_kernels(), 0, 100000);
+  const Values x = fill(tested_kernels(), 0, 100000);
   double sum = 0;
   double squares = 0;
   for (std::int64_t i = 0; i < x.numel(); ++i) {
@@ -48,6 +48,6 @@ TEST_CASE("normal_fill has the asked deviation") {
 
 TEST_CASE("normal_fill names what does not fit") {
   Values x(Shape{4}, DType::bf16);
-  CHECK(failure_of([&] { normal_fill(Host(cpu_kernels()).context(), {.x = x.tensor()}); }) ==
+  CHECK(failure_of([&] { normal_fill(Host(tested_kernels()).context(), {.x = x.tensor()}); }) ==
         "[normal_fill] x must be fp32: x [4] bf16");
 }

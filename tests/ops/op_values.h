@@ -13,6 +13,7 @@
 #include "base/parallel_for.h"
 #include "base/scratch.h"
 #include "ops/kernels.h"
+#include "tested_kernels.h"
 
 namespace op_test {
 

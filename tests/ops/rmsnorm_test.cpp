@@ -74,7 +74,7 @@ TEST_CASE("rmsnorm agrees with the plain kernel") {
           const Problem problem{rows, hidden, dtype, residual};
           INFO(rows << " rows of " << hidden << " " << name_of(dtype) << " residual " << residual);
           const Tensors expected = run(plain_kernels, problem);
-          const Tensors got = run(cpu_kernels(), problem);
+          const Tensors got = run(tested_kernels(), problem);
           const double allowed = tolerance(dtype);
           CHECK(difference(got.y, expected.y) < allowed);
           CHECK(difference(got.sum, expected.sum) == 0);
@@ -82,7 +82,7 @@ TEST_CASE("rmsnorm agrees with the plain kernel") {
           // The gradient of a row of one element is a difference of equal terms.
           CHECK(difference(got.dx, expected.dx, hidden == 1 ? 30 : 1e-30) < 2 * allowed);
           CHECK(difference(got.dweight, expected.dweight) < 2e-6);
-          CHECK(run(cpu_kernels(), problem, 1) == got);
+          CHECK(run(tested_kernels(), problem, 1) == got);
         }
       }
     }
@@ -90,7 +90,7 @@ TEST_CASE("rmsnorm agrees with the plain kernel") {
 }
 
 TEST_CASE("rmsnorm's gradients agree with finite differences") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem problem{3, 7, DType::f32, false};
     const Host host(*kernels);
     Tensors tensors(problem);
@@ -108,7 +108,7 @@ TEST_CASE("rmsnorm's gradients agree with finite differences") {
 }
 
 TEST_CASE("rmsnorm's input gradient may take the place of dy or d_residual") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem problem{33, 130, DType::bf16, true};
     const Host host(*kernels);
     const Tensors apart = run(*kernels, problem);
@@ -128,7 +128,7 @@ TEST_CASE("rmsnorm's input gradient may take the place of dy or d_residual") {
 }
 
 TEST_CASE("rmsnorm refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   const Problem problem{4, 7, DType::f32, true};
   Tensors tensors(problem);
   const auto forward = [&](const auto& change) {

@@ -47,16 +47,16 @@ TEST_CASE("rope agrees with the plain kernel") {
            {Problem{1, 1, 2, dtype, inverse}, Problem{5, 3, 14, dtype, inverse},
             Problem{64, 2, 64, dtype, inverse}, Problem{129, 6, 128, dtype, inverse}}) {
         INFO(problem.tokens << " tokens, head_dim " << problem.head_dim << " " << name_of(dtype));
-        const Values got = run(cpu_kernels(), problem, inputs(problem));
+        const Values got = run(tested_kernels(), problem, inputs(problem));
         CHECK(difference(got, run(plain_kernels, problem, inputs(problem))) < tolerance(dtype));
-        CHECK(run(cpu_kernels(), problem, inputs(problem), 1) == got);
+        CHECK(run(tested_kernels(), problem, inputs(problem), 1) == got);
       }
     }
   }
 }
 
 TEST_CASE("rope's inverse undoes it and is its transpose") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem forward{20, 2, 10, DType::f32, false};
     const Problem inverse{20, 2, 10, DType::f32, true};
     const Values x = inputs(forward);
@@ -98,7 +98,7 @@ TEST_CASE("the rope table scales low frequencies as Llama 3 does") {
 }
 
 TEST_CASE("rope refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x({4, 12}, DType::f32);
   Values position = positions_of(4);
   Values table({30, 6}, DType::f32);

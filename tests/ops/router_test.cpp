@@ -36,7 +36,7 @@ std::vector<T> list_of(Values& values) {
 }
 
 Routed route(Values& logits, const Sizes& s, const Tensor& bias = {}) {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Routed routed(s);
   router_forward(host.context(), {.logits = logits.tensor(),
                                   .order = s.order,
@@ -228,7 +228,7 @@ TEST_CASE("a router's gradient agrees with finite differences") {
       Values d_weight = Values::random({8, 3}, DType::f32, 9);
       Routed routed = route(logits, sizes);
       Values d_logits({8, 5}, DType::f32);
-      const Host host(cpu_kernels());
+      const Host host(tested_kernels());
       router_backward(host.context(), {.logits = logits.tensor(),
                                        .chosen = routed.chosen.tensor(),
                                        .choice = choice,
@@ -289,7 +289,7 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
   sizes.order = order;
   Values logits = random_logits(sizes);
   Routed routed = route(logits, sizes);
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   StepState state;
   state.token_factor = 0.5F;
   state.loss_scale = 4;
@@ -326,7 +326,7 @@ TEST_CASE("what a router adds up") {
   Values even = matrix({0, 0, 0, 0, 0, 0}, 3);
   Routed routed = route(even, {.tokens = 2, .experts = 3, .topk = 1, .group = 2, .capacity = 1});
   Values sums({router_sums + 3}, DType::f32);
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   router_statistics(host.context(), {.logits = even.tensor(),
                                      .chosen = routed.chosen.tensor(),
                                      .choices = routed.choices.tensor(),
@@ -341,7 +341,7 @@ TEST_CASE("what a router adds up") {
 }
 
 TEST_CASE("a router's front door names what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values logits({4, 3}, DType::f32);
   Routed routed({.tokens = 4, .experts = 3, .topk = 2, .group = 2});
   RouterForward args{.logits = logits.tensor(),

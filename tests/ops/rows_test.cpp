@@ -34,7 +34,7 @@ Scaled scale(const Kernels& kernels, const Shape& shape, DType dtype, bool sigmo
 }  // namespace
 
 TEST_CASE("rows are spread and collected") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     for (const DType dtype : float_types) {
       for (const std::int64_t features : {1, 7, 300, 513}) {
         const Host host(*kernels);
@@ -59,7 +59,7 @@ TEST_CASE("rows are spread and collected") {
 }
 
 TEST_CASE("rows are scaled by a weight or by its sigmoid") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x({1, 2}, DType::f32);
   x.set(1, 3.0F);
   Values weight({1}, DType::f32);
@@ -72,7 +72,7 @@ TEST_CASE("rows are scaled by a weight or by its sigmoid") {
 }
 
 TEST_CASE("no rows at all") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values slot({2, 1}, DType::i32);
   std::fill_n(slot.tensor().as<std::int32_t>(), 2, -1);
   Values x = Values::random({2, 3}, DType::f32, 1);
@@ -88,7 +88,7 @@ TEST_CASE("scaled rows agree with the plain kernel") {
   for (const DType dtype : float_types) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{64, 129}}) {
       const Scaled expected = scale(plain_kernels, shape, dtype, sigmoid);
-      const Scaled got = scale(cpu_kernels(), shape, dtype, sigmoid);
+      const Scaled got = scale(tested_kernels(), shape, dtype, sigmoid);
       CHECK(difference(got.y, expected.y) < tolerance(dtype));
       CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
       CHECK(difference(got.d_weight, expected.d_weight) < tolerance(dtype));
@@ -98,7 +98,7 @@ TEST_CASE("scaled rows agree with the plain kernel") {
 
 TEST_CASE("the gradients of scaled rows agree with finite differences") {
   const bool sigmoid = GENERATE(false, true);
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Host host(*kernels);
     const Shape shape{4, 6};
     const Scaled made = scale(*kernels, shape, DType::f32, sigmoid);
@@ -116,7 +116,7 @@ TEST_CASE("the gradients of scaled rows agree with finite differences") {
 }
 
 TEST_CASE("rows that do not fit are refused") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values slot = slots();
   Values x({3, 4}, DType::f32);
   Values y({5, 3}, DType::f32);

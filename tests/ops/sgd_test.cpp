@@ -39,7 +39,7 @@ TEST_CASE("sgd makes the plain update") {
   Values plain_parameter = parameter;
   Values plain_momentum = momentum;
   Values plain_compute = compute;
-  run(cpu_kernels(), parameter, momentum, compute);
+  run(tested_kernels(), parameter, momentum, compute);
   run(plain_kernels, plain_parameter, plain_momentum, plain_compute);
   CHECK(difference(parameter, plain_parameter) < 1e-6);
   CHECK(difference(momentum, plain_momentum) < 1e-6);
@@ -48,7 +48,7 @@ TEST_CASE("sgd makes the plain update") {
 }
 
 TEST_CASE("sgd follows its formula") {
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     const StepState state = step_state();
     Values parameter = Values::of<float>({8});
     Values gradient = Values::of<float>({1});
@@ -66,7 +66,7 @@ TEST_CASE("sgd follows its formula") {
 
 TEST_CASE("sgd names what does not fit") {
   const StepState state = step_state();
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x(Shape{4}, DType::f32);
   Values y(Shape{3}, DType::f32);
   CHECK(failure_of([&] {

@@ -20,11 +20,11 @@ TEST_CASE("square_sum adds to the result, the same with any number of threads") 
   const Values x = Values::random(Shape{count}, DType::f32, 1);
   double expected = 0.5;
   for (std::int64_t i = 0; i < count; ++i) expected += x.at(i) * x.at(i);
-  const double fast = squares(cpu_kernels(), x, 1);
+  const double fast = squares(tested_kernels(), x, 1);
   CHECK(std::abs(fast - expected) <= 1e-13 * expected);
   CHECK(std::abs(squares(plain_kernels, x, 1) - expected) <= 1e-13 * expected);
-  CHECK(squares(cpu_kernels(), x, 2) == fast);
-  CHECK(squares(cpu_kernels(), x, 3) == fast);
+  CHECK(squares(tested_kernels(), x, 2) == fast);
+  CHECK(squares(tested_kernels(), x, 3) == fast);
 }
 
 TEST_CASE("square_sum covers more blocks than it sums at once") {
@@ -32,13 +32,13 @@ TEST_CASE("square_sum covers more blocks than it sums at once") {
   x.set(0, 1);
   x.set(x.numel() - 1, 2);
   x.set(4096 * 512, 3);
-  CHECK(squares(cpu_kernels(), x, 2) == 14.5);
+  CHECK(squares(tested_kernels(), x, 2) == 14.5);
 }
 
 TEST_CASE("square_sum names what is missing") {
   Values x(Shape{4}, DType::bf16);
   double result = 0;
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   CHECK(failure_of([&] { square_sum(host.context(), {.x = x.tensor(), .result = &result}); }) ==
         "[square_sum] x must be fp32: x [4] bf16");
   Values y(Shape{4}, DType::f32);

@@ -20,7 +20,7 @@ struct Scaler {
     const auto count = static_cast<std::int64_t>(sums.size());
     args.square_sums = host_tensor(sums.data(), count).view({count / 2, 2});
     args.state = &state;
-    step_verdict(Host(cpu_kernels()).context(), args);
+    step_verdict(Host(tested_kernels()).context(), args);
     return state;
   }
   double scale_after(double sum) { return step({sum, 0}).loss_scale; }
@@ -96,7 +96,7 @@ TEST_CASE("a constant loss scale stays") {
 }
 
 TEST_CASE("optimizers write nothing in a step that found an infinity") {
-  for (const Kernels* kernels : {&cpu_kernels(), &plain_kernels}) {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     StepState state;
     state.learning_rate = 1;
     state.found_inf = true;
@@ -132,7 +132,7 @@ TEST_CASE("optimizers write nothing in a step that found an infinity") {
 TEST_CASE("step_verdict names what does not fit") {
   double sums[2] = {1, 1};
   StepState state;
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   CHECK(failure_of([&] {
           step_verdict(host.context(), {.square_sums = host_tensor(sums, 2), .state = &state});
         }) == "[step_verdict] square_sums must be f64 [ranks, 2]: square_sums [2] fp64");

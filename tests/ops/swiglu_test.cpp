@@ -35,17 +35,17 @@ TEST_CASE("swiglu agrees with the plain kernel") {
     for (const Shape& shape : {Shape{1}, Shape{5, 7}, Shape{64, 128}, Shape{3, 5, 769}}) {
       INFO(shape.to_string() << " " << name_of(dtype));
       const Result expected = run(plain_kernels, shape, dtype);
-      const Result got = run(cpu_kernels(), shape, dtype);
+      const Result got = run(tested_kernels(), shape, dtype);
       CHECK(difference(got.y, expected.y) < tolerance(dtype));
       CHECK(difference(got.dgate, expected.dgate) < tolerance(dtype));
       CHECK(difference(got.dup, expected.dup) < tolerance(dtype));
-      CHECK(run(cpu_kernels(), shape, dtype, 1) == got);
+      CHECK(run(tested_kernels(), shape, dtype, 1) == got);
     }
   }
 }
 
 TEST_CASE("swiglu has its limits far from zero") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values gate = Values::of<float>({-200.0F, 200.0F});
   Values up = Values::of<float>({3.0F, 3.0F});
   Values y({2}, DType::f32);
@@ -55,7 +55,7 @@ TEST_CASE("swiglu has its limits far from zero") {
 }
 
 TEST_CASE("swiglu's gradients agree with finite differences") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Host host(*kernels);
     const Shape shape{40};
     const Result result = run(*kernels, shape, DType::f32);
@@ -71,7 +71,7 @@ TEST_CASE("swiglu's gradients agree with finite differences") {
 }
 
 TEST_CASE("swiglu's gate gradient may take dy's place") {
-  for (const Kernels* kernels : {&plain_kernels, &cpu_kernels()}) {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Host host(*kernels);
     const Shape shape{9, 501};
     const Result apart = run(*kernels, shape, DType::bf16);
@@ -85,7 +85,7 @@ TEST_CASE("swiglu's gate gradient may take dy's place") {
 }
 
 TEST_CASE("swiglu refuses what does not fit") {
-  const Host host(cpu_kernels());
+  const Host host(tested_kernels());
   Values x({2, 3}, DType::f32);
   Values half({2, 3}, DType::bf16);
   CHECK(failure_of([&] {

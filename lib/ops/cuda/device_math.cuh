@@ -1,14 +1,15 @@
-// What the CUDA kernels share: vector loads and stores of fp32 and bf16 as floats, sums over a
-// block, and launches.
+// What kernels share: vector loads and stores of fp32, bf16 and fp16 as floats; sums over threads.
 #pragma once
 
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 #include <initializer_list>
 
 #include "base/dtype.h"
+#include "base/fp16.h"
+#include "ops/cuda/block.cuh"
 
 namespace trainctl::cuda {
 
@@ -27,6 +28,7 @@ __device__ inline float widen(float value) { return value; }
 __device__ inline float widen(bf16 value) {
   return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
 }
+__device__ inline float widen(fp16 value) { return __half2float(__ushort_as_half(value.bits)); }
 
 template <class T>
 __device__ T narrow(float value);
@@ -38,12 +40,20 @@ template <>
 __device__ inline bf16 narrow<bf16>(float value) {
   return bf16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
+template <>
+__device__ inline fp16 narrow<fp16>(float value) {
+  return fp16{__half_as_ushort(__float2half_rn(value))};
+}
 
-/// `width` elements from `from` as floats: width 1, or a multiple of the 16-byte access at an
-/// address aligned to it. Plain loads: the memory may be written by the same kernel.
+/// Elements that one access of `width` of them moves: all, or as many as fit into 16 bytes.
+template <class T, int width>
+inline constexpr int access_width = width < vector_width<T> ? width : vector_width<T>;
+
+/// `width` elements from `from` as floats; `from` is aligned to the access. Plain loads: the memory
+/// may be written by the same kernel.
 template <int width, class T>
 __device__ void load(const T* from, float (&to)[width]) {
-  constexpr int step = width == 1 ? 1 : vector_width<T>;
+  constexpr int step = access_width<T, width>;
   struct alignas(step * sizeof(T)) Chunk {
     T at[step];
   };
@@ -55,11 +65,10 @@ __device__ void load(const T* from, float (&to)[width]) {
   }
 }
 
-/// The counterpart of load. `step` is smaller than the 16-byte access where fewer elements follow
-/// one another.
+/// The counterpart of load.
 template <int width, class T>
 __device__ void store(T* to, const float (&from)[width]) {
-  constexpr int step = width < vector_width<T> ? width : vector_width<T>;
+  constexpr int step = access_width<T, width>;
   struct alignas(step * sizeof(T)) Chunk {
     T at[step];
   };
@@ -72,23 +81,70 @@ __device__ void store(T* to, const float (&from)[width]) {
   }
 }
 
+inline constexpr unsigned whole_warp = 0xffffffffU;
+
+/// The sum of `value` over the warp, in a fixed order, for all lanes.
+template <class T>
+__device__ T warp_sum(T value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(whole_warp, value, offset);
+  }
+  return value;
+}
+
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(whole_warp, value, offset));
+  }
+  return value;
+}
+
 /// The sum of `value` over the block's threads, in a fixed order, for all of them. The block is
 /// whole warps, at most 32.
-__device__ inline float block_sum(float value) {
-  __shared__ float sums[32];
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffU, value, offset);
-  }
+template <class T>
+__device__ T block_sum(T value) {
+  struct Sums;
+  T* sums = static_shared<Sums, T, 32>();
+  value = warp_sum(value);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warps = static_cast<int>(blockDim.x / 32);
   if (lane == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
-  value = lane < warps ? sums[lane] : 0.0F;
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffU, value, offset);
-  }
+  value = warp_sum(lane < static_cast<int>(blockDim.x / 32) ? sums[lane] : T{0});
   __syncthreads();  // the next call writes `sums` again
   return value;
+}
+
+/// The largest `value` of the block's threads; NaNs are left out.
+__device__ inline float block_max(float value) {
+  struct Largest;
+  float* largest = static_shared<Largest, float, 32>();
+  value = warp_max(value);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (lane == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = warp_max(largest[lane < static_cast<int>(blockDim.x / 32) ? lane : 0]);
+  __syncthreads();
+  return value;
+}
+
+/// How many threads before this one have `counted`, and in `total` how many of the block have.
+__device__ inline int block_rank(bool counted, int& total) {
+  struct Counts;
+  int* counts = static_shared<Counts, int, 32>();
+  const unsigned votes = __ballot_sync(whole_warp, counted);
+  const unsigned warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) counts[warp] = __popc(votes);
+  __syncthreads();
+  int before = __popc(votes & ((1U << threadIdx.x % 32) - 1U));
+  total = 0;
+  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
+    if (i < warp) before += counts[i];
+    total += counts[i];
+  }
+  __syncthreads();  // the next call writes `counts` again
+  return before;
 }
 
 }  // namespace trainctl::cuda

@@ -15,9 +15,10 @@
 #include "base/hash.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas_check.h"
-#include "ops/cuda/device_math.cuh"
+#include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/workspace.h"
+#include "ops/elements.h"
 
 namespace trainctl::cuda {
 namespace {
@@ -78,7 +79,10 @@ std::byte* workspace_of(cudaStream_t stream) {
   return workspace;
 }
 
-cudaDataType_t type_of(DType type) { return type == DType::f32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t type_of(DType type) {
+  if (type == DType::f32) return CUDA_R_32F;
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
 
 /// The largest power of two up to 256 that divides the address.
 std::uint32_t alignment_of(const void* data) {
@@ -89,10 +93,11 @@ std::uint32_t alignment_of(const void* data) {
 ProductKey key_of(const Call& call, int device) {
   const Matmul& args = call.args;
   std::int64_t flags = args.transpose_a;
-  for (const bool flag : {args.transpose_b, args.accumulate, call.bias != nullptr,
-                          args.a.dtype == DType::bf16, args.c.dtype == DType::bf16}) {
+  for (const bool flag : {args.transpose_b, args.accumulate, call.bias != nullptr}) {
     flags = flags * 2 + flag;
   }
+  for (const DType type : {args.a.dtype, args.c.dtype})
+    flags = flags * 256 + static_cast<int>(type);
   std::int64_t alignments = 0;
   for (const void* data :
        {static_cast<const void*>(args.a.data), static_cast<const void*>(args.b.data),
@@ -188,31 +193,41 @@ void enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace
                               workspace + cuda_bias_bytes, cuda_product_bytes, stream));
 }
 
-__global__ void round_kernel(const float* from, bf16* to, std::int64_t count) {
-  const std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (at < count) to[at] = narrow<bf16>(from[at]);
-}
+template <class T>
+struct RoundWork {
+  const float* from;
+  T* to;
 
-/// cuBLASLt adds a bias of the result's type only. For a bf16 result the bias is therefore rounded
-/// once more than on the CPU, by no more than the result is when |bias| <= |c|.
-const void* rounded_bias(const Tensor& bias, std::byte* workspace, cudaStream_t stream) {
-  const std::int64_t count = bias.numel();
-  require(count * size_of(DType::bf16) <= cuda_bias_bytes, ExitCode::unavailable,
-          "[matmul] a bias of " + std::to_string(count) + " elements for a bf16 result: at most " +
-              std::to_string(cuda_bias_bytes / size_of(DType::bf16)));
-  const auto blocks = static_cast<unsigned>((count + 255) / 256);
-  auto* rounded = reinterpret_cast<bf16*>(workspace);
-  round_kernel<<<blocks, 256, 0, stream>>>(bias.as<float>(), rounded, count);
-  CUDA_CHECK(cudaGetLastError());
-  return rounded;
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    float value[width];
+    load<width>(from + at, value);
+    store<width>(to + at, value);
+  }
+};
+
+/// cuBLASLt adds a bias of the result's type only. For a 16-bit result the bias is therefore
+/// rounded once more than on the CPU, by no more than the result is when |bias| <= |c|.
+const void* rounded_bias(const OpContext& context, const Matmul& args, std::byte* workspace) {
+  const std::int64_t count = args.bias.numel();
+  require(count * size_of(args.c.dtype) <= cuda_bias_bytes, ExitCode::unavailable,
+          "[matmul] a bias of " + std::to_string(count) +
+              " elements for a result of 16 bits: at most " +
+              std::to_string(cuda_bias_bytes / size_of(args.c.dtype)));
+  with_element_type(args.c.dtype, [&](auto element) {
+    using T = decltype(element);
+    for_elements<vector_width<T>>(
+        context, count, all_aligned({args.bias.data}),
+        RoundWork<T>{args.bias.as<float>(), reinterpret_cast<T*>(workspace)});
+  });
+  return workspace;
 }
 
 }  // namespace
 
 void matmul(const OpContext& context, const Matmul& args) {
-  refuse_fp16("matmul", args.a.dtype);
   const std::int64_t k = args.transpose_a ? args.a.rows() : args.a.columns();
-  const auto stream = static_cast<cudaStream_t>(context.stream->native());
+  const cudaStream_t stream = stream_of(context);
   if (args.c.numel() == 0) return;
   if (k == 0) {
     require(args.bias.empty(), ExitCode::internal, "[matmul] k is 0 and there is a bias");
@@ -223,8 +238,8 @@ void matmul(const OpContext& context, const Matmul& args) {
   const std::lock_guard lock(library().mutex);
   std::byte* workspace = workspace_of(stream);
   Call call{args, args.bias.data, args.c.rows(), args.c.columns(), k};
-  if (!args.bias.empty() && args.c.dtype == DType::bf16) {
-    call.bias = rounded_bias(args.bias, workspace, stream);
+  if (!args.bias.empty() && args.c.dtype != DType::f32) {
+    call.bias = rounded_bias(context, args, workspace);
   }
   enqueue_product(call, stream, workspace);
 }

@@ -1,0 +1,192 @@
+// Attention forward: a block takes a tile of queries of one head and goes over the tiles of keys
+// with an online softmax (Dao 2023, FlashAttention-2, algorithm 1). Values come while scores are
+// taken.
+#include <string>
+
+#include "base/error.h"
+#include "ops/cuda/attention_problem.cuh"
+#include "ops/cuda/attention_sizes.cuh"
+#include "ops/cuda/enqueue.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/elements.h"
+
+namespace trainctl::cuda {
+
+Runs Runs::of(const TokenRuns& runs) {
+  require(runs.count() <= most_runs, ExitCode::unavailable,
+          "[attention] " + std::to_string(runs.count()) +
+              " runs of tokens; on cuda there are at most " + std::to_string(most_runs));
+  Runs result{static_cast<int>(runs.length),
+              static_cast<int>(runs.stride),
+              static_cast<int>(runs.count()),
+              {}};
+  for (int i = 0; i < result.count; ++i) {
+    result.run[i] = {static_cast<int>(runs.at(i).position), static_cast<int>(runs.at(i).row)};
+  }
+  return result;
+}
+
+namespace {
+
+template <class T>
+struct Forward {
+  AttentionProblem<T> problem;
+  T* out;
+  float* logsumexp;
+};
+
+/// What a thread knows of its queries.
+template <int rows>
+struct Queries {
+  std::int64_t row[rows];
+  int position[rows], first[rows];  // what they see; of none: nothing
+
+  template <class T>
+  __device__ Queries(const AttentionProblem<T>& problem, int sequence, int begin, const int* own) {
+    for (int i = 0; i < rows; ++i) {
+      const int query = begin + own[i];
+      const bool here = query < problem.query_length;
+      row[i] = here ? problem.queries.row(query, sequence) : 0;
+      position[i] = here ? problem.queries.position(query) : -1;
+      first[i] = here ? problem.first_seen(row[i]) : 0;
+    }
+  }
+};
+
+/// Scores become probabilities over the largest score so far; what was summed before is rescaled.
+template <class T, int tile, int dim>
+__device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out,
+                             float (&highest)[Fragment<T, tile>::rows],
+                             float (&sum)[Fragment<T, tile>::rows]) {
+  for (int i = 0; i < scores.rows; ++i) {
+    float most = highest[i];
+#pragma unroll
+    for (int j = 0; j < scores.own; ++j) most = fmaxf(most, scores.at(i, j));
+    most = scores.row_max(most);
+    const float base = most == -INFINITY ? 0.0F : most;  // of a query that has seen no key
+    const float rescale = exponential<T>(highest[i] - base);
+    highest[i] = most;
+    sum[i] *= rescale;
+#pragma unroll
+    for (int j = 0; j < out.own; ++j) out.at(i, j) *= rescale;
+#pragma unroll
+    for (int j = 0; j < scores.own; ++j) {
+      scores.at(i, j) = exponential<T>(scores.at(i, j) - base);
+      sum[i] += scores.at(i, j);
+    }
+  }
+}
+
+template <class T, int dim>
+__global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
+    forward_kernel(const __grid_constant__ Forward<T> args) {
+  constexpr int tile = tile_rows_of<T, dim>;
+  constexpr int stride = tile_stride<T>(dim);
+  using Scores = Fragment<T, tile>;
+  const AttentionProblem<T>& problem = args.problem;
+  T* q = dynamic_shared<T>();
+  T* k = q + tile * stride;
+  T* v = k + tile * stride;
+  T* room = v + tile * stride;
+  struct Positions;
+  int* key_position = static_shared<Positions, int, tile>();
+
+  const int head = static_cast<int>(blockIdx.y);
+  const int sequence = static_cast<int>(blockIdx.z);
+  const int kv_head = problem.kv_head(head);
+  // The last queries see the most keys: they come first.
+  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile;
+  const int end = min(problem.query_length, begin + tile);
+  const Philox random = problem.random();
+  int own[Scores::rows];
+  for (int i = 0; i < Scores::rows; ++i) own[i] = Scores::row(i);
+  const Queries<Scores::rows> queries(problem, sequence, begin, own);
+
+  Fragment<T, dim> out;
+  float highest[Scores::rows];
+  float sum[Scores::rows] = {};
+  for (float& one : highest) one = -INFINITY;
+  bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
+                      problem.heads, problem.head_dim);
+  for (int key = 0; key < problem.key_length; key += tile) {
+    const int key_end = min(problem.key_length, key + tile);
+    if (!problem.may_see(begin, end, key, key_end)) continue;
+    bring<T, tile, dim>(k, problem.k, problem.wide, problem.keys, sequence, key, key_end, kv_head,
+                        problem.kv_heads, problem.head_dim);
+    commit_copies();
+    bring<T, tile, dim>(v, problem.v, problem.wide, problem.keys, sequence, key, key_end, kv_head,
+                        problem.kv_heads, problem.head_dim);
+    commit_copies();
+    if (threadIdx.x < tile) {
+      const int at = key + static_cast<int>(threadIdx.x);
+      key_position[threadIdx.x] = at < key_end ? problem.keys.position(at) : no_position;
+    }
+    wait_for_copies<1>();
+    __syncthreads();
+    Scores scores = multiply_rows<T, tile, dim>(q, k);
+    for (int i = 0; i < Scores::rows; ++i) {
+#pragma unroll
+      for (int j = 0; j < Scores::own; ++j) {
+        const int at = key_position[Scores::column(j)];
+        const bool seen = at <= queries.position[i] && at >= queries.first[i];
+        scores.at(i, j) = seen ? scores.at(i, j) * problem.scale : -INFINITY;
+      }
+    }
+    softmax_tile<T, tile, dim>(scores, out, highest, sum);
+    if (problem.state != nullptr) {
+      for (int i = 0; i < Scores::rows; ++i) {
+        for (int j = 0; j < Scores::own; ++j) {
+          if (scores.at(i, j) == 0.0F) continue;  // not seen, or too small
+          scores.at(i, j) *=
+              problem.factor(random, queries.row[i], head, key_position[Scores::column(j)]);
+        }
+      }
+    }
+    wait_for_copies<0>();
+    __syncthreads();
+    add_product<T, tile, dim>(out, scores, v, stride, room);
+    __syncthreads();  // the next tile comes where this one is
+  }
+  commit_copies();
+  wait_for_copies<0>();
+
+  for (int i = 0; i < Scores::rows; ++i) {
+    const float total = Scores::row_sum(sum[i]);
+    const float scale = total > 0 ? 1.0F / total : 0.0F;
+    const int query = begin + own[i];
+    if (query >= end) continue;
+    T* to = args.out + (queries.row[i] * problem.heads + head) * problem.head_dim;
+#pragma unroll
+    for (int j = 0; j < out.own; ++j) {
+      const int column = out.column(j);
+      if (column < problem.head_dim) to[column] = narrow<T>(out.at(i, j) * scale);
+    }
+    if (threadIdx.x % Scores::lanes == 0) {
+      args.logsumexp[(std::int64_t{sequence} * problem.heads + head) * problem.query_length +
+                     query] = total > 0 ? highest[i] + logf(total) : -INFINITY;
+    }
+  }
+}
+
+template <class T, int dim>
+void run_forward(const OpContext& context, const AttentionForward& args) {
+  constexpr int tile = tile_rows_of<T, dim>;
+  const AttentionShape& shape = args.shape;
+  const Forward<T> all{problem_of<T>(args), args.out.as<T>(), args.logsumexp.as<float>()};
+  const Grid grid{dim3(static_cast<unsigned>((shape.query_length + tile - 1) / tile),
+                       static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences)),
+                  dim3(2 * tile), tiles_bytes<T, dim>(3)};
+  launch(forward_kernel<T, dim>, grid, stream_of(context), all);
+}
+
+}  // namespace
+
+void attention_forward(const OpContext& context, const AttentionForward& args) {
+  with_element_type(args.q.dtype, [&](auto element) {
+    using T = decltype(element);
+    with_head_size(args.shape.head_dim,
+                   [&](auto dim) { run_forward<T, decltype(dim)::value>(context, args); });
+  });
+}
+
+}  // namespace trainctl::cuda

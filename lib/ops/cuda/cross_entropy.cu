@@ -1,0 +1,196 @@
+// Cross-entropy over chunks of logits: a block per row. Exponentials are of fp32 differences to the
+// row's largest logit; the loss is added in double, by one block in the order of the rows.
+#include "ops/cross_entropy.h"
+
+#include "ops/cuda/enqueue.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/elements.h"
+
+namespace trainctl::cuda {
+namespace {
+
+constexpr float minus_infinity = -INFINITY;
+
+template <class T>
+struct Stats {
+  const T* logits;
+  const std::int32_t* labels;
+  std::int64_t first_column, columns, valid;
+  float* row_max;
+  float* row_sum;
+  float* target;
+};
+
+/// The largest logit so far, and the sum of exp(logit - largest): of -infinity alone, 0.
+struct Running {
+  float highest = minus_infinity;
+  float sum = 0;
+
+  __device__ void add(float logit) {
+    if (logit == minus_infinity) return;
+    if (logit > highest) {
+      sum *= expf(highest - logit);
+      highest = logit;
+    }
+    sum += expf(logit - highest);  // of a NaN: NaN
+  }
+};
+
+template <class T, int width>
+__global__ void __launch_bounds__(block_threads) stats_kernel(Stats<T> args) {
+  const std::int64_t row = blockIdx.x;
+  const T* logits = args.logits + row * args.columns;
+  Running mine;
+  for (std::int64_t at = std::int64_t{threadIdx.x} * width; at < args.valid;
+       at += std::int64_t{block_threads} * width) {
+    float x[width];
+    load<width>(logits + at, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      if (at + i < args.valid) mine.add(x[i]);
+    }
+  }
+  const float highest = block_max(mine.highest);
+  const float sum = block_sum(mine.sum != 0 ? mine.sum * expf(mine.highest - highest) : 0.0F);
+  if (threadIdx.x != 0) return;
+  const std::int64_t label = args.labels[row] - args.first_column;
+  args.row_max[row] = highest;
+  args.row_sum[row] = sum;
+  args.target[row] = label >= 0 && label < args.valid ? widen(logits[label]) : 0.0F;
+}
+
+__global__ void __launch_bounds__(block_threads)
+    combine_kernel(const float* shards, std::int64_t ranks, std::int64_t rows, float* whole) {
+  const std::int64_t row = grid_thread();
+  if (row >= rows) return;
+  float highest = minus_infinity;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    highest = fmaxf(highest, shards[rank * 3 * rows + row]);
+  }
+  float sum = 0;
+  float target = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const float* shard = shards + rank * 3 * rows + row;
+    // A shard without a finite logit adds nothing, even where none has one.
+    if (shard[rows] != 0) sum += shard[rows] * expf(shard[0] - highest);
+    target += shard[2 * rows];
+  }
+  whole[row] = highest;
+  whole[rows + row] = sum;
+  whole[2 * rows + row] = target;
+}
+
+template <class T>
+struct Gradient {
+  T* logits;
+  const std::int32_t* labels;
+  std::int64_t first_column, columns, valid;
+  const float* row_max;
+  const float* row_sum;
+  const float* weight;
+  const StepState* state;
+};
+
+template <class T, int width>
+__global__ void __launch_bounds__(block_threads) gradient_kernel(Gradient<T> args) {
+  const std::int64_t row = blockIdx.x;
+  T* logits = args.logits + row * args.columns;
+  const float weight = args.weight[row];
+  const float scale = static_cast<float>(static_cast<double>(weight) * args.state->loss_factor *
+                                         args.state->loss_scale);
+  const float highest = args.row_max[row];
+  const float part = 1.0F / args.row_sum[row];
+  const std::int64_t label = args.labels[row] - args.first_column;
+  for (std::int64_t at = std::int64_t{threadIdx.x} * width; at < args.columns;
+       at += std::int64_t{block_threads} * width) {
+    float x[width];
+    load<width>(logits + at, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const bool real = at + i < args.valid && weight != 0;
+      const float chance = real ? expf(x[i] - highest) * part : 0.0F;
+      x[i] = real ? (chance - (at + i == label ? 1.0F : 0.0F)) * scale : 0.0F;
+    }
+    store<width>(logits + at, x);
+  }
+}
+
+/// loss_sum += sum of weight (log sum exp - target), by one block.
+__global__ void __launch_bounds__(block_threads)
+    loss_kernel(const float* row_max, const float* row_sum, const float* target,
+                const float* weight, std::int64_t rows, StepState* state) {
+  double sum = 0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += block_threads) {
+    if (weight[row] == 0) continue;
+    const double log_sum = row_max[row] + log(static_cast<double>(row_sum[row]));
+    sum += weight[row] * (log_sum - target[row]);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) state->loss_sum += sum;
+}
+
+}  // namespace
+
+void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args) {
+  if (args.logits.rows() == 0) return;
+  with_element_type(args.logits.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    const std::int64_t columns = args.logits.columns();
+    const Stats<T> all{args.logits.as<T>(),
+                       args.labels.as<std::int32_t>(),
+                       args.first_column,
+                       columns,
+                       args.valid,
+                       args.row_max.as<float>(),
+                       args.row_sum.as<float>(),
+                       args.target.as<float>()};
+    const Grid grid{dim3(static_cast<unsigned>(args.logits.rows())), dim3(block_threads)};
+    if (columns % width == 0 && all_aligned({args.logits.data})) {
+      launch(stats_kernel<T, width>, grid, stream_of(context), all);
+    } else {
+      launch(stats_kernel<T, 1>, grid, stream_of(context), all);
+    }
+  });
+}
+
+void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& args) {
+  const std::int64_t rows = args.shards.shape[2];
+  if (rows == 0) return;
+  launch(combine_kernel, {blocks_for(rows, block_threads, 0x7fffffff), dim3(block_threads)},
+         stream_of(context), args.shards.as<float>(), args.shards.shape[0], rows,
+         args.whole.as<float>());
+}
+
+void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args) {
+  const std::int64_t rows = args.logits.rows();
+  if (rows == 0) return;
+  if (args.owns_loss) {
+    launch(loss_kernel, {dim3(1), dim3(block_threads)}, stream_of(context),
+           args.row_max.as<float>(), args.row_sum.as<float>(), args.target.as<float>(),
+           args.weight.as<float>(), rows, args.state);
+  }
+  if (args.forward_only) return;
+  with_element_type(args.logits.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    const std::int64_t columns = args.logits.columns();
+    const Gradient<T> all{args.logits.as<T>(),
+                          args.labels.as<std::int32_t>(),
+                          args.first_column,
+                          columns,
+                          args.valid,
+                          args.row_max.as<float>(),
+                          args.row_sum.as<float>(),
+                          args.weight.as<float>(),
+                          args.state};
+    const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(block_threads)};
+    if (columns % width == 0 && all_aligned({args.logits.data})) {
+      launch(gradient_kernel<T, width>, grid, stream_of(context), all);
+    } else {
+      launch(gradient_kernel<T, 1>, grid, stream_of(context), all);
+    }
+  });
+}
+
+}  // namespace trainctl::cuda

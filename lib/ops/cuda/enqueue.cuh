@@ -1,0 +1,64 @@
+// How kernels over elements and rows are cut into threads, and where they run.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/context.h"
+#include "ops/cuda/device_math.cuh"
+
+namespace trainctl::cuda {
+
+/// Threads of a block, and blocks that fill any device several times: more work is taken in turns.
+inline constexpr int block_threads = 256;
+inline constexpr std::int64_t most_blocks = 8192;
+
+inline cudaStream_t stream_of(const OpContext& context) {
+  return static_cast<cudaStream_t>(context.stream->native());
+}
+
+/// Blocks of `per_block` pieces of work each, at least one.
+inline dim3 blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = most_blocks) {
+  const std::int64_t blocks = (work + per_block - 1) / per_block;
+  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
+}
+
+/// The calling thread's number in the grid, and how many there are; grids and blocks are rows.
+__device__ inline std::int64_t grid_thread() {
+  return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t grid_threads() { return std::int64_t{gridDim.x} * blockDim.x; }
+
+template <int width, class Work>
+__global__ void __launch_bounds__(block_threads) elements_kernel(Work work, std::int64_t count) {
+  const std::int64_t whole = count / width;
+  for (std::int64_t pack = grid_thread(); pack < whole; pack += grid_threads()) {
+    work.template run<width>(pack * width);
+  }
+  const std::int64_t rest = whole * width + grid_thread();
+  if (rest < count) work.template run<1>(rest);
+}
+
+/// Enqueues work.run<width>(at) for elements [at, at + width) until all `count` are covered: packs
+/// of `width` where `wide` says that all operands are aligned, else one at a time. `run` reads what
+/// it overwrites first.
+template <int width, class Work>
+void for_elements(const OpContext& context, std::int64_t count, bool wide, const Work& work) {
+  if (count == 0) return;
+  const std::int64_t packs = wide ? (count + width - 1) / width : count;
+  const Grid grid{blocks_for(packs, block_threads), dim3(block_threads)};
+  if (wide) {
+    launch(elements_kernel<width, Work>, grid, stream_of(context), work, count);
+  } else {
+    launch(elements_kernel<1, Work>, grid, stream_of(context), work, count);
+  }
+}
+
+/// Rows of partial sums that are added to a result in their order: [strips, columns] in scratch.
+/// The number of strips depends on the extents only, so that results do not change with the device.
+std::int64_t strips_for(std::int64_t rows, std::int64_t columns);
+/// result[column] += the sum of the strips, in a fixed order.
+void add_strips(const OpContext& context, const float* strips, std::int64_t count,
+                std::int64_t columns, float* result);
+
+}  // namespace trainctl::cuda

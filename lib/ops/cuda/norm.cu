@@ -1,0 +1,305 @@
+// LayerNorm and RMSNorm, which has neither mean nor bias. Forward, a warp takes a row. Backward, a
+// block takes a strip of rows, eight at a time: first each warp takes the sums over one row, then
+// each thread takes some columns of all eight, whose elements the caches still have, and adds to
+// the strip's sums of the weights' gradients, which lie in shared memory. The strips are then added
+// in their order. Sums are fp32 in a fixed order.
+#include "ops/cuda/enqueue.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/elements.h"
+#include "ops/layernorm.h"
+#include "ops/rmsnorm.h"
+
+namespace trainctl::cuda {
+namespace {
+
+constexpr int tile_rows = block_threads / 32;  // a warp each
+// What a block may ask for on all devices of compute capability 8.0 and later.
+constexpr std::int64_t most_shared_bytes = std::int64_t{96} << 10;
+
+template <class T>
+T* optional(const Tensor& tensor) {
+  return tensor.empty() ? nullptr : tensor.as<T>();
+}
+
+template <class T>
+struct Forward {
+  const T* x;
+  const T* residual;
+  T* sum;
+  const float* weight;
+  const float* bias;
+  T* y;
+  float* mean;
+  float* rstd;
+  std::int64_t rows, hidden;
+  float epsilon;
+};
+
+/// The sum of body(element) over what this warp's lanes hold of a row.
+template <int width, class T, class Body>
+__device__ float row_sum(const T* row, std::int64_t hidden, const Body& body) {
+  float sum = 0;
+  for (std::int64_t at = threadIdx.x % 32 * width; at < hidden; at += 32 * width) {
+    float x[width];
+    load<width>(row + at, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) sum += body(x[i]);
+  }
+  return warp_sum(sum);
+}
+
+struct Itself {
+  __device__ float operator()(float x) const { return x; }
+};
+struct SquareFrom {
+  float mean;
+  __device__ float operator()(float x) const { return (x - mean) * (x - mean); }
+};
+
+/// sum = x + residual of one row, rounded as it is stored.
+template <int width, class T>
+__device__ void add_residual(const Forward<T>& args, std::int64_t start) {
+  for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
+    float x[width];
+    float residual[width];
+    load<width>(args.x + start + at, x);
+    load<width>(args.residual + start + at, residual);
+#pragma unroll
+    for (int i = 0; i < width; ++i) x[i] += residual[i];
+    store<width>(args.sum + start + at, x);
+  }
+}
+
+template <bool layer, class T, int width>
+__global__ void __launch_bounds__(block_threads) forward_kernel(Forward<T> args) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * tile_rows + threadIdx.x / 32;
+  if (row >= args.rows) return;
+  const std::int64_t start = row * args.hidden;
+  // Each lane reads again what it read or wrote before: from the caches.
+  if (args.residual != nullptr) add_residual<width>(args, start);
+  const T* source = (args.residual != nullptr ? args.sum : args.x) + start;
+  const float count = static_cast<float>(args.hidden);
+  const float mean = layer ? row_sum<width>(source, args.hidden, Itself{}) / count : 0.0F;
+  const float variance = row_sum<width>(source, args.hidden, SquareFrom{mean}) / count;
+  const float rstd = 1.0F / sqrtf(variance + args.epsilon);
+  if (threadIdx.x % 32 == 0) {
+    if (layer) args.mean[row] = mean;
+    args.rstd[row] = rstd;
+  }
+  for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
+    float x[width];
+    float weight[width];
+    float bias[width] = {};
+    load<width>(source + at, x);
+    load<width>(args.weight + at, weight);
+    if (layer) load<width>(args.bias + at, bias);
+#pragma unroll
+    for (int i = 0; i < width; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+    store<width>(args.y + start + at, x);
+  }
+}
+
+template <class T>
+struct Backward {
+  const T* dy;
+  const T* x;
+  const float* weight;
+  const float* mean;
+  const float* rstd;
+  const T* d_residual;
+  T* dx;
+  float* strips;  // [strips, hidden] of the weight's gradient, and after them of the bias's
+  std::int64_t rows, hidden;
+  bool sums_in_shared;  // the strip's sums fit there
+};
+
+/// What the columns of a row need to know of it.
+struct RowSums {
+  float mean, rstd;
+  float gradient;         // mean of dy weight
+  float gradient_normal;  // mean of dy weight z
+};
+
+template <bool layer, class T, int width>
+__device__ RowSums row_sums(const Backward<T>& args, std::int64_t row) {
+  const std::int64_t start = row * args.hidden;
+  RowSums sums{layer ? args.mean[row] : 0.0F, args.rstd[row], 0, 0};
+  for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
+    float dy[width];
+    float x[width];
+    float weight[width];
+    load<width>(args.dy + start + at, dy);
+    load<width>(args.x + start + at, x);
+    load<width>(args.weight + at, weight);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const float g = dy[i] * weight[i];
+      if (layer) sums.gradient += g;
+      sums.gradient_normal += g * (x[i] - sums.mean);
+    }
+  }
+  const float count = static_cast<float>(args.hidden);
+  if (layer) sums.gradient = warp_sum(sums.gradient) / count;
+  sums.gradient_normal = warp_sum(sums.gradient_normal) * sums.rstd / count;
+  return sums;
+}
+
+/// `width` columns of a tile's rows: dx, and their part of the weights' gradients. dx may be dy or
+/// d_residual: each element is read before it is written, by the same thread.
+template <bool layer, class T, int width>
+__device__ void tile_columns(const Backward<T>& args, std::int64_t first_row, int rows,
+                             std::int64_t at, const RowSums* sums, float* dweight, float* dbias) {
+  float weight[width];
+  float weight_sum[width] = {};
+  float bias_sum[width] = {};
+  load<width>(args.weight + at, weight);
+  for (int row = 0; row < rows; ++row) {
+    const std::int64_t place = (first_row + row) * args.hidden + at;
+    const RowSums of = sums[row];
+    float dy[width];
+    float x[width];
+    float dx[width] = {};
+    load<width>(args.dy + place, dy);
+    load<width>(args.x + place, x);
+    if (args.d_residual != nullptr) load<width>(args.d_residual + place, dx);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const float z = (x[i] - of.mean) * of.rstd;
+      dx[i] += of.rstd * (dy[i] * weight[i] - of.gradient - z * of.gradient_normal);
+      weight_sum[i] += dy[i] * z;
+      if (layer) bias_sum[i] += dy[i];
+    }
+    store<width>(args.dx + place, dx);
+  }
+#pragma unroll
+  for (int i = 0; i < width; ++i) {
+    dweight[at + i] += weight_sum[i];
+    if (layer) dbias[at + i] += bias_sum[i];
+  }
+}
+
+template <bool layer, class T, int width>
+__global__ void __launch_bounds__(block_threads) backward_kernel(Backward<T> args) {
+  struct Sums;
+  RowSums* sums = static_shared<Sums, RowSums, tile_rows>();
+  const std::int64_t strip = blockIdx.x;
+  const std::int64_t strips = gridDim.x;
+  float* strip_weight = args.strips + strip * args.hidden;
+  float* strip_bias = args.strips + (strips + strip) * args.hidden;
+  float* dweight = args.sums_in_shared ? dynamic_shared<float>() : strip_weight;
+  float* dbias = args.sums_in_shared ? dweight + args.hidden : strip_bias;
+  // A thread has the same columns in every row: no other touches its sums.
+  const std::int64_t first = std::int64_t{threadIdx.x} * width;
+  const std::int64_t stride = std::int64_t{block_threads} * width;
+  for (std::int64_t at = first; at < args.hidden; at += stride) {
+    for (int i = 0; i < width; ++i) {
+      dweight[at + i] = 0;
+      if (layer) dbias[at + i] = 0;
+    }
+  }
+  const std::int64_t end = args.rows * (strip + 1) / strips;
+  for (std::int64_t row = args.rows * strip / strips; row < end; row += tile_rows) {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    const int rows = static_cast<int>(min(std::int64_t{tile_rows}, end - row));
+    if (warp < rows) {
+      const RowSums mine = row_sums<layer, T, width>(args, row + warp);
+      if (threadIdx.x % 32 == 0) sums[warp] = mine;
+    }
+    __syncthreads();
+    for (std::int64_t at = first; at < args.hidden; at += stride) {
+      tile_columns<layer, T, width>(args, row, rows, at, sums, dweight, dbias);
+    }
+    __syncthreads();  // the next tile writes `sums` again
+  }
+  if (!args.sums_in_shared) return;
+  for (std::int64_t at = first; at < args.hidden; at += stride) {
+    for (int i = 0; i < width; ++i) {
+      strip_weight[at + i] = dweight[at + i];
+      if (layer) strip_bias[at + i] = dbias[at + i];
+    }
+  }
+}
+
+template <bool layer, class T>
+void run_forward(const OpContext& context, const Forward<T>& args) {
+  const Grid grid{blocks_for(args.rows, tile_rows, 0x7fffffff), dim3(block_threads)};
+  constexpr int width = vector_width<T>;
+  if (args.hidden % width == 0 &&
+      all_aligned({args.x, args.residual, args.sum, args.weight, args.bias, args.y})) {
+    launch(forward_kernel<layer, T, width>, grid, stream_of(context), args);
+  } else {
+    launch(forward_kernel<layer, T, 1>, grid, stream_of(context), args);
+  }
+}
+
+template <bool layer, class T>
+void run_backward(const OpContext& context, Backward<T> args, float* dweight, float* dbias) {
+  const std::int64_t kinds = layer ? 2 : 1;  // of sums
+  const std::int64_t strips = strips_for(args.rows, kinds * args.hidden);
+  const std::int64_t sum_bytes = kinds * args.hidden * static_cast<std::int64_t>(sizeof(float));
+  args.strips = reinterpret_cast<float*>(context.scratch);
+  args.sums_in_shared = sum_bytes <= most_shared_bytes;
+  const Grid grid{dim3(static_cast<unsigned>(strips)), dim3(block_threads),
+                  args.sums_in_shared ? static_cast<std::size_t>(sum_bytes) : 0};
+  constexpr int width = vector_width<T>;
+  if (args.hidden % width == 0 &&
+      all_aligned({args.dy, args.x, args.weight, args.dx, args.d_residual})) {
+    launch(backward_kernel<layer, T, width>, grid, stream_of(context), args);
+  } else {
+    launch(backward_kernel<layer, T, 1>, grid, stream_of(context), args);
+  }
+  add_strips(context, args.strips, strips, args.hidden, dweight);
+  if (layer) add_strips(context, args.strips + strips * args.hidden, strips, args.hidden, dbias);
+}
+
+}  // namespace
+
+void layernorm_forward(const OpContext& context, const LayerNormForward& args) {
+  if (args.x.numel() == 0) return;
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    run_forward<true, T>(
+        context,
+        {args.x.as<T>(), optional<T>(args.residual), optional<T>(args.sum), args.weight.as<float>(),
+         args.bias.as<float>(), args.y.as<T>(), args.mean.as<float>(), args.rstd.as<float>(),
+         args.x.rows(), args.x.columns(), args.epsilon});
+  });
+}
+
+void layernorm_backward(const OpContext& context, const LayerNormBackward& args) {
+  if (args.x.numel() == 0) return;
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    run_backward<true, T>(
+        context,
+        {args.dy.as<T>(), args.x.as<T>(), args.weight.as<float>(), args.mean.as<float>(),
+         args.rstd.as<float>(), optional<T>(args.d_residual), args.dx.as<T>(), nullptr,
+         args.x.rows(), args.x.columns(), false},
+        args.dweight.as<float>(), args.dbias.as<float>());
+  });
+}
+
+void rmsnorm_forward(const OpContext& context, const RmsNormForward& args) {
+  if (args.x.numel() == 0) return;
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    run_forward<false, T>(
+        context, {args.x.as<T>(), optional<T>(args.residual), optional<T>(args.sum),
+                  args.weight.as<float>(), nullptr, args.y.as<T>(), nullptr, args.rstd.as<float>(),
+                  args.x.rows(), args.x.columns(), args.epsilon});
+  });
+}
+
+void rmsnorm_backward(const OpContext& context, const RmsNormBackward& args) {
+  if (args.x.numel() == 0) return;
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    run_backward<false, T>(context,
+                           {args.dy.as<T>(), args.x.as<T>(), args.weight.as<float>(), nullptr,
+                            args.rstd.as<float>(), optional<T>(args.d_residual), args.dx.as<T>(),
+                            nullptr, args.x.rows(), args.x.columns(), false},
+                           args.dweight.as<float>(), nullptr);
+  });
+}
+
+}  // namespace trainctl::cuda

@@ -1,0 +1,278 @@
+// Rows that move, are scaled or are summed: blocks of bytes, rows of experts, gradients of biases.
+#include "ops/rows.h"
+
+#include "ops/bias_gradient.h"
+#include "ops/cuda/enqueue.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/elements.h"
+#include "ops/swap_blocks.h"
+
+namespace trainctl::cuda {
+namespace {
+
+/// 16 bytes that nobody looks into.
+struct alignas(16) Sixteen {
+  std::uint32_t words[4];
+};
+
+/// Elements of y in their order: of block [column][row] of `width` Units.
+template <class Unit>
+struct SwapWork {
+  const Unit* x;
+  Unit* y;
+  std::int64_t rows, columns, width;
+
+  template <int>
+  __device__ void run(std::int64_t at) const {
+    const std::int64_t block = at / width;
+    const std::int64_t column = block / rows;
+    const std::int64_t row = block % rows;
+    y[at] = x[(row * columns + column) * width + at % width];
+  }
+};
+
+template <class T>
+struct SpreadWork {
+  const T* x;
+  const std::int32_t* slot;
+  T* y;
+  std::int64_t features, choices;
+
+  /// Element `at` of [tokens, choices, features].
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const std::int64_t choice = at / features;
+    const std::int64_t row = slot[choice];
+    if (row < 0) return;
+    float value[width];
+    load<width>(x + choice / choices * features + at % features, value);
+    store<width>(y + row * features + at % features, value);
+  }
+};
+
+template <class T>
+struct CollectWork {
+  const T* x;
+  const std::int32_t* slot;
+  T* y;
+  std::int64_t features, choices;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const std::int64_t token = at / features;
+    float sum[width] = {};
+    for (std::int64_t j = 0; j < choices; ++j) {
+      const std::int64_t row = slot[token * choices + j];
+      if (row < 0) continue;
+      float value[width];
+      load<width>(x + row * features + at % features, value);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum[i] += value[i];
+    }
+    store<width>(y + at, sum);
+  }
+};
+
+__device__ inline float row_factor(float weight, bool sigmoid) {
+  return sigmoid ? 1.0F / (1.0F + expf(-weight)) : weight;
+}
+
+template <class T>
+struct ScaleWork {
+  const T* x;
+  const float* weight;
+  T* y;
+  std::int64_t features;
+  bool sigmoid;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const float factor = row_factor(weight[at / features], sigmoid);
+    float value[width];
+    load<width>(x + at, value);
+#pragma unroll
+    for (int i = 0; i < width; ++i) value[i] *= factor;
+    store<width>(y + at, value);
+  }
+};
+
+template <class T>
+struct ScaleBackward {
+  const T* x;
+  const float* weight;
+  const T* dy;
+  T* dx;
+  float* d_weight;
+  std::int64_t rows, features;
+  bool sigmoid;
+};
+
+/// A warp per row.
+template <class T, int width>
+__global__ void __launch_bounds__(block_threads) scale_backward_kernel(ScaleBackward<T> args) {
+  const std::int64_t row = grid_thread() / 32;
+  if (row >= args.rows) return;
+  const std::int64_t start = row * args.features;
+  const float factor = row_factor(args.weight[row], args.sigmoid);
+  float dot = 0;
+  for (std::int64_t at = threadIdx.x % 32 * width; at < args.features; at += 32 * width) {
+    float x[width];
+    float dy[width];
+    load<width>(args.x + start + at, x);
+    load<width>(args.dy + start + at, dy);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      dot += dy[i] * x[i];
+      dy[i] *= factor;
+    }
+    store<width>(args.dx + start + at, dy);
+  }
+  dot = warp_sum(dot);
+  if (threadIdx.x % 32 == 0) {
+    args.d_weight[row] = args.sigmoid ? dot * factor * (1.0F - factor) : dot;
+  }
+}
+
+/// strips[strip][column] = the sum over the strip's rows: 32 lanes of `width` columns, eight rows
+/// at a time.
+template <class T, int width>
+__global__ void __launch_bounds__(256)
+    sum_rows_kernel(const T* x, std::int64_t rows, std::int64_t columns, float* strips) {
+  struct Parts;
+  float* parts = static_shared<Parts, float, 256 * width>();
+  const std::int64_t column = (std::int64_t{blockIdx.x} * 32 + threadIdx.x) * width;
+  const std::int64_t end = rows * (blockIdx.y + 1) / gridDim.y;
+  float sum[width] = {};
+  if (column < columns) {
+    for (std::int64_t row = rows * blockIdx.y / gridDim.y + threadIdx.y; row < end; row += 8) {
+      float value[width];
+      load<width>(x + row * columns + column, value);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum[i] += value[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < width; ++i) parts[(i * 8 + threadIdx.y) * 32 + threadIdx.x] = sum[i];
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int i = 0; i < width; ++i) {
+    float total = 0;
+    for (int part = 0; part < 8; ++part) total += parts[(i * 8 + part) * 32 + threadIdx.x];
+    strips[std::int64_t{blockIdx.y} * columns + column + i] = total;
+  }
+}
+
+template <class T, int width>
+void sum_rows(const OpContext& context, const BiasGradient& args) {
+  const std::int64_t rows = args.dy.rows();
+  const std::int64_t columns = args.dy.columns();
+  const std::int64_t strips = strips_for(rows, columns);
+  auto* partial = reinterpret_cast<float*>(context.scratch);
+  Grid grid{blocks_for(columns, 32 * width, 0x7fffffff), dim3(32, 8)};
+  grid.blocks.y = static_cast<unsigned>(strips);
+  launch(sum_rows_kernel<T, width>, grid, stream_of(context), args.dy.as<T>(), rows, columns,
+         partial);
+  add_strips(context, partial, strips, columns, args.db.as<float>());
+}
+
+template <class Unit>
+void swap_units(const OpContext& context, const SwapBlocks& args, std::int64_t block_bytes) {
+  const std::int64_t units = args.x.bytes() / std::int64_t{sizeof(Unit)};
+  for_elements<1>(
+      context, units, false,
+      SwapWork<Unit>{static_cast<const Unit*>(args.x.data), static_cast<Unit*>(args.y.data),
+                     args.rows, args.columns, block_bytes / std::int64_t{sizeof(Unit)}});
+}
+
+}  // namespace
+
+void swap_blocks(const OpContext& context, const SwapBlocks& args) {
+  const std::int64_t block_bytes = args.x.bytes() / (args.rows * args.columns);
+  const auto places = reinterpret_cast<std::uintptr_t>(args.x.data) |
+                      reinterpret_cast<std::uintptr_t>(args.y.data) |
+                      static_cast<std::uintptr_t>(block_bytes);
+  if (places % 16 == 0) {
+    swap_units<Sixteen>(context, args, block_bytes);
+  } else if (places % 4 == 0) {
+    swap_units<std::uint32_t>(context, args, block_bytes);
+  } else if (places % 2 == 0) {
+    swap_units<std::uint16_t>(context, args, block_bytes);
+  } else {
+    swap_units<std::uint8_t>(context, args, block_bytes);
+  }
+}
+
+void bias_gradient(const OpContext& context, const BiasGradient& args) {
+  if (args.dy.numel() == 0) return;
+  with_element_type(args.dy.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    if (args.dy.columns() % width == 0 && all_aligned({args.dy.data})) {
+      sum_rows<T, width>(context, args);
+    } else {
+      sum_rows<T, 1>(context, args);
+    }
+  });
+}
+
+void spread_rows(const OpContext& context, const SpreadRows& args) {
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    const std::int64_t features = args.x.shape[1];
+    const bool wide = features % width == 0 && all_aligned({args.x.data, args.y.data});
+    for_elements<width>(context, args.slot.numel() * features, wide,
+                        SpreadWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(), args.y.as<T>(),
+                                      features, args.slot.shape[1]});
+  });
+}
+
+void collect_rows(const OpContext& context, const CollectRows& args) {
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    const std::int64_t features = args.y.shape[1];
+    const bool wide = features % width == 0 && all_aligned({args.x.data, args.y.data});
+    for_elements<width>(context, args.y.numel(), wide,
+                        CollectWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(), args.y.as<T>(),
+                                       features, args.slot.shape[1]});
+  });
+}
+
+void scale_rows(const OpContext& context, const ScaleRows& args) {
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    const std::int64_t features = args.x.shape[1];
+    const bool wide = features % width == 0 && all_aligned({args.x.data, args.y.data});
+    for_elements<width>(context, args.x.numel(), wide,
+                        ScaleWork<T>{args.x.as<T>(), args.weight.as<float>(), args.y.as<T>(),
+                                     features, args.sigmoid});
+  });
+}
+
+void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args) {
+  if (args.x.shape[0] == 0) return;
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int width = vector_width<T>;
+    const std::int64_t rows = args.x.shape[0];
+    const std::int64_t features = args.x.shape[1];
+    const ScaleBackward<T> all{args.x.as<T>(),
+                               args.weight.as<float>(),
+                               args.dy.as<T>(),
+                               args.dx.as<T>(),
+                               args.d_weight.as<float>(),
+                               rows,
+                               features,
+                               args.sigmoid};
+    const Grid grid{blocks_for(rows, block_threads / 32, 0x7fffffff), dim3(block_threads)};
+    if (features % width == 0 && all_aligned({args.x.data, args.dy.data, args.dx.data})) {
+      launch(scale_backward_kernel<T, width>, grid, stream_of(context), all);
+    } else {
+      launch(scale_backward_kernel<T, 1>, grid, stream_of(context), all);
+    }
+  });
+}
+
+}  // namespace trainctl::cuda

@@ -1,0 +1,331 @@
+#include "tested_kernels.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/scratch.h"
+#include "device/cuda_device.h"
+#include "device/slab.h"
+
+namespace op_test {
+namespace {
+
+using namespace trainctl;
+
+// Every place of an operation's arguments that is an address of the device.
+template <class Place>
+void visit(Matmul& a, const Place& place) {
+  place(a.a), place(a.b), place(a.c), place(a.bias);
+}
+template <class Place>
+void visit(LayerNormForward& a, const Place& place) {
+  place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.bias), place(a.y);
+  place(a.mean), place(a.rstd);
+}
+template <class Place>
+void visit(LayerNormBackward& a, const Place& place) {
+  place(a.dy), place(a.x), place(a.weight), place(a.mean), place(a.rstd), place(a.d_residual);
+  place(a.dx), place(a.dweight), place(a.dbias);
+}
+template <class Place>
+void visit(RmsNormForward& a, const Place& place) {
+  place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.y), place(a.rstd);
+}
+template <class Place>
+void visit(RmsNormBackward& a, const Place& place) {
+  place(a.dy), place(a.x), place(a.weight), place(a.rstd), place(a.d_residual), place(a.dx);
+  place(a.dweight);
+}
+template <class Place>
+void visit(GeluForward& a, const Place& place) {
+  place(a.x), place(a.y);
+}
+template <class Place>
+void visit(GeluBackward& a, const Place& place) {
+  place(a.x), place(a.dy), place(a.dx);
+}
+template <class Place>
+void visit(SwigluForward& a, const Place& place) {
+  place(a.gate), place(a.up), place(a.y);
+}
+template <class Place>
+void visit(SwigluBackward& a, const Place& place) {
+  place(a.gate), place(a.up), place(a.dy), place(a.dgate), place(a.dup);
+}
+template <class Place>
+void visit(Add& a, const Place& place) {
+  place(a.a), place(a.b), place(a.y);
+}
+template <class Place>
+void visit(Cast& a, const Place& place) {
+  place(a.x), place(a.y);
+}
+template <class Place>
+void visit(BiasGradient& a, const Place& place) {
+  place(a.dy), place(a.db);
+}
+template <class Place>
+void visit(Dropout& a, const Place& place) {
+  place(a.x), place(a.global_token), place(a.key.state);
+}
+template <class Place>
+void visit(Rope& a, const Place& place) {
+  place(a.x), place(a.position), place(a.table);
+}
+template <class Place>
+void visit(AttentionForward& a, const Place& place) {
+  place(a.q), place(a.k), place(a.v), place(a.first_position), place(a.out), place(a.logsumexp);
+  place(a.dropout.global_token), place(a.dropout.key.state);
+}
+template <class Place>
+void visit(AttentionBackward& a, const Place& place) {
+  place(a.q), place(a.k), place(a.v), place(a.first_position), place(a.out), place(a.logsumexp);
+  place(a.dropout.global_token), place(a.dropout.key.state);
+  place(a.d_out), place(a.dq), place(a.dk), place(a.dv);
+}
+template <class Place>
+void visit(AttentionMerge& a, const Place& place) {
+  place(a.out), place(a.logsumexp), place(a.other), place(a.other_logsumexp);
+}
+template <class Place>
+void visit(EmbeddingForward& a, const Place& place) {
+  place(a.indices), place(a.table), place(a.y);
+}
+template <class Place>
+void visit(EmbeddingBackward& a, const Place& place) {
+  place(a.indices), place(a.dy), place(a.dtable);
+}
+template <class Place>
+void visit(RouterForward& a, const Place& place) {
+  place(a.logits), place(a.bias), place(a.chosen), place(a.weight), place(a.slot);
+  place(a.choices), place(a.counts);
+}
+template <class Place>
+void visit(RouterBackward& a, const Place& place) {
+  place(a.logits), place(a.chosen), place(a.d_weight), place(a.d_logits);
+}
+template <class Place>
+void visit(RouterLosses& a, const Place& place) {
+  place(a.logits), place(a.choices), place(a.d_logits), place(a.state);
+}
+template <class Place>
+void visit(RouterStatistics& a, const Place& place) {
+  place(a.logits), place(a.chosen), place(a.choices), place(a.sums);
+}
+template <class Place>
+void visit(SpreadRows& a, const Place& place) {
+  place(a.x), place(a.slot), place(a.y);
+}
+template <class Place>
+void visit(CollectRows& a, const Place& place) {
+  place(a.x), place(a.slot), place(a.y);
+}
+template <class Place>
+void visit(ScaleRows& a, const Place& place) {
+  place(a.x), place(a.weight), place(a.y);
+}
+template <class Place>
+void visit(ScaleRowsBackward& a, const Place& place) {
+  place(a.x), place(a.weight), place(a.dy), place(a.dx), place(a.d_weight);
+}
+template <class Place>
+void visit(CrossEntropyStats& a, const Place& place) {
+  place(a.logits), place(a.labels), place(a.row_max), place(a.row_sum), place(a.target);
+}
+template <class Place>
+void visit(CrossEntropyCombine& a, const Place& place) {
+  place(a.shards), place(a.whole);
+}
+template <class Place>
+void visit(CrossEntropyGradient& a, const Place& place) {
+  place(a.logits), place(a.labels), place(a.row_max), place(a.row_sum), place(a.target);
+  place(a.weight), place(a.state);
+}
+template <class Place>
+void visit(AdamW& a, const Place& place) {
+  place(a.parameter), place(a.gradient), place(a.m), place(a.v), place(a.compute), place(a.state);
+}
+template <class Place>
+void visit(Sgd& a, const Place& place) {
+  place(a.parameter), place(a.gradient), place(a.momentum), place(a.compute), place(a.state);
+}
+template <class Place>
+void visit(SquareSum& a, const Place& place) {
+  place(a.x), place(a.result);
+}
+template <class Place>
+void visit(StepVerdict& a, const Place& place) {
+  place(a.square_sums), place(a.state);
+}
+template <class Place>
+void visit(NormalFill& a, const Place& place) {
+  place(a.x);
+}
+template <class Place>
+void visit(SwapBlocks& a, const Place& place) {
+  place(a.x), place(a.y);
+}
+
+/// Host memory that operands lie in, and its copy on the device.
+struct Piece {
+  std::byte* begin;
+  std::byte* end;
+  bool is_const;  // stays as it is
+  Slab slab;
+};
+
+/// Gives every operand its place on the device; operands that share memory share it there.
+class Staging {
+ public:
+  template <class Args>
+  explicit Staging(Args& args) {
+    visit(args, [this](auto& operand) { note(operand); });
+    join();
+    for (Piece& piece : pieces_) {
+      piece.slab = Slab(DeviceKind::cuda, {{"bytes", Shape{piece.end - piece.begin}, DType::u8}});
+      stream().copy(piece.slab.at("bytes"), host(piece));
+    }
+    visit(args, [this](auto& operand) { move(operand); });
+  }
+
+  void bring_back() {
+    for (Piece& piece : pieces_) {
+      if (!piece.is_const) stream().copy(host(piece), piece.slab.at("bytes"));
+    }
+    stream().synchronize();
+  }
+
+  static Stream& stream() {
+    static thread_local Stream kept(DeviceKind::cuda, "op tests", Stream::Mode::queued);
+    return kept;
+  }
+
+ private:
+  static Tensor host(const Piece& piece) {
+    return Tensor{piece.begin, Shape{piece.end - piece.begin}, DType::u8, DeviceKind::cpu};
+  }
+  void note(void* data, std::int64_t bytes, bool is_const) {
+    auto* begin = static_cast<std::byte*>(data);
+    if (data != nullptr && bytes > 0) pieces_.push_back({begin, begin + bytes, is_const, Slab()});
+  }
+  void note(const Tensor& tensor) { note(tensor.data, tensor.bytes(), false); }
+  template <class T>
+  void note(T* value) {
+    note(const_cast<std::remove_const_t<T>*>(value), sizeof(T), std::is_const_v<T>);
+  }
+
+  void join() {
+    std::sort(pieces_.begin(), pieces_.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::vector<Piece> joined;
+    for (Piece& piece : pieces_) {
+      if (!joined.empty() && piece.begin < joined.back().end) {
+        joined.back().end = std::max(joined.back().end, piece.end);
+        joined.back().is_const = joined.back().is_const && piece.is_const;
+      } else {
+        joined.push_back(std::move(piece));
+      }
+    }
+    pieces_ = std::move(joined);
+  }
+
+  void* moved(const void* data) const {
+    const auto* at = static_cast<const std::byte*>(data);
+    for (const Piece& piece : pieces_) {
+      if (at >= piece.begin && at < piece.end) {
+        return static_cast<std::byte*>(piece.slab.at("bytes").data) + (at - piece.begin);
+      }
+    }
+    return const_cast<void*>(data);  // of no elements
+  }
+  void move(Tensor& tensor) const {
+    if (tensor.empty()) return;
+    tensor.data = moved(tensor.data);
+    tensor.device = DeviceKind::cuda;
+  }
+  template <class T>
+  void move(T*& value) const {
+    if (value != nullptr) value = static_cast<T*>(moved(value));
+  }
+
+  std::vector<Piece> pieces_;
+};
+
+template <class Args, Kernel<Args> Kernels::*entry>
+void run_on_device(const OpContext&, const Args& args) {
+  static thread_local const Slab scratch(DeviceKind::cuda,
+                                         {{"scratch", Shape{scratch_bytes_per_thread}, DType::u8}});
+  Args moved = args;
+  Staging staging(moved);
+  const Kernels& kernels = kernels_for(DeviceKind::cuda);
+  const Tensor room = scratch.at("scratch");
+  (kernels.*entry)({&kernels, &Staging::stream(), static_cast<std::byte*>(room.data), room.bytes()},
+                   moved);
+  staging.bring_back();
+}
+
+/// Entries that the device has not stay null.
+Kernels staged_kernels() {
+  const Kernels& device = kernels_for(DeviceKind::cuda);
+  Kernels staged{};
+  staged.name = device.name;
+  const auto set = [&]<class Args, Kernel<Args> Kernels::*entry>() {
+    if (device.*entry != nullptr) staged.*entry = run_on_device<Args, entry>;
+  };
+  set.operator()<Matmul, &Kernels::matmul>();
+  set.operator()<LayerNormForward, &Kernels::layernorm_forward>();
+  set.operator()<LayerNormBackward, &Kernels::layernorm_backward>();
+  set.operator()<RmsNormForward, &Kernels::rmsnorm_forward>();
+  set.operator()<RmsNormBackward, &Kernels::rmsnorm_backward>();
+  set.operator()<GeluForward, &Kernels::gelu_forward>();
+  set.operator()<GeluBackward, &Kernels::gelu_backward>();
+  set.operator()<SwigluForward, &Kernels::swiglu_forward>();
+  set.operator()<SwigluBackward, &Kernels::swiglu_backward>();
+  set.operator()<Add, &Kernels::add>();
+  set.operator()<Cast, &Kernels::cast>();
+  set.operator()<BiasGradient, &Kernels::bias_gradient>();
+  set.operator()<Dropout, &Kernels::dropout>();
+  set.operator()<Rope, &Kernels::rope>();
+  set.operator()<AttentionForward, &Kernels::attention_forward>();
+  set.operator()<AttentionBackward, &Kernels::attention_backward>();
+  set.operator()<AttentionMerge, &Kernels::attention_merge>();
+  set.operator()<EmbeddingForward, &Kernels::embedding_forward>();
+  set.operator()<EmbeddingBackward, &Kernels::embedding_backward>();
+  set.operator()<RouterForward, &Kernels::router_forward>();
+  set.operator()<RouterBackward, &Kernels::router_backward>();
+  set.operator()<RouterLosses, &Kernels::router_losses>();
+  set.operator()<RouterStatistics, &Kernels::router_statistics>();
+  set.operator()<SpreadRows, &Kernels::spread_rows>();
+  set.operator()<CollectRows, &Kernels::collect_rows>();
+  set.operator()<ScaleRows, &Kernels::scale_rows>();
+  set.operator()<ScaleRowsBackward, &Kernels::scale_rows_backward>();
+  set.operator()<CrossEntropyStats, &Kernels::cross_entropy_stats>();
+  set.operator()<CrossEntropyCombine, &Kernels::cross_entropy_combine>();
+  set.operator()<CrossEntropyGradient, &Kernels::cross_entropy_gradient>();
+  set.operator()<AdamW, &Kernels::adamw>();
+  set.operator()<Sgd, &Kernels::sgd>();
+  set.operator()<SquareSum, &Kernels::square_sum>();
+  set.operator()<StepVerdict, &Kernels::step_verdict>();
+  set.operator()<NormalFill, &Kernels::normal_fill>();
+  set.operator()<SwapBlocks, &Kernels::swap_blocks>();
+  return staged;
+}
+
+}  // namespace
+
+bool tests_device() {
+  const char* device = std::getenv("TRAINCTL_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda";
+}
+
+const Kernels& tested_kernels() {
+  if (!tests_device()) return cpu_kernels();
+  static const Kernels staged = staged_kernels();
+  return staged;
+}
+
+}  // namespace op_test
