@@ -1,21 +1,57 @@
 # Tests of the CUDA part. The loader's test runs in every build. Tests labelled gpu need a device and are
-# skipped with a message without one.
+# skipped with a message without one. Those labelled cuda_on_host are the same on the CUDA module that the
+# host's compiler makes: they need CUDA's headers, and neither a device nor nvcc.
 trainctl_test(NAME cuda_loader LABEL unit THREADS all SOURCES device/cuda_loader_test.cpp LIBS trainctl_device)
-if(NOT TRAINCTL_HAVE_CUDA)
+if(TRAINCTL_CUDA_HEADERS AND NCCL_INCLUDE AND NOT TRAINCTL_SANITIZE)
+  set(on_host ON)
+  add_subdirectory(cuda_on_host)
+  trainctl_test(NAME cuda_on_host LABEL unit
+    SOURCES cuda_on_host/cuda_on_host_test.cpp cuda_on_host/nccl_on_host_test.cpp LIBS trainctl_comm)
+else()
+  set(on_host OFF)
+  message(STATUS "CUDA on the host is not built: it needs the headers of CUDA and NCCL, and no sanitizer")
+endif()
+if(NOT TRAINCTL_HAVE_CUDA AND NOT on_host)
   return()
 endif()
 
-trainctl_test(NAME cuda_checks LABEL unit
-  SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options)
-trainctl_test(NAME cuda_module LABEL unit SOURCES ops/cuda_module_test.cpp LIBS trainctl_ops)
 trainctl_test(NAME cuda_device LABEL gpu SOURCES device/cuda_device_test.cpp LIBS trainctl_device)
 trainctl_test(NAME cuda_ops LABEL gpu
   SOURCES ops/cuda_adamw_test.cpp ops/cuda_matmul_test.cpp ops/cuda_rmsnorm_test.cpp
           ops/cuda_device_copy.cpp
   LIBS trainctl_ops)
 trainctl_test(NAME cuda_nccl LABEL gpu SOURCES comm/nccl_group_test.cpp LIBS trainctl_comm)
+# The tests of all operations, with their operands on the device.
+add_test(NAME cuda_all_ops COMMAND test_ops)
+set_tests_properties(cuda_all_ops PROPERTIES LABELS gpu TIMEOUT 300)
+set(tests cuda_device cuda_ops cuda_nccl cuda_all_ops)
+set(environment_cuda_all_ops TRAINCTL_TEST_DEVICE=cuda)
+
+if(on_host)
+  foreach(name ${tests} cuda_on_host)
+    set(test ${name})
+    if(NOT name STREQUAL cuda_on_host)
+      set(test ${name}_on_host)
+      set(program test_${name})
+      if(name STREQUAL cuda_all_ops)
+        set(program test_ops)
+      endif()
+      add_test(NAME ${test} COMMAND ${program})
+    endif()
+    set_tests_properties(${test} PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 300
+      ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;OMP_WAIT_POLICY=passive;${environment_${name}}")
+  endforeach()
+endif()
+
+if(NOT TRAINCTL_HAVE_CUDA)
+  set_tests_properties(${tests} PROPERTIES DISABLED ON)
+  return()
+endif()
+trainctl_test(NAME cuda_checks LABEL unit
+  SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options)
+trainctl_test(NAME cuda_module LABEL unit SOURCES ops/cuda_module_test.cpp LIBS trainctl_ops)
 foreach(name module device ops nccl)
   add_dependencies(test_cuda_${name} trainctl_cuda)
 endforeach()
-set_tests_properties(cuda_device cuda_ops cuda_nccl PROPERTIES
-  SKIP_REGULAR_EXPRESSION "skipped: (no CUDA device|the NVIDIA driver)" RUN_SERIAL ON)
+set_tests_properties(${tests} PROPERTIES
+  SKIP_REGULAR_EXPRESSION "skipped: (no CUDA device|the NVIDIA driver)|no CUDA device|the NVIDIA driver" RUN_SERIAL ON)

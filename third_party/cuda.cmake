@@ -1,10 +1,13 @@
 # The CUDA compiler and toolkit (12.0 or newer) and NCCL (2.18 or newer). TRAINCTL_HAVE_CUDA is set
 # if all are found; lib/cuda_module.cmake then builds the CUDA module. Otherwise the build is CPU-only.
 # CMAKE_CUDA_ARCHITECTURES, CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT work as usual.
+# TRAINCTL_CUDA_HEADERS and NCCL_INCLUDE are set where there are headers: enough for tests/cuda_on_host.
 set(TRAINCTL_HAVE_CUDA OFF)
 if(NOT TRAINCTL_CUDA)
   return()
 endif()
+find_path(TRAINCTL_CUDA_HEADERS cublasLt.h HINTS ${CUDAToolkit_ROOT} ENV CUDA_HOME ENV CUDA_PATH
+          PATHS /usr/local/cuda PATH_SUFFIXES include)
 
 # Pass it through the environment, so that check_language tries the compiler. If it does not work, the
 # build is CPU-only.

@@ -1,0 +1,362 @@
+// The functions of cuBLASLt that the CUDA module calls: column-major products in fp32, with the
+// checks that the library makes and some that it does not: an algorithm is used for what it was
+// proposed for only, operands are as aligned as was promised, and all bytes lie within allocations.
+#include <cublasLt.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/fp16.h"
+#include "machine.h"
+
+using namespace cuda_on_host;
+
+namespace {
+
+struct Operation {
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  cudaDataType_t scale = CUDA_R_32F;
+  std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  std::int32_t bias_type = -1;
+};
+
+struct Layout {
+  cudaDataType_t type;
+  std::uint64_t rows, columns;
+  std::int64_t stride;  // from one column to the next
+};
+
+struct Preference {
+  std::size_t workspace_bytes = 0;
+  std::uint32_t alignments[4] = {256, 256, 256, 256};  // of a, b, c, d
+};
+
+/// What an algorithm was proposed for, as the words of cublasLtMatmulAlgo_t.
+using Words = std::array<std::uint64_t, 8>;
+
+Operation& of(cublasLtMatmulDesc_t operation) { return *reinterpret_cast<Operation*>(operation); }
+Layout& of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<Layout*>(layout); }
+
+cublasStatus_t refuse(cublasStatus_t status, const char* why) {
+  std::fprintf(stderr, "cuBLASLt on the host: %s\n", why);
+  return status;
+}
+
+std::size_t size_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+std::size_t bytes_of(const Layout& layout) {
+  return ((layout.columns - 1) * static_cast<std::uint64_t>(layout.stride) + layout.rows) *
+         size_of(layout.type);
+}
+
+float read(const void* from, std::uint64_t index, cudaDataType_t type) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(from)[index];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(from)[index];
+  return type == CUDA_R_16BF ? trainctl::to_float(trainctl::bf16{bits})
+                             : trainctl::to_float(trainctl::fp16{bits});
+}
+
+void write(void* to, std::uint64_t index, cudaDataType_t type, float value) {
+  if (type == CUDA_R_32F) {
+    static_cast<float*>(to)[index] = value;
+  } else {
+    static_cast<std::uint16_t*>(to)[index] =
+        type == CUDA_R_16BF ? trainctl::to_bf16(value).bits : trainctl::to_fp16(value).bits;
+  }
+}
+
+bool is_known(cudaDataType_t type) {
+  return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
+}
+
+/// The checks of a product that its description allows; null: it holds.
+const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b, const Layout& c,
+                    const Layout& d) {
+  const auto rows = [](const Layout& layout, bool transposed) {
+    return transposed ? layout.columns : layout.rows;
+  };
+  const bool ta = operation.transpose_a == CUBLAS_OP_T;
+  const bool tb = operation.transpose_b == CUBLAS_OP_T;
+  for (const Layout* layout : {&a, &b, &c, &d}) {
+    if (layout->rows == 0 || layout->columns == 0) return "a matrix without elements";
+    if (layout->stride < static_cast<std::int64_t>(layout->rows)) return "columns overlap";
+    if (!is_known(layout->type)) return "an element type that is not known on the host";
+  }
+  if (operation.compute != CUBLAS_COMPUTE_32F || operation.scale != CUDA_R_32F) {
+    return "only sums and scales of fp32 are known on the host";
+  }
+  if (rows(a, ta) != d.rows || rows(b, !tb) != d.columns || rows(a, !ta) != rows(b, tb)) {
+    return "the extents of the matrices do not fit";
+  }
+  if (c.rows != d.rows || c.columns != d.columns || c.type != d.type || c.stride != d.stride) {
+    return "c is not as d";
+  }
+  if (a.type != b.type || (d.type != CUDA_R_32F && d.type != a.type)) return "types do not fit";
+  if (operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+      operation.epilogue != CUBLASLT_EPILOGUE_BIAS) {
+    return "an epilogue that is not known on the host";
+  }
+  if (operation.epilogue == CUBLASLT_EPILOGUE_BIAS && operation.bias_type != d.type) {
+    return "a bias must be of the result's type";
+  }
+  return nullptr;
+}
+
+Words words_of(const Operation& operation, const Layout& a, const Layout& b, const Layout& d,
+               const Preference& preference) {
+  const auto word = [](std::uint64_t high, std::uint64_t low) { return high << 32 | low; };
+  std::uint64_t alignments = 0;
+  for (const std::uint32_t alignment : preference.alignments) {
+    alignments = alignments << 16 | alignment;
+  }
+  return {word(a.rows, a.columns),
+          word(b.rows, b.columns),
+          word(static_cast<std::uint64_t>(a.type), static_cast<std::uint64_t>(d.type)),
+          word(static_cast<std::uint64_t>(operation.transpose_a),
+               static_cast<std::uint64_t>(operation.transpose_b)),
+          word(static_cast<std::uint64_t>(a.stride), static_cast<std::uint64_t>(b.stride)),
+          word(static_cast<std::uint64_t>(d.stride), operation.epilogue),
+          alignments,
+          preference.workspace_bytes};
+}
+
+/// op(x) as fp32: element (row, column) at [row * columns + column].
+std::vector<float> widened(const void* x, const Layout& layout, bool transposed) {
+  const std::uint64_t rows = transposed ? layout.columns : layout.rows;
+  const std::uint64_t columns = transposed ? layout.rows : layout.columns;
+  std::vector<float> all(rows * columns);
+  const auto stride = static_cast<std::uint64_t>(layout.stride);
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    for (std::uint64_t column = 0; column < columns; ++column) {
+      const std::uint64_t at = transposed ? row * stride + column : column * stride + row;
+      all[row * columns + column] = read(x, at, layout.type);
+    }
+  }
+  return all;
+}
+
+struct Product {
+  Operation operation;
+  Layout layout_a, layout_b, layout_d;
+  const void *a, *b, *c;
+  void* d;
+  float alpha, beta;
+  std::byte* workspace;
+  std::size_t workspace_bytes;
+};
+
+void multiply(const Product& p) {
+  // b^T of op(b), so that rows of both run along the sum.
+  const std::vector<float> a = widened(p.a, p.layout_a, p.operation.transpose_a == CUBLAS_OP_T);
+  const std::vector<float> b = widened(p.b, p.layout_b, p.operation.transpose_b != CUBLAS_OP_T);
+  const std::uint64_t m = p.layout_d.rows;
+  const std::uint64_t n = p.layout_d.columns;
+  const std::uint64_t k = a.size() / m;
+  for (std::uint64_t column = 0; column < n; ++column) {
+    for (std::uint64_t row = 0; row < m; ++row) {
+      // Eight sums side by side, as the vector code of any machine can have them.
+      float parts[8] = {};
+      const float* left = a.data() + row * k;
+      const float* right = b.data() + column * k;
+      std::uint64_t i = 0;
+      for (; i + 8 <= k; i += 8) {
+        for (std::uint64_t j = 0; j < 8; ++j) parts[j] += left[i + j] * right[i + j];
+      }
+      for (; i < k; ++i) parts[0] += left[i] * right[i];
+      float sum = 0;
+      for (const float part : parts) sum += part;
+      sum *= p.alpha;
+      const std::uint64_t at = column * static_cast<std::uint64_t>(p.layout_d.stride) + row;
+      if (p.beta != 0) sum += p.beta * read(p.c, at, p.layout_d.type);
+      if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+        sum += read(p.operation.bias, row, p.layout_d.type);
+      }
+      write(p.d, at, p.layout_d.type, sum);
+    }
+  }
+  // The workspace is the library's: what others keep there is lost.
+  const std::size_t touched = std::min<std::size_t>(p.workspace_bytes, 64 << 10);
+  std::memset(p.workspace, 0xff, touched);
+  std::memset(p.workspace + p.workspace_bytes - touched, 0xff, touched);
+}
+
+/// Whether an operand is device memory, whole, and as aligned as its algorithm supposes.
+const char* flaw_of(const void* data, std::size_t bytes, std::uint64_t alignment) {
+  const std::byte* begin = nullptr;
+  if (Machine::get().find(data, &begin) == nullptr) return "an operand is not device memory";
+  if (!Machine::get().is_whole(data, bytes)) return "an operand reaches beyond its allocation";
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
+    return "an operand is less aligned than the algorithm supposes";
+  }
+  return nullptr;
+}
+
+const char* flaw_of(const Product& p, const Words& words) {
+  const std::uint64_t alignments = words[6];
+  if (const char* flaw = flaw_of(p.a, bytes_of(p.layout_a), alignments >> 48)) return flaw;
+  if (const char* flaw = flaw_of(p.b, bytes_of(p.layout_b), alignments >> 32 & 0xffff)) return flaw;
+  if (const char* flaw = flaw_of(p.d, bytes_of(p.layout_d), alignments & 0xffff)) return flaw;
+  if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+    const std::size_t size = size_of(p.layout_d.type);
+    if (const char* flaw = flaw_of(p.operation.bias, p.layout_d.rows * size, size)) return flaw;
+  }
+  if (p.workspace_bytes < words[7]) return "the workspace is smaller than was promised";
+  return flaw_of(p.workspace, p.workspace_bytes, 16);
+}
+
+}  // namespace
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  static int library = 0;
+  *handle = reinterpret_cast<cublasLtHandle_t>(&library);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation,
+                                        cublasComputeType_t compute, cudaDataType_t scale) {
+  auto* made = new Operation;
+  made->compute = compute;
+  made->scale = scale;
+  *operation = reinterpret_cast<cublasLtMatmulDesc_t>(made);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  Operation& of_it = of(operation);
+  const auto set = [&](auto& member) {
+    if (bytes != sizeof member) return refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
+    std::memcpy(&member, value, sizeof member);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return set(of_it.transpose_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return set(of_it.transpose_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(of_it.epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(of_it.bias);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(of_it.bias_type);
+    default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
+  }
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t stride) {
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, stride});
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete reinterpret_cast<Preference*>(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  auto& of_it = *reinterpret_cast<Preference*>(preference);
+  const auto set = [&](auto& member) {
+    if (bytes != sizeof member) return refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
+    std::memcpy(&member, value, sizeof member);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(of_it.workspace_bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(of_it.alignments[0]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(of_it.alignments[1]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(of_it.alignments[2]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(of_it.alignments[3]);
+    default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "a preference that is not known");
+  }
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* found) {
+  *found = 0;
+  if (const char* flaw = flaw_of(of(operation), of(a), of(b), of(c), of(d))) {
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, flaw);
+  }
+  const Words words = words_of(of(operation), of(a), of(b), of(d),
+                               *reinterpret_cast<const Preference*>(preference));
+  std::memcpy(results[0].algo.data, words.data(), sizeof results[0].algo.data);
+  results[0].workspaceSize = words[7];
+  results[0].state = CUBLAS_STATUS_SUCCESS;
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
+                              cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t layout_c, void* d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+  if (const char* flaw =
+          flaw_of(of(operation), of(layout_a), of(layout_b), of(layout_c), of(layout_d))) {
+    return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);
+  }
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  Words words;
+  std::memcpy(words.data(), algo->data, sizeof words);
+  Preference promised;
+  promised.workspace_bytes = words[7];
+  for (int i = 0; i < 4; ++i) {
+    promised.alignments[i] = static_cast<std::uint32_t>(words[6] >> (48 - 16 * i) & 0xffff);
+  }
+  if (words != words_of(of(operation), of(layout_a), of(layout_b), of(layout_d), promised)) {
+    return refuse(CUBLAS_STATUS_INVALID_VALUE, "the algorithm was proposed for another product");
+  }
+  const Product product{of(operation),
+                        of(layout_a),
+                        of(layout_b),
+                        of(layout_d),
+                        a,
+                        b,
+                        c,
+                        d,
+                        *static_cast<const float*>(alpha),
+                        *static_cast<const float*>(beta),
+                        static_cast<std::byte*>(workspace),
+                        workspace_bytes};
+  if (const char* flaw = flaw_of(product, words)) return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);
+  const int device = stream->device;
+  machine.enqueue(stream, {[product, device] {
+                             Machine& now = Machine::get();
+                             if (now.at(device).error == cudaSuccess) multiply(product);
+                             return true;
+                           },
+                           nullptr});
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default: return "a status of cuBLASLt";
+  }
+}
+
+const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
+
+}  // extern "C"

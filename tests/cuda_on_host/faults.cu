@@ -1,0 +1,276 @@
+#include "faults.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "device/cuda_check.h"
+#include "machine.h"
+#include "ops/cuda/block.cuh"
+
+namespace cuda_on_host {
+namespace {
+
+using trainctl::cuda::Grid;
+using trainctl::cuda::launch;
+
+constexpr int threads = 128;
+
+/// Memory of a device with numbers that count up from 0, and a stream.
+class Setting {
+ public:
+  explicit Setting(int count = threads) : count_(count) {
+    CUDA_CHECK(cudaSetDevice(0));
+    for (cudaStream_t* made : {&stream, &other}) {
+      CUDA_CHECK(cudaStreamCreateWithFlags(made, cudaStreamNonBlocking));
+    }
+    const auto bytes = static_cast<std::size_t>(count) * sizeof(int);
+    for (int** data : {&from, &to}) CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(data), bytes));
+    host.resize(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) host[static_cast<std::size_t>(i)] = i;
+    copy(from, host.data());
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+  ~Setting() {
+    cudaStreamDestroy(stream);
+    cudaStreamDestroy(other);
+    cudaFree(from);
+    cudaFree(to);
+  }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+  void copy(void* target, const void* source) {
+    const auto bytes = static_cast<std::size_t>(count_) * sizeof(int);
+    CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream));
+  }
+  /// "wrong" unless to[i] is expected(i).
+  template <class Expected>
+  std::string check(const Expected& expected) {
+    copy(host.data(), to);
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < count_; ++i) {
+      if (host[static_cast<std::size_t>(i)] != expected(i)) return "wrong";
+    }
+    return "";
+  }
+
+  cudaStream_t stream = nullptr, other = nullptr;
+  int* from = nullptr;
+  int* to = nullptr;
+  std::vector<int> host;
+
+ private:
+  int count_;
+};
+
+template <class Body>
+std::string found_by(const Body& body) {
+  try {
+    return body();
+  } catch (const trainctl::Error& error) {
+    return error.what();
+  }
+}
+
+__global__ void exchange_kernel(const int* from, int* to, bool with_barrier) {
+  struct Values;
+  int* values = trainctl::cuda::static_shared<Values, int, threads>();
+  const int i = static_cast<int>(threadIdx.x);
+  values[i] = from[i];
+  if (with_barrier) __syncthreads();
+  to[i] = values[threads - 1 - i];
+}
+
+std::string exchange_in_block(bool with_barrier) {
+  return found_by([&] {
+    Setting setting;
+    launch(exchange_kernel, Grid{dim3(1), dim3(threads)}, setting.stream, setting.from, setting.to,
+           with_barrier);
+    return setting.check([](int i) { return threads - 1 - i; });
+  });
+}
+
+__global__ void add_kernel(const int* from, int* to, int count, int value) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) to[i] = from[i] + value;
+}
+
+std::string wait_for_stream(bool with_event) {
+  return found_by([&] {
+    Setting setting;
+    const Grid grid{dim3(1), dim3(threads)};
+    cudaEvent_t event = nullptr;
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    launch(add_kernel, grid, setting.other, setting.from, setting.to, threads, 5);
+    CUDA_CHECK(cudaEventRecord(event, setting.other));
+    if (with_event) CUDA_CHECK(cudaStreamWaitEvent(setting.stream, event, 0));
+    launch(add_kernel, grid, setting.stream, setting.to, setting.to, threads, 1);
+    const std::string result = setting.check([](int i) { return i + 6; });
+    CUDA_CHECK(cudaEventDestroy(event));
+    CUDA_CHECK(cudaStreamSynchronize(setting.other));
+    return result;
+  });
+}
+
+std::string free_before(bool with_synchronize) {
+  return found_by([&] {
+    Setting setting;
+    int* extra = nullptr;
+    CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&extra), threads * sizeof(int)));
+    launch(add_kernel, Grid{dim3(1), dim3(threads)}, setting.stream, setting.from, extra, threads,
+           1);
+    if (with_synchronize) CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    CUDA_CHECK(cudaFree(extra));
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+std::string write_elements(int allocated, int written) {
+  return found_by([&] {
+    Setting setting(allocated);
+    const auto blocks = static_cast<unsigned>((written + threads - 1) / threads);
+    launch(add_kernel, Grid{dim3(blocks), dim3(threads)}, setting.stream, setting.to, setting.to,
+           written, 1);
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+__global__ void read_kernel(const int* from, int index, int* to) { to[0] = from[index]; }
+
+std::string read_at(int allocated, int index) {
+  return found_by([&] {
+    Setting setting(allocated);
+    launch(read_kernel, Grid{dim3(1), dim3(1)}, setting.stream, setting.from, index, setting.to);
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+__global__ void meet_kernel(bool all_threads, bool same_place) {
+  if (!all_threads && threadIdx.x >= 32) return;
+  if (same_place || threadIdx.x < 64) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+std::string meet(bool all_threads, bool same_place) {
+  return found_by([&] {
+    Setting setting;
+    launch(meet_kernel, Grid{dim3(2), dim3(threads)}, setting.stream, all_threads, same_place);
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+__global__ void shuffle_kernel(const int* from, int* to, bool all_lanes) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (!all_lanes && i % 32 == 7) return;
+  to[i] = __shfl_xor_sync(0xffffffffU, from[i], 1);
+}
+
+std::string shuffle(bool all_lanes) {
+  return found_by([&] {
+    Setting setting;
+    launch(shuffle_kernel, Grid{dim3(1), dim3(threads)}, setting.stream, setting.from, setting.to,
+           all_lanes);
+    return setting.check([](int i) { return i ^ 1; });
+  });
+}
+
+struct alignas(16) Four {
+  int at[4];
+};
+
+__global__ void load_kernel(const int* from, int* to) {
+  const Four four = *reinterpret_cast<const Four*>(from);
+  to[0] = four.at[0];
+}
+
+std::string load_sixteen(int offset) {
+  return found_by([&] {
+    Setting setting;
+    launch(load_kernel, Grid{dim3(1), dim3(1)}, setting.stream, setting.from + offset, setting.to);
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+__global__ void sum_kernel(const int* from, int* to, bool initialised) {
+  int* sums = trainctl::cuda::dynamic_shared<int>();
+  const int i = static_cast<int>(threadIdx.x);
+  if (initialised) sums[i] = 0;
+  sums[i] += from[i];
+  to[i] = sums[i];
+}
+
+std::string sum_shared(bool initialised) {
+  return found_by([&] {
+    Setting setting;
+    launch(sum_kernel, Grid{dim3(1), dim3(threads), threads * sizeof(int)}, setting.stream,
+           setting.from, setting.to, initialised);
+    return setting.check([](int i) { return i; });
+  });
+}
+
+__global__ void copy_kernel(const int* from, int* to, bool with_wait) {
+  int* values = trainctl::cuda::dynamic_shared<int>();
+  const int i = static_cast<int>(threadIdx.x);
+  trainctl::cuda::start_copy(values + 4 * i, from + 4 * i, true);
+  trainctl::cuda::commit_copies();
+  if (with_wait) trainctl::cuda::wait_for_copies<0>();
+  for (int j = 0; j < 4; ++j) to[4 * i + j] = values[4 * i + j];
+  if (!with_wait) trainctl::cuda::wait_for_copies<0>();
+}
+
+std::string copy_asynchronously(bool with_wait) {
+  return found_by([&] {
+    Setting setting;
+    launch(copy_kernel, Grid{dim3(1), dim3(threads / 4), threads * sizeof(int)}, setting.stream,
+           setting.from, setting.to, with_wait);
+    return setting.check([](int i) { return i; });
+  });
+}
+
+__global__ void write_shared_kernel(int beyond) {
+  int* values = trainctl::cuda::dynamic_shared<int>();
+  values[static_cast<int>(threadIdx.x) + beyond] = 1;
+}
+
+std::string write_shared(int beyond) {
+  return found_by([&] {
+    Setting setting;
+    launch(write_shared_kernel, Grid{dim3(1), dim3(threads), threads * sizeof(int)}, setting.stream,
+           beyond);
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+std::string launch_with(int block_threads, int shared_kib) {
+  return found_by([&] {
+    Setting setting;
+    const Grid grid{dim3(1), dim3(static_cast<unsigned>(block_threads)),
+                    static_cast<std::size_t>(shared_kib) << 10};
+    launch(write_shared_kernel, grid, setting.stream, 0);
+    CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+    return std::string();
+  });
+}
+
+void restart(std::uint64_t seed, const char* order) { Machine::get().restart(seed, order); }
+
+const Faults faults{
+    restart,    exchange_in_block, wait_for_stream, free_before, write_elements,      read_at,
+    meet,       shuffle,           load_sixteen,    sum_shared,  copy_asynchronously, write_shared,
+    launch_with};
+
+}  // namespace
+}  // namespace cuda_on_host
+
+extern "C" [[gnu::visibility("default")]] const cuda_on_host::Faults* cuda_on_host_faults() {
+  return &cuda_on_host::faults;
+}

@@ -1,0 +1,31 @@
+// Small programs with faults of the kinds that only devices have, and the same without them: what
+// the test of CUDA on the host runs. They are part of its module, since they need a kernel's
+// compiler.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cuda_on_host {
+
+/// Each runs one program and gives back what it found: "" where all is well, "wrong" where values
+/// are not what they should be, else the message of the error.
+struct Faults {
+  /// All devices as new; later work runs by this seed, in the order "eager", "lazy" or "random".
+  void (*restart)(std::uint64_t seed, const char* order);
+
+  std::string (*exchange_in_block)(bool with_barrier);
+  std::string (*wait_for_stream)(bool with_event);
+  std::string (*free_before)(bool with_synchronize);
+  std::string (*write_elements)(int allocated, int written);
+  std::string (*read_at)(int allocated, int index);
+  std::string (*meet)(bool all_threads, bool same_place);
+  std::string (*shuffle)(bool all_lanes);
+  std::string (*load_sixteen)(int offset);
+  std::string (*sum_shared)(bool initialised);
+  std::string (*copy_asynchronously)(bool with_wait);
+  std::string (*write_shared)(int beyond);
+  std::string (*launch_with)(int threads, int shared_kib);
+};
+
+}  // namespace cuda_on_host

@@ -1,0 +1,230 @@
+#include "machine.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+namespace cuda_on_host {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t alignment = 256;
+constexpr std::byte poison{0xff};
+
+std::string setting(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+Mode mode_of(const std::string& order) {
+  return order == "eager" ? Mode::eager : order == "lazy" ? Mode::lazy : Mode::random;
+}
+
+}  // namespace
+
+std::string& last_message() {
+  static thread_local std::string message;
+  return message;
+}
+
+Machine& Machine::get() {
+  static auto* const kept = new Machine;  // streams may outlive statics
+  return *kept;
+}
+
+Machine::Machine()
+    : devices_(std::stoul(setting("CUDA_ON_HOST_DEVICES", "4"))),
+      default_streams_(devices_.size()),
+      chance_(std::stoull(setting("CUDA_ON_HOST_SEED", "1"))),
+      memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))) {
+  mode_ = mode_of(setting("CUDA_ON_HOST_ORDER", "random"));
+}
+
+void Machine::restart(std::uint64_t seed, const std::string& order) {
+  const std::lock_guard lock(mutex);
+  chance_ = Chance(seed);
+  mode_ = mode_of(order);
+  for (Device& one : devices_) {
+    one.error = cudaSuccess;
+    one.message.clear();
+  }
+  for (cudaStream_t stream : streams_) stream->priority = chance_.bits();
+}
+
+int& Machine::device() {
+  static thread_local int number = 0;
+  return number;
+}
+
+void Machine::add(cudaStream_t stream) {
+  static unsigned long long count = 0;
+  stream->id = ++count;
+  stream->device = device();
+  stream->priority = chance_.bits();
+  streams_.push_back(stream);
+}
+
+void Machine::remove(cudaStream_t stream) {
+  stream->removed = true;
+  forget_removed();
+}
+
+void Machine::forget_removed() {
+  std::erase_if(streams_, [](cudaStream_t stream) {
+    if (!stream->removed || !stream->queue.empty()) return false;
+    delete stream;
+    return true;
+  });
+}
+
+cudaStream_t Machine::default_stream() {
+  cudaStream_t& stream = default_streams_[static_cast<std::size_t>(device())];
+  if (stream == nullptr) add(stream = new CUstream_st);
+  return stream;
+}
+
+bool Machine::run_head(cudaStream_t stream) {
+  if (stream->queue.empty() || stream->running) return false;
+  stream->running = true;
+  const bool done = stream->queue.front().run();
+  stream->running = false;
+  if (done) {
+    stream->queue.pop_front();
+    changed_.notify_all();
+  }
+  return done;
+}
+
+/// The first work of the stream with the highest priority that can go on.
+bool Machine::run_any(int except_device) {
+  forget_removed();
+  std::vector<cudaStream_t> order = streams_;
+  std::sort(order.begin(), order.end(),
+            [](cudaStream_t a, cudaStream_t b) { return a->priority > b->priority; });
+  for (cudaStream_t stream : order) {
+    if (stream->device == except_device || !run_head(stream)) continue;
+    if (chance_.one_in(16)) {
+      for (cudaStream_t other : streams_) other->priority = chance_.bits();
+    }
+    return true;
+  }
+  return false;
+}
+
+/// The work that stream waits for, directly or through others.
+bool Machine::run_needed(cudaStream_t stream) {
+  for (std::size_t depth = 0; depth <= streams_.size(); ++depth) {
+    if (run_head(stream)) return true;
+    if (stream->queue.empty() || stream->queue.front().needs == nullptr) return false;
+    stream = stream->queue.front().needs;
+    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) return false;
+  }
+  return false;
+}
+
+void Machine::enqueue(cudaStream_t stream, Work work) {
+  stream->queue.push_back(std::move(work));
+  if (mode_ == Mode::eager) {
+    while (run_any(-1)) {
+    }
+  } else if (mode_ == Mode::random && chance_.one_in(8)) {
+    for (std::uint64_t i = chance_.below(8); i > 0 && run_any(-1); --i) {
+    }
+  }
+}
+
+void Machine::advance(cudaStream_t stream) {
+  if (mode_ != Mode::lazy) {
+    if (run_any(-1)) return;
+  } else if (run_needed(stream) || run_any(stream->device)) {
+    return;
+  }
+  changed_.notify_all();
+}
+
+void Machine::wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
+                         const std::function<bool()>& reached) {
+  while (!reached()) {
+    const bool moved =
+        mode_ == Mode::lazy ? run_needed(stream) || run_any(stream->device) : run_any(-1);
+    if (!moved) changed_.wait_for(lock, std::chrono::milliseconds(1));
+  }
+}
+
+cudaError_t Machine::allocate(void** data, std::size_t bytes) {
+  Device& owner = at(device());
+  if (owner.used_bytes + bytes > memory_bytes_) return cudaErrorMemoryAllocation;
+  const std::size_t taken = round_up(std::max<std::size_t>(bytes, 1), alignment);
+  const std::size_t body = round_up(taken, page);
+  void* mapped = mmap(nullptr, body + 2 * page, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
+  auto* begin = static_cast<std::byte*>(mapped);
+  mprotect(begin, page, PROT_NONE);
+  mprotect(begin + page + body, page, PROT_NONE);
+  std::byte* start = begin + page + body - taken;
+  // Of large blocks only the ends, so that pages that are never used cost nothing.
+  const std::size_t ends = std::min<std::size_t>(taken, 512 << 10);
+  std::memset(start, 0xff, ends);
+  std::memset(start + taken - ends, 0xff, ends);
+  allocations_[reinterpret_cast<std::uintptr_t>(start)] = {bytes, device(), mapped,
+                                                           body + 2 * page};
+  owner.used_bytes += bytes;
+  *data = start;
+  return cudaSuccess;
+}
+
+cudaError_t Machine::release(void* data) {
+  const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(data));
+  if (found == allocations_.end()) return cudaErrorInvalidValue;
+  at(found->second.device).used_bytes -= found->second.bytes;
+  munmap(found->second.mapped, found->second.mapped_bytes);
+  allocations_.erase(found);
+  return cudaSuccess;
+}
+
+const Allocation* Machine::find(const void* address, const std::byte** begin) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  auto next = allocations_.upper_bound(at);
+  if (next == allocations_.begin()) return nullptr;
+  --next;
+  const std::size_t taken = round_up(std::max<std::size_t>(next->second.bytes, 1), alignment);
+  if (at >= next->first + taken) return nullptr;
+  *begin = reinterpret_cast<const std::byte*>(next->first);
+  return &next->second;
+}
+
+bool Machine::is_whole(const void* address, std::size_t bytes) const {
+  const std::byte* begin = nullptr;
+  const Allocation* allocation = find(address, &begin);
+  if (allocation == nullptr) return true;
+  return static_cast<const std::byte*>(address) + bytes <= begin + allocation->bytes;
+}
+
+void Machine::check_overruns(int device) {
+  for (const auto& [start, allocation] : allocations_) {
+    if (allocation.device != device) continue;
+    const auto* end = reinterpret_cast<const std::byte*>(start) + allocation.bytes;
+    const auto* next = reinterpret_cast<const std::byte*>(start) +
+                       round_up(std::max<std::size_t>(allocation.bytes, 1), alignment);
+    if (std::all_of(end, next, [](std::byte at) { return at == poison; })) continue;
+    fail(device, cudaErrorIllegalAddress,
+         "an allocation of " + std::to_string(allocation.bytes) + " bytes is overrun");
+  }
+}
+
+void Machine::fail(int device, cudaError_t error, const std::string& message) {
+  Device& failed = at(device);
+  if (failed.error != cudaSuccess) return;
+  failed.error = error;
+  failed.message = message;
+}
+
+}  // namespace cuda_on_host

@@ -1,0 +1,131 @@
+// The devices of the CUDA runtime on the host: memory, streams and the order in which queued work
+// runs. One lock guards all; who waits for anything runs what may run next, on any device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "chance.h"
+
+namespace cuda_on_host {
+
+/// Queued work of a stream. It is done once run() returns true; until then the stream stands still,
+/// and `needs` may name the stream that has to go on first.
+struct Work {
+  std::function<bool()> run;
+  cudaStream_t needs = nullptr;
+};
+
+/// A place in a stream that an event was recorded at.
+struct Mark {
+  cudaStream_t stream = nullptr;
+  bool reached = false;
+};
+
+/// What is known of an allocation. Its end lies before a page that cannot be accessed, as far as
+/// the alignment of its start allows; the bytes between are checked after each work.
+struct Allocation {
+  std::size_t bytes = 0;
+  int device = 0;
+  void* mapped = nullptr;
+  std::size_t mapped_bytes = 0;
+};
+
+/// When queued work runs.
+enum class Mode {
+  eager,   // as soon as it can
+  lazy,    // when somebody waits for it
+  random,  // a few at a time, of streams by random priority
+};
+
+struct Device {
+  cudaError_t error = cudaSuccess;  // once a kernel has failed, for good
+  std::string message;
+  std::size_t used_bytes = 0;
+};
+
+class Machine {
+ public:
+  static Machine& get();
+
+  std::mutex mutex;
+  /// Devices that have failed are as new; what runs next depends on this seed and order.
+  void restart(std::uint64_t seed, const std::string& order);
+  /// Of the calling thread.
+  static int& device();
+  Device& at(int number) { return devices_[static_cast<std::size_t>(number)]; }
+  int devices() const { return static_cast<int>(devices_.size()); }
+  std::size_t memory_bytes() const { return memory_bytes_; }
+  Chance& chance() { return chance_; }
+
+  void add(cudaStream_t stream);
+  /// Once it has done what it still has to do.
+  void remove(cudaStream_t stream);
+  cudaStream_t default_stream();
+
+  /// Puts work into a stream's queue and, by the mode, runs some.
+  void enqueue(cudaStream_t stream, Work work);
+  /// Somebody looks whether `stream` has gone on: it does, if it can.
+  void advance(cudaStream_t stream);
+  /// Runs work until `reached` holds. Gives other threads the lock while nothing can run.
+  void wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
+                  const std::function<bool()>& reached);
+  /// Other threads may look again.
+  void notify() { changed_.notify_all(); }
+
+  cudaError_t allocate(void** data, std::size_t bytes);
+  cudaError_t release(void* data);
+  /// The allocation that holds this address, or null.
+  const Allocation* find(const void* address, const std::byte** begin) const;
+  /// Whether [address, address + bytes) is host memory or lies within one allocation.
+  bool is_whole(const void* address, std::size_t bytes) const;
+  /// Marks the device as failed where some allocation was overrun.
+  void check_overruns(int device);
+  /// The device has failed: no work of it runs any more.
+  void fail(int device, cudaError_t error, const std::string& message);
+
+ private:
+  Machine();
+  void forget_removed();
+  bool run_head(cudaStream_t stream);
+  bool run_any(int except_device);
+  bool run_needed(cudaStream_t stream);
+
+  std::vector<Device> devices_;
+  std::vector<cudaStream_t> streams_;
+  std::vector<cudaStream_t> default_streams_;
+  std::map<std::uintptr_t, Allocation> allocations_;
+  std::condition_variable changed_;
+  Mode mode_ = Mode::random;
+  Chance chance_;
+  std::size_t memory_bytes_;
+};
+
+/// The message of the last failure of the calling thread.
+std::string& last_message();
+
+}  // namespace cuda_on_host
+
+/// A stream: its queue, first in first out.
+struct CUstream_st {
+  int device = 0;
+  unsigned long long id = 0;
+  std::uint64_t priority = 0;
+  bool running = false;  // its first work runs now
+  bool removed = false;
+  std::deque<cuda_on_host::Work> queue;
+};
+
+struct CUevent_st {
+  std::shared_ptr<cuda_on_host::Mark> latest;
+};

@@ -1,0 +1,337 @@
+// The functions of the CUDA runtime that the CUDA module calls, over machine.h. What is not here
+// the module does not link with.
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "device/cuda_check.h"
+#include "launch.h"
+#include "machine.h"
+
+using namespace cuda_on_host;
+
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t report(cudaError_t status, const std::string& message = "") {
+  if (status != cudaSuccess && status != cudaErrorNotReady) {
+    last_error = status;
+    last_message() = message;
+  }
+  return status;
+}
+
+/// The failure of the calling thread's device.
+cudaError_t device_error(const Machine&) {
+  const Device& device = Machine::get().at(Machine::device());
+  return report(device.error, device.message);
+}
+
+cudaStream_t stream_or_default(cudaStream_t stream) {
+  return stream != nullptr ? stream : Machine::get().default_stream();
+}
+
+/// Runs `body` on the stream's device, unless that has failed.
+Work work_of(cudaStream_t stream, std::function<void()> body) {
+  const int device = stream->device;
+  return {[device, body = std::move(body)] {
+            Machine& machine = Machine::get();
+            if (machine.at(device).error != cudaSuccess) return true;
+            body();
+            machine.check_overruns(device);
+            return true;
+          },
+          nullptr};
+}
+
+cudaError_t enqueue_work(cudaStream_t stream, std::function<void()> body) {
+  Machine& machine = Machine::get();
+  stream = stream_or_default(stream);
+  if (stream->device != Machine::device()) {
+    return report(cudaErrorInvalidResourceHandle, "the stream belongs to another device");
+  }
+  machine.enqueue(stream, work_of(stream, std::move(body)));
+  return device_error(machine);
+}
+
+/// Why the launch cannot be, by the limits of compute capability 9.0; empty if it can.
+std::string refusal_of(const Launch& launch) {
+  const auto count = [](const dim3& size) { return std::size_t{size.x} * size.y * size.z; };
+  if (count(launch.blocks) == 0 || count(launch.threads) == 0) return "an empty grid";
+  if (count(launch.threads) > 1024) return "more than 1024 threads in a block";
+  if (launch.blocks.y > 65535 || launch.blocks.z > 65535 || launch.blocks.x > 0x7fffffffU) {
+    return "too many blocks";
+  }
+  if (launch.shared_bytes > std::size_t{227} << 10) return "more than 227 KiB of shared memory";
+  return "";
+}
+
+}  // namespace
+
+namespace cuda_on_host {
+
+void enqueue(const Launch& launch, cudaStream_t stream) {
+  const std::lock_guard lock(Machine::get().mutex);
+  const std::string refusal = refusal_of(launch);
+  if (!refusal.empty()) {
+    CUDA_CHECK(report(cudaErrorInvalidConfiguration, launch.name + ": " + refusal));
+  }
+  const int device = Machine::device();
+  CUDA_CHECK(enqueue_work(stream, [launch, device] {
+    const std::string fault = run(launch, Machine::get().chance());
+    if (!fault.empty()) Machine::get().fail(device, cudaErrorLaunchFailure, fault);
+  }));
+}
+
+/// "Forward<float>" of "void ...::launch(...) [with Params = {...Forward<float>}; Args = ...]"
+std::string name_of(const char* function, const void* kernel) {
+  const std::string all = function;
+  const std::size_t with = all.find("Params = ");
+  const std::size_t end = all.find("; Args");
+  const std::string parameters =
+      with == std::string::npos ? all : all.substr(with + 9, end - with - 9);
+  char address[32];
+  std::snprintf(address, sizeof address, "%p", kernel);
+  return "kernel " + std::string(address) + " of " + parameters;
+}
+
+}  // namespace cuda_on_host
+
+extern "C" {
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = Machine::get().devices();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
+  std::memset(properties, 0, sizeof *properties);
+  std::snprintf(properties->name, sizeof properties->name, "CUDA on the host");
+  properties->major = 9;
+  properties->multiProcessorCount = 4;
+  properties->totalGlobalMem = Machine::get().memory_bytes();
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = 4; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; return cudaSuccess;
+    default: return report(cudaErrorNotSupported, "this attribute is not known on the host");
+  }
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
+  Machine::device() = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = Machine::device();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  *total_bytes = machine.memory_bytes();
+  *free_bytes = *total_bytes - machine.at(Machine::device()).used_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
+  return report(machine.allocate(data, bytes));
+}
+
+/// Does not wait for work that uses the memory: such work fails.
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.check_overruns(Machine::device());
+  const cudaError_t status = machine.release(data);
+  return status != cudaSuccess ? report(status, "it was not allocated") : device_error(machine);
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const std::byte* begin = nullptr;
+  if (bytes > 0 && (machine.find(data, &begin) == nullptr || !machine.is_whole(data, bytes))) {
+    return report(cudaErrorInvalidValue, "the bytes to set are not one allocation's");
+  }
+  stream = stream_or_default(stream);
+  return enqueue_work(stream, [=] {
+    const std::byte* start = nullptr;
+    if (bytes == 0) return;
+    if (Machine::get().find(data, &start) == nullptr) {
+      return Machine::get().fail(stream->device, cudaErrorIllegalAddress,
+                                 "memory was freed before it was set");
+    }
+    std::memset(data, value, bytes);
+  });
+}
+
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  return cudaMemsetAsync(data, value, bytes, stream_or_default(nullptr));
+}
+
+/// Host memory counts as pinned: it is read and written when the stream comes to it.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  if (kind != cudaMemcpyDefault) {
+    return report(cudaErrorInvalidMemcpyDirection, "only cudaMemcpyDefault is known on the host");
+  }
+  if (!machine.is_whole(to, bytes) || !machine.is_whole(from, bytes)) {
+    return report(cudaErrorInvalidValue, "a copy reaches beyond an allocation");
+  }
+  stream = stream_or_default(stream);
+  const std::byte* begin = nullptr;
+  const bool to_device = machine.find(to, &begin) != nullptr;
+  const bool from_device = machine.find(from, &begin) != nullptr;
+  return enqueue_work(stream, [=] {
+    Machine& now = Machine::get();
+    const std::byte* start = nullptr;
+    if ((to_device && now.find(to, &start) == nullptr) ||
+        (from_device && now.find(from, &start) == nullptr)) {
+      return now.fail(stream->device, cudaErrorIllegalAddress,
+                      "memory was freed before it was copied");
+    }
+    std::memcpy(to, from, bytes);
+  });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  Machine& machine = Machine::get();
+  if (flags != cudaStreamNonBlocking) {
+    return report(cudaErrorNotSupported, "streams that wait for the default one are not known");
+  }
+  const std::lock_guard lock(machine.mutex);
+  machine.add(*stream = new CUstream_st);
+  return device_error(machine);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Machine& machine = Machine::get();
+  std::unique_lock lock(machine.mutex);
+  stream = stream_or_default(stream);
+  machine.wait_until(lock, stream, [stream] { return stream->queue.empty(); });
+  return device_error(machine);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().remove(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  const std::lock_guard lock(Machine::get().mutex);
+  *id = stream_or_default(stream)->id;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(Machine::get().mutex);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  stream = stream_or_default(stream);
+  const auto mark = std::make_shared<Mark>(Mark{stream, false});
+  event->latest = mark;
+  machine.enqueue(stream, {[mark] { return mark->reached = true; }, nullptr});
+  return device_error(machine);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const auto mark = event->latest;
+  if (mark == nullptr || mark->reached) return device_error(machine);
+  machine.advance(mark->stream);
+  if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
+  return mark->reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const auto mark = event->latest;
+  if (mark == nullptr || mark->reached) return cudaSuccess;
+  machine.enqueue(stream_or_default(stream), {[mark] { return mark->reached; }, mark->stream});
+  return device_error(machine);
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+    case cudaErrorMisalignedAddress: return "cudaErrorMisalignedAddress";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    default: return "a CUDA error";
+  }
+}
+
+/// CUDA's words for what the tests compare, else what was found wrong.
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue:
+      return last_message().empty() ? "invalid argument" : last_message().c_str();
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    default: return last_message().empty() ? cudaGetErrorName(error) : last_message().c_str();
+  }
+}
+
+}  // extern "C"
