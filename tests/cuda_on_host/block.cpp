@@ -83,10 +83,7 @@ struct PendingCopy {
   int group;
 };
 
-enum class State : std::uint8_t { ready, at_block, at_warp, ended };
-
 struct Thread {
-  State state = State::ready;
   uint3 index{};
   std::source_location where;
   std::uint32_t mask = 0;
@@ -96,22 +93,35 @@ struct Thread {
   int groups = 0;  // committed
 };
 
+/// Which lanes of a warp can go on, wait for the warp and have ended; the others wait for the
+/// block.
+struct Warp {
+  std::uint64_t priority = 0;
+  std::uint32_t ready = 0, waiting = 0, ended = 0;
+};
+
 /// The running block. There is one at a time: the machine is locked while a kernel runs.
 struct Block {
   const Launch* launch = nullptr;
   Chance* chance = nullptr;
   std::vector<Thread> threads;
   std::vector<std::unique_ptr<Fiber>> fibers;  // kept for later blocks
-  std::vector<std::uint64_t> priorities;       // of the warps
-  std::size_t count = 0;                       // of threads
-  std::size_t waiting = 0;                     // of them, for the block
+  std::vector<Warp> warps;
+  std::size_t count = 0;    // of threads
+  std::size_t waiting = 0;  // of them, for the block
   std::size_t ended = 0;
+  std::source_location where;  // the first of those that wait waits here
   int running = -1;
   std::string fault;
   SharedMemory shared;
 
   Thread& current() { return threads[static_cast<std::size_t>(running)]; }
-  std::size_t warps() const { return (count + 31) / 32; }
+  Warp& current_warp() { return warps[static_cast<std::size_t>(running) / 32]; }
+  /// The lanes that a warp has.
+  std::uint32_t lanes(std::size_t warp) const {
+    const std::size_t left = count - 32 * warp;
+    return left >= 32 ? 0xffffffffU : (1U << left) - 1U;
+  }
 };
 
 Block& block() {
@@ -131,8 +141,7 @@ void record_fault(const std::string& what) {
 }
 
 void draw_priorities(Block& b) {
-  b.priorities.resize(b.warps());
-  for (std::uint64_t& priority : b.priorities) priority = b.chance->bits();
+  for (Warp& warp : b.warps) warp.priority = b.chance->bits();
 }
 
 void begin_block(Block& b) {
@@ -145,7 +154,6 @@ void begin_block(Block& b) {
     for (unsigned y = 0; y < size.y; ++y) {
       for (unsigned x = 0; x < size.x; ++x) {
         Thread& thread = b.threads[number++];
-        thread.state = State::ready;
         thread.index = {x, y, z};
         thread.copies.clear();
         thread.groups = 0;
@@ -153,6 +161,8 @@ void begin_block(Block& b) {
     }
   }
   b.shared.begin(b.launch->shared_bytes);
+  b.warps.assign((b.count + 31) / 32, Warp{});
+  for (std::size_t i = 0; i < b.warps.size(); ++i) b.warps[i].ready = b.lanes(i);
   draw_priorities(b);
 }
 
@@ -165,7 +175,9 @@ void run_thread(Block& b, std::size_t number) {
   threadIdx = b.threads[number].index;
   fiber.resume(run_thread, const_cast<Launch*>(b.launch));
   if (b.fault.empty() && !fiber.is_running()) {
-    b.threads[number].state = State::ended;
+    const std::uint32_t lane = 1U << number % 32;
+    b.current_warp().ready &= ~lane;
+    b.current_warp().ended |= lane;
     ++b.ended;
     if (!b.threads[number].copies.empty()) record_fault("a thread ended before its copies");
     if (b.waiting > 0) record_fault("a thread ended while others wait for the block");
@@ -173,29 +185,24 @@ void run_thread(Block& b, std::size_t number) {
   b.running = -1;
 }
 
-/// The ready warp with the highest priority, or the number of warps.
+/// The warp with the highest priority that can go on, or the number of warps.
 std::size_t next_warp(const Block& b) {
-  std::size_t best = b.warps();
-  for (std::size_t warp = 0; warp < b.warps(); ++warp) {
-    if (best < b.warps() && b.priorities[warp] <= b.priorities[best]) continue;
-    const std::size_t end = std::min(b.count, 32 * warp + 32);
-    for (std::size_t i = 32 * warp; i < end; ++i) {
-      if (b.threads[i].state != State::ready) continue;
-      best = warp;
-      break;
-    }
+  std::size_t best = b.warps.size();
+  for (std::size_t warp = 0; warp < b.warps.size(); ++warp) {
+    if (b.warps[warp].ready == 0) continue;
+    if (best == b.warps.size() || b.warps[warp].priority > b.warps[best].priority) best = warp;
   }
   return best;
 }
 
 void explain_standstill(Block& b) {
   for (std::size_t i = 0; i < b.count; ++i) {
-    const Thread& thread = b.threads[i];
-    if (thread.state == State::ended) continue;
+    const Warp& warp = b.warps[i / 32];
+    if ((warp.ended >> i % 32 & 1U) != 0) continue;
+    const bool for_warp = (warp.waiting >> i % 32 & 1U) != 0;
     b.running = static_cast<int>(i);
-    record_fault(
-        (thread.state == State::at_block ? "waits for the block at " : "waits for its warp at ") +
-        place(thread.where) + ", where others never come");
+    record_fault((for_warp ? "waits for its warp at " : "waits for the block at ") +
+                 place(for_warp ? b.threads[i].where : b.where) + ", where others never come");
     b.running = -1;
     return;
   }
@@ -205,16 +212,16 @@ void run_block(Block& b) {
   begin_block(b);
   while (b.ended < b.count && b.fault.empty()) {
     const std::size_t warp = next_warp(b);
-    if (warp == b.warps()) return explain_standstill(b);
-    const std::size_t lanes = std::min<std::size_t>(32, b.count - 32 * warp);
-    const std::size_t first = b.chance->below(lanes);
-    for (std::size_t i = 0; i < lanes && b.fault.empty(); ++i) {
-      const std::size_t number = 32 * warp + (first + i) % lanes;
-      if (b.threads[number].state == State::ready) run_thread(b, number);
+    if (warp == b.warps.size()) return explain_standstill(b);
+    const std::size_t first = b.chance->below(32);
+    for (std::size_t i = 0; i < 32 && b.fault.empty(); ++i) {
+      const std::size_t lane = (first + i) % 32;
+      if ((b.warps[warp].ready >> lane & 1U) != 0) run_thread(b, 32 * warp + lane);
     }
   }
-  if (b.fault.empty() && b.shared.is_overrun())
+  if (b.fault.empty() && b.shared.is_overrun()) {
     record_fault("an array in shared memory is overrun");
+  }
 }
 
 void prepare(Block& b, const Launch& launch, Chance& chance) {
@@ -315,21 +322,16 @@ void fault(const std::string& what) {
 
 void meet_block(const std::source_location& where) {
   Block& b = block();
-  Thread& mine = b.current();
   if (b.ended > 0) {
     fault("waits for the block at " + place(where) + ", but a thread has ended");
   }
-  mine.where = where;
-  mine.state = State::at_block;
-  if (++b.waiting < b.count) return pause();
-  for (std::size_t i = 0; i < b.count; ++i) {
-    Thread& other = b.threads[i];
-    if (other.where.line() != where.line() ||
-        std::strcmp(other.where.file_name(), where.file_name()) != 0) {
-      fault("waits for the block at " + place(where) + ", another thread at " + place(other.where));
-    }
-    other.state = State::ready;
+  if (b.waiting == 0) b.where = where;
+  if (b.where.line() != where.line() || std::strcmp(b.where.file_name(), where.file_name()) != 0) {
+    fault("waits for the block at " + place(where) + ", another thread at " + place(b.where));
   }
+  b.current_warp().ready &= ~(1U << b.running % 32);
+  if (++b.waiting < b.count) return pause();
+  for (std::size_t i = 0; i < b.warps.size(); ++i) b.warps[i].ready = b.lanes(i);
   b.waiting = 0;
   if (b.chance->one_in(2)) draw_priorities(b);
   pause();
@@ -337,35 +339,34 @@ void meet_block(const std::source_location& where) {
 
 void meet_warp(std::uint32_t mask, void* mine, Join join, const std::source_location& where) {
   Block& b = block();
+  Warp& warp = b.current_warp();
   const auto number = static_cast<std::size_t>(b.running);
-  const std::size_t first = number / 32 * 32;
-  if ((mask >> (number % 32) & 1U) == 0) {
-    fault("is not in its own mask at " + place(where));
+  const std::uint32_t lane = 1U << number % 32;
+  if ((mask & lane) == 0) fault("is not in its own mask at " + place(where));
+  if ((mask & warp.ended) != 0 || (mask & ~b.lanes(number / 32)) != 0) {
+    fault("waits at " + place(where) + " for a lane that has ended or is not there");
   }
-  Thread& self = b.current();
+  Thread& self = b.threads[number];
   self.where = where;
   self.mask = mask;
   self.operand = mine;
   self.join = join;
-  self.state = State::at_warp;
+  warp.ready &= ~lane;
+  warp.waiting |= lane;
+  if ((mask & ~warp.waiting) != 0) return pause();
   void* operands[32] = {};
-  for (std::size_t lane = 0; lane < 32; ++lane) {
-    if ((mask >> lane & 1U) == 0) continue;
-    if (first + lane >= b.count || b.threads[first + lane].state == State::ended) {
-      fault("waits at " + place(where) + " for a lane that has ended or is not there");
-    }
-    const Thread& other = b.threads[first + lane];
-    if (other.state != State::at_warp) return pause();
+  for (std::size_t i = 0; i < 32; ++i) {
+    if ((mask >> i & 1U) == 0) continue;
+    const Thread& other = b.threads[number / 32 * 32 + i];
     if (other.mask != mask || other.join != join || other.where.line() != where.line()) {
       fault("meets its warp at " + place(where) + ", another lane at " + place(other.where) +
             ", or with another mask");
     }
-    operands[lane] = other.operand;
+    operands[i] = other.operand;
   }
   join(operands);
-  for (std::size_t lane = 0; lane < 32; ++lane) {
-    if ((mask >> lane & 1U) != 0) b.threads[first + lane].state = State::ready;
-  }
+  warp.waiting &= ~mask;
+  warp.ready |= mask;
   // It may go on at once: the others find what was joined for them.
 }
 

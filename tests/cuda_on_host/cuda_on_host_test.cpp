@@ -59,6 +59,7 @@ TEST_CASE("programs without a fault are right in every order") {
     CHECK(times_found(order, [] { return faults().sum_shared(true); }) == 0);
     CHECK(times_found(order, [] { return faults().copy_asynchronously(true); }) == 0);
     CHECK(times_found(order, [] { return faults().write_shared(0); }) == 0);
+    CHECK(times_found(order, [] { return faults().join_blocks(); }) == 0);
     CHECK(times_found(order, [] { return faults().launch_with(1024, 227); }) == 0);
   }
 }

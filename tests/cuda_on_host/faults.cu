@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "device/cuda_check.h"
 #include "machine.h"
-#include "ops/cuda/block.cuh"
+#include "ops/cuda/device_math.cuh"
 
 namespace cuda_on_host {
 namespace {
@@ -250,6 +250,42 @@ std::string write_shared(int beyond) {
   });
 }
 
+__global__ void join_kernel(int* to) {
+  const int i = static_cast<int>(threadIdx.x);
+  int right = 0;
+  for (int round = 1; round <= 8; ++round) {
+    const int sum = trainctl::cuda::block_sum(i * round);
+    const float most = trainctl::cuda::block_max(static_cast<float>(i * round));
+    int total = 0;
+    const int rank = trainctl::cuda::block_rank(i % round == 0, total);
+    if (sum == round * threads * (threads - 1) / 2) ++right;
+    if (most == static_cast<float>(round * (threads - 1))) ++right;
+    if (rank == (i + round - 1) / round && total == (threads + round - 1) / round) ++right;
+  }
+  // The same one twice, with nothing between.
+  for (int round = 1; round <= 8; ++round) {
+    if (trainctl::cuda::block_sum(round) == round * threads) ++right;
+  }
+  for (int round = 1; round <= 8; ++round) {
+    const auto mine = static_cast<float>(i == 40 ? round : -round);
+    if (trainctl::cuda::block_max(mine) == static_cast<float>(round)) ++right;
+  }
+  for (int round = 1; round <= 8; ++round) {
+    int total = 0;
+    const int rank = trainctl::cuda::block_rank(i < round * 10, total);
+    if (rank == min(i, round * 10) && total == round * 10) ++right;
+  }
+  to[i] = right;
+}
+
+std::string join_blocks() {
+  return found_by([&] {
+    Setting setting;
+    launch(join_kernel, Grid{dim3(1), dim3(threads)}, setting.stream, setting.to);
+    return setting.check([](int) { return 48; });
+  });
+}
+
 std::string launch_with(int block_threads, int shared_kib) {
   return found_by([&] {
     Setting setting;
@@ -264,9 +300,9 @@ std::string launch_with(int block_threads, int shared_kib) {
 void restart(std::uint64_t seed, const char* order) { Machine::get().restart(seed, order); }
 
 const Faults faults{
-    restart,    exchange_in_block, wait_for_stream, free_before, write_elements,      read_at,
-    meet,       shuffle,           load_sixteen,    sum_shared,  copy_asynchronously, write_shared,
-    launch_with};
+    restart,     exchange_in_block, wait_for_stream, free_before, write_elements,      read_at,
+    meet,        shuffle,           load_sixteen,    sum_shared,  copy_asynchronously, write_shared,
+    join_blocks, launch_with};
 
 }  // namespace
 }  // namespace cuda_on_host

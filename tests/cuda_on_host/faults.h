@@ -25,6 +25,8 @@ struct Faults {
   std::string (*sum_shared)(bool initialised);
   std::string (*copy_asynchronously)(bool with_wait);
   std::string (*write_shared)(int beyond);
+  /// Sums, maxima and ranks of a block again and again, each used by all threads. No fault.
+  std::string (*join_blocks)();
   std::string (*launch_with)(int threads, int shared_kib);
 };
 

@@ -1,5 +1,6 @@
 // The devices of the CUDA runtime on the host: memory, streams and the order in which queued work
-// runs. One lock guards all; who waits for anything runs what may run next, on any device.
+// runs. One lock guards all; a thread that waits for anything runs what may run next, on any
+// device.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -89,6 +89,17 @@ TEST_CASE("rmsnorm agrees with the plain kernel") {
   }
 }
 
+TEST_CASE("rmsnorm of many rows or of long ones agrees with the plain kernel") {
+  for (const Problem& problem :
+       {Problem{9001, 12, DType::bf16, false}, Problem{17, 25000, DType::f32, true}}) {
+    const Tensors expected = run(plain_kernels, problem);
+    const Tensors got = run(tested_kernels(), problem);
+    CHECK(difference(got.y, expected.y) < tolerance(problem.dtype));
+    CHECK(difference(got.dx, expected.dx) < 2 * tolerance(problem.dtype));
+    CHECK(difference(got.dweight, expected.dweight) < 1e-5);
+  }
+}
+
 TEST_CASE("rmsnorm's gradients agree with finite differences") {
   for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem problem{3, 7, DType::f32, false};

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/scratch.h"
 #include "device/cuda_device.h"
-#include "device/slab.h"
 
 namespace op_test {
 namespace {
@@ -170,12 +170,34 @@ void visit(SwapBlocks& a, const Place& place) {
   place(a.x), place(a.y);
 }
 
+/// Memory of the device, to the byte: a write beyond it is found on the host.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  explicit DeviceMemory(std::int64_t bytes) : data_(cuda_allocate(bytes)), bytes_(bytes) {}
+  ~DeviceMemory() { cuda_release(data_); }
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  Tensor tensor() const { return Tensor{data_, Shape{bytes_}, DType::u8, DeviceKind::cuda}; }
+
+ private:
+  void* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
 /// Host memory that operands lie in, and its copy on the device.
 struct Piece {
   std::byte* begin;
   std::byte* end;
   bool is_const;  // stays as it is
-  Slab slab;
+  DeviceMemory device;
 };
 
 /// Gives every operand its place on the device; operands that share memory share it there.
@@ -186,15 +208,15 @@ class Staging {
     visit(args, [this](auto& operand) { note(operand); });
     join();
     for (Piece& piece : pieces_) {
-      piece.slab = Slab(DeviceKind::cuda, {{"bytes", Shape{piece.end - piece.begin}, DType::u8}});
-      stream().copy(piece.slab.at("bytes"), host(piece));
+      piece.device = DeviceMemory(piece.end - piece.begin);
+      stream().copy(piece.device.tensor(), host(piece));
     }
     visit(args, [this](auto& operand) { move(operand); });
   }
 
   void bring_back() {
     for (Piece& piece : pieces_) {
-      if (!piece.is_const) stream().copy(host(piece), piece.slab.at("bytes"));
+      if (!piece.is_const) stream().copy(host(piece), piece.device.tensor());
     }
     stream().synchronize();
   }
@@ -210,7 +232,8 @@ class Staging {
   }
   void note(void* data, std::int64_t bytes, bool is_const) {
     auto* begin = static_cast<std::byte*>(data);
-    if (data != nullptr && bytes > 0) pieces_.push_back({begin, begin + bytes, is_const, Slab()});
+    if (data != nullptr && bytes > 0)
+      pieces_.push_back({begin, begin + bytes, is_const, DeviceMemory()});
   }
   void note(const Tensor& tensor) { note(tensor.data, tensor.bytes(), false); }
   template <class T>
@@ -237,7 +260,7 @@ class Staging {
     const auto* at = static_cast<const std::byte*>(data);
     for (const Piece& piece : pieces_) {
       if (at >= piece.begin && at < piece.end) {
-        return static_cast<std::byte*>(piece.slab.at("bytes").data) + (at - piece.begin);
+        return piece.device.data() + (at - piece.begin);
       }
     }
     return const_cast<void*>(data);  // of no elements
@@ -257,14 +280,11 @@ class Staging {
 
 template <class Args, Kernel<Args> Kernels::*entry>
 void run_on_device(const OpContext&, const Args& args) {
-  static thread_local const Slab scratch(DeviceKind::cuda,
-                                         {{"scratch", Shape{scratch_bytes_per_thread}, DType::u8}});
+  static thread_local const DeviceMemory scratch(scratch_bytes_per_thread);
   Args moved = args;
   Staging staging(moved);
   const Kernels& kernels = kernels_for(DeviceKind::cuda);
-  const Tensor room = scratch.at("scratch");
-  (kernels.*entry)({&kernels, &Staging::stream(), static_cast<std::byte*>(room.data), room.bytes()},
-                   moved);
+  (kernels.*entry)({&kernels, &Staging::stream(), scratch.data(), scratch_bytes_per_thread}, moved);
   staging.bring_back();
 }
 

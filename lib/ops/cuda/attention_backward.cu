@@ -218,7 +218,6 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   }
   commit_copies();
   wait_for_copies<0>();
-  __syncthreads();  // all have read their part of d_out
   write_rows<T, tile>(args.dq, dq, problem.queries, sequence, begin, end, head, problem.heads,
                       problem.head_dim, 0);
 }

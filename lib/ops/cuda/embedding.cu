@@ -57,7 +57,7 @@ __device__ int find_tokens(const Scatter<T>& args, std::int64_t begin, Found* fo
   const std::int64_t row = token < args.tokens ? args.indices[token] - args.first_row : -1;
   const bool mine = row >= low && row < high;
   int count = 0;
-  const int at = block_rank(mine, count);
+  const int at = block_rank(mine, count);  // once all threads are done with those found before
   if (mine) found[at] = {static_cast<std::int32_t>(token), static_cast<std::int32_t>(row)};
   __syncthreads();
   return count;
@@ -80,7 +80,6 @@ __global__ void __launch_bounds__(block_threads) scatter_kernel(Scatter<T> args)
       for (int j = 0; j < width; ++j) sum[j] += gradient[j];
       store<width>(to, sum);
     }
-    __syncthreads();  // the next tokens are found where these were
   }
 }
 

@@ -187,7 +187,7 @@ float element_of(std::uint32_t pair, int half) {
 template <class T>
 void join_fragments(void* const (&lanes)[32]) {
   float a[16][16];
-  float b[8][16];
+  float b[16][8];
   for (int lane = 0; lane < 32; ++lane) {
     const auto& mine = *static_cast<const Fragments*>(lanes[lane]);
     const int row = lane / 4;
@@ -197,18 +197,19 @@ void join_fragments(void* const (&lanes)[32]) {
         a[row + part % 2 * 8][column + part / 2 * 8 + half] = element_of<T>(mine.a[part], half);
       }
       for (int part = 0; part < 2; ++part) {
-        b[row][column + part * 8 + half] = element_of<T>(mine.b[part], half);
+        b[column + part * 8 + half][row] = element_of<T>(mine.b[part], half);
       }
     }
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    float* c = static_cast<const Fragments*>(lanes[lane])->c;
-    for (int part = 0; part < 4; ++part) {
-      const int row = lane / 4 + part / 2 * 8;
-      const int column = lane % 4 * 2 + part % 2;
-      float sum = 0;
-      for (int i = 0; i < 16; ++i) sum += a[row][i] * b[column][i];
-      c[part] += sum;
+  for (int row = 0; row < 16; ++row) {
+    float sum[8] = {};
+    for (int i = 0; i < 16; ++i) {
+#pragma omp simd
+      for (int column = 0; column < 8; ++column) sum[column] += a[row][i] * b[i][column];
+    }
+    for (int column = 0; column < 8; ++column) {
+      const int lane = row % 8 * 4 + column / 2;
+      static_cast<const Fragments*>(lanes[lane])->c[row / 8 * 2 + column % 2] += sum[column];
     }
   }
 }
