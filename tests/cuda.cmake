@@ -23,7 +23,7 @@ trainctl_test(NAME cuda_ops LABEL gpu
 trainctl_test(NAME cuda_nccl LABEL gpu SOURCES comm/nccl_group_test.cpp LIBS trainctl_comm)
 # The tests of all operations, with their operands on the device.
 add_test(NAME cuda_all_ops COMMAND test_ops)
-set_tests_properties(cuda_all_ops PROPERTIES LABELS gpu TIMEOUT 300)
+set_tests_properties(cuda_all_ops PROPERTIES LABELS gpu TIMEOUT 300 ENVIRONMENT TRAINCTL_TEST_DEVICE=cuda)
 set(tests cuda_device cuda_ops cuda_nccl cuda_all_ops)
 set(environment_cuda_all_ops TRAINCTL_TEST_DEVICE=cuda)
 
@@ -54,4 +54,4 @@ foreach(name module device ops nccl)
   add_dependencies(test_cuda_${name} trainctl_cuda)
 endforeach()
 set_tests_properties(${tests} PROPERTIES
-  SKIP_REGULAR_EXPRESSION "skipped: (no CUDA device|the NVIDIA driver)|no CUDA device|the NVIDIA driver" RUN_SERIAL ON)
+  SKIP_REGULAR_EXPRESSION "(skipped:|\\[cuda\\]) (no CUDA device|the NVIDIA driver)" RUN_SERIAL ON)

@@ -76,6 +76,7 @@ template <class T, int tile, int columns>
 __device__ void write_rows(T* to, const Fragment<T, columns>& values, const Runs& runs,
                            int sequence, int begin, int end, int head, int heads, int head_dim,
                            int first_column) {
+#pragma unroll
   for (int i = 0; i < values.rows; ++i) {
     const int token = begin + values.row(i);
     if (token >= end) continue;
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int group = problem.heads / problem.kv_heads;
   const Philox random = problem.random();
   int position[Scores::rows];
+#pragma unroll
   for (int i = 0; i < Scores::rows; ++i) {
     const int key = begin + Scores::row(i);
     position[i] = key < end ? problem.keys.position(key) : no_position;
@@ -141,6 +143,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
       __syncthreads();
       Scores scores = multiply_rows<T, tile, dim>(k, q);
       Scores gradients = multiply_rows<T, tile, dim>(v, d_out);
+#pragma unroll
       for (int i = 0; i < Scores::rows; ++i) {
 #pragma unroll
         for (int j = 0; j < Scores::own; ++j) {
@@ -206,6 +209,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     __syncthreads();
     Scores scores = multiply_rows<T, tile, dim>(q, k);
     Scores gradients = multiply_rows<T, tile, dim>(d_out, v);
+#pragma unroll
     for (int i = 0; i < Scores::rows; ++i) {
 #pragma unroll
       for (int j = 0; j < Scores::own; ++j) {

@@ -43,6 +43,7 @@ struct Queries {
 
   template <class T>
   __device__ Queries(const AttentionProblem<T>& problem, int sequence, int begin, const int* own) {
+#pragma unroll
     for (int i = 0; i < rows; ++i) {
       const int query = begin + own[i];
       const bool here = query < problem.query_length;
@@ -58,6 +59,7 @@ template <class T, int tile, int dim>
 __device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out,
                              float (&highest)[Fragment<T, tile>::rows],
                              float (&sum)[Fragment<T, tile>::rows]) {
+#pragma unroll
   for (int i = 0; i < scores.rows; ++i) {
     float most = highest[i];
 #pragma unroll
@@ -99,12 +101,14 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int end = min(problem.query_length, begin + tile);
   const Philox random = problem.random();
   int own[Scores::rows];
+#pragma unroll
   for (int i = 0; i < Scores::rows; ++i) own[i] = Scores::row(i);
   const Queries<Scores::rows> queries(problem, sequence, begin, own);
 
   Fragment<T, dim> out;
   float highest[Scores::rows];
   float sum[Scores::rows] = {};
+#pragma unroll
   for (float& one : highest) one = -INFINITY;
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
@@ -124,6 +128,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     wait_for_copies<1>();
     __syncthreads();
     Scores scores = multiply_rows<T, tile, dim>(q, k);
+#pragma unroll
     for (int i = 0; i < Scores::rows; ++i) {
 #pragma unroll
       for (int j = 0; j < Scores::own; ++j) {
@@ -134,7 +139,9 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     }
     softmax_tile<T, tile, dim>(scores, out, highest, sum);
     if (problem.state != nullptr) {
+#pragma unroll
       for (int i = 0; i < Scores::rows; ++i) {
+#pragma unroll
         for (int j = 0; j < Scores::own; ++j) {
           if (scores.at(i, j) == 0.0F) continue;  // not seen, or too small
           scores.at(i, j) *=
@@ -150,6 +157,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   commit_copies();
   wait_for_copies<0>();
 
+#pragma unroll
   for (int i = 0; i < Scores::rows; ++i) {
     const float total = Scores::row_sum(sum[i]);
     const float scale = total > 0 ? 1.0F / total : 0.0F;

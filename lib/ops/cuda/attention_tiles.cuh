@@ -124,7 +124,9 @@ __device__ void add_product(Fragment<T, columns>& sum, const Fragment<T, tile>& 
     }
   } else {
     constexpr int room_stride = tile_stride<T>(tile);
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
+#pragma unroll
       for (int j = 0; j < tile / 8; ++j) room[p.row(i) * room_stride + p.column(j)] = p.at(i, j);
     }
     __syncwarp();  // a row is written and read by one warp

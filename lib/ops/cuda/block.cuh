@@ -114,6 +114,24 @@ __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/// Conversions of one element; to 16 bits, rounded to nearest even. (cuda_bf16.h and cuda_fp16.h
+/// have the same and take nvcc longer than most kernels.)
+__device__ inline std::uint16_t bfloat_of_float(float value) {
+  std::uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ inline std::uint16_t half_of_float(float value) {
+  std::uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ inline float float_of_half(std::uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
 /// 2^x by the special-function unit: relative error 2^-22; 0 for -infinity.
 __device__ inline float exp2_fast(float x) {
   float y;

@@ -1,9 +1,6 @@
 // What kernels share: vector loads and stores of fp32, bf16 and fp16 as floats; sums over threads.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <initializer_list>
 
@@ -28,8 +25,9 @@ __device__ inline float widen(float value) { return value; }
 __device__ inline float widen(bf16 value) {
   return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
 }
-__device__ inline float widen(fp16 value) { return __half2float(__ushort_as_half(value.bits)); }
+__device__ inline float widen(fp16 value) { return float_of_half(value.bits); }
 
+/// Rounded to nearest even.
 template <class T>
 __device__ T narrow(float value);
 template <>
@@ -38,11 +36,11 @@ __device__ inline float narrow<float>(float value) {
 }
 template <>
 __device__ inline bf16 narrow<bf16>(float value) {
-  return bf16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+  return bf16{bfloat_of_float(value)};
 }
 template <>
 __device__ inline fp16 narrow<fp16>(float value) {
-  return fp16{__half_as_ushort(__float2half_rn(value))};
+  return fp16{half_of_float(value)};
 }
 
 /// Elements that one access of `width` of them moves: all, or as many as fit into 16 bytes.

@@ -270,6 +270,10 @@ void wait_for_copies() {
   cuda_on_host::wait_for_copies(pending);
 }
 
+inline std::uint16_t bfloat_of_float(float value) { return to_bf16(value).bits; }
+inline std::uint16_t half_of_float(float value) { return to_fp16(value).bits; }
+inline float float_of_half(std::uint16_t bits) { return to_float(fp16{bits}); }
+
 inline float exp2_fast(float x) { return std::exp2(x); }
 
 }  // namespace trainctl::cuda
