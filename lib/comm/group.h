@@ -23,8 +23,8 @@ class Group {
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
 
-  /// data = sum over ranks of data, in place. f32 or bf16; summed in fp32 in group-rank order, so
-  /// the result is the same on every rank and on every run.
+  /// data = sum over ranks of data, in place. f32, bf16 or f16; summed in fp32 in group-rank order,
+  /// so the result is the same on every rank and on every run.
   virtual void all_reduce(const Tensor& data, Stream& stream) = 0;
   /// shard (numel n) = this rank's part of the sum of `data` (numel n * size), in the same order as
   /// all_reduce. shard may be the rank's part of data; the rest of data is then undefined.

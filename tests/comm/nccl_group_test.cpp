@@ -103,15 +103,17 @@ TEST_CASE("the collectives of one rank give back what they were given") {
   CHECK(wrong_collective(*group) == "");
 }
 
-TEST_CASE("bf16 is summed, integers are refused, and so are host tensors and messages") {
+TEST_CASE("bf16 and fp16 are summed, integers are refused, and so are host tensors and messages") {
   if (!cuda_available()) return;
   const auto world = self_world();
   const auto host = host_group(*world);
   const auto group = nccl_group(*world, *host);
   Stream stream(DeviceKind::cuda, "comm", Stream::Mode::queued);
-  const Slab slab(DeviceKind::cuda,
-                  {{"bf16", Shape{8}, DType::bf16}, {"i32", Shape{8}, DType::i32}});
+  const Slab slab(DeviceKind::cuda, {{"bf16", Shape{8}, DType::bf16},
+                                     {"f16", Shape{8}, DType::f16},
+                                     {"i32", Shape{8}, DType::i32}});
   group->all_reduce(slab.at("bf16"), stream);
+  group->all_reduce(slab.at("f16"), stream);
   stream.synchronize();
   CHECK_THROWS_AS(group->all_reduce(slab.at("i32"), stream), Error);
   std::array<float, 2> on_host{};

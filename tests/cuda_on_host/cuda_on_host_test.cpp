@@ -110,6 +110,11 @@ TEST_CASE("what is read before it is there is not what was meant") {
   CHECK(times_found("random", [] { return faults().copy_asynchronously(false); }) == 20);
 }
 
+TEST_CASE("the host's reads of device memory fault where that is asked for") {
+  CHECK(message_of([] { return faults().read_on_host(true); }) == "ended by a signal");
+  CHECK(message_of([] { return faults().read_on_host(false); }) == "");
+}
+
 TEST_CASE("launches that no device takes are refused") {
   CHECK(contains(message_of([] { return faults().launch_with(1025, 0); }), "1024 threads"));
   CHECK(contains(message_of([] { return faults().launch_with(128, 228); }), "227 KiB"));

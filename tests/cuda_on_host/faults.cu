@@ -1,5 +1,9 @@
 #include "faults.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <vector>
 
 #include "base/error.h"
@@ -286,6 +290,24 @@ std::string join_blocks() {
   });
 }
 
+std::string read_on_host(bool closed) {
+  return found_by([&] {
+    Setting setting;
+    Machine::get().close_memory(closed);
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGSEGV, SIG_DFL);
+      _exit(*static_cast<volatile int*>(setting.from + 3) == 3 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    const std::string right = setting.check([](int) { return -1; });  // `to` is poisoned
+    Machine::get().close_memory(false);
+    if (!right.empty()) return right;
+    return std::string(WIFSIGNALED(status) ? "ended by a signal" : "");
+  });
+}
+
 std::string launch_with(int block_threads, int shared_kib) {
   return found_by([&] {
     Setting setting;
@@ -299,10 +321,21 @@ std::string launch_with(int block_threads, int shared_kib) {
 
 void restart(std::uint64_t seed, const char* order) { Machine::get().restart(seed, order); }
 
-const Faults faults{
-    restart,     exchange_in_block, wait_for_stream, free_before, write_elements,      read_at,
-    meet,        shuffle,           load_sixteen,    sum_shared,  copy_asynchronously, write_shared,
-    join_blocks, launch_with};
+const Faults faults{.restart = restart,
+                    .exchange_in_block = exchange_in_block,
+                    .wait_for_stream = wait_for_stream,
+                    .free_before = free_before,
+                    .write_elements = write_elements,
+                    .read_at = read_at,
+                    .meet = meet,
+                    .shuffle = shuffle,
+                    .load_sixteen = load_sixteen,
+                    .sum_shared = sum_shared,
+                    .copy_asynchronously = copy_asynchronously,
+                    .write_shared = write_shared,
+                    .join_blocks = join_blocks,
+                    .read_on_host = read_on_host,
+                    .launch_with = launch_with};
 
 }  // namespace
 }  // namespace cuda_on_host

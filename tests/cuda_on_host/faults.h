@@ -27,6 +27,8 @@ struct Faults {
   std::string (*write_shared)(int beyond);
   /// Sums, maxima and ranks of a block again and again, each used by all threads. No fault.
   std::string (*join_blocks)();
+  /// In a process of its own; "ended by a signal" where the host's read faults.
+  std::string (*read_on_host)(bool closed);
   std::string (*launch_with)(int threads, int shared_kib);
 };
 

@@ -51,6 +51,7 @@ Machine::Machine()
       chance_(std::stoull(setting("CUDA_ON_HOST_SEED", "1"))),
       memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))) {
   mode_ = mode_of(setting("CUDA_ON_HOST_ORDER", "random"));
+  closed_ = setting("CUDA_ON_HOST_CLOSED", "0") == "1";
 }
 
 void Machine::restart(std::uint64_t seed, const std::string& order) {
@@ -62,6 +63,19 @@ void Machine::restart(std::uint64_t seed, const std::string& order) {
     one.message.clear();
   }
   for (cudaStream_t stream : streams_) stream->priority = chance_.bits();
+}
+
+void Machine::protect(int access) const {
+  for (const auto& [start, allocation] : allocations_) {
+    mprotect(static_cast<std::byte*>(allocation.mapped) + page, allocation.mapped_bytes - 2 * page,
+             access);
+  }
+}
+
+void Machine::close_memory(bool closed) {
+  const std::lock_guard lock(mutex);
+  closed_ = closed;
+  protect(closed ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 
 int& Machine::device() {
@@ -99,7 +113,9 @@ cudaStream_t Machine::default_stream() {
 bool Machine::run_head(cudaStream_t stream) {
   if (stream->queue.empty() || stream->running) return false;
   stream->running = true;
+  if (closed_) protect(PROT_READ | PROT_WRITE);
   const bool done = stream->queue.front().run();
+  if (closed_) protect(PROT_NONE);
   stream->running = false;
   if (done) {
     stream->queue.pop_front();
@@ -186,11 +202,15 @@ cudaError_t Machine::allocate(void** data, std::size_t bytes) {
   allocations_[reinterpret_cast<std::uintptr_t>(start)] = {bytes, device(), mapped,
                                                            body + 2 * page};
   owner.used_bytes += bytes;
+  if (closed_) protect(PROT_NONE);
   *data = start;
   return cudaSuccess;
 }
 
 cudaError_t Machine::release(void* data) {
+  if (closed_) protect(PROT_READ | PROT_WRITE);
+  check_overruns(device());
+  if (closed_) protect(PROT_NONE);
   const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(data));
   if (found == allocations_.end()) return cudaErrorInvalidValue;
   at(found->second.device).used_bytes -= found->second.bytes;

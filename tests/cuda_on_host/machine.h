@@ -62,6 +62,9 @@ class Machine {
   std::mutex mutex;
   /// Devices that have failed are as new; what runs next depends on this seed and order.
   void restart(std::uint64_t seed, const std::string& order);
+  /// From now on the host cannot read or write memory of devices, except where work runs. That
+  /// takes some system calls for each work and allocation.
+  void close_memory(bool closed);
   /// Of the calling thread.
   static int& device();
   Device& at(int number) { return devices_[static_cast<std::size_t>(number)]; }
@@ -98,6 +101,7 @@ class Machine {
  private:
   Machine();
   void forget_removed();
+  void protect(int access) const;
   bool run_head(cudaStream_t stream);
   bool run_any(int except_device);
   bool run_needed(cudaStream_t stream);
@@ -108,6 +112,7 @@ class Machine {
   std::map<std::uintptr_t, Allocation> allocations_;
   std::condition_variable changed_;
   Mode mode_ = Mode::random;
+  bool closed_ = false;
   Chance chance_;
   std::size_t memory_bytes_;
 };

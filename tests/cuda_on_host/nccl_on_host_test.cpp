@@ -113,6 +113,23 @@ TEST_CASE("a stream of another device is refused") {
   for (const std::string& message : found) CHECK(contains(message, "of another device"));
 }
 
+TEST_CASE("an all_to_all that is refused leaves no call open") {
+  const auto found = found_by_ranks([](Group& group) {
+    cuda_select_device(1 - group.rank());
+    Stream elsewhere(DeviceKind::cuda, "elsewhere", Stream::Mode::queued);
+    cuda_select_device(group.rank());
+    Stream stream(DeviceKind::cuda, "comm", Stream::Mode::queued);
+    const Slab from = numbers(2);
+    const Slab to = numbers(2);
+    const std::array<std::int64_t, 2> ones{1, 1};
+    CHECK_THROWS_AS(group.all_to_all(from.at("numbers"), ones, to.at("numbers"), ones, elsewhere),
+                    Error);
+    group.all_reduce(from.at("numbers"), stream);
+    return outcome(group, stream);
+  });
+  for (const std::string& message : found) CHECK(message == "");
+}
+
 TEST_CASE("a member that is gone is missed, and what waited for it ends with the group") {
   const auto found = found_by_ranks([](Group& group) {
     if (group.rank() == 1) throw Error(ExitCode::internal, "gone");

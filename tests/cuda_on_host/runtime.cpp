@@ -167,7 +167,6 @@ cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  machine.check_overruns(Machine::device());
   const cudaError_t status = machine.release(data);
   return status != cudaSuccess ? report(status, "it was not allocated") : device_error(machine);
 }

@@ -38,10 +38,34 @@ bool settle(ncclComm_t communicator, double seconds) {
 }
 
 ncclDataType_t sum_type_of(const Tensor& tensor) {
-  require(tensor.dtype == DType::f32 || tensor.dtype == DType::bf16, ExitCode::internal,
-          "[nccl] sums are of fp32 or bf16, not " + std::string(name_of(tensor.dtype)));
-  return tensor.dtype == DType::f32 ? ncclFloat32 : ncclBfloat16;
+  switch (tensor.dtype) {
+    case DType::f32: return ncclFloat32;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f16: return ncclFloat16;
+    default:
+      throw Error(ExitCode::internal, "[nccl] sums are of fp32, bf16 or fp16, not " +
+                                          std::string(name_of(tensor.dtype)));
+  }
 }
+
+/// Calls that NCCL takes as one. An error between them still ends the group: an open one would
+/// swallow every later call of this thread.
+class CallGroup {
+ public:
+  CallGroup() { NCCL_CHECK(ncclGroupStart()); }
+  ~CallGroup() {
+    if (open_) ncclGroupEnd();
+  }
+  CallGroup(const CallGroup&) = delete;
+  CallGroup& operator=(const CallGroup&) = delete;
+  void end() {
+    open_ = false;
+    NCCL_CHECK(ncclGroupEnd());
+  }
+
+ private:
+  bool open_ = true;
+};
 
 std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 std::size_t bytes_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.bytes()); }
@@ -118,7 +142,7 @@ class NcclGroup final : public Group {
     const std::int64_t width = size_of(send.dtype);
     const auto* from = static_cast<const std::byte*>(send.data);
     auto* to = static_cast<std::byte*>(receive.data);
-    NCCL_CHECK(ncclGroupStart());
+    CallGroup calls;
     for (std::size_t peer = 0; peer < size; ++peer) {
       const auto send_bytes = static_cast<std::size_t>(send_counts[peer] * width);
       const auto receive_bytes = static_cast<std::size_t>(receive_counts[peer] * width);
@@ -128,7 +152,7 @@ class NcclGroup final : public Group {
       from += send_bytes;
       to += receive_bytes;
     }
-    NCCL_CHECK(ncclGroupEnd());
+    calls.end();
     finish("all_to_all");
   }
 
