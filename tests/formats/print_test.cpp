@@ -115,6 +115,10 @@ TEST_CASE("the step's time stands where the config has the rates of a rank", "[p
                  "  forward, backward 1.5 s, of which 250.0 ms exposed communication, bubble 0.0%\n"
                  "  optimizer     500.0 ms\n"
                  "  total         2.0 s, "));
+  plan.overlap.any = true;
+  plan.time->hidden = 0.125;
+  CHECK(contains(print_table({.plan = plan}),
+                 "bubble 0.0%\n  beside products 125.0 ms of the collectives in layers\n"));
 }
 
 TEST_CASE("a large world stays readable", "[print]") {
