@@ -82,8 +82,7 @@ class Engine {
  private:
   using Pair = std::array<double, 2>;
 
-  /// Takes the places and rows of `plan` from the next step on: of the run's, or one of
-  /// Plan::smaller.
+  /// Takes places and rows of `plan`, the run's or one of Plan::smaller, from the next step on.
   void use(const Plan& plan);
   std::unique_ptr<Stage> make_stage();
   const StagePlan& rows() const { return now_->stage_of(world_.rank()); }
