@@ -97,7 +97,7 @@ constexpr OtherKey argument_rows[] = {
     {"delay-grad-reduce", "", {}, "buckets are summed as soon as they are complete"},
     {"no-async-tensor-model-parallel-allreduce", "", {}, "see parallel.tp_comm_overlap"},
     {"no-gradient-accumulation-fusion", "parallel.gradient_accumulation_fusion", "true=false"},
-    {"recompute-activations", "recompute.enable", {}, "whole layers are recomputed"},
+    {"recompute-activations", "", {}, "attention never stores its scores; see recompute.select"},
     {"recompute-granularity", "recompute.enable",
      "full=true|selective=", "whole layers are recomputed; attention never stores its scores"},
     {"recompute-method", "", {}, "see recompute.layers_per_stage"},

@@ -112,7 +112,7 @@ constexpr OtherKey torchtitan[] = {
     {"checkpoint.last_save_model_weights_only", "", {}, "the last checkpoint is whole"},
     {"checkpoint.export_dtype", "", {}, "trainctl checkpoint export chooses the type"},
     {"activation_checkpoint.mode", "recompute.enable", "none=false|full=true"},
-    {"activation_checkpoint.selective_ac_option", "", {}, "whole layers are recomputed"},
+    {"activation_checkpoint.selective_ac_option", "", {}, "see recompute.select and .layers"},
     {"metrics.log_freq", "log.every"},
     {"metrics.enable_tensorboard", "output.tensorboard", "false=|*"},
     {"metrics.enable_wandb", "", {}, no_service},
