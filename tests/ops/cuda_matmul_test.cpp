@@ -101,6 +101,24 @@ TEST_CASE("CUDA matrix products over no elements are zero, or add nothing") {
   CHECK(device.get(args.c).bytes() == HostTensor({3, 4}, DType::f32).bytes());
 }
 
+TEST_CASE("CUDA matrix products whose extents vary are the others") {
+  if (!cuda_available()) return;
+  DeviceCopy device;
+  for (std::int64_t rows = 1; rows < 20; rows += 3) {
+    Matmul args;
+    args.a = device.put(HostTensor::random({rows, 40}, DType::bf16, 1));
+    args.b = device.put(HostTensor::random({40, 24}, DType::bf16, 2));
+    args.c = device.put(HostTensor({rows, 24}, DType::f32));
+    args.bias = device.put(HostTensor::random({24}, DType::f32, 3));
+    matmul(device.context(), args);
+    const HostTensor kept = device.get(args.c);
+    args.varies = true;
+    args.c = device.put(HostTensor({rows, 24}, DType::f32));
+    matmul(device.context(), args);
+    CHECK(device.get(args.c).bytes() == kept.bytes());
+  }
+}
+
 TEST_CASE("the same CUDA matrix product twice has the same bits") {
   if (!cuda_available()) return;
   DeviceCopy device;

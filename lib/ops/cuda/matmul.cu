@@ -172,10 +172,33 @@ Product new_product(cublasLtHandle_t handle, const Call& call) {
   return product;
 }
 
+void destroy(const Product& product) {
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.first));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.second));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.result));
+  CUBLAS_CHECK(cublasLtMatmulDescDestroy(product.operation));
+}
+
+void enqueue(cublasLtHandle_t handle, const Product& product, const Call& call,
+             std::byte* workspace, cudaStream_t stream) {
+  const float alpha = 1;
+  const float beta = call.args.accumulate ? 1.0F : 0.0F;
+  CUBLAS_CHECK(cublasLtMatmul(handle, product.operation, &alpha, call.args.b.data, product.first,
+                              call.args.a.data, product.second, &beta, call.args.c.data,
+                              product.result, call.args.c.data, product.result, &product.algorithm,
+                              workspace + cuda_bias_bytes, cuda_product_bytes, stream));
+}
+
+/// Nothing is kept of a product whose extents vary: there would be no end to them.
 void enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace) {
   int device = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   const cublasLtHandle_t handle = handle_of(device);
+  if (call.args.varies) {
+    const Product product = new_product(handle, call);
+    enqueue(handle, product, call, workspace, stream);
+    return destroy(product);
+  }
   const ProductKey key = key_of(call, device);
   auto found = library().products.find(key);
   if (found == library().products.end()) {
@@ -185,12 +208,7 @@ void enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace
   if (call.bias != nullptr) {
     set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   }
-  const float alpha = 1;
-  const float beta = call.args.accumulate ? 1.0F : 0.0F;
-  CUBLAS_CHECK(cublasLtMatmul(handle, product.operation, &alpha, call.args.b.data, product.first,
-                              call.args.a.data, product.second, &beta, call.args.c.data,
-                              product.result, call.args.c.data, product.result, &product.algorithm,
-                              workspace + cuda_bias_bytes, cuda_product_bytes, stream));
+  enqueue(handle, product, call, workspace, stream);
 }
 
 template <class T>
