@@ -30,6 +30,18 @@ std::string with(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+TEST_CASE("a required key under another project's name gets one error, of the name") {
+  const Outcome outcome = validate(
+      "model: {family: gpt2, n_layer: 2, n_embd: 64, n_head: 4, block_size: 64, "
+      "vocab_size: 256}\nlearning_rate: 1e-3\n");
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == invalid);
+  CHECK(contains(outcome.err, "write model.hidden_size: 64"));
+  CHECK_FALSE(contains(outcome.err, "out-of-range"));
+  CHECK_FALSE(contains(outcome.err, "missing-key]: model."));
+  CHECK_FALSE(contains(outcome.err, "missing-key]: lr_schedule.max_lr"));
+}
+
 TEST_CASE("a valid file gets one line on standard output") {
   const Outcome outcome = validate(small_config());
   INFO(outcome.err);
