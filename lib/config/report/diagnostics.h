@@ -68,8 +68,8 @@ class Diagnostics {
   void drop_if(Test test) {
     std::erase_if(list_, test);
   }
-  /// Takes out the errors that `test` says yes to: required values that are missing and that nobody
-  /// needs here. Rules about them stay silent all the same.
+  /// Takes out the errors that `test` says yes to: required values that are missing and not needed
+  /// here, or there under another name. Rules about them stay silent all the same.
   template <class Test>
   void forgive_if(Test test) {
     for (const Diagnostic& one : list_) {
