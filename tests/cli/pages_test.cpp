@@ -115,6 +115,18 @@ Page plan_page(const TempDir& dir, const std::string& name, const std::string& c
   return {name, dir / name};
 }
 
+/// As a line of a step has them: two layers of 64 experts.
+std::string loads_at(int step) {
+  std::string text = "{\"balance_loss\": 1.1, \"load\": 1.8, \"dropped\": 3, \"loads\": [[";
+  for (int layer = 0; layer < 2; ++layer) {
+    if (layer > 0) text += "], [";
+    for (int expert = 0; expert < 64; ++expert) {
+      text += (expert > 0 ? ", " : "") + std::to_string(20 + (step + 7 * expert + layer) % 300);
+    }
+  }
+  return text + "]]}";
+}
+
 /// As many lines as a long run writes.
 std::string long_metrics(int steps, double offset) {
   std::string text;
@@ -125,6 +137,7 @@ std::string long_metrics(int steps, double offset) {
             ", \"grad_norm\": 0.5, \"lr\": 0.001, \"tokens\": " + number + "000" +
             (step % 100 == 0 ? ", \"val_loss\": " + std::to_string(loss + 0.1) : "") +
             ", \"tokens_per_second\": 12345.6, \"step_seconds\": 0.08, \"time\": 17000" + number +
+            ", \"router\": " + loads_at(step) +
             ", \"mfu\": 0.41, \"memory\": 123456789, \"ledger\": {\"products\": 0.05, \"kernels\": "
             "0.02, \"bubble\": 0.01}}\n";
   }
@@ -164,6 +177,7 @@ TEST_CASE("pages of runs in a browser, one of 10,000 steps") {
       trainctl({"report", dir / "a", dir / "b", dir / "c", "-o", dir / "three.html"}).exit_code ==
       0);
   CHECK(fs::file_size(dir / "one.html") < 2'000'000);
+  CHECK(contains(read_file(dir / "one.html"), "\"experts\":64"));
   const std::string page = read_file(dir / "three.html");
   CHECK(contains(page, "\"lr_schedule.max_lr\":\"0.002\""));
   check_pages({{"report of one", dir / "one.html"}, {"report of three", dir / "three.html"}});
