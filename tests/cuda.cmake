@@ -31,7 +31,7 @@ function(test_on_host name program)
   if(NOT TEST ${name})
     add_test(NAME ${name} COMMAND ${program})
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 300
+  set_tests_properties(${name} PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 900
     ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;OMP_WAIT_POLICY=passive;${ARGN}")
 endfunction()
 if(on_host)
