@@ -30,24 +30,11 @@ Config with_microbatches(const Config& config, std::int64_t stages, std::int64_t
   return changed;
 }
 
-template <class Value>
-double median_of(const std::vector<TimedStep>& steps, const Value& value) {
-  std::vector<double> values;
-  for (const TimedStep& step : steps) values.push_back(value(step));
-  return median(std::move(values));
-}
-
-/// Of the sums of gradients what the wire costs: a bucket is as late as for the rank that waited
-/// least for it. The others waited for that rank, too.
+/// Of the sums of gradients.
 double exposed(const TimedStep& step, std::span<const Action> rows) {
-  double sum = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].kind != ActionKind::wait_reduce) continue;
-    double least = step.rows.front()[i].waited;
-    for (const auto& rank : step.rows) least = std::min(least, rank[i].waited);
-    sum += least;
-  }
-  return sum;
+  return least_waits(
+      step, rows, [](const Action& row) { return row.kind == ActionKind::wait_reduce; },
+      [](const RowRecord& record) { return record.waited; });
 }
 double seconds(const TimedStep& step) { return step.seconds; }
 
@@ -153,6 +140,21 @@ std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const 
   return timed;
 }
 
+TimedPair time_in_turns(const TimedRun& one, const TimedRun& other, const WorldOptions& wire,
+                        int rounds, int steps) {
+  TimedPair timed;
+  const auto add = [&](const TimedRun& run, std::vector<TimedStep>& to) {
+    for (TimedStep& step : time_steps(run.config, run.plan, wire, steps)) {
+      to.push_back(std::move(step));
+    }
+  };
+  for (int round = 0; round < rounds; ++round) {
+    add(one, timed.one);
+    add(other, timed.other);
+  }
+  return timed;
+}
+
 OverlapResult measure_overlap(const OverlapInput& input) {
   const Config overlapped = with_microbatches(input.config, 1, 2, 1);
   Config serial = overlapped;
@@ -177,16 +179,8 @@ OverlapResult measure_overlap(const OverlapInput& input) {
   result.wire.wire_alpha_seconds = input.alpha_seconds;
   result.wire.wire_beta_seconds_per_byte =
       std::max(0.0, on_wire - latency) / static_cast<double>(std::max<std::int64_t>(1, bytes));
-  std::vector<TimedStep> one;
-  std::vector<TimedStep> other;
-  for (int round = 0; round < input.rounds; ++round) {
-    for (TimedStep& step : time_steps(serial, serial_plan, result.wire, input.steps)) {
-      one.push_back(std::move(step));
-    }
-    for (TimedStep& step : time_steps(overlapped, overlapped_plan, result.wire, input.steps)) {
-      other.push_back(std::move(step));
-    }
-  }
+  const auto [one, other] = time_in_turns({serial, serial_plan}, {overlapped, overlapped_plan},
+                                          result.wire, input.rounds, input.steps);
   result.serial_exposed_seconds = median_of(one, [&](const TimedStep& step) {
     return exposed(step, serial_plan.stages.front().actions);
   });

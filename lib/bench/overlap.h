@@ -2,9 +2,13 @@
 // takes time but no processor; and pipelines of any size, simulated with the measured row times.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "bench/figures.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "engine/trace.h"
@@ -23,6 +27,39 @@ struct TimedStep {
 /// Trains `steps` steps on random tokens after two that are not counted, one thread for each rank.
 std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const WorldOptions& wire,
                                   int steps);
+
+/// Two runs in turns, `rounds` times of `steps` steps on the same wire.
+struct TimedRun {
+  const Config& config;
+  const Plan& plan;
+};
+struct TimedPair {
+  std::vector<TimedStep> one, other;
+};
+TimedPair time_in_turns(const TimedRun& one, const TimedRun& other, const WorldOptions& wire,
+                        int rounds, int steps);
+
+template <class Value>
+double median_of(const std::vector<TimedStep>& steps, const Value& value) {
+  std::vector<double> values;
+  for (const TimedStep& step : steps) values.push_back(value(step));
+  return median(std::move(values));
+}
+
+/// What the wire costs of the waits that waited(RowRecord) says, in rows for which counts(Action)
+/// holds: each is as late as for the rank that waits least. The others wait for that rank, too.
+template <class Counts, class Waited>
+double least_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
+                   const Waited& waited) {
+  double sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!counts(rows[i])) continue;
+    double least = waited(step.rows.front()[i]);
+    for (const auto& rank : step.rows) least = std::min(least, waited(rank[i]));
+    sum += least;
+  }
+  return sum;
+}
 
 /// `config` on so many ranks of this process. Throws Error{config} with the diagnostics.
 Plan plan_on_threads(const Config& config);

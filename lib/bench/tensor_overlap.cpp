@@ -24,24 +24,11 @@ Config on_two_ranks(const Config& config, bool overlaps) {
   return changed;
 }
 
-template <class Value>
-double median_over(const std::vector<TimedStep>& steps, const Value& value) {
-  std::vector<double> values;
-  for (const TimedStep& step : steps) values.push_back(value(step));
-  return median(std::move(values));
-}
-
-/// Of the collectives inside layers what the wire costs: in each row the wait of the rank that
-/// waits least. The others waited for that rank, too.
+/// Of the collectives inside layers.
 double exposed_in_layers(const TimedStep& step, std::span<const Action> rows) {
-  double sum = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!is_pass(rows[i].kind)) continue;
-    double least = step.rows.front()[i].spent.collectives;
-    for (const auto& rank : step.rows) least = std::min(least, rank[i].spent.collectives);
-    sum += least;
-  }
-  return sum;
+  return least_waits(
+      step, rows, [](const Action& row) { return is_pass(row.kind); },
+      [](const RowRecord& record) { return record.spent.collectives; });
 }
 
 /// Of attention's output, or of the MLP's if that is smaller: its share of the products of the B
@@ -52,7 +39,7 @@ double smallest_product(const Plan& plan, const std::vector<TimedStep>& steps) {
   const double all =
       static_cast<double>(2 * local.q + 2 * local.kv) + wide * static_cast<double>(local.ffn);
   const auto& rows = plan.stages.front().actions;
-  const double products = median_over(steps, [&](const TimedStep& step) {
+  const double products = median_of(steps, [&](const TimedStep& step) {
     double sum = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const bool block = rows[i].begin > 0 && rows[i].end <= plan.model.layers + 1;
@@ -82,26 +69,18 @@ TensorOverlapResult measure_tensor_overlap(const TensorOverlapInput& input) {
   result.wire.wire_beta_seconds_per_byte =
       std::max(0.0, input.share * result.product_seconds - input.alpha_seconds) /
       static_cast<double>(sent);
-  std::vector<TimedStep> one;
-  std::vector<TimedStep> other;
-  for (int round = 0; round < input.rounds; ++round) {
-    for (TimedStep& step : time_steps(blocking, blocking_plan, result.wire, input.steps)) {
-      one.push_back(std::move(step));
-    }
-    for (TimedStep& step : time_steps(overlapped, overlapped_plan, result.wire, input.steps)) {
-      other.push_back(std::move(step));
-    }
-  }
+  const auto [one, other] = time_in_turns({blocking, blocking_plan}, {overlapped, overlapped_plan},
+                                          result.wire, input.rounds, input.steps);
   const auto exposed_of = [](const Plan& plan) {
     return [&rows = plan.stages.front().actions](const TimedStep& step) {
       return exposed_in_layers(step, rows);
     };
   };
   const auto seconds_of = [](const TimedStep& step) { return step.seconds; };
-  result.blocking_exposed_seconds = median_over(one, exposed_of(blocking_plan));
-  result.overlapped_exposed_seconds = median_over(other, exposed_of(overlapped_plan));
-  result.blocking_step_seconds = median_over(one, seconds_of);
-  result.overlapped_step_seconds = median_over(other, seconds_of);
+  result.blocking_exposed_seconds = median_of(one, exposed_of(blocking_plan));
+  result.overlapped_exposed_seconds = median_of(other, exposed_of(overlapped_plan));
+  result.blocking_step_seconds = median_of(one, seconds_of);
+  result.overlapped_step_seconds = median_of(other, seconds_of);
   return result;
 }
 

@@ -11,14 +11,6 @@ Tensor by_head(const Tensor& x, std::int64_t head_dim) {
   return x.view({x.numel() / head_dim, head_dim});
 }
 
-GatheredInput gathered_of(const Attention::Saved& saved, const Attention::Gradients& g) {
-  return {.x = saved.x,
-          .all_x = saved.all_x,
-          .keeps_x = saved.keeps_x,
-          .partial_dx = g.partial_dx,
-          .dx = g.dx};
-}
-
 Tensor by_query(const Attention::Saved& saved) {
   return saved.logsumexp.view({saved.shape.sequences, saved.shape.heads, saved.shape.query_length});
 }

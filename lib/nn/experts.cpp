@@ -331,7 +331,7 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   if (model.gated_mlp) made.gate = weights(experts + "gate.weight");
   made.up = weights(experts + "up.weight");
   made.down = weights(experts + "down.weight");
-  if (!place.groups.by_stream || !made.shared.empty()) {
+  if (experts_need_all(model, place.groups.by_stream)) {
     made.enter = place.tp.enter();
     made.leave = place.tp.leave();
   }

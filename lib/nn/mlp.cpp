@@ -10,14 +10,6 @@ static_assert(Layer<GeluMlp> && Layer<SwigluMlp>);
 
 namespace {
 
-GatheredInput gathered_of(const MlpSaved& saved, const MlpGradients& g) {
-  return {.x = saved.x,
-          .all_x = saved.all_x,
-          .keeps_x = saved.keeps_x,
-          .partial_dx = g.partial_dx,
-          .dx = g.dx};
-}
-
 /// act -> y: [T, F] -> [T, H], still to be summed -> [S, H]
 void narrow(const Pass& pass, const Linear& down, const Reshard& leave, const MlpSaved& saved) {
   leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {

@@ -25,7 +25,7 @@ Tensor all_tokens(const StageInput& input, const char* name, const Tensor& own) 
 
 /// The same in a block of experts, where perhaps only shared ones need all tokens.
 Tensor expert_tokens(const StageInput& input, const char* name, const Tensor& own) {
-  const bool needed = !input.experts.by_stream || input.model.shared_ffn > 0;
+  const bool needed = experts_need_all(input.model, input.experts.by_stream);
   return needed ? all_tokens(input, name, own) : own;
 }
 

@@ -16,6 +16,16 @@ struct GatheredInput {
   Tensor dx;             // [S, hidden]
 };
 
+/// Of what a layer saved, and its gradients.
+template <class Saved, class Gradients>
+GatheredInput gathered_of(const Saved& saved, const Gradients& g) {
+  return {.x = saved.x,
+          .all_x = saved.all_x,
+          .keeps_x = saved.keeps_x,
+          .partial_dx = g.partial_dx,
+          .dx = g.dx};
+}
+
 class GatheredProducts {
  public:
   GatheredProducts() = default;

@@ -56,7 +56,6 @@ void attention_merge(const OpContext& context, const AttentionMerge& args) {
   const AttentionShape& shape = args.shape;
   with_element_type(args.out.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const Merge<T> all{Runs::of(shape.queries()),
                        args.out.as<T>(),
                        args.logsumexp.as<float>(),
@@ -67,11 +66,9 @@ void attention_merge(const OpContext& context, const AttentionMerge& args) {
                        static_cast<int>(shape.head_dim),
                        args.logsumexp.numel()};
     const Grid grid{blocks_for(all.count, block_threads / 32, 0x7fffffff), dim3(block_threads)};
-    if (shape.head_dim % width == 0 && all_aligned({args.out.data, args.other.data})) {
-      launch(merge_kernel<T, width>, grid, stream_of(context), all);
-    } else {
-      launch(merge_kernel<T, 1>, grid, stream_of(context), all);
-    }
+    with_width<T>(shape.head_dim, {args.out.data, args.other.data}, [&](auto width) {
+      launch(merge_kernel<T, width()>, grid, stream_of(context), all);
+    });
   });
 }
 

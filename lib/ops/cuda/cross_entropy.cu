@@ -135,7 +135,6 @@ void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args
   if (args.logits.rows() == 0) return;
   with_element_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t columns = args.logits.columns();
     const Stats<T> all{args.logits.as<T>(),
                        args.labels.as<std::int32_t>(),
@@ -146,11 +145,9 @@ void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args
                        args.row_sum.as<float>(),
                        args.target.as<float>()};
     const Grid grid{dim3(static_cast<unsigned>(args.logits.rows())), dim3(block_threads)};
-    if (columns % width == 0 && all_aligned({args.logits.data})) {
-      launch(stats_kernel<T, width>, grid, stream_of(context), all);
-    } else {
-      launch(stats_kernel<T, 1>, grid, stream_of(context), all);
-    }
+    with_width<T>(columns, {args.logits.data}, [&](auto width) {
+      launch(stats_kernel<T, width()>, grid, stream_of(context), all);
+    });
   });
 }
 
@@ -173,7 +170,6 @@ void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient
   if (args.forward_only) return;
   with_element_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t columns = args.logits.columns();
     const Gradient<T> all{args.logits.as<T>(),
                           args.labels.as<std::int32_t>(),
@@ -185,11 +181,9 @@ void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient
                           args.weight.as<float>(),
                           args.state};
     const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(block_threads)};
-    if (columns % width == 0 && all_aligned({args.logits.data})) {
-      launch(gradient_kernel<T, width>, grid, stream_of(context), all);
-    } else {
-      launch(gradient_kernel<T, 1>, grid, stream_of(context), all);
-    }
+    with_width<T>(columns, {args.logits.data}, [&](auto width) {
+      launch(gradient_kernel<T, width()>, grid, stream_of(context), all);
+    });
   });
 }
 

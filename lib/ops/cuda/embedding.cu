@@ -97,10 +97,9 @@ void scatter(const OpContext& context, Scatter<T> args) {
 void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
   with_element_type(args.table.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t hidden = args.table.columns();
-    const bool wide = hidden % width == 0 && all_aligned({args.table.data, args.y.data});
-    for_elements<width>(
+    const bool wide = whole_packs<T>(hidden, {args.table.data, args.y.data});
+    for_elements<vector_width<T>>(
         context, args.y.numel(), wide,
         GatherWork<T>{args.indices.as<std::int32_t>(), args.table.as<T>(), args.y.as<T>(),
                       args.first_row, args.table.rows(), hidden, args.accumulate});
@@ -111,7 +110,6 @@ void embedding_backward(const OpContext& context, const EmbeddingBackward& args)
   if (args.dy.numel() == 0 || args.dtable.numel() == 0) return;
   with_element_type(args.dy.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t hidden = args.dy.columns();
     const Scatter<T> all{args.indices.as<std::int32_t>(),
                          args.dy.as<T>(),
@@ -121,11 +119,8 @@ void embedding_backward(const OpContext& context, const EmbeddingBackward& args)
                          args.dtable.rows(),
                          hidden,
                          0};
-    if (hidden % width == 0 && all_aligned({args.dy.data, args.dtable.data})) {
-      scatter<T, width>(context, all);
-    } else {
-      scatter<T, 1>(context, all);
-    }
+    with_width<T>(hidden, {args.dy.data, args.dtable.data},
+                  [&](auto width) { scatter<T, width()>(context, all); });
   });
 }
 

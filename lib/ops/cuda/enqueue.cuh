@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <type_traits>
 
 #include "ops/context.h"
 #include "ops/cuda/device_math.cuh"
@@ -21,6 +23,21 @@ inline cudaStream_t stream_of(const OpContext& context) {
 inline dim3 blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = most_blocks) {
   const std::int64_t blocks = (work + per_block - 1) / per_block;
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
+}
+
+/// Whether rows of `columns` elements are packs of 16 bytes, and all operands are aligned for them.
+template <class T>
+bool whole_packs(std::int64_t columns, std::initializer_list<const void*> operands) {
+  return columns % vector_width<T> == 0 && all_aligned(operands);
+}
+/// run(width) with the elements of such a pack, or 1, as a constant.
+template <class T, class Run>
+void with_width(std::int64_t columns, std::initializer_list<const void*> operands, const Run& run) {
+  if (whole_packs<T>(columns, operands)) {
+    run(std::integral_constant<int, vector_width<T>>());
+  } else {
+    run(std::integral_constant<int, 1>());
+  }
 }
 
 /// The calling thread's number in the grid, and how many there are; grids and blocks are rows.

@@ -211,19 +211,6 @@ void enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace
   enqueue(handle, product, call, workspace, stream);
 }
 
-template <class T>
-struct RoundWork {
-  const float* from;
-  T* to;
-
-  template <int width>
-  __device__ void run(std::int64_t at) const {
-    float value[width];
-    load<width>(from + at, value);
-    store<width>(to + at, value);
-  }
-};
-
 /// cuBLASLt adds a bias of the result's type only. For a 16-bit result the bias is therefore
 /// rounded once more than on the CPU, by no more than the result is when |bias| <= |c|.
 const void* rounded_bias(const OpContext& context, const Matmul& args, std::byte* workspace) {
@@ -232,12 +219,8 @@ const void* rounded_bias(const OpContext& context, const Matmul& args, std::byte
           "[matmul] a bias of " + std::to_string(count) +
               " elements for a result of 16 bits: at most " +
               std::to_string(cuda_bias_bytes / size_of(args.c.dtype)));
-  with_element_type(args.c.dtype, [&](auto element) {
-    using T = decltype(element);
-    for_elements<vector_width<T>>(
-        context, count, all_aligned({args.bias.data}),
-        RoundWork<T>{args.bias.as<float>(), reinterpret_cast<T*>(workspace)});
-  });
+  cuda::cast(context,
+             {.x = args.bias, .y = {workspace, args.bias.shape, args.c.dtype, DeviceKind::cuda}});
   return workspace;
 }
 

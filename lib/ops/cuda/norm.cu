@@ -223,13 +223,10 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(Backward<T> arg
 template <bool layer, class T>
 void run_forward(const OpContext& context, const Forward<T>& args) {
   const Grid grid{blocks_for(args.rows, tile_rows, 0x7fffffff), dim3(block_threads)};
-  constexpr int width = vector_width<T>;
-  if (args.hidden % width == 0 &&
-      all_aligned({args.x, args.residual, args.sum, args.weight, args.bias, args.y})) {
-    launch(forward_kernel<layer, T, width>, grid, stream_of(context), args);
-  } else {
-    launch(forward_kernel<layer, T, 1>, grid, stream_of(context), args);
-  }
+  with_width<T>(args.hidden, {args.x, args.residual, args.sum, args.weight, args.bias, args.y},
+                [&](auto width) {
+                  launch(forward_kernel<layer, T, width()>, grid, stream_of(context), args);
+                });
 }
 
 template <bool layer, class T>
@@ -241,13 +238,10 @@ void run_backward(const OpContext& context, Backward<T> args, float* dweight, fl
   args.sums_in_shared = sum_bytes <= most_shared_bytes;
   const Grid grid{dim3(static_cast<unsigned>(strips)), dim3(block_threads),
                   args.sums_in_shared ? static_cast<std::size_t>(sum_bytes) : 0};
-  constexpr int width = vector_width<T>;
-  if (args.hidden % width == 0 &&
-      all_aligned({args.dy, args.x, args.weight, args.dx, args.d_residual})) {
-    launch(backward_kernel<layer, T, width>, grid, stream_of(context), args);
-  } else {
-    launch(backward_kernel<layer, T, 1>, grid, stream_of(context), args);
-  }
+  with_width<T>(args.hidden, {args.dy, args.x, args.weight, args.dx, args.d_residual},
+                [&](auto width) {
+                  launch(backward_kernel<layer, T, width()>, grid, stream_of(context), args);
+                });
   add_strips(context, args.strips, strips, args.hidden, dweight);
   if (layer) add_strips(context, args.strips + strips * args.hidden, strips, args.hidden, dbias);
 }

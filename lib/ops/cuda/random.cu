@@ -78,12 +78,12 @@ struct NormalWork {
 void dropout(const OpContext& context, const Dropout& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
-    const bool wide = args.x.columns() % width == 0 && all_aligned({args.x.data});
-    for_elements<width>(context, args.x.numel(), wide,
-                        DropoutWork<T>{args.x.as<T>(), args.global_token.as<std::int64_t>(),
-                                       args.x.columns(), args.first_feature, args.features,
-                                       args.key.state, args.key.site, args.key.probability});
+    const bool wide = whole_packs<T>(args.x.columns(), {args.x.data});
+    for_elements<vector_width<T>>(
+        context, args.x.numel(), wide,
+        DropoutWork<T>{args.x.as<T>(), args.global_token.as<std::int64_t>(), args.x.columns(),
+                       args.first_feature, args.features, args.key.state, args.key.site,
+                       args.key.probability});
   });
 }
 

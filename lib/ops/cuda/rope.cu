@@ -50,9 +50,8 @@ struct RopeWork {
 void rope(const OpContext& context, const Rope& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
-    const bool wide = args.head_dim / 2 % width == 0 && all_aligned({args.x.data, args.table.data});
-    for_elements<width>(
+    const bool wide = whole_packs<T>(args.head_dim / 2, {args.x.data, args.table.data});
+    for_elements<vector_width<T>>(
         context, args.x.numel() / 2, wide,
         RopeWork<T>{args.x.as<T>(), args.position.as<std::int32_t>(), args.table.as<float>(),
                     args.x.columns(), args.head_dim, args.inverse ? -1.0F : 1.0F});

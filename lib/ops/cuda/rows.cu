@@ -206,48 +206,41 @@ void bias_gradient(const OpContext& context, const BiasGradient& args) {
   if (args.dy.numel() == 0) return;
   with_element_type(args.dy.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
-    if (args.dy.columns() % width == 0 && all_aligned({args.dy.data})) {
-      sum_rows<T, width>(context, args);
-    } else {
-      sum_rows<T, 1>(context, args);
-    }
+    with_width<T>(args.dy.columns(), {args.dy.data},
+                  [&](auto width) { sum_rows<T, width()>(context, args); });
   });
 }
 
 void spread_rows(const OpContext& context, const SpreadRows& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t features = args.x.shape[1];
-    const bool wide = features % width == 0 && all_aligned({args.x.data, args.y.data});
-    for_elements<width>(context, args.slot.numel() * features, wide,
-                        SpreadWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(), args.y.as<T>(),
-                                      features, args.slot.shape[1]});
+    const bool wide = whole_packs<T>(features, {args.x.data, args.y.data});
+    for_elements<vector_width<T>>(context, args.slot.numel() * features, wide,
+                                  SpreadWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(),
+                                                args.y.as<T>(), features, args.slot.shape[1]});
   });
 }
 
 void collect_rows(const OpContext& context, const CollectRows& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t features = args.y.shape[1];
-    const bool wide = features % width == 0 && all_aligned({args.x.data, args.y.data});
-    for_elements<width>(context, args.y.numel(), wide,
-                        CollectWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(), args.y.as<T>(),
-                                       features, args.slot.shape[1]});
+    const bool wide = whole_packs<T>(features, {args.x.data, args.y.data});
+    for_elements<vector_width<T>>(context, args.y.numel(), wide,
+                                  CollectWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(),
+                                                 args.y.as<T>(), features, args.slot.shape[1]});
   });
 }
 
 void scale_rows(const OpContext& context, const ScaleRows& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t features = args.x.shape[1];
-    const bool wide = features % width == 0 && all_aligned({args.x.data, args.y.data});
-    for_elements<width>(context, args.x.numel(), wide,
-                        ScaleWork<T>{args.x.as<T>(), args.weight.as<float>(), args.y.as<T>(),
-                                     features, args.sigmoid});
+    const bool wide = whole_packs<T>(features, {args.x.data, args.y.data});
+    for_elements<vector_width<T>>(context, args.x.numel(), wide,
+                                  ScaleWork<T>{args.x.as<T>(), args.weight.as<float>(),
+                                               args.y.as<T>(), features, args.sigmoid});
   });
 }
 
@@ -255,7 +248,6 @@ void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args
   if (args.x.shape[0] == 0) return;
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    constexpr int width = vector_width<T>;
     const std::int64_t rows = args.x.shape[0];
     const std::int64_t features = args.x.shape[1];
     const ScaleBackward<T> all{args.x.as<T>(),
@@ -267,11 +259,9 @@ void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args
                                features,
                                args.sigmoid};
     const Grid grid{blocks_for(rows, block_threads / 32, 0x7fffffff), dim3(block_threads)};
-    if (features % width == 0 && all_aligned({args.x.data, args.dy.data, args.dx.data})) {
-      launch(scale_backward_kernel<T, width>, grid, stream_of(context), all);
-    } else {
-      launch(scale_backward_kernel<T, 1>, grid, stream_of(context), all);
-    }
+    with_width<T>(features, {args.x.data, args.dy.data, args.dx.data}, [&](auto width) {
+      launch(scale_backward_kernel<T, width()>, grid, stream_of(context), all);
+    });
   });
 }
 

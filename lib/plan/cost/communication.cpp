@@ -287,7 +287,7 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
     add_region(list, dense, "mlp", BlockPart::mlp, plan.overlap.mlp);
     add_gathers(list, dense, "mlp", BlockPart::mlp);
     const bool shared = plan.model.shared_ffn > 0;
-    if (shared || !experts_take_stream(plan.mesh)) {
+    if (experts_need_all(plan.model, experts_take_stream(plan.mesh))) {
       add_region(list, experts, "experts", BlockPart::mlp);
     }
     if (shared) add_gathers(list, experts, "experts", BlockPart::mlp);

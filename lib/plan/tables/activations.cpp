@@ -26,7 +26,7 @@ void add_norm(Rows& rows, const StageShare& share, const std::string& name, Bloc
 /// parallelism leaves a part on each rank.
 bool gathers_mlp(const StageShare& share, bool experts) {
   if (!share.input.sequence_parallel) return false;
-  return !experts || !experts_take_stream(share.input.mesh) || share.model.shared_ffn > 0;
+  return !experts || experts_need_all(share.model, experts_take_stream(share.input.mesh));
 }
 
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the

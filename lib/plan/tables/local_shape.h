@@ -43,6 +43,10 @@ struct LocalShape {
 /// experts that are not cut as dense layers are, instead of all tokens to their part of each
 /// expert.
 inline bool experts_take_stream(const Mesh& mesh) { return mesh.etp != mesh.tp; }
+/// Whether a block of experts needs all tokens of the micro-batch: shared ones always do.
+inline bool experts_need_all(const ModelShape& model, bool take_stream) {
+  return !take_stream || model.shared_ffn > 0;
+}
 
 /// Sizes that an axis does not divide (an error of the configuration) are rounded down.
 LocalShape local_shape(const LocalShapeInput& input);
