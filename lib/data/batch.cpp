@@ -5,8 +5,8 @@
 
 namespace trainctl {
 
-void resize(Batch& out, std::int64_t tokens) {
-  const auto size = static_cast<std::size_t>(tokens);
+void resize(Batch& out, std::int64_t sequences, std::int64_t length) {
+  const auto size = static_cast<std::size_t>(sequences * length);
   out.tokens.resize(size);
   out.labels.resize(size);
   out.loss_weight.resize(size);
@@ -14,6 +14,45 @@ void resize(Batch& out, std::int64_t tokens) {
   out.document.resize(size);
   out.global_token.resize(size);
   out.weight_sum = 0;
+  out.length = length;
+}
+
+namespace {
+
+/// The first `length` values of each row, one row after the other.
+template <class T>
+void keep_prefixes(std::vector<T>& values, std::int64_t sequences, std::int64_t length) {
+  const auto row = static_cast<std::ptrdiff_t>(values.size()) / sequences;
+  for (std::int64_t i = 1; i < sequences; ++i) {
+    std::copy_n(values.begin() + i * row, length, values.begin() + i * length);
+  }
+  values.resize(static_cast<std::size_t>(sequences * length));
+}
+
+/// One more than the place of the last token of a row whose label counts, over all rows.
+std::int64_t counted_length(const Batch& batch) {
+  std::int64_t length = 0;
+  for (std::size_t i = 0; i < batch.loss_weight.size(); ++i) {
+    if (batch.loss_weight[i] == 0) continue;
+    length = std::max(length, static_cast<std::int64_t>(i) % batch.length + 1);
+  }
+  return length;
+}
+
+}  // namespace
+
+void shorten(Batch& batch, std::int64_t step) {
+  const std::int64_t sequences = std::ssize(batch.tokens) / batch.length;
+  const std::int64_t least = std::max<std::int64_t>(1, counted_length(batch));
+  const std::int64_t length = std::min(batch.length, (least + step - 1) / step * step);
+  if (length == batch.length) return;
+  batch.length = length;
+  keep_prefixes(batch.tokens, sequences, length);
+  keep_prefixes(batch.labels, sequences, length);
+  keep_prefixes(batch.loss_weight, sequences, length);
+  keep_prefixes(batch.position, sequences, length);
+  keep_prefixes(batch.document, sequences, length);
+  keep_prefixes(batch.global_token, sequences, length);
 }
 
 namespace {
@@ -61,7 +100,7 @@ void make_batch(const Dataset& data, const BatchRule& rule, std::int64_t first, 
   // Kept per thread, so that a step allocates nothing.
   thread_local Dataset::Sample sample;
   const std::int64_t length = data.seq_length();
-  resize(out, rule.sequences * length);
+  resize(out, rule.sequences, length);
   for (std::int64_t row = 0; row < rule.sequences; ++row) {
     if (get(first + row, sample)) {
       put_sample(sample, rule, row, out);
@@ -70,6 +109,7 @@ void make_batch(const Dataset& data, const BatchRule& rule, std::int64_t first, 
     }
   }
   std::iota(out.global_token.begin(), out.global_token.end(), first * length);
+  if (rule.length_step > 0) shorten(out, rule.length_step);
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 
 namespace trainctl {
 
-/// T = sequences x seq_length tokens, row by row.
+/// T = sequences x seq_length tokens, row by row; fewer of each row where rows end together earlier
+/// (shorten).
 struct Batch {
   std::vector<std::int32_t> tokens;        // [T] inputs
   std::vector<std::int32_t> labels;        // [T] the token after each
@@ -19,17 +20,23 @@ struct Batch {
   std::vector<std::int32_t> document;      // [T] running number of the document within its sequence
   std::vector<std::int64_t> global_token;  // [T] sample index * seq_length + place in the sequence
   double weight_sum = 0;                   // sum of loss_weight
+  std::int64_t length = 0;                 // tokens of each row
 };
 
-/// Room for `tokens` tokens; weight_sum becomes 0.
-void resize(Batch& out, std::int64_t tokens);
+/// Room for rows of `length` tokens; weight_sum becomes 0.
+void resize(Batch& out, std::int64_t sequences, std::int64_t length);
 
 struct BatchRule {
-  std::int64_t sequences = 0;  // of one micro-batch
+  std::int64_t sequences = 0;    // of one micro-batch
+  std::int64_t length_step = 0;  // batches are shortened to multiples of it; 0: they are not
   bool reset_position_ids = false;
   bool eod_mask_loss = false;
   std::int64_t eod_token = -1;
 };
+
+/// Cuts what no label counts in off the end of all rows: each keeps as many tokens as the longest
+/// needs, rounded up to a multiple of `step`, or all. Values of kept tokens stay as they are.
+void shorten(Batch& batch, std::int64_t step);
 
 /// Fills `out` (reusing its memory) from `rule.sequences` samples starting at `first_sample`.
 /// Windows past the end of a validation split get weight 0.

@@ -21,7 +21,7 @@ struct BatchLoader::Impl {
         next_sample(order.first_sample) {
     for (auto& step : ring) {
       step.resize(static_cast<std::size_t>(microbatches_of(0)));
-      for (Batch& batch : step) resize(batch, rule.sequences * data.seq_length());
+      for (Batch& batch : step) resize(batch, rule.sequences, data.seq_length());
     }
     thread = std::jthread([this] { prepare_all(); });
   }
@@ -50,7 +50,7 @@ struct BatchLoader::Impl {
     batches.resize(static_cast<std::size_t>(count));
     std::int64_t sample = next_sample + order.data_rank * rule.sequences;
     for (Batch& batch : batches) {
-      resize(batch, rule.sequences * data.seq_length());
+      resize(batch, rule.sequences, data.seq_length());
       make_train_batch(data, rule, sample, batch);
       sample += order.data_parallel * rule.sequences;
     }

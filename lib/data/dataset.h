@@ -1,6 +1,7 @@
 // Which tokens a sample is: weighted blend of files, train/validation split, shuffling, all pure
 // functions of (seed, global sample index). A sample is seq_length + 1 consecutive tokens of a
-// split's stream: the tokens of one file that belong to the split, joined.
+// split's stream: the tokens of one file that belong to the split, joined. Where documents are not
+// joined it is a row of one document, after which come tokens that do not count.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct SourceFile {
 class Dataset {
  public:
   /// Throws Error{bad_data} when a source of positive weight has fewer than seq_length + 1 tokens
-  /// in this split, with the numbers, and Error{config} for a weight that is negative or no number.
+  /// in this split, or no row of a document, with the numbers, and Error{config} for a weight that
+  /// is negative or no number.
   Dataset(std::vector<SourceFile> sources, SplitRule rule, Split split, std::int64_t seq_length,
           std::uint64_t seed, bool shuffle);
   ~Dataset();
@@ -33,7 +35,7 @@ class Dataset {
   std::int64_t tokens() const;  // of this split, all sources
   /// Windows of this split that share no label, all sources: what validation walks. Of N tokens in
   /// one piece, (N - 1) / seq_length; with blocks, each block is cut into windows of its own (where
-  /// it holds one), the last of them scored in part.
+  /// it holds one), the last of them scored in part. Of documents, each row.
   std::int64_t windows() const;
 
   struct Sample {
@@ -42,7 +44,8 @@ class Dataset {
     std::int64_t scored = 0;  // labels that count, from the first; tokens after them are 0
   };
   /// Training: any index >= 0. A source's epoch is each of its windows once, in an order and from a
-  /// starting token of its own (unless not shuffled); its last window ends with the stream. Sources
+  /// starting token of its own (unless not shuffled); its last window ends with the stream. An
+  /// epoch of documents is each row once. Sources
   /// take turns so that after any n samples each has had within one of its share.
   void train_sample(std::int64_t index, Sample& out) const;
   /// Window `index` of [0, windows()), in order of sources and places.

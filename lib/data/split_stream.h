@@ -12,6 +12,8 @@ struct SplitRule {
   double fraction = 0;  // of each file that goes to validation, in [0, 1]
   /// false: the last part. true: every round(1/fraction)th block of 1024 tokens.
   bool blocks = false;
+  /// Documents are not joined, and the split is of whole documents (document_rows.h).
+  bool documents = false;
 };
 
 /// The stream is made of runs that lie `period` tokens apart in the file: one run for a split into

@@ -7,6 +7,7 @@
 #include "base/scratch.h"
 #include "ops/kernels.h"
 #include "ops/rope.h"
+#include "plan/cost/forms.h"
 
 namespace trainctl {
 
@@ -27,7 +28,9 @@ std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
 }  // namespace
 
 Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
-    : stage_(&trainctl::at(plan.stages, stage)),
+    : plan_(plan),
+      number_(stage),
+      stage_(&trainctl::at(plan.stages, stage)),
       device_(device),
       slab_(device, rows_of(plan, stage)),
       host_(DeviceKind::cpu, {{activations, {plan.host_bytes(stage)}, DType::u8}}) {
@@ -49,7 +52,17 @@ void Buffers::lay_out(const StagePlan& stage) {
   for (std::size_t row = 0; row < stage.activations.size(); ++row) {
     rows_[stage.activations[row].name].push_back(row);
   }
+  shapes_.clear();
+  lengths_.assign(static_cast<std::size_t>(stage.activation_slots.views()), plan_.model.seq_length);
 }
+
+void Buffers::set_length(int view, std::int64_t length) {
+  trainctl::at(lengths_, view) = length;
+  std::vector<Shape>& shapes = shapes_[length];
+  if (shapes.empty()) shapes = shapes_at(plan_, number_, *stage_, length);
+}
+
+std::int64_t Buffers::length(int view) const { return trainctl::at(lengths_, view); }
 
 Tensor Buffers::at(int view, const std::string& name) const {
   const auto found = rows_.find(name);
@@ -61,7 +74,10 @@ Tensor Buffers::at(int view, const std::string& name) const {
   const ActivationSpec& spec = stage_->activations[row];
   const Tensor all = (stage_->activation_slots.on_host(row) ? host_ : slab_).at(activations);
   auto* start = static_cast<std::byte*>(all.data);
-  return {start + stage_->activation_slots.place(row, view), spec.shape, spec.dtype, all.device};
+  const auto shapes = shapes_.find(length(view));
+  const bool own = shapes != shapes_.end() && row < shapes->second.size();
+  return {start + stage_->activation_slots.place(row, view), own ? shapes->second[row] : spec.shape,
+          spec.dtype, all.device};
 }
 
 OpContext Buffers::context(Stream& stream) const {

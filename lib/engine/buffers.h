@@ -3,6 +3,7 @@
 // other places in it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,10 @@ class Buffers {
   Buffers(DeviceKind device, const Plan& plan, int stage);
   /// From now on the places are those of `stage`, the same of Plan::smaller or of the plan itself.
   void lay_out(const StagePlan& stage);
+  /// From now on the rows of `view` are those of a micro-batch with `length` tokens of each
+  /// sequence, at the start of their places.
+  void set_length(int view, std::int64_t length);
+  std::int64_t length(int view) const;  // seq_length until set
   /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h).
   Tensor at(int view, const std::string& name) const;
   bool contains(const std::string& name) const { return rows_.contains(name); }
@@ -31,8 +36,12 @@ class Buffers {
   Tensor rope_table() const;
 
  private:
+  const Plan& plan_;
+  int number_;  // of the stage
   const StagePlan* stage_;
   DeviceKind device_;
+  std::map<std::int64_t, std::vector<Shape>> shapes_;  // by length: see shapes_at
+  std::vector<std::int64_t> lengths_;                  // by view
   // Of the activation table, by name; several where micro-batches differ in what they keep.
   std::unordered_map<std::string, std::vector<std::size_t>> rows_;
   Slab slab_;

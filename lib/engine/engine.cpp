@@ -103,6 +103,7 @@ Engine::Engine(const EngineInput& input, World& world)
             .hooks = {.after_forward = forward_hook(),
                       .after_backward = backward_hook(),
                       .before_reduce = input_.hooks.grad_sync},
+            .fit = [this](int view, const Batch& batch) { fit(view, batch); },
             .step = [this] { optimizer_step(); },
             .meet = {},
             .passes_end = 0,
@@ -216,14 +217,8 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
 void Engine::begin_step(const std::vector<Batch>& batches) {
   assert(static_cast<std::int64_t>(batches.size()) == now_->microbatches);
   weight_sum_ = static_cast<double>(now_->tokens_per_step());
-  if (input_.count_loss_weights) {
-    double mine = 0;
-    for (const Batch& batch : batches) mine += batch.weight_sum;
-    weight_sum_ = plan_.full_batch ? mine : 0;
-    if (!plan_.full_batch) {
-      for (const Pair& other : share({owns_batch_ ? mine : 0, 0})) weight_sum_ += other[0];
-    }
-  }
+  flops_ = now_->flops.total();
+  if (input_.count_loss_weights) count_batches(batches);
   scale_ = state_->loss_scale;
   updates_ = state_->updates;
   const double update = static_cast<double>(updates_ + 1);
@@ -287,7 +282,7 @@ StepReport Engine::finish_step(double seconds) {
           .batch_size = plan_.ramp.size() > 1 ? std::optional(batch) : std::nullopt,
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .step_seconds = seconds,
-          .flops_per_second = now_->flops.total() / seconds,
+          .flops_per_second = flops_ / seconds,
           .val_loss = std::nullopt,
           .loss_scale = input_.loss_scaling.on ? std::optional(scale_) : std::nullopt,
           .skipped = bad,
@@ -355,6 +350,7 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
                           .state = *state_,
                           .passes = passes_,
                           .share = parts_.share,
+                          .fit = [this](const Batch& batch) { fit(0, batch); },
                           .before_unit = fetching(),
                           .ends = ends ? std::function<bool()>(any_ends) : nullptr},
                          data, rule, max_windows);

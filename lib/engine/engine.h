@@ -47,8 +47,7 @@ class Engine {
   /// Continues a run whose masters and optimizer values are in parameters(), as far as this rank
   /// owns them.
   void resume(const TrainState& state);
-  /// After the last step.
-  TrainState train_state() const;
+  TrainState train_state() const;  // after the last step
   /// One optimizer step. `batches` are this rank's micro-batches, as many as the plan of the step
   /// has (Plan::after), or with full_batch those of all replicas (Plan::fed_sequences). Collective;
   /// allocates nothing after the second step with the same number of micro-batches. If a gradient
@@ -69,8 +68,7 @@ class Engine {
   /// See gather_parameters in whole_params.h. Collective.
   Slab gather_parameters();
   const OpContext& ops() const { return ops_; }
-  /// The values after the last step.
-  const StepState& step_state() const { return *state_; }
+  const StepState& step_state() const { return *state_; }  // after the last step
   const Buffers& buffers() const { return buffers_; }
   /// What this rank has allocated, without data and runtime.
   MemoryEstimate memory() const;
@@ -94,6 +92,8 @@ class Engine {
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
+  void count_batches(const std::vector<Batch>& batches);  // Collective
+  void fit(int view, const Batch& batch);                 // ExecutorParts::fit
   void optimizer_step();
   StepReport finish_step(double seconds);
   void tell_timers() const;
@@ -138,6 +138,7 @@ class Engine {
   std::int64_t samples_ = 0;
   std::int64_t tokens_ = 0;
   double weight_sum_ = 0;     // of the running step, all ranks
+  double flops_ = 0;          // the same
   double scale_ = 1;          // of its loss
   std::int64_t updates_ = 0;  // before it
   std::int64_t skipped_in_row_ = 0;

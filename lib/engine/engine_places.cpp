@@ -1,11 +1,13 @@
-// Where the tensors of a step lie, built again when the number of micro-batches changes, and what
-// they take; what routers left there.
+// Where the tensors of a step lie, built again when the number of micro-batches or their length
+// changes, and what they take; what batches add up to, and what routers left there.
 #include <algorithm>
 #include <numeric>
 
+#include "base/at.h"
 #include "engine/engine.h"
 #include "engine/timers.h"
 #include "ops/router.h"
+#include "plan/cost/estimate.h"
 
 namespace trainctl {
 
@@ -30,6 +32,17 @@ void Engine::use(const Plan& plan) {
   if (parts_.activity != nullptr) name_rows(*parts_.activity, actions);
 }
 
+void Engine::fit(int view, const Batch& batch) {
+  if (buffers_.length(view) == batch.length) return;
+  buffers_.set_length(view, batch.length);
+  stage_->place(view);
+  host_copies_->place(view);
+  const int chunks = now_->map.chunks;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    at(passes_, view * chunks + chunk) = make_pass(view, chunk);
+  }
+}
+
 std::unique_ptr<Stage> Engine::make_stage() {
   if (plan_.overlap.any && beside_ == nullptr) {
     beside_ = std::make_unique<Stream>(DeviceKind::cpu, "layers tp", Stream::Mode::queued);
@@ -51,6 +64,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
               .arriving = plan_.overlap.any ? buffers_.at(0, "stream.partial") : Tensor{}},
        .context = {.split = plan_.context,
                    .tokens = plan_.tokens,
+                   .length_step = plan_.length_step,
                    .rank = context_.rank,
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
@@ -63,6 +77,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .weights =
            [this](const std::string& name) {
              Weight weight = store_.weight(name);
+             weight.rows_vary = plan_.length_step > 0;
              if (!plan_.gradient.fused) weight.apart = buffers_.at(0, "d_weight");
              return weight;
            },
@@ -117,6 +132,25 @@ MemoryEstimate Engine::memory() const {
   memory.communication = grad_sync_.bytes() + param_sync_.bytes();
   for (const Traffic::Row& row : world_.traffic().rows()) memory.communication += row.memory;
   return memory;
+}
+
+void Engine::count_batches(const std::vector<Batch>& batches) {
+  Pair mine{};
+  ModelShape model = plan_.model;
+  for (const Batch& batch : batches) {
+    model.seq_length = batch.length;
+    mine[0] += batch.weight_sum;
+    mine[1] += estimate_flops(model, std::ssize(batch.tokens)).total();
+  }
+  Pair sums = plan_.full_batch ? mine : Pair{};
+  if (!plan_.full_batch) {
+    for (const Pair& other : share(owns_batch_ ? mine : Pair{})) {
+      sums[0] += other[0];
+      sums[1] += other[1];
+    }
+  }
+  weight_sum_ = sums[0];
+  if (plan_.length_step > 0) flops_ = sums[1];
 }
 
 std::optional<RouterReport> Engine::share_router() {

@@ -7,8 +7,8 @@ namespace trainctl {
 namespace {
 
 /// Takes all but the first `kept` sequences out of the loss.
-void drop_sequences(Batch& batch, std::int64_t kept, std::int64_t seq_length) {
-  for (std::size_t i = static_cast<std::size_t>(kept * seq_length); i < batch.loss_weight.size();
+void drop_sequences(Batch& batch, std::int64_t kept) {
+  for (std::size_t i = static_cast<std::size_t>(kept * batch.length); i < batch.loss_weight.size();
        ++i) {
     batch.weight_sum -= static_cast<double>(batch.loss_weight[i]);
     batch.loss_weight[i] = 0;
@@ -45,7 +45,7 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     // batch that does not count.
     if (beyond && !parts.before_unit && plan.mesh.ep == 1) continue;
     make_window_batch(data, rule, beyond ? begin : first, batch);
-    drop_sequences(batch, beyond ? 0 : windows - first, plan.model.seq_length);
+    drop_sequences(batch, beyond ? 0 : windows - first);
     add_batch(parts, batch, mine);
   }
   parts.pipeline.await_outputs();  // a rank that knows nothing more may leave
@@ -71,6 +71,8 @@ void Evaluation::forward(const Parts& parts, const Pass& pass, const UnitRange& 
 void Evaluation::add_batch(const Parts& parts, const Batch& batch,
                            std::array<double, 2>& sums) const {
   const Plan& plan = parts.plan;
+  parts.fit(batch);
+  parts.pipeline.use({&batch, 1});
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
     feed(batch, parts.share, at(parts.passes, chunk).batch);
   }

@@ -30,6 +30,7 @@ class Evaluation {
     StepState& state;
     std::span<const Pass> passes;               // of view 0, by chunk
     Share share;                                // of a batch, that goes into the tensors of a pass
+    std::function<void(const Batch&)> fit;      // see ExecutorParts::fit; of view 0
     std::function<void(int unit)> before_unit;  // collective over replicas; may be empty
     // Whether to end early. Collective over all ranks, which get the same answer; may be empty.
     std::function<bool()> ends;

@@ -112,6 +112,12 @@ void meet_before(std::size_t row, const ExecutorParts& parts) {
   }
 }
 
+/// The micro-batches of a view may differ in their length, and their rows may come in turns.
+void fit(const Action& row, std::span<const Batch> batches, const ExecutorParts& parts) {
+  const bool of_batch = row.bucket < 0 && row.kind != ActionKind::step;
+  if (of_batch && parts.fit) parts.fit(view_of(row, parts), at(batches, row.microbatch));
+}
+
 /// "B2[1,2) (micro-batch 2, chunk 0)"
 std::string row_text(const Action& row) {
   if (row.bucket >= 0 || row.kind == ActionKind::step) return to_string(row);
@@ -129,6 +135,7 @@ void execute(std::span<const Batch> batches, const ExecutorParts& parts) {
   const std::vector<Action>& actions = parts.plan->actions;
   if (parts.trace != nullptr) parts.trace->begin_step();
   if (parts.activity != nullptr) parts.activity->start_step();
+  parts.pipeline->use(batches);
   for (std::size_t row = 0; row < actions.size();) {
     const std::size_t messages =
         parts.pipeline->posted_together({&actions[row], actions.size() - row});
@@ -141,6 +148,7 @@ void execute(std::span<const Batch> batches, const ExecutorParts& parts) {
       if (parts.trace != nullptr) parts.trace->finish_messages(messages);
       row += messages;
     } else {
+      fit(actions[row], batches, parts);
       execute_one(actions[row], batches, parts);
       if (parts.trace != nullptr) parts.trace->finish_row();
       ++row;

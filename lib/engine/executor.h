@@ -41,6 +41,8 @@ struct ExecutorParts {
   std::span<const Pass> passes;  // [view][chunk]
   Share share;                   // of each batch, that goes into the tensors of its pass
   RowHooks hooks;
+  // Gives the tensors of a view the length of the batch's rows.
+  std::function<void(int view, const Batch&)> fit;
   std::function<void()> step;  // the optimizer
   // All ranks meet: before the first row, the end of passes and the optimizer; may be empty.
   std::function<void()> meet;

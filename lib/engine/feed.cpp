@@ -16,9 +16,11 @@ struct Piece {
 /// Calls body(piece) for the tokens of `count` context-parallel ranks from rank `first` on; in the
 /// tensor, those of one rank come after those of another.
 template <class Body>
-void for_pieces(const Share& share, bool fed_all, std::int64_t first, std::int64_t count,
+void for_pieces(const Share& share, const Batch& batch, std::int64_t first, std::int64_t count,
                 const Body& body) {
-  const TokenLayout& tokens = share.tokens;
+  TokenLayout tokens = share.tokens;
+  tokens.seq_length = batch.length;
+  const bool fed_all = std::ssize(batch.tokens) > share.sequences * batch.length;
   const std::int64_t length = tokens.piece_length();
   const std::int64_t begin = fed_all ? share.replica * share.sequences : 0;
   std::int64_t to = 0;
@@ -41,11 +43,11 @@ void copy(const std::vector<T>& from, const Tensor& to, const Piece& piece) {
 }
 
 /// For each token the position where its document begins.
-void find_first_positions(const std::vector<std::int32_t>& document, std::int64_t seq_length,
+void find_first_positions(const std::vector<std::int32_t>& document, std::int64_t length,
                           const Tensor& to, const Piece& piece) {
   if (to.empty()) return;
   assert(piece.to + piece.length <= to.numel());
-  const std::int64_t position = piece.from % seq_length;
+  const std::int64_t position = piece.from % length;
   const std::int32_t* const sequence = document.data() + (piece.from - position);
   std::int64_t first = position;
   while (first > 0 && sequence[first - 1] == sequence[position]) --first;
@@ -59,8 +61,7 @@ void find_first_positions(const std::vector<std::int32_t>& document, std::int64_
 }  // namespace
 
 void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
-  const bool fed_all = std::ssize(batch.tokens) > share.sequences * share.tokens.seq_length;
-  for_pieces(share, fed_all, share.rank, 1, [&](const Piece& piece) {
+  for_pieces(share, batch, share.rank, 1, [&](const Piece& piece) {
     copy(batch.tokens, to.tokens, piece);
     copy(batch.labels, to.labels, piece);
     copy(batch.position, to.position, piece);
@@ -68,9 +69,9 @@ void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
     copy(batch.loss_weight, to.loss_weight, piece);
   });
   const std::int64_t first = share.rank / share.heads_ranks * share.heads_ranks;
-  for_pieces(share, fed_all, first, share.heads_ranks, [&](const Piece& piece) {
+  for_pieces(share, batch, first, share.heads_ranks, [&](const Piece& piece) {
     copy(batch.global_token, to.query_token, piece);
-    find_first_positions(batch.document, share.tokens.seq_length, to.first_position, piece);
+    find_first_positions(batch.document, batch.length, to.first_position, piece);
   });
 }
 

@@ -25,25 +25,36 @@ Places places_of(const std::string& host_name, bool has_first) {
 
 }  // namespace
 
-HostCopies::HostCopies(const StagePlan& stage, const Buffers& buffers) : stage_(stage) {
+HostCopies::HostCopies(const StagePlan& stage, const Buffers& buffers)
+    : stage_(stage), buffers_(buffers) {
   for (const UnitRange& range : stage.units) units_ = std::max(units_, range.end);
-  const ActivationSlots& slots = stage.activation_slots;
-  moved_.resize(static_cast<std::size_t>(units_ * slots.views()));
-  for (std::size_t row = 0; row < stage.activations.size(); ++row) {
-    const ActivationSpec& spec = stage.activations[row];
-    if (spec.storage != Storage::host) continue;
+  const int views = stage.activation_slots.views();
+  moved_.resize(static_cast<std::size_t>(units_ * views));
+  for (int view = 0; view < views; ++view) place(view);
+  const bool copies =
+      std::ranges::any_of(moved_, [](const Moved& moved) { return !moved.out.empty(); });
+  if (copies) {
+    queue_ = std::make_unique<Stream>(DeviceKind::cpu, "host copies", Stream::Mode::queued);
+  }
+}
+
+void HostCopies::place(int view) {
+  for (int unit = 0; unit < units_; ++unit) {
+    Moved& moved = at(moved_, view * units_ + unit);
+    moved.out.clear();
+    moved.back.clear();
+  }
+  const ActivationSlots& slots = stage_.activation_slots;
+  for (std::size_t row = 0; row < stage_.activations.size(); ++row) {
+    ActivationSpec spec = stage_.activations[row];
+    if (spec.storage != Storage::host || !slots.has(row, view)) continue;
     const std::string own = spec.name.substr(std::string(host_prefix).size());
-    const Places places = places_of(spec.name, buffers.contains(first_prefix + own));
-    for (int view = 0; view < slots.views(); ++view) {
-      if (!slots.has(row, view)) continue;
-      Moved& moved = at(moved_, view * units_ + spec.unit);
-      const Tensor host = buffers.at(view, spec.name);
-      add_copy(moved.out, host, buffers.at(view, places.first), padded_bytes(spec));
-      add_copy(moved.back, buffers.at(view, places.later), host, padded_bytes(spec));
-    }
-    if (!queue_) {
-      queue_ = std::make_unique<Stream>(DeviceKind::cpu, "host copies", Stream::Mode::queued);
-    }
+    const Places places = places_of(spec.name, buffers_.contains(first_prefix + own));
+    Moved& moved = at(moved_, view * units_ + spec.unit);
+    const Tensor host = buffers_.at(view, spec.name);
+    spec.shape = host.shape;
+    add_copy(moved.out, host, buffers_.at(view, places.first), padded_bytes(spec));
+    add_copy(moved.back, buffers_.at(view, places.later), host, padded_bytes(spec));
   }
 }
 

@@ -15,6 +15,8 @@ class HostCopies {
  public:
   /// `stage` and `buffers` must outlive this object. Without such layers it has no queue.
   HostCopies(const StagePlan& stage, const Buffers& buffers);
+  /// Finds what is copied of `view` again: its length has changed.
+  void place(int view);
 
   /// Starts the copy of an offload or reload row, after all that `compute` has been given.
   void start(const Action& row, const Stream& compute);
@@ -34,6 +36,7 @@ class HostCopies {
   Moved& moved(const Action& row);
 
   const StagePlan& stage_;
+  const Buffers& buffers_;
   std::vector<Moved> moved_;  // [view][unit of the model]
   int units_ = 0;             // of the model, as far as the stage has them
   std::unique_ptr<Stream> queue_;

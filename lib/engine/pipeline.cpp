@@ -34,6 +34,7 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const
     : ops_(ops),
       rules_(plan.messages),
       places_(plan.map.places()),
+      seq_length_(plan.model.seq_length),
       buffers_(buffers),
       view_of_(nullptr),
       deadline_seconds_(deadline_seconds),
@@ -82,6 +83,11 @@ Pipeline::Line Pipeline::make_line(const Buffers& buffers, const StagePlan& stag
   return line;
 }
 
+Tensor Pipeline::part(std::vector<Tensor>& by_view, const Action& row) const {
+  const Tensor& whole = own(by_view, row);
+  return whole.slice(0, whole.shape[0] * at(batches_, row.microbatch).length / seq_length_);
+}
+
 std::size_t Pipeline::posted_together(std::span<const Action> rows) const {
   const std::size_t most = rules_.mode == MessageMode::batched ? rows.size() : 1;
   std::size_t count = 0;
@@ -107,10 +113,10 @@ void Pipeline::send(const Action& row) {
   const bool forward = row.kind == ActionKind::send_forward;
   Line& line = forward ? chunk_of(row).output : chunk_of(row).input_gradient;
   Event& sent = own(line.under_way, row);
-  const Tensor& wire = own(line.wire, row);
+  const Tensor wire = part(line.wire, row);
   if (rules_.casts) {
     finish(sent, "send");
-    cast(ops_, {.x = own(line.value, row), .y = wire});
+    cast(ops_, {.x = part(line.value, row), .y = wire});
   }
   const int stage = group_->rank();
   const auto to = forward ? places_.after(stage, row.chunk) : places_.before(stage, row.chunk);
@@ -129,7 +135,7 @@ void Pipeline::receive(const Action& row) {
   const auto from = forward ? places_.before(stage, row.chunk) : places_.after(stage, row.chunk);
   Line& line = received_by(row);
   own(line.under_way, row) =
-      group_->receive(own(line.wire, row), from->stage, tag_of(row.chunk, !forward), *ops_.stream);
+      group_->receive(part(line.wire, row), from->stage, tag_of(row.chunk, !forward), *ops_.stream);
 }
 
 void Pipeline::await_received(const Action& row) {
@@ -138,7 +144,7 @@ void Pipeline::await_received(const Action& row) {
   if (event.stream == nullptr) return;
   finish(event, "receive");
   event = {};
-  if (rules_.casts) cast(ops_, {.x = own(line.wire, row), .y = own(line.value, row)});
+  if (rules_.casts) cast(ops_, {.x = part(line.wire, row), .y = part(line.value, row)});
 }
 
 void Pipeline::await_output(const Action& row) {
@@ -162,8 +168,8 @@ void Pipeline::await_gradient(const Action& row) {
 void Pipeline::pass_on(const Action& row) {
   Chunk& chunk = chunk_of(row);
   const bool forward = row.kind == ActionKind::forward;
-  const Tensor& to = own((forward ? chunk.output : chunk.input_gradient).value, row);
-  ops_.stream->copy(to, own((forward ? chunk.input : chunk.output_gradient).value, row));
+  const Tensor to = part((forward ? chunk.output : chunk.input_gradient).value, row);
+  ops_.stream->copy(to, part((forward ? chunk.input : chunk.output_gradient).value, row));
 }
 
 bool Pipeline::share_result(std::span<double> values) {

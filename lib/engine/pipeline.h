@@ -10,6 +10,7 @@
 
 #include "base/at.h"
 #include "comm/world.h"
+#include "data/batch.h"
 #include "engine/buffers.h"
 #include "plan/plan.h"
 
@@ -24,6 +25,8 @@ class Pipeline {
   /// being sent.
   void lay_out(const Plan& plan);
 
+  /// The micro-batches that the next rows are about.
+  void use(std::span<const Batch> batches) { batches_ = batches; }
   /// The number of rows at the start of `rows` that are posted together; 0 if there are none.
   std::size_t posted_together(std::span<const Action> rows) const;
   /// Posts message rows and then waits for their receives, unless the plan has wait rows for them.
@@ -66,6 +69,8 @@ class Pipeline {
   T& own(std::vector<T>& by_view, const Action& row) const {
     return by_view.size() == 1 ? by_view.front() : at(by_view, at(*view_of_, row.microbatch));
   }
+  /// The same of a tensor, as long as the row's micro-batch.
+  Tensor part(std::vector<Tensor>& by_view, const Action& row) const;
   Line& received_by(const Action& row);
   void send(const Action& row);
   void receive(const Action& row);
@@ -74,6 +79,8 @@ class Pipeline {
   const OpContext& ops_;
   const MessageRules rules_;
   const ChunkPlaces places_;
+  const std::int64_t seq_length_;
+  std::span<const Batch> batches_;
   const Buffers& buffers_;
   const std::vector<int>* view_of_;  // by micro-batch
   double deadline_seconds_;

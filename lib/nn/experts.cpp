@@ -16,18 +16,17 @@ static_assert(Layer<Experts>);
 
 namespace {
 
-/// One expert's part of a weight [experts, out, in].
+/// One expert's part of a weight [experts, out, in], for the rows that the router sends it.
 Weight part_of(const Weight& all, std::int64_t expert) {
   const auto part = [expert](const Tensor& x) {
     if (x.empty()) return x;
     return x.slice(expert, expert + 1).view({x.shape[1], x.shape[2]});
   };
-  return {part(all.value), part(all.gradient), all.apart};
+  return {part(all.value), part(all.gradient), all.apart, true};
 }
 
-/// The same as a layer, for the rows that the router sends it.
 Linear layer_of(const Weight& all, std::int64_t expert) {
-  return {.weight = part_of(all, expert), .bias = {}, .rows_vary = true};
+  return {.weight = part_of(all, expert), .bias = {}};
 }
 
 /// Numbers as rows of one element.

@@ -12,13 +12,14 @@ void Linear::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
                      .c = y,
                      .bias = adds_bias ? bias.value : Tensor{},
                      .transpose_b = true,
-                     .varies = rows_vary});
+                     .varies = weight.rows_vary});
 }
 
 void Linear::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
                             bool accumulate) const {
-  matmul(*pass.ops,
-         {.a = dy, .b = weight.value, .c = dx, .accumulate = accumulate, .varies = rows_vary});
+  matmul(
+      *pass.ops,
+      {.a = dy, .b = weight.value, .c = dx, .accumulate = accumulate, .varies = weight.rows_vary});
 }
 
 void Linear::backward_bias(const Pass& pass, const Tensor& dy) const {
@@ -26,18 +27,21 @@ void Linear::backward_bias(const Pass& pass, const Tensor& dy) const {
 }
 
 void Linear::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {
-  add_weight_gradient(pass, weight, dy, x, rows_vary);
+  add_weight_gradient(pass, weight, dy, x);
 }
 
-void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
-                         bool rows_vary) {
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy,
+                         const Tensor& x) {
   const Tensor& gradient = weight.gradient;
   const bool direct = weight.apart.empty();
   const Tensor made =
       direct ? gradient : weight.apart.slice(0, gradient.numel()).view(gradient.shape);
-  matmul(
-      *pass.ops,
-      {.a = dy, .b = x, .c = made, .transpose_a = true, .accumulate = direct, .varies = rows_vary});
+  matmul(*pass.ops, {.a = dy,
+                     .b = x,
+                     .c = made,
+                     .transpose_a = true,
+                     .accumulate = direct,
+                     .varies = weight.rows_vary});
   if (direct) return;
   add(*pass.ops, {.a = gradient, .b = made, .y = gradient});
 }

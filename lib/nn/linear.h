@@ -13,7 +13,6 @@ struct Linear {
   Weight bias;    // [out] or empty
   // If the outputs of several ranks are summed, one of these ranks adds the bias.
   bool adds_bias = true;
-  bool rows_vary = false;  // the number of tokens differs from call to call
 
   /// x [tokens, in] -> y [tokens, out], overwritten.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
@@ -27,8 +26,7 @@ struct Linear {
 };
 
 /// Adds dy^T x to the gradient of `weight`, through weight.apart if that is given.
-void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
-                         bool rows_vary = false);
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x);
 
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias);

@@ -14,19 +14,19 @@ namespace {
 bool by_token(const StageInput& input) { return input.tp.stream == Layout::tokens; }
 
 /// The same at the vocabulary: only a split one needs all tokens.
-Tensor vocabulary_tokens(const StageInput& input, const char* name, const Tensor& own) {
-  return by_token(input) && input.split_vocabulary ? input.activations(0, name) : own;
+Tensor vocabulary_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
+  return by_token(input) && input.split_vocabulary ? input.activations(view, name) : own;
 }
 
 /// A tensor of all tokens that is needed for a moment: `own` where the stream is not split.
-Tensor all_tokens(const StageInput& input, const char* name, const Tensor& own) {
-  return by_token(input) ? input.activations(0, name) : own;
+Tensor all_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
+  return by_token(input) ? input.activations(view, name) : own;
 }
 
 /// The same in a block of experts, where perhaps only shared ones need all tokens.
-Tensor expert_tokens(const StageInput& input, const char* name, const Tensor& own) {
+Tensor expert_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
   const bool needed = experts_need_all(input.model, input.experts.by_stream);
-  return needed ? all_tokens(input, name, own) : own;
+  return needed ? all_tokens(input, view, name, own) : own;
 }
 
 /// The heads of this rank follow from the rows of `q` and `k`.
@@ -65,9 +65,9 @@ Tensor input_gradient_of(const StageInput& input, int view, int unit) {
   return input.activations(view, sent ? chunk_prefix(chunk) + "d_input" : gradient_row(unit - 1));
 }
 
-SharedKeys::Buffers shared_buffers(const StageInput& input) {
+SharedKeys::Buffers shared_buffers(const StageInput& input, int view) {
   const ContextSplit& split = input.context.split;
-  const auto row = [&](const char* name) { return input.activations(0, name); };
+  const auto row = [&](const char* name) { return input.activations(view, name); };
   SharedKeys::Buffers buffers;
   if (split.ring * split.gather == 1) return buffers;
   buffers.all = {row("cp.k"), row("cp.v")};
@@ -113,8 +113,8 @@ class BlockRows {
     Attention::Saved saved;
     saved.x = x;
     saved.keeps_x = form_.gathered(BlockPart::qkv);
-    saved.all_x =
-        saved.keeps_x ? kept("attention.gathered") : all_tokens(input_, "stream.gathered", x);
+    saved.all_x = saved.keeps_x ? kept("attention.gathered")
+                                : all_tokens(input_, view_, "stream.gathered", x);
     saved.queries = own("attention.q");
     saved.keys = own("attention.k");
     saved.values = own("attention.v");
@@ -131,17 +131,18 @@ class BlockRows {
     }
     saved.context = made(BlockPart::attention, "attention.context");
     saved.attended = exchanges ? made(BlockPart::attention, "attention.attended") : saved.context;
-    saved.shared = shared_buffers(input_);
+    saved.shared = shared_buffers(input_, view_);
     saved.logsumexp = made(BlockPart::attention, "attention.logsumexp");
     saved.y = shared("branch");
-    saved.partial = all_tokens(input_, "stream.partial", saved.y);
+    saved.partial = all_tokens(input_, view_, "stream.partial", saved.y);
     return saved;
   }
 
   MlpSaved mlp(const Tensor& x) const {
     const bool experts = input_.model.has_experts(unit_ - 1);
     const auto all = [&](const char* name, const Tensor& own) {
-      return experts ? expert_tokens(input_, name, own) : all_tokens(input_, name, own);
+      return experts ? expert_tokens(input_, view_, name, own)
+                     : all_tokens(input_, view_, name, own);
     };
     const std::string name = experts ? "moe." : "mlp.";
     const Tensor branch = shared("branch");
@@ -228,7 +229,7 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
   g.dx = input_gradient_of(input, view, unit);
   g.d_norm = shared("d_norm");
   g.d_middle = row("attention.d_middle");
-  const Tensor partial = all_tokens(input, "stream.partial", g.d_norm);
+  const Tensor partial = all_tokens(input, view, "stream.partial", g.d_norm);
   const std::int64_t heads = input.context.split.heads;
   const bool exchanges = heads > 1;
   const auto exchanged = [&](const char* before, const char* after) {  // as attention has it
@@ -250,7 +251,8 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
                  .dx = g.d_norm};
   const bool experts = model.has_experts(unit - 1);
   const Tensor mlp_dy = masked ? row("mlp.d_branch") : g.dy;
-  const Tensor mlp_partial = experts ? expert_tokens(input, "stream.partial", g.d_norm) : partial;
+  const Tensor mlp_partial =
+      experts ? expert_tokens(input, view, "stream.partial", g.d_norm) : partial;
   const bool gathers = by_token(input) && mlp_partial.data != g.d_norm.data;
   g.mlp = {.dy = mlp_dy,
            .all_dy = gathers ? row("mlp.d_gathered") : mlp_dy,
@@ -300,23 +302,23 @@ ViewSaved place_view(const StageInput& input, int view) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
         saved.embedding.y = output_of(input, view, 0);
-        saved.embedding.all_y = vocabulary_tokens(input, "stream.partial", saved.embedding.y);
+        saved.embedding.all_y = vocabulary_tokens(input, view, "stream.partial", saved.embedding.y);
       } else if (unit < head) {
         saved.blocks.push_back(place_block(input, view, unit - 1));
         saved.first.push_back(place_block(input, view, unit - 1, BlockUse::first));
       } else {
         saved.final_norm = {row("head.input"), row("head.norm"),
                             has_mean ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
-        saved.head = {.x = saved.final_norm.y,
-                      .all_x = vocabulary_tokens(input, "stream.gathered", saved.final_norm.y),
-                      .partial_dx = vocabulary_tokens(input, "stream.partial", row("head.d_norm")),
-                      .dx = row("head.d_norm"),
-                      .logits = row("head.logits"),
-                      .stats = row("head.stats"),
-                      .all_stats = row(input.split_vocabulary ? "head.all_stats" : "head.stats"),
-                      .kept_stats = input.defers_head && input.defers_head(view)
-                                        ? row("head.kept_stats")
-                                        : Tensor{}};
+        saved.head = {
+            .x = saved.final_norm.y,
+            .all_x = vocabulary_tokens(input, view, "stream.gathered", saved.final_norm.y),
+            .partial_dx = vocabulary_tokens(input, view, "stream.partial", row("head.d_norm")),
+            .dx = row("head.d_norm"),
+            .logits = row("head.logits"),
+            .stats = row("head.stats"),
+            .all_stats = row(input.split_vocabulary ? "head.all_stats" : "head.stats"),
+            .kept_stats =
+                input.defers_head && input.defers_head(view) ? row("head.kept_stats") : Tensor{}};
       }
     }
   }
@@ -330,7 +332,8 @@ ViewGradients place_gradients(const StageInput& input, int view) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
         gradients.embedded = input.activations(view, gradient_row(0));
-        gradients.all_embedded = vocabulary_tokens(input, "stream.gathered", gradients.embedded);
+        gradients.all_embedded =
+            vocabulary_tokens(input, view, "stream.gathered", gradients.embedded);
       } else if (unit < head) {
         gradients.blocks.push_back(place_block_gradients(input, view, unit));
       } else {

@@ -1,4 +1,5 @@
-// Views into the rows of the activation table for every layer, made once before the first step.
+// Views into the rows of the activation table for every layer, made before the first step and where
+// the length of a micro-batch changes.
 #pragma once
 
 #include <cstdint>

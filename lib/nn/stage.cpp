@@ -16,14 +16,18 @@ namespace {
 class DecoderStage final : public Stage {
  public:
   explicit DecoderStage(const StageInput& input)
-      : alone_(self_group("alone")), head_unit_(head_unit(input.model.layers)) {
+      : input_(input), alone_(self_group("alone")), head_unit_(head_unit(input.model.layers)) {
     for (const UnitRange& range : input.units) {
       for (int unit = range.begin; unit < range.end; ++unit) add_unit(input, unit);
     }
-    for (int view = 0; view < input.views; ++view) {
-      saved_.push_back(place_view(input, view));
-      gradients_.push_back(place_gradients(input, view));
-    }
+    saved_.resize(static_cast<std::size_t>(input.views));
+    gradients_.resize(saved_.size());
+    for (int view = 0; view < input.views; ++view) place(view);
+  }
+
+  void place(int view) override {
+    at(saved_, view) = place_view(input_, view);
+    at(gradients_, view) = place_gradients(input_, view);
   }
 
   void forward(const Pass& pass, int view, int begin, int end) override {
@@ -102,6 +106,7 @@ class DecoderStage final : public Stage {
   /// Of a block's unit: its place among this stage's blocks.
   std::size_t index(int unit) const { return at(block_at_, unit); }
 
+  StageInput input_;
   std::unique_ptr<Group> alone_;
   int head_unit_;
   Embedding embedding_;

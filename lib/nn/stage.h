@@ -24,6 +24,8 @@ namespace trainctl {
 class Stage {
  public:
   virtual ~Stage() = default;
+  /// Finds the tensors of `view` again: their shapes have changed.
+  virtual void place(int view) = 0;
   /// Units [begin, end) in ascending order, for a micro-batch in `view`.
   virtual void forward(const Pass& pass, int view, int begin, int end) = 0;
   /// Of blocks [begin, end) what their forms make again; their outputs are not written.

@@ -22,7 +22,8 @@ Tensor row_of(const Tensor& stats, std::int64_t row) {
 }  // namespace
 
 void VocabHead::logits(const Pass& pass, const Tensor& x, const Tensor& logits) const {
-  matmul(*pass.ops, {.a = x, .b = weight.value, .c = logits, .transpose_b = true});
+  matmul(*pass.ops,
+         {.a = x, .b = weight.value, .c = logits, .transpose_b = true, .varies = weight.rows_vary});
 }
 
 VocabHead::Chunk VocabHead::chunk_of(const Pass& pass, const Saved& saved,
@@ -75,7 +76,8 @@ void VocabHead::forward(const Pass& pass, const Saved& saved) const {
     if (!pass.training) continue;
     matmul(*pass.ops, {.a = chunk.logits,
                        .b = weight.value,
-                       .c = saved.partial_dx.slice(chunk.begin, chunk.end)});
+                       .c = saved.partial_dx.slice(chunk.begin, chunk.end),
+                       .varies = weight.rows_vary});
     if (saved.kept_stats.empty()) add_weight_gradient(pass, weight, chunk.logits, chunk.x);
   }
   if (pass.training) enter.backward(pass, saved.partial_dx, saved.dx);

@@ -15,6 +15,7 @@ struct Weight {
   // fp32, at least as large: holds a product before it is added to the gradient. Empty: the product
   // adds to the gradient directly.
   Tensor apart{};
+  bool rows_vary = false;  // its products have different numbers of tokens from call to call
 
   bool empty() const { return value.empty(); }
 };

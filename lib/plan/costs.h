@@ -63,6 +63,7 @@ struct CollectiveUse {
   std::int64_t bytes = 0;           // payload of all of them
   UnitKind unit = UnitKind::block;  // purpose "layers": of which units
   bool at_most = false;             // the bytes depend on the data, and these are the most
+  bool fewer_calls = false;         // so do the calls: those of shorter micro-batches
   std::string name() const { return operation + " " + what; }
   /// Each purpose has groups of its own. The engine makes them under this name.
   std::string group_name() const { return purpose + " " + group; }

@@ -10,6 +10,17 @@ std::int64_t Plan::tokens_per_step() const {
   return micro_batch_size * microbatches * mesh.dp * model.seq_length;
 }
 
+Plan Plan::at_length(std::int64_t length) const {
+  Plan plan = *this;
+  plan.smaller.clear();
+  plan.length_step = 0;
+  plan.model.seq_length = length;
+  plan.tokens.seq_length = length;
+  plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
+                            plan.split_vocabulary});
+  return plan;
+}
+
 const Plan& Plan::after(std::int64_t completed) const {
   const std::int64_t batch = part_after(ramp, completed).batch;
   const auto same = std::find_if(smaller.begin(), smaller.end(), [&](const Plan& plan) {

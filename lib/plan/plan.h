@@ -75,6 +75,10 @@ struct Plan {
   LocalShape local;
   ContextSplit context;  // how the ranks of a context-parallel group share attention
   TokenLayout tokens;    // of every sequence, over the same ranks
+  // Above 0, micro-batches may be shorter, by multiples of this (resolve_length_step); sizes in the
+  // plan are of the longest.
+  std::int64_t length_step = 0;
+  std::int64_t head_tokens = 0;  // whose logits exist at a time
   DType compute = DType::f32;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
@@ -110,6 +114,7 @@ struct Plan {
   std::int64_t tokens_per_step() const;
   /// For the step that follows so many completed ones: this plan, or one of `smaller`.
   const Plan& after(std::int64_t completed) const;
+  Plan at_length(std::int64_t length) const;  // sizes and traffic of shorter sequences, not rows
   /// Of a rank of the stage, for any number of micro-batches.
   std::int64_t activation_bytes(int stage) const;
   std::int64_t host_bytes(int stage) const;  // the same of what is kept on the host

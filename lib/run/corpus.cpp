@@ -35,9 +35,11 @@ TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const
   return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
 }
 
-SplitRule split_rule(const ValidationConfig& validation) {
+SplitRule split_rule(const DataConfig& data) {
+  const ValidationConfig& validation = data.validation;
   return {.fraction = validation.path ? 0.0 : validation.fraction,
-          .blocks = validation.split == SplitStyle::blocks};
+          .blocks = validation.split == SplitStyle::blocks,
+          .documents = !data.packing};
 }
 
 bool has_text(const DataConfig& data) {
@@ -83,8 +85,7 @@ std::int64_t count_windows(const DataConfig& data, std::int64_t seq_length) {
   for (const DataSource& source : data.train) {
     files.push_back({open_source(source.path, tokenizer, data), source.weight});
   }
-  return Dataset(std::move(files), split_rule(data.validation), Split::train, seq_length, 0, false)
-      .windows();
+  return Dataset(std::move(files), split_rule(data), Split::train, seq_length, 0, false).windows();
 }
 
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
@@ -101,7 +102,7 @@ Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const Mod
     return files;
   };
   const ValidationConfig& validation = data.validation;
-  const SplitRule rule = split_rule(validation);
+  const SplitRule rule = split_rule(data);
   Corpus corpus{Dataset(sources(), rule, Split::train, model.seq_length, seed, data.shuffle),
                 std::nullopt,
                 {.sequences = 0,
@@ -111,8 +112,7 @@ Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const Mod
   if (validation.path) {
     std::vector<SourceFile> files;
     files.push_back({open(*validation.path), 1.0});
-    corpus.validation.emplace(std::move(files), SplitRule{}, Split::train, model.seq_length, seed,
-                              false);
+    corpus.validation.emplace(std::move(files), rule, Split::train, model.seq_length, seed, false);
   } else if (validation.fraction > 0) {
     corpus.validation.emplace(sources(), rule, Split::validation, model.seq_length, seed, false);
   }

@@ -13,8 +13,7 @@ TrafficRow& row_of(std::vector<TrafficRow>& rows, const std::string& operation,
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const TrafficRow& row) {
     return row.operation == operation && row.group == group;
   });
-  return same != rows.end() ? *same
-                            : rows.emplace_back(TrafficRow{operation, group, {}, {}, false});
+  return same != rows.end() ? *same : rows.emplace_back(TrafficRow{operation, group, {}, {}});
 }
 
 }  // namespace
@@ -27,6 +26,7 @@ std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planne
     row.planned.count += use.count;
     row.planned.bytes += use.bytes;
     row.at_most = row.at_most || use.at_most;
+    row.fewer_calls = row.fewer_calls || use.fewer_calls;
   }
   for (const Traffic::Row& group : traffic.rows()) {
     for (std::size_t i = 0; i < group.uses.size(); ++i) {
@@ -44,8 +44,8 @@ std::string differences(const std::vector<TrafficRow>& rows) {
     if (row.same()) continue;
     text += row.operation + " '" + row.group + "': " + format_grouped(row.measured.count) +
             " calls with " + format_grouped(row.measured.bytes) + " bytes, planned " +
-            format_grouped(row.planned.count) + (row.at_most ? " with at most " : " with ") +
-            format_grouped(row.planned.bytes) + "\n";
+            (row.fewer_calls ? "at most " : "") + format_grouped(row.planned.count) +
+            (row.at_most ? " with at most " : " with ") + format_grouped(row.planned.bytes) + "\n";
   }
   return text;
 }

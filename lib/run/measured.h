@@ -16,11 +16,15 @@ struct TrafficRow {
   std::string group;  // CollectiveUse::group_name
   Traffic::Use planned;
   Traffic::Use measured;
-  bool at_most = false;  // CollectiveUse::at_most
+  bool at_most = false;      // CollectiveUse::at_most
+  bool fewer_calls = false;  // CollectiveUse::fewer_calls
   bool same_bytes() const {
     return at_most ? measured.bytes <= planned.bytes : measured.bytes == planned.bytes;
   }
-  bool same() const { return planned.count == measured.count && same_bytes(); }
+  bool same_calls() const {
+    return fewer_calls ? measured.count <= planned.count : measured.count == planned.count;
+  }
+  bool same() const { return same_calls() && same_bytes(); }
 };
 
 /// `planned`: of this rank (estimate_communication). Rows in its order, then those that it lacks.

@@ -14,13 +14,20 @@ EngineInput run_engine_input(const Config& config, const Plan& plan) {
           .loss_scaling = resolve_loss_scaling(config),
           .deadline_seconds = config.parallel.deadline_seconds,
           .separate_documents = config.data.reset_attention_mask,
-          .count_loss_weights = config.data.eod_mask_loss,
+          .count_loss_weights = masks_tokens(config.data),
           .meet = meets_for_timers(config)};
 }
 
 BatchRule loader_rule(const Corpus& corpus, const Plan& plan) {
   BatchRule rule = corpus.rule;
   rule.sequences = plan.fed_sequences();
+  rule.length_step = plan.length_step;
+  return rule;
+}
+
+BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan) {
+  BatchRule rule = loader_rule(corpus, plan);
+  rule.sequences = plan.micro_batch_size;
   return rule;
 }
 
@@ -54,9 +61,7 @@ BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank
 std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,
                                       std::int64_t max_sequences,
                                       const std::function<bool()>& ends) {
-  BatchRule rule = corpus.rule;
-  rule.sequences = plan.micro_batch_size;
-  return engine.evaluate(*corpus.validation, rule, max_sequences, ends);
+  return engine.evaluate(*corpus.validation, evaluation_rule(corpus, plan), max_sequences, ends);
 }
 
 WholeWeights::WholeWeights(Engine& engine, const Plan& plan)

@@ -21,6 +21,8 @@ EngineInput run_engine_input(const Config& config, const Plan& plan);
 
 /// What a batch of the loader has: the sequences of one replica, or with full_batch of all.
 BatchRule loader_rule(const Corpus& corpus, const Plan& plan);
+/// The same of the evaluation: the sequences of one replica.
+BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan);
 /// The micro-batches of `rank` in the `steps` steps that follow `state`.
 BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
                                 const TrainState& state, std::int64_t steps);

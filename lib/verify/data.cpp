@@ -11,6 +11,7 @@ namespace trainctl {
 namespace {
 
 constexpr std::uint64_t token_stream = 0x746F6B656E73;
+constexpr std::uint64_t end_stream = 0x656E6473;
 constexpr std::uint64_t weight_stream = 0x77656967687473;
 
 void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batch& batch) {
@@ -23,6 +24,12 @@ void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batc
     const std::uint32_t bits = tokens.bits(first + static_cast<std::uint64_t>(place));
     return static_cast<std::int32_t>(bits % vocabulary);
   };
+  // Without packing the rest of a sequence is padding.
+  const Philox ends(config.train.seed, end_stream);
+  const std::int64_t end =
+      config.data.packing
+          ? length
+          : 1 + static_cast<std::int64_t>(ends.bits(static_cast<std::uint64_t>(sample))) % length;
   std::int32_t document = 0;
   std::int32_t position = 0;
   for (std::int64_t i = 0; i < length; ++i) {
@@ -31,7 +38,7 @@ void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batc
       ++document;
       if (config.data.reset_position_ids) position = 0;
     }
-    const float weight = bits % 8 == 0 ? 0.0F : bits % 8 == 1 ? 0.25F : 1.0F;
+    const float weight = i >= end || bits % 8 == 0 ? 0.0F : bits % 8 == 1 ? 0.25F : 1.0F;
     const std::size_t at = row * static_cast<std::size_t>(length) + static_cast<std::size_t>(i);
     batch.tokens[at] = token(i);
     batch.labels[at] = token(i + 1);
@@ -49,12 +56,11 @@ std::int32_t end_token(const Config& config) {
   return static_cast<std::int32_t>(config.data.eod_token.value_or(config.model.vocab_size - 1));
 }
 
-void write_tokens(const Config& config, const std::filesystem::path& prefix, std::int64_t samples,
-                  std::uint64_t part) {
-  const Philox random(config.train.seed, file_stream + part);
+/// Documents that are joined.
+void write_stream(const Config& config, const Philox& random, std::int64_t samples,
+                  TokenWriter& writer) {
   const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
   const std::int64_t count = samples * config.model.seq_length + 1;
-  TokenWriter writer(prefix, config.model.vocab_size);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t bits = random.bits(static_cast<std::uint64_t>(i));
     const bool ends = bits % 8 == 0;
@@ -64,6 +70,29 @@ void write_tokens(const Config& config, const std::filesystem::path& prefix, std
     if (ends) writer.end_document(-1);
   }
   writer.end_document(-1);
+}
+
+/// Documents of one row each.
+void write_documents(const Config& config, const Philox& random, std::int64_t samples,
+                     TokenWriter& writer) {
+  const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
+  const auto length = static_cast<std::uint32_t>(config.model.seq_length);
+  std::uint64_t draw = 0;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    const std::uint32_t labels = 1 + random.bits(draw++) % length;
+    for (std::uint32_t i = 0; i < labels; ++i) {
+      const auto token = static_cast<std::int32_t>(random.bits(draw++) % vocabulary);
+      writer.append({&token, 1});
+    }
+    writer.end_document(end_token(config));
+  }
+}
+
+void write_tokens(const Config& config, const std::filesystem::path& prefix, std::int64_t samples,
+                  std::uint64_t part) {
+  const Philox random(config.train.seed, file_stream + part);
+  TokenWriter writer(prefix, config.model.vocab_size);
+  (config.data.packing ? write_stream : write_documents)(config, random, samples, writer);
   writer.commit();
 }
 
@@ -99,12 +128,13 @@ std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::
   std::vector<Batch> batches(static_cast<std::size_t>(plan.microbatches));
   std::int64_t microbatch = 0;
   for (Batch& batch : batches) {
-    resize(batch, plan.fed_sequences() * plan.model.seq_length);
+    resize(batch, plan.fed_sequences(), plan.model.seq_length);
     const std::int64_t first =
         first_sample + first_sequence(plan, plan.full_batch ? 0 : data_rank, microbatch++);
     for (std::int64_t row = 0; row < plan.fed_sequences(); ++row) {
       put_sample(config, first + row, static_cast<std::size_t>(row), batch);
     }
+    if (plan.length_step > 0) shorten(batch, plan.length_step);
   }
   return batches;
 }

@@ -19,14 +19,16 @@ std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64
 
 /// The micro-batches of a rank in a step of `plan` that begins with sample `first_sample`, in the
 /// order of BatchLoader. Tokens are uniform; of the loss weights an eighth are 0 and an eighth 1/4,
-/// the others 1; a document starts at every eighth token on average.
+/// the others 1; a document starts at every eighth token on average. Without data.packing a
+/// sequence ends anywhere, and weights after its end are 0.
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
                                    std::int64_t first_sample);
 
 /// For the files of a run: in TMPDIR. Throws Error{io}.
 TemporaryFolder verify_folder();
 
-/// Token files for the loader. Tokens are uniform, an eighth of them ends a document. For
+/// Token files for the loader. Tokens are uniform, an eighth of them ends a document; without
+/// data.packing documents are of any length up to a sequence. For
 /// validation there are about half as many windows as a step has sequences, an odd number where
 /// that is even, so that replicas cannot share them evenly.
 class FreeData {

@@ -30,7 +30,7 @@ std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
   std::vector<Batch> batches(static_cast<std::size_t>(once.plan.after(step).microbatches));
   std::int64_t microbatch = 0;
   for (Batch& batch : batches) {
-    resize(batch, rule.sequences * once.plan.model.seq_length);
+    resize(batch, rule.sequences, once.plan.model.seq_length);
     const std::int64_t first = first_sequence(once.plan, 0, microbatch++);
     make_train_batch(once.corpus.train, rule, samples_in(once.plan.ramp, step) + first, batch);
   }
@@ -73,7 +73,7 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
   std::vector<Batch> batches(static_cast<std::size_t>(windows.windows()));
   std::int64_t window = 0;
   for (Batch& batch : batches) {
-    resize(batch, plan.model.seq_length);
+    resize(batch, 1, plan.model.seq_length);
     make_window_batch(windows, rule, window++, batch);
   }
   EngineInput input = input_of({config, plan, once.corpus, once.rules, once.scaling, once.change});

@@ -331,6 +331,17 @@ Words key_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
+/// Micro-batches as long as their longest document, where sequences have one each.
+bool apply_lengths(std::string_view word, Config& config) {
+  if (word != "variable") return false;
+  config.parallel.pipeline.variable_seq_lengths = true;
+  return true;
+}
+
+Words length_words(const Config& config, const LayoutSizes&) {
+  return config.data.packing ? Words{""} : Words{"", "variable"};
+}
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
@@ -352,6 +363,7 @@ constexpr LayoutSwitch switches[] = {
     {"tensor overlap", "tpoverlap, tpoverlap_dgrad", "sequence parallelism", apply_tensor_overlap,
      tensor_overlap_words},
     {"late weights", "delayw", "pipeline stages", apply_late_weights, late_weight_words},
+    {"lengths", "variable", "", apply_lengths, length_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
     {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
 };

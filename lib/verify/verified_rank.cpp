@@ -96,19 +96,21 @@ EngineInput VerifiedRank::with_hook(EngineInput input) {
 /// The rank's tokens of the micro-batch, of which sequence parallelism leaves it a part.
 void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream) {
   const RecordedStream& whole = recorded().streams[static_cast<std::size_t>(unit)];
-  const TokenLayout& tokens = truth_.tokens;
   const std::int64_t sequence =
       first_sequence(truth_, truth_.mesh.coordinate(rank_, Axis::dp), microbatch);
   const std::int64_t part = truth_.sequence_parallel ? truth_.mesh.coordinate(rank_, Axis::tp) : 0;
   const std::int64_t context = truth_.mesh.coordinate(rank_, Axis::cp);
   const std::int64_t rows = stream.rows();
   const Tensor own = stream.view({rows, stream.columns()});
+  // Perhaps a shorter one: of each sequence the first tokens.
+  TokenLayout tokens = truth_.tokens;
+  tokens.seq_length = tokens.seq_length * rows / truth_.local.stream_rows;
   for (std::int64_t row = 0; row < rows;) {
     const std::int64_t token = part * rows + row;  // of the rank's, in its order
     const std::int64_t piece = token / tokens.piece_length();
     const std::int64_t within = token % tokens.piece_length();
     const std::int64_t end = std::min(rows, row + tokens.piece_length() - within);
-    const std::int64_t place = (sequence + piece / tokens.pieces()) * tokens.seq_length +
+    const std::int64_t place = (sequence + piece / tokens.pieces()) * truth_.model.seq_length +
                                tokens.position(context, piece % tokens.pieces()) + within;
     findings_.compare({.phase = Phase::activation,
                        .step = step_,

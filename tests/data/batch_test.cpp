@@ -215,3 +215,30 @@ TEST_CASE("a step allocates nothing once every buffer has been used") {
   for (int step = 0; step < 150; ++step) loader.next_step();
   CHECK(allocation_count() == before);
 }
+
+TEST_CASE("a batch is as long as its longest row needs") {
+  const ScratchFolder folder;
+  std::vector<std::int32_t> tokens(27);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  // Rows of 2, 5, 10 and 7 labels.
+  folder.write("documents.bin", packed(tokens));
+  folder.write("documents.idx", megatron_index(4, 4, {3, 6, 18}));
+  std::vector<SourceFile> sources;
+  sources.push_back({TokenFile::open(folder / "documents"), 1});
+  const Dataset data(std::move(sources), {.documents = true}, Split::train, 10, 1, false);
+  Batch batch;
+  const BatchRule rule{.sequences = 2, .length_step = 4};
+  make_train_batch(data, rule, 0, batch);
+  CHECK(batch.length == 8);  // 5, rounded up
+  CHECK(batch.tokens == Ints{0, 1, 2, 0, 0, 0, 0, 0, 3, 4, 5, 6, 7, 8, 0, 0});
+  CHECK(batch.labels == Ints{1, 2, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 0, 0, 0});
+  CHECK(batch.weight_sum == 7);
+  CHECK(batch.position == Ints{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(batch.global_token[7] == 7);  // places are those of the whole rows
+  CHECK(batch.global_token[8] == 10);
+  make_train_batch(data, rule, 2, batch);
+  CHECK(batch.length == 10);  // never longer than a row
+  make_window_batch(data, rule, 4, batch);
+  CHECK(batch.length == 4);  // nothing counts: the least
+  CHECK(batch.weight_sum == 0);
+}

@@ -254,3 +254,93 @@ TEST_CASE("a split that is too short is an error with the numbers") {
   CHECK(missing_in(error({0.1, true}, Split::validation, 10), {"has 0 of"}) == "");
   CHECK(missing_in(error({1.0, true}, Split::train, 10), {"train split has 0 of"}) == "");
 }
+
+namespace {
+
+SplitRule by_document(double fraction = 0, bool blocks = false) {
+  return {.fraction = fraction, .blocks = blocks, .documents = true};
+}
+
+/// Inputs that count, of each row of a walk through the windows.
+std::vector<std::vector<std::int32_t>> rows_of(const Dataset& data) {
+  std::vector<std::vector<std::int32_t>> rows;
+  Dataset::Sample sample;
+  for (std::int64_t i = 0; i < data.windows(); ++i) {
+    data.window(i, sample);
+    rows.emplace_back(sample.tokens.begin(), sample.tokens.begin() + sample.scored + 1);
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("a row has tokens of one document, and each token but the first is a label once") {
+  const ScratchFolder folder;
+  // A document longer than a row, one that just fits, one that is one token too long, one without a
+  // label, an empty one.
+  const std::vector<std::int32_t> documents{10, 5, 6, 1, 0, 2};
+  const Dataset data = one_source(counting_file(folder, "docs", 100, documents), by_document(),
+                                  Split::train, 4, false);
+  using Row = std::vector<std::int32_t>;
+  const std::vector<Row> expected{{100, 101, 102, 103, 104},
+                                  {104, 105, 106, 107, 108},
+                                  {108, 109},
+                                  {110, 111, 112, 113, 114},
+                                  {115, 116, 117, 118, 119},
+                                  {119, 120},
+                                  {122, 123}};
+  CHECK(rows_of(data) == expected);
+  CHECK(data.tokens() == 24);
+  Dataset::Sample sample;
+  data.window(2, sample);
+  CHECK(sample.tokens == Row{108, 109, 0, 0, 0});  // the rest is padding
+  CHECK(sample.scored == 1);
+  for (std::int64_t i = 0; i < 14; ++i) {  // two epochs in order
+    data.train_sample(i, sample);
+    CHECK(sample.tokens.front() == expected[static_cast<std::size_t>(i % 7)].front());
+  }
+}
+
+TEST_CASE("an epoch of documents has each row once, in an order of its own") {
+  const ScratchFolder folder;
+  const std::vector<std::int32_t> documents(40, 7);
+  const Dataset data =
+      one_source(counting_file(folder, "docs", 0, documents), by_document(), Split::train, 4);
+  std::vector<std::vector<std::int32_t>> epochs(2);
+  Dataset::Sample sample;
+  for (std::int64_t i = 0; i < 160; ++i) {
+    data.train_sample(i, sample);
+    epochs[static_cast<std::size_t>(i / 80)].push_back(sample.tokens.front());
+  }
+  CHECK(epochs[0] != epochs[1]);
+  for (auto& epoch : epochs) CHECK(std::set(epoch.begin(), epoch.end()).size() == 80);
+}
+
+TEST_CASE("a split has whole documents") {
+  const ScratchFolder folder;
+  const std::vector<std::int32_t> documents{3, 4, 5, 6, 7, 3, 4, 5, 6, 7};
+  const auto firsts = [&](SplitRule rule, Split split) {
+    const Dataset data =
+        one_source(counting_file(folder, "docs", 0, documents), rule, split, 8, false);
+    std::vector<std::int32_t> first;
+    for (const auto& row : rows_of(data)) first.push_back(row.front());
+    return first;
+  };
+  using Firsts = std::vector<std::int32_t>;
+  CHECK(firsts(by_document(0.2), Split::validation) == Firsts{37, 43});
+  CHECK(firsts(by_document(0.2), Split::train) == Firsts{0, 3, 7, 12, 18, 25, 28, 32});
+  CHECK(firsts(by_document(0.2, true), Split::validation) == Firsts{18, 43});
+  CHECK(firsts(by_document(0.2, true), Split::train) == Firsts{0, 3, 7, 12, 25, 28, 32, 37});
+}
+
+TEST_CASE("a file that does not say where documents begin has no rows") {
+  const ScratchFolder folder;
+  folder.write("plain.bin", std::string("\x01\x00\x02\x00\x03\x00", 6));
+  CHECK_THROWS_WITH(
+      one_source(TokenFile::open(folder / "plain.bin"), by_document(), Split::train, 2),
+      Catch::Contains("does not say where its documents begin"));
+  CHECK_THROWS_WITH(
+      one_source(counting_file(folder, "short", 0, {1, 1}), by_document(), Split::train, 2),
+      Catch::Contains("its train split has no document of 2 tokens or more; the "
+                      "file has 2 documents"));
+}

@@ -307,7 +307,7 @@ TEST_CASE("full_batch feeds every rank all replicas' batches, and the numbers st
 
 TEST_CASE("a rank takes its replica's part of a full batch") {
   Batch batch;
-  resize(batch, 6);
+  resize(batch, 3, 2);
   for (std::size_t i = 0; i < 6; ++i) batch.tokens[i] = static_cast<std::int32_t>(i);
   std::vector<std::int32_t> room(2);
   BatchTensors to;
@@ -315,7 +315,7 @@ TEST_CASE("a rank takes its replica's part of a full batch") {
   const Share share{.sequences = 1, .replica = 2, .tokens = {.seq_length = 2}};
   feed(batch, share, to);
   CHECK(room == std::vector<std::int32_t>{4, 5});
-  resize(batch, 2);
+  resize(batch, 1, 2);
   feed(batch, share, to);  // its own batch
   CHECK(room == std::vector<std::int32_t>{0, 1});
 }

@@ -33,6 +33,7 @@ std::int32_t token_of(std::int64_t sample, std::int64_t place) {
 
 Batch make_batch(const Plan& plan, std::int64_t first_sample) {
   Batch batch;
+  batch.length = plan.model.seq_length;
   for (std::int64_t s = first_sample; s < first_sample + plan.fed_sequences(); ++s) {
     for (std::int64_t i = 0; i < plan.model.seq_length; ++i) {
       batch.tokens.push_back(token_of(s, i));
@@ -62,7 +63,7 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
                  .loss_scaling = resolve_loss_scaling(read.config),
                  .deadline_seconds = run.deadline_seconds,
                  .separate_documents = read.config.data.reset_attention_mask,
-                 .count_loss_weights = read.config.data.eod_mask_loss,
+                 .count_loss_weights = masks_tokens(read.config.data),
                  .hooks = run.hooks,
                  .trace = run.make_trace ? run.make_trace(world, plan) : nullptr,
                  .meet = meets_for_timers(read.config)},

@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/forms.h"
 #include "sample.h"
 
 using namespace trainctl;
@@ -220,4 +221,69 @@ TEST_CASE("weights are gathered in comm_fusion's blocks", "[communication]") {
   CHECK(gathers().bytes == bytes);
   config.parallel.comm_fusion.openstate = false;
   CHECK(gathers().count == 2 + 4 * 8 + 1);
+}
+
+TEST_CASE("shorter micro-batches send less", "[communication]") {
+  Config config = small_config();
+  config.parallel.tensor_parallel = 2;
+  config.parallel.sequence_parallel = true;
+  config.parallel.context_parallel = 2;
+  config.parallel.pipeline_stages = 2;
+  config.train.micro_batch_size = 2;
+  config.parallel.pipeline.variable_seq_lengths = true;
+  CHECK(plan_of(config, 8).length_step == 0);  // every sequence has seq_length tokens
+  config.data.packing = false;
+  const Plan plan = plan_of(config, 8);
+  CHECK(plan.length_step == 8);  // two pieces on each of two ranks, over two tensor ranks
+  config.parallel.tensor_parallel = 1;
+  config.parallel.sequence_parallel = false;
+  CHECK(plan_of(config, 4).length_step == 8);
+  const std::int64_t rank = 7;
+  config.parallel.tensor_parallel = 2;
+  config.parallel.sequence_parallel = true;
+  const auto whole = estimate_communication(plan.at_length(64), rank, config);
+  const auto part = estimate_communication(plan.at_length(16), rank, config);
+  REQUIRE(whole.size() == part.size());
+  int shorter = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    INFO(whole[i].name());
+    const bool passes = whole[i].purpose == "layers" || whole[i].purpose == "messages";
+    CHECK(part[i].bytes * (passes ? 4 : 1) == whole[i].bytes);
+    CHECK(plan.stages.back().communication[i].bytes == whole[i].bytes);
+    CHECK(plan.stages.back().communication[i].at_most == passes);
+    CHECK(plan.stages.back().communication[i].fewer_calls == (whole[i].purpose == "layers"));
+    if (passes) ++shorter;
+  }
+  CHECK(shorter > 4);
+  // The loss is divided by the weights of labels that are there.
+  CHECK(uses(plan.stages.back(), "all_gather loss weights"));
+  CHECK(plan.stages[0].memory.activations == plan_of(
+                                                 [&] {
+                                                   Config padded = config;
+                                                   padded.parallel.pipeline.variable_seq_lengths =
+                                                       false;
+                                                   return padded;
+                                                 }(),
+                                                 8)
+                                                 .stages[0]
+                                                 .memory.activations);
+}
+
+TEST_CASE("shapes of shorter micro-batches fit into the places of the longest") {
+  Config config = small_config();
+  config.model.vocab_size = 4096;
+  config.train.micro_batch_size = 6;
+  config.data.packing = false;
+  config.parallel.pipeline.variable_seq_lengths = true;
+  const Plan plan = plan_of(config, 1);
+  const StagePlan& stage = plan.stages[0];
+  for (std::int64_t length = 8; length <= 64; length += 8) {
+    const std::vector<Shape> shapes = shapes_at(plan, 0, stage, length);
+    REQUIRE(shapes.size() == stage.activations.size());
+    for (std::size_t row = 0; row < shapes.size(); ++row) {
+      INFO(stage.activations[row].name << " " << length);
+      CHECK(shapes[row].numel() <= stage.activations[row].shape.numel());
+      if (length == 64) CHECK(shapes[row] == stage.activations[row].shape);
+    }
+  }
 }

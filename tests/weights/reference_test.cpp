@@ -57,6 +57,7 @@ std::vector<Batch> batches_of(const SafetensorsFile& file, std::int64_t micro_ba
     batch.loss_weight = rows<float>(file.at("batch.loss_weight"), begin, begin + micro_batch);
     for (float weight : batch.loss_weight) batch.weight_sum += static_cast<double>(weight);
     batch.global_token.resize(batch.tokens.size());
+    batch.length = std::ssize(batch.tokens) / micro_batch;
     batches.push_back(batch);
   }
   return batches;
@@ -132,7 +133,8 @@ TEST_CASE("loss and every gradient agree with PyTorch") {
         INFO(spec.name);
         const Tensor expected = test.file.at("grad." + spec.name);
         const Tensor found = store.gradient(store.index_of(spec.name));
-        // Where terms cancel (the bias of k has no gradient at all), rounding of the largest is left.
+        // Where terms cancel (the bias of k has no gradient at all), rounding of the largest is
+        // left.
         const double scale = std::max(largest(expected), 5e-3 * model_largest);
         CHECK(largest_difference(found, expected) / scale <= 1e-4);
       }

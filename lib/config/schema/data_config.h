@@ -30,6 +30,7 @@ struct DataConfig {
   std::string tokenizer = "byte";  // byte | sentencepiece:MODEL | hf:DIR; also for generate
   ValidationConfig validation;
   bool shuffle = true;
+  bool packing = true;  // documents are joined; false: each row has tokens of one document
   bool reset_attention_mask = false;  // attention stays within a document
   bool reset_position_ids = false;    // positions restart at each document
   bool eod_mask_loss = false;         // the end-of-document token has no loss

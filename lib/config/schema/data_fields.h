@@ -41,6 +41,10 @@ void fields(Visitor& visit, Is<DataConfig> auto& data) {
             .one_of("byte|sentencepiece:|hf:"));
   visit.section(data.validation, field("validation", "Data for the validation loss"));
   visit(data.shuffle, field("shuffle", "Draw training sequences in a seeded random order"));
+  visit(data.packing,
+        field("packing",
+              "Join documents and cut sequences from them; false: a sequence has tokens "
+              "of one document, the rest of it is padding without loss"));
   visit(data.reset_attention_mask,
         field("reset_attention_mask", "Attention stays within a document"));
   visit(data.reset_position_ids, field("reset_position_ids", "Positions restart at each document"));

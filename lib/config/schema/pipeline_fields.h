@@ -44,7 +44,8 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
   visit(pipeline.comm_backend, field("comm_backend", "Library for the messages between stages")
                                    .unset("the default of the device"));
   visit(pipeline.variable_seq_lengths,
-        field("variable_seq_lengths", "Send the shape before each message"));
+        field("variable_seq_lengths",
+              "A micro-batch is as long as its longest document, not seq_length"));
   visit(pipeline.overlap_p2p_comm,
         field("overlap_p2p_comm", "Post receives one pass ahead (needs chunks or gpipe)"));
   visit(

@@ -30,7 +30,6 @@ constexpr Standing standing_rows[] = {
      "equal to tensor_parallel, or 1 with sequence_parallel"},
     {"parallel.pipeline.layout", some_plans, "", "with scheduler zb-v, no part is empty"},
     {"parallel.pipeline.comm_backend", not_built, "", "nothing"},
-    {"parallel.pipeline.variable_seq_lengths", not_built, "false", "false"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},
     {"parallel.pipeline.batch_p2p_sync", no_effect, "true",

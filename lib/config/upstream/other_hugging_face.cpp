@@ -53,6 +53,7 @@ constexpr OtherKey hugging_face_rows[] = {
     {"attn_implementation", "", {}, "attention never stores its scores"},
     {"model_name_or_path", "model.from"},
     {"tokenizer_name", "data.tokenizer", "#hf", "hf: and the model's directory"},
+    {"packing", "data.packing"},
     {"train_file", "data.train"},
     {"validation_file", "data.validation.path"},
     {"validation_split_percentage", "data.validation.fraction", "#percent"},

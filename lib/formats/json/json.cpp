@@ -132,6 +132,7 @@ std::string print_json(const PrintInput& input) {
   json.member("split_vocabulary", plan.split_vocabulary);
   json.member("micro_batch_size", plan.micro_batch_size);
   json.member("microbatches", plan.microbatches);
+  json.member("length_step", plan.length_step);
   json.member("tokens_per_step", plan.tokens_per_step());
   json.member("threads_per_rank", plan.threads_per_rank);
   write_stages(json, plan);

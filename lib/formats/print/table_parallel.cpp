@@ -119,6 +119,12 @@ std::string mesh_section(const Plan& plan) {
                                 grouped_count(plan.microbatches, "micro-batch") + " x dp " +
                                 std::to_string(mesh.dp) + ", " +
                                 grouped_count(plan.tokens_per_step(), "token") + " per step");
+  if (plan.length_step > 0) {
+    text += labelled("lengths", "a micro-batch is as long as its longest document, in steps of " +
+                                    std::to_string(plan.length_step) + " up to " +
+                                    grouped_count(plan.model.seq_length, "token") +
+                                    ", of which all below is");
+  }
   return text +
          labelled("compute", std::string(name_of(plan.compute)) + ", " +
                                  grouped_count(plan.threads_per_rank, "thread") + " per rank" +

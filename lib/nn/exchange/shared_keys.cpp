@@ -1,5 +1,6 @@
 #include "nn/exchange/shared_keys.h"
 
+#include "base/at.h"
 #include "base/time_spent.h"
 #include "ops/add.h"
 #include "ops/attention_merge.h"
@@ -47,22 +48,38 @@ SharedKeys::SharedKeys(const ContextParallel& context, std::int64_t sequences) {
   const TokenLayout& tokens = context.tokens;
   gather_ = {.group = context.gather, .from = Layout::tokens, .to = Layout::replicated};
   ring_ = context.ring;
-  form_ = {.length = tokens.piece_length(), .stride = tokens.rank_length()};
+  const std::int64_t step = context.length_step > 0 ? context.length_step : tokens.seq_length;
+  query_step_ = step * split.heads / split.ranks();
+  for (std::int64_t length = step; length < tokens.seq_length; length += step) {
+    runs_.push_back(runs_at(context, sequences, length));
+  }
+  runs_.push_back(runs_at(context, sequences, tokens.seq_length));
+}
+
+SharedKeys::Runs SharedKeys::runs_at(const ContextParallel& context, std::int64_t sequences,
+                                     std::int64_t length) {
+  const ContextSplit& split = context.split;
+  TokenLayout tokens = context.tokens;
+  tokens.seq_length = length;
   const auto neighbourhood = [&](std::int64_t number, std::int64_t count) {
     return runs_of(tokens, sequences, number * split.heads, count * split.heads);
   };
-  queries_ = neighbourhood(context.rank / split.heads, 1);
+  Runs runs{.form = {.length = tokens.piece_length(), .stride = tokens.rank_length()},
+            .queries = neighbourhood(context.rank / split.heads, 1),
+            .keys = {}};
   for (std::int64_t source = 0; source < split.ring; ++source) {
-    keys_.push_back(neighbourhood(source, split.gather));
+    runs.keys.push_back(neighbourhood(source, split.gather));
   }
+  return runs;
 }
 
 AttentionShape SharedKeys::shape_with(AttentionShape shape, std::size_t source) const {
-  if (queries_.empty()) return shape;
-  shape.query_runs = shape.key_runs = form_;
-  shape.query_runs.runs = queries_;
-  shape.key_runs.runs = keys_[source];
-  shape.key_length = shape.key_runs.count() * form_.length;
+  if (runs_.empty()) return shape;
+  const Runs& runs = at(runs_, (shape.query_length - 1) / query_step_);
+  shape.query_runs = shape.key_runs = runs.form;
+  shape.query_runs.runs = runs.queries;
+  shape.key_runs.runs = runs.keys[source];
+  shape.key_length = shape.key_runs.count() * runs.form.length;
   return shape;
 }
 

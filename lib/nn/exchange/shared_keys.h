@@ -17,7 +17,8 @@ namespace trainctl {
 struct ContextParallel {
   ContextSplit split;
   TokenLayout tokens{};
-  std::int64_t rank = 0;  // in the group
+  std::int64_t length_step = 0;  // Plan::length_step
+  std::int64_t rank = 0;         // in the group
   Group* heads = nullptr;
   Group* ring = nullptr;
   Group* gather = nullptr;
@@ -51,6 +52,13 @@ class SharedKeys {
 
  private:
   using Messages = std::array<Event, 4>;
+  /// Where the tokens of micro-batches of one length lie.
+  struct Runs {
+    TokenRuns form;  // of all lists below, without the runs
+    std::vector<TokenRun> queries;
+    std::vector<std::vector<TokenRun>> keys;  // by rank of the ring; gathered: one list
+  };
+  static Runs runs_at(const ContextParallel& context, std::int64_t sequences, std::int64_t length);
 
   bool around_ring() const { return ring_ != nullptr; }
   /// The shape with the keys of one rank of the ring, or with all that are gathered.
@@ -66,9 +74,8 @@ class SharedKeys {
 
   Reshard gather_;
   Group* ring_ = nullptr;
-  TokenRuns form_;                           // of all lists below, without the runs
-  std::vector<TokenRun> queries_;            // empty: one run, as the shape says
-  std::vector<std::vector<TokenRun>> keys_;  // by rank of the ring; gathered: one list
+  std::vector<Runs> runs_;       // by length; empty: one run, as the shape says
+  std::int64_t query_step_ = 1;  // queries by which neighbours of `runs_` differ
 };
 
 }  // namespace trainctl

@@ -37,8 +37,13 @@ void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes
   if (count == 0 || bytes == 0) return;
   const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
   if (ranks == 1) return;
-  const CollectiveUse made{call.operation, call.what,   call.purpose, call.group, ranks, 0, 0,
-                           call.unit,      call.at_most};
+  CollectiveUse made{call.operation, call.what,   call.purpose, call.group, ranks, 0, 0,
+                     call.unit,      call.at_most};
+  if (plan_.length_step > 0) {
+    const bool of_layers = call.purpose == "layers";
+    made.at_most = made.at_most || of_layers || call.purpose == "messages";
+    made.fewer_calls = of_layers;
+  }
   auto same = std::find_if(uses_.begin(), uses_.end(), [&](const CollectiveUse& use) {
     return use.name() == made.name() && use.group_name() == made.group_name();
   });
@@ -171,9 +176,7 @@ void add_vocabulary(UseList& list) {
   // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
   // of the head.
   const std::int64_t rows = plan.local.head_rows;
-  const std::int64_t chunk =
-      plan.model.whole_logits ? rows : head_chunk(plan.local.vocabulary, rows, plan.compute);
-  const std::int64_t chunks = (rows + chunk - 1) / chunk;
+  const std::int64_t chunks = (rows + plan.head_tokens - 1) / plan.head_tokens;
   list.add_total(layer_call("all_gather", "head statistics", "tp", UnitKind::head), count * chunks,
                  count * 3 * plan.mesh.tp * rows * fp32);
 }

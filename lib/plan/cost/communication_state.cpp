@@ -126,7 +126,7 @@ void add_pairs(UseList& list, const std::string& what, std::int64_t count = 1) {
 void add_scalars(UseList& list) {
   add_pairs(list, "loss");
   // With full_batch every rank has all of them.
-  if (list.config().data.eod_mask_loss && !list.plan().full_batch) add_pairs(list, "loss weights");
+  if (masks_tokens(list.config().data) && !list.plan().full_batch) add_pairs(list, "loss weights");
   add_pairs(list, "gradient norm");
   const ModelShape& model = list.plan().model;
   if (model.experts > 1) {

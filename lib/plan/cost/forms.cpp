@@ -75,8 +75,9 @@ StageForms repeated_forms(const Plan& plan, int stage, const Config& config) {
   return forms;
 }
 
-ActivationInput activation_input(const Plan& plan, int stage, const StageForms& forms) {
-  return {plan.model,
+ActivationInput activation_input(const Plan& plan, const ModelShape& model, int stage,
+                                 const StageForms& forms) {
+  return {model,
           plan.mesh,
           plan.micro_batch_size,
           plan.compute,
@@ -89,7 +90,12 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
           plan.map.places(),
           stage,
           forms,
-          at(plan.stages, stage).deferral.microbatches > 0};
+          at(plan.stages, stage).deferral.microbatches > 0,
+          plan.head_tokens};
+}
+
+ActivationInput activation_input(const Plan& plan, int stage, const StageForms& forms) {
+  return activation_input(plan, plan.model, stage, forms);
 }
 
 }  // namespace
@@ -109,6 +115,18 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
     if (row.from == Moment::repeat || row.from == Moment::reload) bytes.once += padded_bytes(row);
   }
   return bytes;
+}
+
+std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
+                             std::int64_t length) {
+  ModelShape model = plan.model;
+  model.seq_length = length;
+  std::vector<Shape> shapes;
+  for (const ActivationSpec& row :
+       make_activations(activation_input(plan, model, stage, rows.forms), rows.units)) {
+    shapes.push_back(row.shape);
+  }
+  return shapes;
 }
 
 BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts) {

@@ -22,6 +22,11 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
 void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows,
              const StagePlan* like = nullptr);
 
+/// The shapes of the first rows of `rows` (stage number `stage`) for micro-batches of `length`
+/// tokens a sequence; those that are missing have the same for every length.
+std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
+                             std::int64_t length);
+
 /// What one layer in a form needs of a rank.
 struct FormBytes {
   std::int64_t kept = 0;     // of each micro-batch between F and B

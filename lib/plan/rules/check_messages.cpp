@@ -111,6 +111,21 @@ void check_deferral(const Facts& facts, Check& check) {
   }
 }
 
+/// Micro-batches as long as their longest document: with or without stages.
+void check_lengths(const Facts& facts, Check& check) {
+  const char* path = "parallel.pipeline.variable_seq_lengths";
+  const bool varies = facts.parallel().pipeline.variable_seq_lengths;
+  check.no_effect(path, varies && facts.config.data.packing,
+                  "data.packing is true, so that every sequence has seq_length tokens");
+  const std::int64_t experts = facts.config.moe.num_experts;
+  if (!varies || facts.config.data.packing || experts == 1) return;
+  check.error("variable-lengths", path,
+              "variable_seq_lengths needs a model without experts, because routers count padding "
+              "as tokens, but num_experts is " +
+                  std::to_string(experts),
+              "set variable_seq_lengths to false, or num_experts to 1");
+}
+
 /// Keys of the pipeline section that have no effect with one stage.
 void remark_one_stage(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
@@ -120,7 +135,6 @@ void remark_one_stage(const Facts& facts, Check& check) {
   };
   idle("dtype", pipeline.dtype.has_value());
   idle("comm_backend", pipeline.comm_backend.has_value());
-  idle("variable_seq_lengths", pipeline.variable_seq_lengths);
   idle("overlap_p2p_comm", pipeline.overlap_p2p_comm);
   idle("batch_p2p_comm", pipeline.batch_p2p_comm == false);
   idle("use_ring_exchange_p2p", pipeline.use_ring_exchange_p2p);
@@ -134,6 +148,7 @@ void remark_one_stage(const Facts& facts, Check& check) {
 void check_messages(const Facts& facts, Check& check) {
   check_overlapped(facts, check);
   check_deferral(facts, check);
+  check_lengths(facts, check);
   if (!facts.mesh_is_clean(check) || facts.unsplit) return;
   if (facts.mesh.pp == 1) remark_one_stage(facts, check);
   remark_ways(facts, check);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/rules/stage_text.h"
+#include "plan/tables/token_layout.h"
 
 namespace trainctl {
 
@@ -120,6 +121,21 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   sizes.microbatches = std::max<std::int64_t>(1, local / sizes.micro_batch_size);
   sizes.ramp = batch_ramp(train, sizes.unit(mesh));
   return sizes;
+}
+
+bool masks_tokens(const DataConfig& data) { return data.eod_mask_loss || !data.packing; }
+
+std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool varies = parallel.pipeline.variable_seq_lengths && !config.data.packing;
+  if (!varies || config.moe.num_experts > 1) return 0;
+  constexpr std::int64_t multiple = 8;  // what vector code works on
+  const RecomputeConfig& recompute = config.recompute;
+  const bool slices = recompute.enable && recompute.slice_activation;
+  const TokenLayout tokens = token_layout(split_context(parallel, mesh.cp), 0);
+  const std::int64_t parts =
+      tokens.ranks * tokens.pieces() * (parallel.sequence_parallel || slices ? mesh.tp : 1);
+  return std::lcm(parts, multiple);
 }
 
 bool meets_for_timers(const Config& config) {

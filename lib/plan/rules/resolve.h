@@ -42,6 +42,13 @@ struct BatchSizes {
 /// With a ramp, one micro-batch has what all of its batches are multiples of.
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
+/// Whether tokens may have no loss, so that the loss is divided by the number of those that do.
+bool masks_tokens(const DataConfig& data);
+/// Plan::length_step: 0 without variable_seq_lengths, with experts, and where every sequence has
+/// seq_length tokens. Otherwise the least multiple of 8 that splits sequences evenly over context-
+/// and tensor-parallel ranks.
+std::int64_t resolve_length_step(const Config& config, const Mesh& mesh);
+
 /// Whether all ranks meet before each timed phase (Megatron-Core: barrier_with_L1_time).
 bool meets_for_timers(const Config& config);
 

@@ -228,9 +228,9 @@ void add_messages(Rows& rows, const StageShare& share, const UnitRange& units) {
 void add_head_scratch(Rows& rows, const StageShare& share) {
   const ActivationInput& input = share.input;
   const LocalShape& local = share.local;
-  const std::int64_t chunk = input.model.whole_logits
-                                 ? local.head_rows
-                                 : head_chunk(local.vocabulary, local.head_rows, input.compute);
+  const std::int64_t given = input.head_tokens;
+  const std::int64_t chunk =
+      given > 0 ? std::min(given, local.head_rows) : head_tokens(input.model, local, input.compute);
   rows.row("head.logits", chunk, local.vocabulary, shared);
   const auto stats = [&](const std::string& name, std::int64_t ranks) {
     rows.add(name, Shape{3 * ranks, chunk}, DType::f32, shared);
@@ -334,6 +334,11 @@ std::string input_row(int unit, std::int64_t layers) {
 }
 
 std::string chunk_prefix(int chunk) { return "chunk." + std::to_string(chunk) + "."; }
+
+std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {
+  if (model.whole_logits) return local.head_rows;
+  return head_chunk(local.vocabulary, local.head_rows, compute);
+}
 
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
   constexpr std::int64_t most_bytes = std::int64_t{256} << 20;

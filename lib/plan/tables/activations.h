@@ -126,7 +126,8 @@ struct ActivationInput {
   ChunkPlaces places{};
   int stage = 0;
   StageForms forms{};
-  bool deferred_head = false;  // its weight gradient is made in W for some micro-batches
+  bool deferred_head = false;    // its weight gradient is made in W for some micro-batches
+  std::int64_t head_tokens = 0;  // whose logits exist at a time, at most; 0: by the rule
 };
 /// The rows of one stage, that of `units` (all its chunks).
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
@@ -138,6 +139,9 @@ std::string input_row(int unit, std::int64_t layers);
 std::string gradient_row(int unit);
 /// Before the name of a chunk's rows: "chunk.0.".
 std::string chunk_prefix(int chunk);
+
+/// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
+std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute);
 
 /// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
 /// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.

@@ -16,6 +16,7 @@
 #include "run/corpus.h"
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
+#include "run/steps.h"
 #include "weights/load_weights.h"
 
 namespace trainctl {
@@ -146,7 +147,6 @@ void evaluate_on(const EvaluateRequest& request, World& world,
   const std::unique_ptr<Group> everyone = world.everyone("evaluate");
   Corpus corpus = open_corpus(data, tokenizer, plan.model, config.train.seed, *everyone,
                               world.local_rank() == 0);
-  corpus.rule.sequences = plan.micro_batch_size;
   const Dataset& windows = corpus.validation ? *corpus.validation : corpus.train;
   Engine engine({.plan = plan,
                  .train = config.train,
@@ -155,11 +155,12 @@ void evaluate_on(const EvaluateRequest& request, World& world,
                  .loss_scaling = resolve_loss_scaling(config),
                  .deadline_seconds = config.parallel.deadline_seconds,
                  .separate_documents = data.reset_attention_mask,
-                 .count_loss_weights = data.eod_mask_loss},
+                 .count_loss_weights = masks_tokens(data)},
                 world);
   load_weights(*open_weights(made.weights, plan.model), plan, world.rank(), engine.parameters());
   engine.masters_changed();
-  const std::optional<double> loss = engine.evaluate(windows, corpus.rule, request.max_sequences);
+  const std::optional<double> loss =
+      engine.evaluate(windows, evaluation_rule(corpus, plan), request.max_sequences);
   if (world.rank() != 0) return;
   require(loss.has_value(), ExitCode::internal, "rank 0 has no loss");
   result.loss = *loss;

@@ -1,0 +1,74 @@
+// Micro-batches as long as their longest document, against a single rank that pads all of them, and
+// mistakes in their lengths.
+#include "catch.h"
+#include "sample_verify.h"
+
+using namespace trainctl;
+
+namespace {
+
+const Options apart{"data.packing=false"};
+
+/// Cuts more off the end than no label needs.
+void cut_labels(Batch& batch) {
+  while (batch.length > 2) {
+    const double before = batch.weight_sum;
+    const auto last = static_cast<std::size_t>(batch.length - 1);
+    const auto row = static_cast<std::size_t>(batch.length);
+    for (std::size_t i = last; i < batch.loss_weight.size(); i += row) batch.loss_weight[i] = 0;
+    shorten(batch, 1);
+    batch.weight_sum = before;
+    if (batch.length % 2 == 0) return;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("micro-batches of different lengths equal padded ones") {
+  for (const Options& model : {small_gpt, small_llama}) {
+    for (const char* layout :
+         {"dp2+m4+variable", "pp2+m4+variable", "pp2+vp2+m4+variable+overlapped",
+          "pp2+gpipe+m4+variable+single+send_bf16", "pp2+zb-h1+m4+variable+deallocated",
+          "pp2+zb-v+m4+variable", "tp2sp+pp2+dp2+m2+variable", "cp2+m4+variable+p2p",
+          "cp2+m4+variable+all_gather", "cp2+m4+variable+a2a", "tp2+m4+variable+sliced",
+          "pp2+m4+variable+offload2", "pp2+m4+variable+partial", "pp2+m4+variable+deferred",
+          "tp2sp+m4+variable+tpoverlap", "dp2+m4+variable+zero3"}) {
+      const Options options = with(model, apart);
+      const LayoutVerdict verdict = compare_sample(options, layout);
+      INFO(model[0] << " " << layout << ": " << told(verdict));
+      CHECK(verdict.equal);
+      const LayoutVerdict free = run_sample_freely(options, layout);
+      INFO(told(free));
+      CHECK(free.equal);
+    }
+  }
+}
+
+TEST_CASE("mistakes in lengths are found") {
+  const Options options = with(small_gpt, apart);
+  // Every rank cuts tokens that count.
+  const Faults short_everywhere{.batches = [](int, std::int64_t, std::vector<Batch>& batches) {
+    for (Batch& batch : batches) cut_labels(batch);
+  }};
+  check_fault({.name = "too short",
+               .options = options,
+               .layout = "dp2+m4+variable",
+               .faults = short_everywhere,
+               .what = "loss",
+               .tensor = ""});
+  // One rank of a pipeline has another length than its neighbour.
+  const Faults short_on_one{.batches = [](int rank, std::int64_t, std::vector<Batch>& batches) {
+    if (rank == 1) cut_labels(batches[1]);
+  }};
+  const LayoutVerdict other = compare_sample(options, "pp2+m4+variable", short_on_one, 3);
+  CHECK_FALSE(other.equal);
+  CHECK_THAT(other.failure, Catch::Contains("bytes where"));
+  // All ranks pad as if lengths did not vary: more is sent than the plan has.
+  check_fault({.name = "padded",
+               .options = options,
+               .layout = "pp2+m4+variable",
+               .faults = of_plan([](Plan& plan) { plan.length_step = 0; }),
+               .what = "bytes of",
+               .tensor = "messages pp"},
+              run_sample_freely);
+}
