@@ -267,17 +267,25 @@ Words expert_words(const Config& config, const LayoutSizes& sizes) {
   return words;
 }
 
-/// Of all layers but the last, through one buffer or two.
+/// Of all layers but the last, through one buffer or two; or their weights.
 bool apply_offload(std::string_view word, Config& config) {
-  if (word != "offload" && word != "offload2") return false;
+  constexpr std::string_view words[] = {"offload", "offload2", "offloadw", "offloadw2"};
+  if (std::find(std::begin(words), std::end(words), word) == std::end(words)) return false;
   config.offload = {};
+  config.offload.weights = word.starts_with("offloadw");
+  config.offload.activations = !config.offload.weights;
   config.offload.enable = true;
   config.offload.num_layers = std::max<std::int64_t>(0, config.model.num_layers - 1);
-  config.offload.double_buffering = word == "offload2";
+  config.offload.double_buffering = word.ends_with("2");
   return true;
 }
 
-Words offload_words(const Config&, const LayoutSizes&) { return {"", "offload", "offload2"}; }
+Words offload_words(const Config& config, const LayoutSizes&) {
+  Words words{"", "offload", "offload2"};
+  const bool copies = resolve_compute(config.precision) != ComputeType::fp32;
+  if (copies) words.insert(words.end(), {"offloadw", "offloadw2"});
+  return words;
+}
 
 /// Collectives of tensor-parallel ranks beside products: in backward in one piece, or in chunks.
 bool apply_tensor_overlap(std::string_view word, Config& config) {
@@ -356,7 +364,7 @@ constexpr LayoutSwitch switches[] = {
     {"chunks", "vpN", "pipeline stages", apply_chunks, chunk_words},
     {"recompute", "recompute, selective, kept_sums, sliced, partial", "", apply_recompute,
      recompute_words},
-    {"offload", "offload, offload2", "", apply_offload, offload_words},
+    {"offload", "offload, offload2, offloadw, offloadw2", "", apply_offload, offload_words},
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
     {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},

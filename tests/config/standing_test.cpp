@@ -44,8 +44,7 @@ TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {enable_alltoall: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
         "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
-        "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
-        "offload: {enable: true, weights: true}"}) {
+        "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }

@@ -233,6 +233,15 @@ TEST_CASE("the order of passes, recomputation and offloading do not change a bit
   CHECK(offloaded({"parallel.pipeline.scheduler=zb-h1", "recompute.enable=true",
                    "recompute.select=norms+activations"}) == usual);
   CHECK(offloaded({"recompute.enable=true", partial, "offload.double_buffering=true"}) == usual);
+  const std::string bf16 = "precision.compute=bf16";
+  const auto narrow = losses({bf16});
+  CHECK(narrow != usual);
+  for (const char* buffers : {"false", "true"}) {
+    const std::string double_buffering = std::string("offload.double_buffering=") + buffers;
+    CHECK(offloaded({bf16, "offload.weights=true", double_buffering}) == narrow);
+    CHECK(offloaded({bf16, "offload.weights=true", "offload.activations=false", double_buffering,
+                     "recompute.enable=true", "parallel.pipeline.scheduler=zb-h1"}) == narrow);
+  }
   const auto chunks = losses({"parallel.virtual_pipeline_stages=2"});
   CHECK(chunks == offloaded({"parallel.virtual_pipeline_stages=2"}));
   CHECK(chunks == losses({"parallel.virtual_pipeline_stages=2", "recompute.enable=true", partial}));

@@ -250,3 +250,46 @@ TEST_CASE("forms that the plan picks leave layers on the host", "[offload]") {
                     [](const auto& form) { return form.second.repeats(); }));
   CHECK(plan.most_memory().total() <= most - 4096);
 }
+
+TEST_CASE("weights on the host take a place of the host and one or two slots", "[offload]") {
+  Config usual = offloaded(3);
+  usual.offload.enable = false;
+  usual.precision.compute = ComputeType::bf16;
+  const Plan without = plan_of(usual);
+  for (const bool two : {false, true}) {
+    Config config = offloaded(3, two);
+    config.precision.compute = ComputeType::bf16;
+    config.offload.weights = true;
+    config.offload.activations = false;
+    const Plan plan = plan_of(config);
+    const StagePlan& stage = plan.stages[0];
+    REQUIRE(stage.gathers.size() == 3);
+    std::int64_t layer = 0;
+    for (const ParamSpec& row : stage.parameters) {
+      if (row.unit == 1 && row.role == DTypeRole::matrix) layer += 2 * row.shape.numel();
+    }
+    for (const GatherBlock& block : stage.gathers) CHECK(block.from_host);
+    CHECK(stage.weight_ring.length == (two ? 2 : 1) * layer);
+    CHECK(stage.memory.offloaded == 3 * layer);
+    CHECK(stage.memory.parameters == without.stages[0].memory.parameters - (two ? 1 : 2) * layer);
+    CHECK(stage.memory.activations == without.stages[0].memory.activations);
+    // Each is brought for F, and again for B unless it is still there.
+    for (int block = 0; block < 3; ++block) {
+      const bool there = block == 2 || (two && block == 1);
+      CHECK(visits_of(stage, ActionKind::gather, block) == (there ? 1 : 2));
+    }
+    // Nothing of it travels between ranks.
+    CHECK(stage.communication.size() == without.stages[0].communication.size());
+    // A copy reads and writes; with two buffers it runs beside the passes.
+    const double never = 1e30;
+    const Rates rates{
+        .matmul_flops = never, .memory_bandwidth = 1e9, .latency = 0, .bandwidth = never};
+    const auto seconds = row_seconds(plan, rates);
+    const SimulationInput input = simulation_input(plan);
+    const auto gather =
+        std::find_if(stage.actions.begin(), stage.actions.end(),
+                     [](const auto& row) { return row.kind == ActionKind::gather; });
+    REQUIRE(gather != stage.actions.end());
+    CHECK(seconds(input.ranks[0], *gather) == Approx(2 * static_cast<double>(layer) / 1e9));
+  }
+}

@@ -185,6 +185,14 @@ std::vector<FaultRow> schedule_faults() {
                   [](const ActivationSpec& row) { return row.storage == Storage::host; });
        }),
        "gradient", "layers."},
+      {"weights that are not brought back", with(small_gpt, in_bf16), "dp2+offloadw",
+       of_plan([](Plan& plan) {
+         std::vector<Action>& rows = plan.stages.front().actions;
+         std::erase_if(rows, [](const Action& row) {
+           return row.kind == ActionKind::gather && row.bucket == 1 && row.visit == 1;
+         });
+       }),
+       "gradient", "layers."},
       {"a share of an input given up before it is gathered", small_gpt, "tp2+sliced",
        of_plan([](Plan& plan) {
          end_rows(plan, Moment::forward,

@@ -83,6 +83,13 @@ constexpr CodeNote options_notes[] = {
      "TransformerConfig).",
      "model: {num_layers: 4}, offload: {enable: true, num_layers: 4}",
      "model: {num_layers: 4}, offload: {enable: true, num_layers: 3}"},
+    {"offload-weights", "Weights that cannot be on the host",
+     "offload.weights keeps the copies of weights in 16 bits on the host, of which the masters "
+     "stay "
+     "on the device. In fp32 there are no copies; with a parallel optimizer other ranks send them.",
+     "model: {num_layers: 4}, offload: {enable: true, num_layers: 3, weights: true}",
+     "model: {num_layers: 4}, precision: {compute: bf16}, "
+     "offload: {enable: true, num_layers: 3, weights: true}"},
     {"search-pipeline", "dynamic_programming with several stages",
      "With pipeline_stages above 1, auto_parallel supports the search modes recursive_programming "
      "and "

@@ -49,7 +49,6 @@ constexpr Standing standing_rows[] = {
     {"moe.comp_comm_parallel_degree", not_built, "*", ""},
     {"moe.overlap_expert_parallel_comm", not_built, "false", "false"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
-    {"offload.weights", not_built, "false", "false"},
 };
 
 /// A feature that one key switches on; the other keys under `prefix` only count then.

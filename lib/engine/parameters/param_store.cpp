@@ -36,7 +36,8 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
     : stage_(stage),
       contents_(completed(contents, stage)),
       places_(place_parameters(stage, contents.compute, contents_.ownership)),
-      slab_(device, rows_of(contents_, places_)) {
+      slab_(device, rows_of(contents_, places_)),
+      host_(DeviceKind::cpu, {{"weights", Shape{places_.host_bytes}, DType::u8}}) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
   }
@@ -90,6 +91,19 @@ Tensor ParamStore::block_weights(int block) const {
   const Tensor weights = slab_.at("weights");
   return {static_cast<std::byte*>(weights.data) + at(places_.blocks, block), Shape{bucket.length},
           contents_.compute, weights.device};
+}
+
+Tensor ParamStore::block_bytes(int block) const {
+  const GatherBlock& planned = at(stage_.gathers, block);
+  const std::int64_t bytes =
+      lay_residents(planned.parameters, table(), stage_.flat, nullptr, contents_.compute).bytes;
+  const std::int64_t begin = at(places_.blocks, block);
+  return slab_.at("weights").slice(begin, begin + bytes);
+}
+
+Tensor ParamStore::host_block(int block) const {
+  const std::int64_t begin = at(places_.host, block);
+  return host_.at("weights").slice(begin, begin + block_bytes(block).numel());
 }
 
 Tensor ParamStore::part_of(const std::string& buffer, std::int64_t begin, int parameter,

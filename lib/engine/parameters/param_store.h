@@ -48,6 +48,11 @@ class ParamStore {
   /// The weights of a block that is a bucket split into equal slices, flat, in the compute type.
   Tensor block_weights(int block) const;
 
+  /// All weights of a block that is freed, as bytes, and their place on the host.
+  Tensor block_bytes(int block) const;
+  Tensor host_block(int block) const;
+  std::int64_t host_bytes() const { return places_.host_bytes; }
+
   /// The part of a parameter that this rank updates.
   Slice owned(int parameter) const {
     return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
@@ -92,6 +97,7 @@ class ParamStore {
   Contents contents_;
   ParameterPlaces places_;
   Slab slab_;
+  Slab host_;  // weights that are there between their uses
   std::unordered_map<std::string, int> index_;
 };
 

@@ -37,6 +37,13 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
       if (!planned.freed || own.length() == 0) continue;
       block.own.push_back({part_in(store.resident(index), own), flat(store.master(index))});
     }
+    if (planned.from_host) {
+      block.here = store.block_bytes(number);
+      block.host = store.host_block(number);
+      if (!host_copies_) {
+        host_copies_ = std::make_unique<Stream>(device, "host weights", Stream::Mode::queued);
+      }
+    }
     if (planned.bucket >= 0) {
       add_slices(block, plan, store, number, *replicas(planned.parameters.front()));
     }
@@ -117,6 +124,7 @@ void ParamSync::start(int block, Stream& compute) {
   Block& mine = at(blocks_, block);
   Stream& stream = *queue_.stream;
   stream.wait(compute.record());
+  if (!mine.host.empty()) return bring(mine);
   enqueue(mine.own, queue_);
   for (const Gather& gather : mine.gathers) {
     enqueue(gather.in, queue_);
@@ -125,6 +133,20 @@ void ParamSync::start(int block, Stream& compute) {
   }
   for (const Send& send : mine.sends) send.group->broadcast(send.whole, send.owner, stream);
   mine.done = stream.record();
+}
+
+void ParamSync::bring(Block& block) {
+  if (!block.host_knows) enqueue(block.own, queue_);
+  host_copies_->wait(queue_.stream->record());
+  const Tensor& to = block.host_knows ? block.here : block.host;
+  host_copies_->copy(to, block.host_knows ? block.host : block.here);
+  block.host_knows = true;
+  block.done = host_copies_->record();
+}
+
+void ParamSync::expire() {
+  current_ = false;
+  for (Block& block : blocks_) block.host_knows = false;
 }
 
 void ParamSync::wait(int block, const OpContext& context, double deadline_seconds) {

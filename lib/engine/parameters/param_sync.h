@@ -2,9 +2,11 @@
 // (plan/gradients/gathers.h), on the communication stream, in the types in which layers read them:
 // rows and slices of buckets are gathered among the ranks that share a copy of their optimizer
 // state, dealt parameters are broadcast by their owners. Blocks that stay are gathered as a step
-// begins, others for each use. Code that reads weights between two steps must gather them first.
+// begins, others for each use: from ranks, or from the host on a queue of its own. Code that reads
+// weights between two steps must gather them first.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "device/slab.h"
@@ -29,7 +31,7 @@ class ParamSync {
   void wait(int block, const OpContext& context, double deadline_seconds);
 
   /// Call when masters have changed: the weights that other ranks update are now outdated here.
-  void expire() { current_ = false; }
+  void expire();
   /// Gathers every block that stays and waits, unless done since the last update. Collective.
   void complete(const OpContext& context, double deadline_seconds);
   /// Outside of a step: gathers the blocks that `unit` reads and that do not stay. They are there
@@ -51,18 +53,24 @@ class ParamSync {
     std::vector<Move> own;  // masters to their places in a block that does not stay
     std::vector<Gather> gathers;
     std::vector<Send> sends;
+    Tensor here, host;        // of a block from the host
+    bool host_knows = false;  // since the last update
     Event done;
   };
   void add_slices(Block& block, const Plan& plan, const ParamStore& store, int number,
                   Group& replicas);
   void add_rows(Block& block, const Plan& plan, const ParamStore& store,
                 const GatherBlock& planned);
+  /// What `start` does with a block from the host: the first time after an update it is made from
+  /// the masters and copied there, then it is copied back.
+  void bring(Block& block);
   Tensor packed(std::int64_t elements, DType type) const;
 
   const StagePlan& stage_;
   GroupMap groups_;
   const OpContext& queue_;
   Slab packed_;
+  std::unique_ptr<Stream> host_copies_;  // null: no block is on the host
   std::vector<Block> blocks_;
   bool current_ = false;
 };

@@ -48,6 +48,17 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
   return text;
 }
 
+/// "layers 0..3, 6": of their units, ascending.
+std::string layer_list(const std::vector<int>& units) {
+  std::string layers;
+  for (std::size_t first = 0; first < units.size();) {
+    const std::size_t last = end_of_run(units, first, [](int) { return true; });
+    layers += (layers.empty() ? "" : ", ") + span_text(units[first] - 1, units[last] - 1);
+    first = last + 1;
+  }
+  return (units.size() == 1 ? "layer " : "layers ") + layers;
+}
+
 /// "layers 0..3, 64.1 MiB of a layer and micro-batch, 769.2 MiB of a rank".
 std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
   std::vector<int> units = first_blocks(rows.units, plan.model.layers, plan.model.layers);
@@ -57,16 +68,22 @@ std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
   for (const int unit : units) {
     most = std::max(most, form_bytes(plan, stage, unit, rows.forms.of(unit, false)).on_host);
   }
-  // They are the first of the model: in each chunk without a gap.
-  std::string layers;
-  for (std::size_t first = 0; first < units.size();) {
-    const std::size_t last = end_of_run(units, first, [](int) { return true; });
-    layers += (layers.empty() ? "" : ", ") + span_text(units[first] - 1, units[last] - 1);
-    first = last + 1;
+  return layer_list(units) + ", " + format_bytes(most) + " of a layer and micro-batch, " +
+         format_bytes(rows.activation_slots.host_bytes) + " of a rank";
+}
+
+/// The same of weights: "weights of layers 0..2, 48.2 MiB".
+std::string host_weights_text(const StagePlan& rows, DType compute) {
+  std::vector<int> units;
+  std::int64_t bytes = 0;
+  for (const GatherBlock& block : rows.gathers) {
+    if (!block.from_host) continue;
+    units.push_back(block.units.begin);
+    for (const int index : block.parameters) {
+      bytes += rows.parameters[static_cast<std::size_t>(index)].shape.numel() * size_of(compute);
+    }
   }
-  return (units.size() == 1 ? "layer " : "layers ") + layers + ", " + format_bytes(most) +
-         " of a layer and micro-batch, " + format_bytes(rows.activation_slots.host_bytes) +
-         " of a rank";
+  return units.empty() ? "" : "weights of " + layer_list(units) + ", " + format_bytes(bytes);
 }
 
 }  // namespace
@@ -89,6 +106,8 @@ RecomputeTable recompute_table(const PrintInput& input) {
   }
   table.in_use = layers_text(plan, rows, false);
   table.on_host = host_text(plan, table.stage, rows);
+  const std::string weights = host_weights_text(rows, plan.compute);
+  if (!weights.empty()) table.on_host += (table.on_host.empty() ? "" : "; ") + weights;
   if (!rows.forms.is_partial.empty()) table.in_use_by_more = layers_text(plan, rows, true);
   return table;
 }

@@ -1,5 +1,7 @@
 #include "plan/cost/lay_moves.h"
 
+#include <algorithm>
+
 #include "base/at.h"
 #include "plan/gradients/resident.h"
 
@@ -41,6 +43,19 @@ std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows, const C
   return freed;
 }
 
+/// By parameter: whether its weight is on the host between its uses. Those that layers read in fp32
+/// are masters, which the optimizer needs on the device.
+std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows, const Config& config) {
+  const OffloadConfig& offload = config.offload;
+  std::vector<bool> on_host;
+  if (!offload.enable || !offload.weights) return on_host;
+  for (const ParamSpec& row : rows.parameters) {
+    const bool layer = row.unit > 0 && row.unit <= offload.num_layers;
+    on_host.push_back(layer && read_type(row, plan.compute) != DType::f32);
+  }
+  return on_host;
+}
+
 /// The blocks as the rows see them, and their sizes in bytes.
 std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
   const int head = head_unit(plan.model.layers);
@@ -64,7 +79,8 @@ std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
 void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows,
                const StagePlan* like) {
   rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
-                              config.parallel.comm_fusion, freed_weights(plan, rows, config));
+                              config.parallel.comm_fusion, freed_weights(plan, rows, config),
+                              host_weights(plan, rows, config));
   set_sums(plan, rows, config);
   for (std::size_t i = 0; like != nullptr && i < rows.sums.size(); ++i) {
     rows.sums[i].repeated = like->sums[i].repeated;
@@ -72,9 +88,12 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& confi
   const std::vector<std::int64_t> block_sizes = set_reads(plan, rows);
   rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
                         config.hooks.grad_sync == GradSyncStart::overlap);
-  const auto ahead = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
-  rows.actions = copy_to_host(rows.actions, input, config.offload.double_buffering ? 1 : 0);
-  rows.actions = gather_freed(rows.actions, rows.reads, ahead);
+  const int buffered = config.offload.double_buffering ? 1 : 0;
+  rows.actions = copy_to_host(rows.actions, input, buffered);
+  // Weights come from other ranks or from the host (the rule offload-weights).
+  const auto prefetched = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
+  const bool from_host = std::ranges::any_of(rows.gathers, &GatherBlock::from_host);
+  rows.actions = gather_freed(rows.actions, rows.reads, from_host ? buffered : prefetched);
   if (like != nullptr) {  // the proof says whether these hold for the rows
     rows.weight_ring = like->weight_ring;
     rows.gradient_ring = like->gradient_ring;

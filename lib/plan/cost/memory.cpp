@@ -97,7 +97,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }
-  memory.offloaded = plan.host_bytes(number);
+  memory.offloaded = plan.host_bytes(number) + places.host_bytes;
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
                          packed_parameters(plan, stage, table);
   if (!plan.ranks_are_threads) memory.communication += staging_of(stage);

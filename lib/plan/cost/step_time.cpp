@@ -170,7 +170,7 @@ class RowCosts {
     }
     for (const Action& row : rows_.actions) {
       if (row.kind == ActionKind::reduce) bucket_elements_ += real(bucket_of(row.bucket).length);
-      if (row.kind != ActionKind::gather) continue;
+      if (row.kind != ActionKind::gather || at(rows_.gathers, row.bucket).from_host) continue;
       gathered_elements_ += elements_of(at(rows_.gathers, row.bucket));
     }
   }
@@ -185,8 +185,7 @@ class RowCosts {
       case ActionKind::reduce_embedding: return embedding_sum_;
       case ActionKind::offload:
       case ActionKind::reload: return copy_of(row);
-      case ActionKind::gather:
-        return parameters_ * elements_of(at(rows_.gathers, row.bucket)) / gathered_elements_;
+      case ActionKind::gather: return gather_of(at(rows_.gathers, row.bucket));
       default: return 0;
     }
   }
@@ -209,6 +208,10 @@ class RowCosts {
   double copy_of(const Action& row) const {
     const bool partial = rows_.forms.in_partial(row.chunk, row.microbatch);
     return 2 * host_bytes(rows_, row.begin, partial) / rates_.memory_bandwidth;
+  }
+  double gather_of(const GatherBlock& block) const {
+    if (!block.from_host) return parameters_ * elements_of(block) / gathered_elements_;
+    return 2 * elements_of(block) * real(size_of(plan_.compute)) / rates_.memory_bandwidth;
   }
   const Bucket& bucket_of(int index) const { return at(rows_.flat.buckets, index); }
   double elements_of(const GatherBlock& block) const {

@@ -44,6 +44,18 @@ class Gathers {
     for (auto& [unit, block] : blocks) add(std::move(block));
   }
 
+  void add_from_host(const std::vector<bool>& on_host) {
+    std::map<int, GatherBlock> blocks;
+    for (std::size_t index = 0; index < on_host.size(); ++index) {
+      if (!on_host[index]) continue;
+      const int parameter = static_cast<int>(index);
+      GatherBlock& block = blocks[spec(parameter).unit];
+      block.parameters.push_back(parameter);
+      block.freed = block.from_host = true;
+    }
+    for (auto& [unit, block] : blocks) add(std::move(block));
+  }
+
   void add_fused(bool expert, const CommFusionConfig& fusion) {
     std::vector<int> rows;
     std::vector<std::int64_t> elements;
@@ -93,7 +105,8 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<OptimizerShard>& shards,
                                       const FlatLayout& flat, BucketRule rule,
                                       const CommFusionConfig& fusion,
-                                      const std::vector<bool>& freed) {
+                                      const std::vector<bool>& freed,
+                                      const std::vector<bool>& on_host) {
   Gathers made(parameters, shards, freed);
   const bool fused = rule == BucketRule::comm_fusion;
   if (fused) {
@@ -106,6 +119,7 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
     if (!fused || kind != ShardKind::rows) made.add(bucket, static_cast<int>(i - 1));
   }
   made.add_freed();
+  made.add_from_host(on_host);
   return made.take();
 }
 

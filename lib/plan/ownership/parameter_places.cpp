@@ -17,6 +17,7 @@ class Placement {
       : stage_(stage), compute_(compute), table_(table) {
     places_.parameters.resize(stage.parameters.size());
     places_.blocks.assign(stage.gathers.size(), 0);
+    places_.host = places_.blocks;
   }
 
   ParameterPlaces place() {
@@ -58,7 +59,9 @@ class Placement {
       if (!block.freed) continue;
       const int slot = at(stage_.weight_ring.slot, i);
       places_.blocks[i] = at(stage_.weight_ring.begin, slot);
-      lay(block.parameters, bucket_of(block), places_.blocks[i]);
+      const std::int64_t bytes = lay(block.parameters, bucket_of(block), places_.blocks[i]);
+      places_.host[i] = places_.host_bytes;
+      if (block.from_host) places_.host_bytes += bytes;
       for (const int index : block.parameters) at(places_.parameters, index).freed = true;
     }
   }

@@ -28,9 +28,11 @@ struct ParameterPlace {
 struct ParameterPlaces {
   std::vector<ParameterPlace> parameters;
   std::vector<std::int64_t> blocks;   // by block of parameters: where its weights begin, in bytes
+  std::vector<std::int64_t> host;     // the same in memory of the host, of blocks from there
   std::vector<std::int64_t> buckets;  // by bucket: where its gradients are made
   bool masters = false;               // there are masters apart
   std::int64_t weight_bytes = 0;
+  std::int64_t host_bytes = 0;
   std::int64_t made_length = 0;      // elements of gradients that are made, from the start
   std::int64_t gradient_length = 0;  // of all gradients
 };

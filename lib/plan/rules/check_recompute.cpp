@@ -113,6 +113,23 @@ void check_slices(const Facts& facts, Check& check) {
                   "tensor_parallel is 1");
 }
 
+/// Of 16 bits only: in fp32 the weights that layers read are those that the optimizer updates.
+void check_weights(const Facts& facts, Check& check) {
+  const char* path = "offload.weights";
+  if (resolve_compute(facts.config.precision) == ComputeType::fp32) {
+    check.error("offload-weights", path,
+                "weights can be offloaded if they are copies in 16 bits, but precision.compute is "
+                "fp32: the optimizer updates them on the device",
+                "set precision.compute to bf16, or offload.weights to false");
+  } else if (facts.parallel().parallel_optimizer.enable) {
+    check.error("offload-weights", path,
+                "weights can be offloaded if this rank updates all of them, but "
+                "parallel_optimizer.enable is true: they come from other ranks",
+                "set offload.weights to false, and optimizer_level to level3 to free weights after "
+                "use");
+  }
+}
+
 void check_offload(const Facts& facts, Check& check) {
   const OffloadConfig& offload = facts.config.offload;
   if (!offload.enable || !check.clean({"offload.enable", "offload.num_layers", "model.num_layers"}))
@@ -127,9 +144,8 @@ void check_offload(const Facts& facts, Check& check) {
     check.no_effect("offload.enable", true, "offload.num_layers is 0");
   } else if (!offload.activations && !offload.weights) {
     check.no_effect("offload.enable", true, "neither activations nor weights are offloaded");
-  } else if (!offload.activations) {
-    check.no_effect("offload.double_buffering", offload.double_buffering,
-                    "activations are not offloaded");
+  } else if (offload.weights) {
+    check_weights(facts, check);
   }
 }
 

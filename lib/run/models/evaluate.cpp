@@ -57,6 +57,7 @@ void set_layout(Config& config, const World& world) {
     config.parallel.parallel_optimizer = {};
   }
   config.recompute = {};
+  config.offload = {};
   const Mesh mesh = resolve_mesh(config.parallel, world.size());
   const std::int64_t micro = config.train.micro_batch_size.value_or(1);
   config.train.micro_batch_size = micro;
