@@ -9,6 +9,7 @@
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/ledger.h"
+#include "plan/cost/recompute_cost.h"
 #include "plan/cost/step_time.h"
 #include "sample.h"
 
@@ -292,4 +293,117 @@ TEST_CASE("weights on the host take a place of the host and one or two slots", "
     REQUIRE(gather != stage.actions.end());
     CHECK(seconds(input.ranks[0], *gather) == Approx(2 * static_cast<double>(layer) / 1e9));
   }
+}
+
+namespace {
+
+/// Two stages of two layers with four micro-batches in flight. The first layer may be on the host,
+/// through one buffer: no copy is hidden.
+Config picked(std::int64_t device, std::int64_t host) {
+  Config config = offloaded(1);
+  config.parallel.pipeline_stages = 2;
+  config.parallel.pipeline.scheduler = PipelineScheduler::gpipe;
+  config.train.global_batch_size = 4;
+  config.train.micro_batch_size = 1;
+  config.cluster = {
+      .matmul_flops = 1e12, .memory_bandwidth = 2e11, .latency = 1e-5, .bandwidth = 1e10};
+  config.recompute.enable = true;
+  config.recompute.select = "auto";
+  const auto gib = [](std::int64_t bytes) {  // rounding does not decide
+    return (static_cast<double>(bytes) + 0.5) / (1 << 30);
+  };
+  config.recompute.memory_limit = gib(device);
+  config.offload.memory_limit = gib(host);
+  return config;
+}
+
+double seconds_of(const Plan& plan, const StageForms& forms, const Rates& rates) {
+  double seconds = 0;
+  for (const auto& [unit, form] : forms.usual) {
+    const auto bytes = static_cast<double>(form_bytes(plan, 0, unit, form).on_host);
+    seconds += repeat_seconds(repeat_cost(plan, form), rates) + 4 * bytes / rates.memory_bandwidth;
+  }
+  return seconds;
+}
+
+std::int64_t on_device(const MemoryEstimate& memory) { return memory.total() - memory.offloaded; }
+
+/// The least seconds of all choices for the first stage that fit, by trying them all.
+double least_by_trial(const Plan& plan, const Config& config, std::int64_t device,
+                      std::int64_t host) {
+  const Rates rates = *given_rates(config.cluster);
+  double least = 1e9;
+  StagePlan laid = plan.stages.front();
+  const std::int64_t others = on_device(laid.memory) - laid.activation_slots.bytes;
+  for (const bool on_host : {false, true}) {
+    for (int one = 0; one <= all_parts; ++one) {
+      for (int two = 0; two <= all_parts; ++two) {
+        laid.forms = {};
+        laid.forms.usual[1] = {.again = static_cast<std::uint8_t>(one), .on_host = on_host};
+        laid.forms.usual[2] = {.again = static_cast<std::uint8_t>(two)};
+        const double seconds = seconds_of(plan, laid.forms, rates);
+        if (seconds >= least) continue;
+        lay_out(plan, 0, config, laid);
+        const ActivationSlots& slots = laid.activation_slots;
+        if (others + slots.bytes <= device && slots.host_bytes <= host) least = seconds;
+      }
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("which layers are on the host is picked with the forms", "[offload]") {
+  Config none = picked(0, 0);
+  none.offload.enable = none.recompute.enable = false;
+  const Plan whole = plan_of(none, 2);
+  Config most_on_host = none;
+  most_on_host.offload.enable = true;
+  const std::int64_t layer = plan_of(most_on_host, 2).stages[0].memory.offloaded;
+  none.recompute.enable = true;
+  none.recompute.select = "full";
+  const std::int64_t least = on_device(plan_of(none, 2).most_memory());
+  const std::int64_t most = on_device(whole.stages[0].memory);
+  bool any = false;
+  for (const int eighths : {0, 2, 5}) {
+    for (const std::int64_t host : {layer / 64, layer / 3, layer}) {
+      const std::int64_t device = least + (most - least) * eighths / 8;
+      const Config config = picked(device, host);
+      const Plan plan = plan_of(config, 2);
+      INFO(eighths << " eighths of the way, " << host << " on the host");
+      for (const StagePlan& stage : plan.stages) CHECK(on_device(stage.memory) <= device);
+      CHECK(plan.stages[0].memory.offloaded <= host);
+      CHECK(plan.stages[1].memory.offloaded == 0);
+      const StageForms& forms = plan.stages[0].forms;
+      CHECK_FALSE(forms.on_host(2));
+      any = any || forms.on_host(1);
+      CHECK(seconds_of(plan, forms, *given_rates(config.cluster)) ==
+            Approx(least_by_trial(whole, config, device, host)));
+    }
+  }
+  CHECK(any);
+}
+
+TEST_CASE("a second buffer hides the copies of picked layers", "[offload]") {
+  Config config = picked(0, std::int64_t{1} << 30);
+  config.parallel.pipeline_stages = 1;
+  config.train.global_batch_size = 1;
+  config.model.num_layers = 6;
+  config.offload.num_layers = 5;
+  config.offload.double_buffering = true;
+  config.cluster.memory_bandwidth = 1e12;
+  config.recompute.enable = config.offload.enable = false;
+  const Plan whole = plan_of(config);
+  config.recompute.enable = config.offload.enable = true;
+  const std::int64_t slots = whole.stages[0].activation_slots.bytes;
+  config.recompute.memory_limit =
+      static_cast<double>(on_device(whole.most_memory()) - slots / 4) / (1 << 30);
+  const Plan plan = plan_of(config);
+  // They cost nothing, so that nothing is made again; no more are there than are needed.
+  const StageForms& forms = plan.stages[0].forms;
+  CHECK(forms.on_host(1));
+  CHECK_FALSE(forms.on_host(5));
+  for (const auto& [unit, form] : forms.usual) CHECK_FALSE(form.repeats());
+  CHECK(plan.time->step() == Approx(whole.time->step()));
 }

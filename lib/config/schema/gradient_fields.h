@@ -120,6 +120,13 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
   visit(offload.double_buffering, field("double_buffering",
                                         "Two buffers for offloaded layers, so that copies run "
                                         "beside the next layer; false: one"));
+  visit(offload.memory_limit,
+        field("memory_limit",
+              "GiB of each rank on the host, with which recompute.select: auto picks which of the "
+              "num_layers layers are there; recompute.memory_limit is then of the device")
+            .above(0)
+            .to(1e6)
+            .unset("num_layers are there"));
   visit(offload.context,
         field("context", "Internal key of Megatron; must be null").unset("null").internal());
 }

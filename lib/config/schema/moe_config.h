@@ -58,7 +58,8 @@ struct OffloadConfig {  // activations and weights kept in host memory between t
   bool activations = true;
   bool weights = false;
   bool double_buffering = false;
-  std::optional<bool> context;  // internal to the upstream library, never given
+  std::optional<double> memory_limit;  // GiB of a rank on the host, for recompute.select auto
+  std::optional<bool> context;         // internal to the upstream library, never given
   bool operator==(const OffloadConfig&) const = default;
 };
 

@@ -146,10 +146,15 @@ bool picks_forms(const Config& config) {
   return config.recompute.enable && config.recompute.select == "auto";
 }
 
+bool picks_host(const Config& config) {
+  const OffloadConfig& offload = config.offload;
+  return picks_forms(config) && offload.enable && offload.activations && offload.memory_limit;
+}
+
 StageForms given_forms(const Plan& plan, int stage, const Config& config) {
   StageForms forms = repeated_forms(plan, stage, config);
   const OffloadConfig& offload = config.offload;
-  if (!offload.enable || !offload.activations) return forms;
+  if (!offload.enable || !offload.activations || picks_host(config)) return forms;
   const std::vector<UnitRange>& units = at(plan.stages, stage).units;
   for (const int unit : first_blocks(units, plan.model.layers, plan.model.layers)) {
     if (unit > offload.num_layers) continue;

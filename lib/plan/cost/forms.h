@@ -10,7 +10,7 @@ namespace trainctl {
 
 /// What sections recompute and offload say about stage number `stage`, whose units and schedule are
 /// known. With select auto: nothing is repeated yet. The first offload.num_layers of the model are
-/// on the host, whichever stage has them.
+/// on the host, whichever stage has them, unless the plan picks them.
 StageForms given_forms(const Plan& plan, int stage, const Config& config);
 
 /// Parts of a block that are made again, with what the options of section recompute make of them.
@@ -37,6 +37,8 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
 
 /// Whether the plan picks the forms: recompute.select auto.
 bool picks_forms(const Config& config);
+/// Whether it also picks which of the first offload.num_layers are on the host.
+bool picks_host(const Config& config);
 
 /// What the usual forms and those in use cost where every layer of the stage has the same one.
 std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Config& config);

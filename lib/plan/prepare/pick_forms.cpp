@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/at.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/recompute_cost.h"
+#include "plan/cost/step_time.h"
 
 namespace trainctl {
 
@@ -16,26 +18,67 @@ namespace {
 struct Option {
   BlockForm form;
   FormBytes bytes;
-  double seconds = 0;  // of its R
+  double seconds = 0;      // of its R, and of copies that nothing hides
+  std::int64_t works = 0;  // bytes.once, and the second buffer
 };
 
 /// Whether `one` is at least as good as `other` in everything.
 bool beats(const Option& one, const Option& other) {
-  return one.bytes.kept <= other.bytes.kept && one.bytes.once <= other.bytes.once &&
-         one.seconds <= other.seconds;
+  return one.bytes.kept <= other.bytes.kept && one.works <= other.works &&
+         one.bytes.on_host <= other.bytes.on_host && one.seconds <= other.seconds;
 }
 
-/// All sets of parts but those that another beats, in the order of their seconds.
-std::vector<Option> options_of(const Plan& plan, int stage, int unit, const Config& config,
-                               const Rates& rates) {
+/// What a stage's layers may be compared with.
+struct Setting {
+  const Plan& plan;
+  int stage;
+  const Config& config;
+  const Rates& rates;
+};
+
+/// Seconds of a unit's passes of one micro-batch.
+struct PassSeconds {
+  double forward = 0, backward = 0;
+};
+
+PassSeconds passes_of(const Setting& setting, int unit) {
+  const auto seconds = row_seconds(setting.plan, setting.rates);
+  const SimulationInput input = simulation_input(setting.plan);
+  const auto rank = std::ranges::find_if(
+      input.ranks, [&](const RankRows& rows) { return rows.input.stage == setting.stage; });
+  const auto of = [&](ActionKind kind) {
+    return seconds(*rank, {.kind = kind, .begin = unit, .end = unit + 1});
+  };
+  return {of(ActionKind::forward),
+          of(ActionKind::backward_input) + of(ActionKind::backward_weight)};
+}
+
+/// Of the copies of a layer on the host, what the passes of another layer do not hide: all of it
+/// with one buffer.
+double exposed_copies(const Setting& setting, const Option& option, const PassSeconds& passes) {
+  const double copy =
+      2 * static_cast<double>(option.bytes.on_host) / setting.rates.memory_bandwidth;
+  if (!setting.config.offload.double_buffering) return 2 * copy;
+  return std::max(0.0, copy - passes.forward) + std::max(0.0, copy - passes.backward);
+}
+
+/// All sets of parts but those that another beats, in the order of their seconds. What is kept is
+/// on the device or `on_host`.
+std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
+  const auto& [plan, stage, config, rates] = setting;
+  const PassSeconds passes = passes_of(setting, unit);
   std::vector<Option> all;
   for (int parts = 0; parts <= all_parts; ++parts) {
     Option option;
     option.form = form_with(plan, config.recompute, static_cast<std::uint8_t>(parts));
     if (option.form.again != parts) continue;  // keeps what collectives give
+    option.form.on_host = on_host;
     option.bytes = form_bytes(plan, stage, unit, option.form);
     option.seconds = repeat_seconds(repeat_cost(plan, option.form), rates) +
                      repeat_wire_seconds(plan, option.form, rates);
+    if (on_host) option.seconds += exposed_copies(setting, option, passes);
+    option.works = option.bytes.once;
+    if (config.offload.double_buffering) option.works += option.bytes.on_host;
     all.push_back(option);
   }
   std::stable_sort(all.begin(), all.end(),
@@ -70,21 +113,22 @@ std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<
   return most;
 }
 
-/// A choice for the first blocks of a stage.
+/// A choice for some blocks of a stage, the last of which has been added last.
 struct Choice {
-  std::int64_t kept = 0;  // bytes at the peak
+  std::int64_t kept = 0;  // bytes at the peak, where these blocks keep them
   double seconds = 0;     // of one micro-batch
   int before = -1;        // of the blocks before the last one: its place in their list
   int option = 0;         // of the last one
 };
+using Choices = std::vector<Choice>;
 
 /// Choices for one more block, without those that another beats.
-std::vector<Choice> extend(const std::vector<Choice>& choices, const std::vector<Option>& options,
-                           std::int64_t microbatches) {
-  std::vector<Choice> all;
+Choices extend(const Choices& choices, const std::vector<Option>& options,
+               std::int64_t FormBytes::*bytes, std::int64_t microbatches) {
+  Choices all;
   for (std::size_t before = 0; before < choices.size(); ++before) {
     for (std::size_t option = 0; option < options.size(); ++option) {
-      all.push_back({choices[before].kept + options[option].bytes.kept * microbatches,
+      all.push_back({choices[before].kept + options[option].bytes.*bytes * microbatches,
                      choices[before].seconds + options[option].seconds, static_cast<int>(before),
                      static_cast<int>(option)});
     }
@@ -92,91 +136,163 @@ std::vector<Choice> extend(const std::vector<Choice>& choices, const std::vector
   std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
     return a.seconds != b.seconds ? a.seconds < b.seconds : a.kept < b.kept;
   });
-  std::vector<Choice> best;
+  Choices best;
   for (const Choice& choice : all) {
     if (best.empty() || choice.kept < best.back().kept) best.push_back(choice);
   }
   return best;
 }
 
+/// Bytes of a rank.
+struct Needs {
+  std::int64_t device = 0, host = 0;
+};
+
 /// Forms for all blocks of a stage, and what is known of them before they are laid out.
 struct Candidate {
-  std::int64_t bytes = 0;  // at least
+  std::int64_t bytes = 0;  // of the device, at least
+  std::int64_t host = 0;
   double seconds = 0;
   StageForms forms;
 };
 
 class StagePick {
  public:
-  StagePick(const Plan& plan, int stage, const Config& config, const Rates& rates)
-      : plan_(plan),
-        stage_(stage),
-        config_(config),
-        rows_(at(plan.stages, stage)),
-        blocks_(first_blocks(rows_.units, plan.model.layers, plan.model.layers)) {
+  explicit StagePick(const Setting& setting)
+      : setting_(setting),
+        rows_(at(setting.plan.stages, setting.stage)),
+        blocks_(first_blocks(rows_.units, setting.plan.model.layers, setting.plan.model.layers)),
+        picks_host_(picks_host(setting.config)) {
     if (blocks_.empty()) return;
-    options_ = options_of(plan, stage, blocks_.front(), config, rates);
+    options_ = options_of(setting, blocks_.front(), false);
     kept_ = kept_at_peak(rows_, blocks_);
+    if (picks_host_) host_options_ = options_of(setting, blocks_.front(), true);
   }
 
   /// In the order of their seconds.
   std::vector<Candidate> candidates() const {
     if (blocks_.empty()) return {Candidate{}};
     std::set<std::int64_t> limits;
-    for (const Option& option : options_) limits.insert(option.bytes.once);
+    for (const Option& option : options_) limits.insert(option.works);
+    for (const Option& option : host_options_) limits.insert(option.works);
     std::vector<Candidate> all;
-    for (const std::int64_t once : limits) add_candidates(once, all);
+    for (const std::int64_t works : limits) {
+      const auto small = [&](const Option& option) { return option.works <= works; };
+      add_candidates(within(options_, small), within(host_options_, small), all);
+    }
+    // What is made again of layers on the host may lie where others have theirs.
+    limits.clear();
+    for (const Option& option : host_options_) limits.insert(option.bytes.on_host);
+    for (const std::int64_t staged : limits) {
+      const auto small = [&](const Option& option) { return option.bytes.on_host <= staged; };
+      add_candidates(options_, within(host_options_, small), all);
+    }
     std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-      return a.seconds != b.seconds ? a.seconds < b.seconds : a.bytes < b.bytes;
+      return std::tie(a.seconds, a.host, a.bytes) < std::tie(b.seconds, b.host, b.bytes);
     });
     return all;
   }
 
-  /// Bytes of a rank with these forms.
-  std::int64_t total(const StageForms& forms, StagePlan& laid) const {
+  /// Of a rank with these forms.
+  Needs needs(const StageForms& forms, StagePlan& laid) const {
     laid.forms = forms;
-    lay_out(plan_, stage_, config_, laid);
-    return fixed() + laid.activation_slots.bytes + laid.activation_slots.host_bytes;
+    lay_out(setting_.plan, setting_.stage, setting_.config, laid);
+    const Needs most = fixed();
+    return {most.device + laid.activation_slots.bytes,
+            most.host + laid.activation_slots.host_bytes};
   }
 
-  /// Bytes that no form changes, at least.
-  std::int64_t fixed() const {
+  /// What no form changes, at least.
+  Needs fixed() const {
     const ActivationSlots& slots = rows_.activation_slots;
-    return rows_.memory.total() - slots.bytes - slots.host_bytes;
+    const MemoryEstimate& memory = rows_.memory;
+    return {memory.total() - memory.offloaded - slots.bytes, memory.offloaded - slots.host_bytes};
   }
+
+  /// What recompute.memory_limit is of.
+  std::int64_t limited(const Needs& needs) const {
+    return picks_host_ ? needs.device : needs.device + needs.host;
+  }
+  bool fits_host(const Needs& needs) const { return !picks_host_ || needs.host <= host_limit(); }
 
  private:
-  /// Dynamic programming over the blocks with the options that need no more than `once`.
-  void add_candidates(std::int64_t once, std::vector<Candidate>& all) const {
-    std::vector<Option> options;
-    for (const Option& option : options_) {
-      if (option.bytes.once <= once) options.push_back(option);
+  std::int64_t host_limit() const {
+    return static_cast<std::int64_t>(*setting_.config.offload.memory_limit * (1 << 30));
+  }
+  /// How many blocks may be on the host: the first ones, of which most micro-batches are in flight.
+  std::size_t most_on_host() const {
+    const auto layers = setting_.config.offload.num_layers;
+    return static_cast<std::size_t>(
+        std::ranges::count_if(blocks_, [&](int unit) { return unit <= layers; }));
+  }
+
+  static std::vector<Option> within(const std::vector<Option>& options, const auto& holds) {
+    std::vector<Option> some;
+    std::ranges::copy_if(options, std::back_inserter(some), holds);
+    return some;
+  }
+
+  /// Dynamic programming over the blocks: for every number of first blocks on the host the fastest
+  /// forms of these that fit there, and all choices for the others.
+  void add_candidates(const std::vector<Option>& options, const std::vector<Option>& host_options,
+                      std::vector<Candidate>& all) const {
+    std::vector<Choices> after(blocks_.size() + 1);  // of block n and the ones after it
+    after.back() = {Choice{}};
+    for (std::size_t n = blocks_.size(); n-- > 0;) {
+      after[n] = extend(after[n + 1], options, &FormBytes::kept, at(kept_, blocks_[n]));
     }
-    std::vector<std::vector<Choice>> lists{{Choice{}}};
-    for (const int unit : blocks_) lists.push_back(extend(lists.back(), options, at(kept_, unit)));
-    for (const Choice& last : lists.back()) {
-      Candidate& candidate = all.emplace_back();
-      candidate.seconds = last.seconds;
-      std::int64_t largest = 0;
-      const Choice* choice = &last;
-      for (std::size_t block = blocks_.size(); block-- > 0;) {
-        const Option& option = at(options, choice->option);
-        BlockForm form = option.form;
-        form.on_host = rows_.forms.on_host(blocks_[block]);
-        if (form != BlockForm{}) candidate.forms.usual[blocks_[block]] = form;
-        largest = std::max(largest, option.bytes.once);
-        choice = &at(lists[block], choice->before);
+    add_with({}, options, after, 0, all);
+    if (!picks_host_) return;
+    std::vector<Choices> before{{Choice{}}};  // of the first n blocks
+    for (std::size_t n = 0; n < most_on_host(); ++n) {
+      before.push_back(
+          extend(before.back(), host_options, &FormBytes::on_host, at(kept_, blocks_[n])));
+      const auto fitting = std::ranges::find_if(before.back(), [&](const Choice& one) {
+        return one.kept <= host_limit() - fixed().host;
+      });
+      if (fitting == before.back().end()) return;
+      Candidate start;
+      start.seconds = fitting->seconds;
+      start.host = fitting->kept;
+      const Choice* choice = &*fitting;
+      for (std::size_t block = n + 1; block-- > 0;) {
+        take(at(host_options, choice->option), blocks_[block], start);
+        choice = &at(before[block], choice->before);
       }
-      candidate.bytes = last.kept + largest;
+      add_with(start, options, after, n + 1, all);
     }
   }
 
-  const Plan& plan_;
-  int stage_;
-  const Config& config_;
+  static void take(const Option& option, int unit, Candidate& candidate) {
+    candidate.forms.usual[unit] = option.form;
+    // What comes back from the host may take the place of what layers above it kept.
+    if (!option.form.on_host) candidate.bytes = std::max(candidate.bytes, option.bytes.once);
+  }
+
+  /// `start`: of the blocks before number `first`, with the most that one of them needs once.
+  void add_with(const Candidate& start, const std::vector<Option>& options,
+                const std::vector<Choices>& after, std::size_t first,
+                std::vector<Candidate>& all) const {
+    for (const Choice& whole : after[first]) {
+      Candidate& candidate = all.emplace_back(start);
+      candidate.seconds += whole.seconds;
+      const Choice* choice = &whole;
+      for (std::size_t block = first; block < blocks_.size(); ++block) {
+        Option option = at(options, choice->option);
+        option.form.on_host = rows_.forms.on_host(blocks_[block]);
+        take(option, blocks_[block], candidate);
+        if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
+        choice = &at(after[block + 1], choice->before);
+      }
+      candidate.bytes += whole.kept;
+    }
+  }
+
+  Setting setting_;
   const StagePlan& rows_;
   std::vector<int> blocks_;
-  std::vector<Option> options_;
+  bool picks_host_;
+  std::vector<Option> options_, host_options_;
   std::vector<std::int64_t> kept_;  // by unit
 };
 
@@ -192,16 +308,20 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
     StagePlan& rows = at(plan.stages, stage);
     rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
     rows.memory = estimate_memory(plan, rows, config);
-    const StagePick pick(plan, stage, config, *rates);
-    std::int64_t least = rows.memory.total();
+    const StagePick pick({plan, stage, config, *rates});
+    const std::int64_t fixed = pick.limited(pick.fixed());
+    const std::int64_t without =
+        fixed + pick.limited({rows.activation_slots.bytes, rows.activation_slots.host_bytes});
+    std::int64_t least = without;
     bool fits = false;
     StagePlan laid = rows;
     for (const Candidate& candidate : pick.candidates()) {
-      const std::int64_t at_least = pick.fixed() + candidate.bytes;
+      const std::int64_t at_least = fixed + candidate.bytes;
       if (at_least > limit && at_least >= least) continue;
-      const std::int64_t total = pick.total(candidate.forms, laid);
-      least = std::min(least, total);
-      fits = total <= limit;
+      const Needs needs = pick.needs(candidate.forms, laid);
+      if (!pick.fits_host(needs)) continue;
+      least = std::min(least, pick.limited(needs));
+      fits = pick.limited(needs) <= limit;
       if (fits) break;
     }
     if (fits) {
@@ -211,9 +331,9 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
     diagnostics.add(
         {Severity::error, "recompute-memory", "recompute.memory_limit",
          "stage " + std::to_string(stage) + " needs at least " + mib(least) + " a rank, but " +
-             "memory_limit is " + mib(limit) + ": " + mib(pick.fixed()) +
-             " whatever is repeated, and at least " + mib(least - pick.fixed()) +
-             " of activations; without repeats it is " + mib(rows.memory.total()),
+             "memory_limit is " + mib(limit) + ": " + mib(fixed) +
+             " whatever is repeated, and at least " + mib(least - fixed) +
+             " of activations; without repeats it is " + mib(without),
          "raise memory_limit, or use smaller micro-batches, more ranks or a parallel optimizer",
          sources.find("recompute.memory_limit")});
   }

@@ -147,6 +147,10 @@ void check_offload(const Facts& facts, Check& check) {
   } else if (offload.weights) {
     check_weights(facts, check);
   }
+  const RecomputeConfig& recompute = facts.config.recompute;
+  const bool picks = recompute.enable && recompute.select == "auto";
+  check.no_effect("offload.memory_limit", offload.memory_limit && !(picks && offload.activations),
+                  picks ? "activations are not offloaded" : "recompute.select is not auto");
 }
 
 }  // namespace
