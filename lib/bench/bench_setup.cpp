@@ -44,6 +44,7 @@ std::vector<Batch> random_batches(const Plan& plan) {
       batch.global_token.push_back(next++);
     }
     batch.weight_sum = static_cast<double>(tokens);
+    batch.length = plan.model.seq_length;
   }
   return batches;
 }

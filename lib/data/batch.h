@@ -20,7 +20,7 @@ struct Batch {
   std::vector<std::int32_t> document;      // [T] running number of the document within its sequence
   std::vector<std::int64_t> global_token;  // [T] sample index * seq_length + place in the sequence
   double weight_sum = 0;                   // sum of loss_weight
-  std::int64_t length = 0;                 // tokens of each row
+  std::int64_t length = 0;                 // tokens of each row, at least 1
 };
 
 /// Room for rows of `length` tokens; weight_sum becomes 0.

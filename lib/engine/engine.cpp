@@ -216,6 +216,7 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
 
 void Engine::begin_step(const std::vector<Batch>& batches) {
   assert(static_cast<std::int64_t>(batches.size()) == now_->microbatches);
+  assert(std::ranges::all_of(batches, [](const Batch& batch) { return batch.length > 0; }));
   weight_sum_ = static_cast<double>(now_->tokens_per_step());
   flops_ = now_->flops.total();
   if (input_.count_loss_weights) count_batches(batches);
