@@ -14,6 +14,7 @@
 #include "engine/parameters/optimizer.h"
 #include "ops/kernels.h"
 #include "plan/ownership/ownership.h"
+#include "plan/rules/resolve.h"
 #include "run/ceiling.h"
 
 namespace trainctl {
@@ -52,9 +53,9 @@ class Cases {
         buffers_(DeviceKind::cpu, plan_, 0),
         store_(DeviceKind::cpu, plan_.stages.front(),
                {.compute = plan_.compute,
-                .states = optimizer_states(setup.config.optimizer),
+                .states = optimizer_values(setup.config.optimizer),
                 .ownership = make_ownership(plan_, 0)}),
-        optimizer_(setup.config.optimizer, store_, &state_) {
+        optimizer_(setup.config.optimizer, store_, &state_, plan_.mesh, 0) {
     set_thread_count(plan_.threads_per_rank);
     ops_ = buffers_.context(stream_);
     store_.initialise(ops_, 1, plan_.mesh, 0);
@@ -301,9 +302,9 @@ class Cases {
 
   void add_optimizer() {
     const double values = static_cast<double>(plan_.stages.front().flat.length);
-    const double states = optimizer_states(setup_.config.optimizer);
+    const auto states = static_cast<double>(optimizer_value_bytes(setup_.config.optimizer));
     const double copy = plan_.compute == DType::f32 ? 0 : 2;
-    add_case("optimizer", values * (4 * (3 + 2 * states) + copy), 0,
+    add_case("optimizer", values * (4 * 3 + 2 * states + copy), 0,
              [this] { optimizer_.step(ops_); });
     add_case("square_sum", values * 4, 0,
              [this] { square_sum(ops_, {.x = store_.gradients(), .result = state_.square_sums}); });

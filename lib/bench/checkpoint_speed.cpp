@@ -16,6 +16,7 @@
 #include "checkpoint/saver.h"
 #include "engine/engine.h"
 #include "plan/ownership/saved_parts.h"
+#include "plan/rules/resolve.h"
 #include "run/records/process_memory.h"
 #include "verify/layouts.h"
 
@@ -193,7 +194,7 @@ ParamStore store_of(const Candidate& layout, int rank) {
   return {DeviceKind::cpu,
           layout.plan.stage_of(rank),
           {.compute = layout.plan.compute,
-           .states = optimizer_states(layout.config.optimizer),
+           .states = optimizer_values(layout.config.optimizer),
            .training = false,
            .ownership = make_ownership(layout.plan, rank)}};
 }
@@ -220,8 +221,8 @@ void save_once(const Candidate& layout, const fs::path& run) {
 
 SavingResult measure_saving(const BenchSetup& setup, const fs::path& directory, int pairs) {
   SavingResult result;
-  const auto values = 1 + optimizer_states(setup.config.optimizer);
-  result.speed.bytes = setup.plan.parameter_count() * 4 * values;
+  result.speed.bytes =
+      setup.plan.parameter_count() * (4 + optimizer_value_bytes(setup.config.optimizer));
   SavingRank rank(setup, directory);
   measure_speed(rank, directory, pairs, result.speed);
   result.peak_bytes = peak_resident_bytes();

@@ -44,7 +44,7 @@ void check_coverage(const Manifest& manifest, const std::string& where) {
     std::int64_t elements = 0;  // at most those of the shape, since no two pieces overlap
     for (const SavedPiece& piece : tensor.pieces) {
       const SavedFile& file = at(manifest.files, piece.file);
-      const std::int64_t bytes = piece.box.numel() * 4;
+      const std::int64_t bytes = tensor.bytes_of(piece);
       require(bytes > 0 && piece.offset <= file.bytes && bytes <= file.bytes - piece.offset,
               ExitCode::bad_data,
               where + ": the piece " + piece.box.to_string() + " of " + title(tensor) + " has " +

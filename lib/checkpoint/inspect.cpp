@@ -94,7 +94,7 @@ std::vector<std::string> verify_checkpoint(const std::filesystem::path& director
           wrong.emplace_back(error.what());
         }
       }
-      bytes += piece.box.numel() * 4;
+      bytes += tensor.bytes_of(piece);
       if (done) done(bytes);
     }
   }

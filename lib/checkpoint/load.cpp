@@ -75,14 +75,18 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
       const SavedTensor* saved = index.find(parameter.name, at(words, value));
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
       const Tensor memory = values_at(store, value, i, held.begin, held.length());
+      std::vector<float> wide;  // where the memory has another type
+      if (memory.dtype != DType::f32) wide.resize(static_cast<std::size_t>(memory.numel()));
+      float* const begin = wide.empty() ? memory.as<float>() : wide.data();
       std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
       for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
-        float* target = memory.as<float>() + (part.first - held.begin);
+        float* target = begin + (part.first - held.begin);
         for (const SavedPiece& piece : saved->pieces) {
           const Box shared = intersection(part.box, piece.box);
           if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
         }
       }
+      for (std::size_t k = 0; k < wide.size(); ++k) memory.as<bf16>()[k] = to_bf16(wide[k]);
     }
   }
 }

@@ -45,7 +45,7 @@ Json to_json(const SavedTensor& tensor) {
   for (const SavedPiece& piece : tensor.pieces) pieces.push_back(to_json(piece));
   return {{"name", tensor.name},
           {"value", tensor.value},
-          {"dtype", "F32"},
+          {"dtype", stored_name(tensor.dtype)},
           {"shape", to_json(whole_box(tensor.shape))[1]},
           {"pieces", std::move(pieces)}};
 }
@@ -85,6 +85,8 @@ Json list_of(const std::vector<T>& values) {
 Json optional_of(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 }  // namespace
+
+std::string_view stored_name(DType dtype) { return dtype == DType::bf16 ? "BF16" : "F32"; }
 
 std::string SavedLayout::to_string() const {
   std::string text = std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "engine/train_state.h"
 #include "plan/tables/box.h"
 
@@ -16,6 +18,9 @@ namespace trainctl {
 
 /// Bytes that one hash covers: the unit in which pieces are read and checked.
 inline constexpr std::int64_t hashed_bytes = std::int64_t{4} << 20;
+
+/// "F32" or "BF16", as safetensors files have them.
+std::string_view stored_name(DType dtype);
 
 struct SavedFile {
   std::string name;  // in the directory of the checkpoint
@@ -32,12 +37,16 @@ struct SavedPiece {
   friend bool operator==(const SavedPiece&, const SavedPiece&) = default;
 };
 
-/// One kind of value of one parameter, in fp32. Its pieces hold each element once.
+/// One kind of value of one parameter. Its pieces hold each element once.
 struct SavedTensor {
   std::string name;   // of the parameter
   std::string value;  // a word of saved_values()
   Shape shape;        // without padding rows of the vocabulary
   std::vector<SavedPiece> pieces;
+  DType dtype = DType::f32;  // or bf16
+  std::int64_t bytes_of(const SavedPiece& piece) const {
+    return piece.box.numel() * size_of(dtype);
+  }
   friend bool operator==(const SavedTensor&, const SavedTensor&) = default;
 };
 

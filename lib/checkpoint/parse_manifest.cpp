@@ -146,7 +146,7 @@ Json parse_json(const std::string& text, const std::string& where) {
   return document;
 }
 
-SavedPiece read_piece(const Node& node, const Shape& whole, std::int64_t files) {
+SavedPiece read_piece(const Node& node, const Shape& whole, DType dtype, std::int64_t files) {
   SavedPiece piece;
   piece.file = static_cast<int>(node["file"].count(files - 1));
   piece.offset = node["offset"].count();
@@ -161,7 +161,7 @@ SavedPiece read_piece(const Node& node, const Shape& whole, std::int64_t files) 
             node.where() + ": the box " + piece.box.to_string() +
                 " is not within the tensor of shape " + whole.to_string());
   }
-  const std::int64_t bytes = piece.box.numel() * 4;
+  const std::int64_t bytes = piece.box.numel() * size_of(dtype);
   for (const Node& hash : node["xxh3"].list()) piece.hashes.push_back(hash.hash());
   require(std::ssize(piece.hashes) == (bytes + hashed_bytes - 1) / hashed_bytes, ExitCode::bad_data,
           node.where() + ": " + std::to_string(piece.hashes.size()) + " hashes for " +
@@ -174,11 +174,13 @@ SavedTensor read_tensor(const Node& node, std::int64_t files) {
   tensor.name = node["name"].text();
   tensor.value = node["value"].text();
   const std::string dtype = node["dtype"].text();
-  require(dtype == "F32", ExitCode::bad_data,
-          node.where() + ": " + tensor.name + " has dtype " + dtype + "; only F32 can be read");
+  if (dtype == stored_name(DType::bf16)) tensor.dtype = DType::bf16;
+  require(dtype == stored_name(tensor.dtype), ExitCode::bad_data,
+          node.where() + ": " + tensor.name + " has dtype " + dtype +
+              "; only F32 and BF16 can be read");
   tensor.shape = node["shape"].shape();
   for (const Node& piece : node["pieces"].list()) {
-    tensor.pieces.push_back(read_piece(piece, tensor.shape, files));
+    tensor.pieces.push_back(read_piece(piece, tensor.shape, tensor.dtype, files));
   }
   return tensor;
 }

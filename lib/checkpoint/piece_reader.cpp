@@ -13,6 +13,19 @@ namespace {
 
 constexpr std::size_t most_open = 64;
 
+/// Stored values as fp32. No value is in two blocks.
+void widen(DType dtype, std::span<const std::byte> stored, float* out) {
+  if (dtype == DType::f32) {
+    std::memcpy(out, stored.data(), stored.size());
+    return;
+  }
+  for (std::size_t at = 0; at < stored.size(); at += sizeof(bf16)) {
+    bf16 value;
+    std::memcpy(&value, stored.data() + at, sizeof value);
+    *out++ = to_float(value);
+  }
+}
+
 }  // namespace
 
 PieceReader::PieceReader(const Manifest& manifest, std::filesystem::path directory)
@@ -21,16 +34,17 @@ PieceReader::PieceReader(const Manifest& manifest, std::filesystem::path directo
 void PieceReader::copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part,
                        const Box& to, float* target) {
   for (const BoxRun& run : runs_between(part, piece.box, to)) {
-    auto* out = reinterpret_cast<std::byte*>(target + run.to);
-    std::int64_t from = run.from * 4;
-    std::int64_t left = run.length * 4;
+    float* out = target + run.to;
+    const std::int64_t size = size_of(tensor.dtype);
+    std::int64_t from = run.from * size;
+    std::int64_t left = run.length * size;
     while (left > 0) {
       const std::int64_t number = from / hashed_bytes;
       load(tensor, piece, number);
       const std::int64_t inside = from - number * hashed_bytes;
       const std::int64_t bytes = std::min(left, hashed_bytes - inside);
-      std::memcpy(out, block_.data() + inside, static_cast<std::size_t>(bytes));
-      out += bytes;
+      widen(tensor.dtype, {block_.data() + inside, static_cast<std::size_t>(bytes)}, out);
+      out += bytes / size;
       from += bytes;
       left -= bytes;
     }
@@ -41,7 +55,7 @@ void PieceReader::load(const SavedTensor& tensor, const SavedPiece& piece, std::
   if (loaded_ == &piece && number_ == number) return;
   loaded_ = nullptr;
   const std::int64_t begin = number * hashed_bytes;
-  const std::int64_t bytes = std::min(hashed_bytes, piece.box.numel() * 4 - begin);
+  const std::int64_t bytes = std::min(hashed_bytes, tensor.bytes_of(piece) - begin);
   const std::span block(block_.data(), static_cast<std::size_t>(bytes));
   const File& file = open(piece.file);
   file.read_at(piece.offset + begin, {reinterpret_cast<char*>(block.data()), block.size()});

@@ -16,8 +16,8 @@ class PieceReader {
   /// `manifest` must outlive the reader.
   PieceReader(const Manifest& manifest, std::filesystem::path directory);
 
-  /// Copies the elements of `part` from a piece of `tensor` to `target`, the memory of the box
-  /// `to`, row by row. Throws Error{missing_input | bad_data} with file, tensor and offset.
+  /// Copies the elements of `part` from a piece of `tensor`, as fp32, to `target`, the memory of
+  /// the box `to`, row by row. Throws Error{missing_input | bad_data} with file, tensor and offset.
   void copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part, const Box& to,
             float* target);
   /// Reads block `number` of a piece, for its hash. Throws the same.

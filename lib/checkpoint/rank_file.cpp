@@ -24,7 +24,9 @@ std::string header_of(const std::vector<Region>& regions) {
     }
     const std::int64_t end = offset + region.memory.bytes();
     header[piece_name(region.value, region.name, region.box)] = {
-        {"dtype", "F32"}, {"shape", std::move(shape)}, {"data_offsets", {offset, end}}};
+        {"dtype", stored_name(region.memory.dtype)},
+        {"shape", std::move(shape)},
+        {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -85,7 +87,8 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
     pieces.tensors.push_back({region.name,
                               region.value,
                               region.shape,
-                              {{0, offset, region.box, std::move(region.hashes)}}});
+                              {{0, offset, region.box, std::move(region.hashes)}},
+                              region.memory.dtype});
     offset += region.memory.bytes();
   }
   pieces.file.bytes = offset;

@@ -1,13 +1,13 @@
 #include "checkpoint/saved_values.h"
 
 #include "base/at.h"
-#include "engine/parameters/optimizer.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
 std::vector<std::string> saved_values(const OptimizerConfig& optimizer) {
   if (optimizer.type == OptimizerType::adamw) return {"parameters", "exp_avg", "exp_avg_sq"};
-  if (optimizer_states(optimizer) == 0) return {"parameters"};
+  if (optimizer_values(optimizer).empty()) return {"parameters"};
   return {"parameters", "momentum"};
 }
 

@@ -11,8 +11,9 @@
 
 namespace trainctl {
 
-/// "parameters" (the fp32 masters), then one word per optimizer value: "exp_avg" and "exp_avg_sq"
-/// of AdamW, "momentum" of SGD, as PyTorch calls them.
+/// Their types are optimizer_values() in plan/rules/resolve.h. "parameters" (the fp32 masters),
+/// then one word per optimizer value: "exp_avg" and "exp_avg_sq" of AdamW, "momentum" of SGD, as
+/// PyTorch calls them.
 std::vector<std::string> saved_values(const OptimizerConfig& optimizer);
 
 /// The memory of value number `value` (of saved_values) from element `first` of this rank's share
@@ -26,7 +27,7 @@ struct Region {
   std::string value;  // word of saved_values
   Shape shape;        // of the whole tensor
   Box box;
-  Tensor memory;                        // fp32, flat
+  Tensor memory;                        // flat
   std::vector<std::uint64_t> hashes{};  // of its blocks of hashed_bytes, once they are known
 };
 

@@ -15,6 +15,7 @@
 #include "ops/router.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
+#include "plan/rules/resolve.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -62,10 +63,10 @@ Engine::Engine(const EngineInput& input, World& world)
       ops_(context_of(plan_, compute_, buffers_)),
       store_(DeviceKind::cpu, rows_,
              {.compute = plan_.compute,
-              .states = optimizer_states(input.optimizer),
+              .states = optimizer_values(input.optimizer),
               .ownership = make_ownership(plan_, world.rank())}),
       state_(std::make_unique<StepState>()),
-      optimizer_(input.optimizer, store_, state_.get()),
+      optimizer_(input.optimizer, store_, state_.get(), plan_.mesh, world.rank()),
       everyone_(world.everyone("scalars world")),
       copies_(replica_group(plan_, world, false)),
       tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),

@@ -1,11 +1,13 @@
 // AdamW (Loshchilov and Hutter 2019, algorithm 2), fp32 state; g = grad * clip_coefficient:
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   p -= lr ( (m / bias_correction1) / (sqrt(v / bias_correction2) + eps) + weight_decay p )
-// With found_inf nothing is written.
+// With found_inf nothing is written. m and v may be bf16: then they are rounded at random
+// (random_rounding.h), after the parameter was updated from the unrounded ones.
 #pragma once
 
 #include "device/tensor.h"
 #include "ops/context.h"
+#include "ops/random_rounding.h"
 #include "ops/step_state.h"
 
 namespace trainctl {
@@ -13,12 +15,14 @@ namespace trainctl {
 struct AdamW {
   Tensor parameter;  // [n] fp32, updated
   Tensor gradient;   // [n] fp32
-  Tensor m, v;       // [n] fp32, updated
+  Tensor m, v;       // [n] each fp32 or bf16, updated
   Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   bool decay = false;  // apply state->weight_decay
-  const StepState* state =
-      nullptr;  // learning_rate, weight_decay, bias corrections, clip_coefficient, found_inf
+  // Of m the low 16 bits of an element's Philox word, of v the high ones.
+  RandomRounding rounding{};
+  const StepState* state = nullptr;  // seed, step, learning_rate, weight_decay, bias corrections,
+                                     // clip_coefficient, found_inf
 };
 
 void adamw(const OpContext& context, const AdamW& args);

@@ -12,10 +12,13 @@
 
 namespace trainctl {
 
-/// Calls body(begin, end) on consecutive pieces of at most 4096 elements that cover [0, count).
+constexpr std::int64_t element_piece = 4096;
+
+/// Calls body(begin, end) on consecutive pieces of at most element_piece elements that cover
+/// [0, count).
 template <class Body>
 void for_elements(std::int64_t count, const Body& body) {
-  constexpr std::int64_t piece = 4096;
+  constexpr std::int64_t piece = element_piece;
   parallel_for((count + piece - 1) / piece, 2, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t at = first; at < last; ++at) {
       body(at * piece, std::min((at + 1) * piece, count));

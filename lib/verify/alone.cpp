@@ -141,7 +141,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   Record record;
   record.loss_scaling = resolve_loss_scaling(single);
   record.loss_scaling.initial = fitting_scale(single, plan, rounding);
-  record.optimizer_states = optimizer_states(single.optimizer);
+  record.optimizer_states = static_cast<int>(optimizer_values(single.optimizer).size());
   record.rounding = rounding;
   RecordedStep step;
   EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
@@ -177,7 +177,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
 std::int64_t record_bytes(const Config& config, std::int64_t steps) {
   // Before and after each step the masters and the optimizer's values; of each step the gradients,
   // and the residual stream after each unit.
-  const std::int64_t kinds = 1 + optimizer_states(config.optimizer);
+  const std::int64_t kinds = 1 + std::ssize(optimizer_values(config.optimizer));
   const Plan plan = plan_alone(alone(config));
   std::int64_t elements = 0;
   for (const ParamSpec& row : plan.stages.front().parameters) elements += row.shape.numel();

@@ -110,8 +110,10 @@ std::string Departure::place() const {
 Findings::Farthest Findings::farthest_of(const ParamSpec& spec, const std::vector<float>& whole,
                                          const HeldPart& held) const {
   Farthest farthest;
+  if (held.part.length() == 0) return farthest;
+  const std::vector<float> own = values_of(held.values);
   for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
-    farthest.look(held.values.as<float>() + piece.local, whole.data(), piece.global, piece.length);
+    farthest.look(own.data() + piece.local, whole.data(), piece.global, piece.length);
   }
   return farthest;
 }

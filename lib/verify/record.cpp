@@ -124,12 +124,14 @@ std::map<std::string, double> distances(const WholeTensors& one, const WholeTens
 
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                const std::vector<float>& whole, const HeldPart& held, std::int64_t first) {
+  if (held.part.length() == 0) return;
+  std::vector<float> values = values_of(held.values);
   for (const ShardPiece& piece : pieces_in(spec, mesh, rank, held.part)) {
     const std::int64_t skipped = std::clamp<std::int64_t>(first - piece.global, 0, piece.length);
-    std::memcpy(held.values.as<float>() + piece.local + skipped,
-                whole.data() + piece.global + skipped,
-                static_cast<std::size_t>(piece.length - skipped) * sizeof(float));
+    std::copy_n(whole.begin() + piece.global + skipped, piece.length - skipped,
+                values.begin() + piece.local + skipped);
   }
+  set_values(held.values, values);
 }
 
 std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,

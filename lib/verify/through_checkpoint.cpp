@@ -11,6 +11,7 @@
 #include "checkpoint/saver.h"
 #include "engine/parameters/optimizer.h"
 #include "plan/ownership/saved_parts.h"
+#include "plan/rules/resolve.h"
 #include "verify/alone.h"
 #include "verify/data.h"
 #include "verify/verified_rank.h"
@@ -95,7 +96,9 @@ class FreeRank {
     return all;
   }
 
-  int kinds() const { return 1 + optimizer_states(layout_.config.optimizer); }
+  int kinds() const {
+    return 1 + static_cast<int>(optimizer_values(layout_.config.optimizer).size());
+  }
 
  private:
   const VerifiedLayout& layout_;

@@ -45,6 +45,7 @@ class VerifiedRank {
   const RecordedStep& recorded() const;
   double allowed_rounding(const ParamSpec& spec) const;
   double bound() const;
+  void compare_values(Phase phase, std::int64_t step, const RecordedState& expected, int kind);
   EngineInput with_hook(EngineInput input);
   void compare_stream(int unit, int microbatch, const Tensor& stream);
   using GetPart = std::function<HeldPart(int parameter)>;

@@ -25,6 +25,8 @@ namespace trainctl {
 /// follow from given gradients: fp32_bound always.
 inline constexpr double fp32_bound = 2e-5;
 inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
+/// Of values rounded at random, the mean difference over the mean value. Other random bits: 2e-3.
+inline constexpr double random_bound = 1e-3;
 
 inline constexpr const char* single_rank_has = "a single rank has";
 

@@ -40,6 +40,8 @@ Options with(Options options, const Options& more) {
   return options;
 }
 
+const Options narrow_moments{"optimizer.exp_avg_dtype=bf16", "optimizer.exp_avg_sq_dtype=bf16"};
+
 std::vector<Setup> layouts() {
   return {
       {1, {}},
@@ -127,6 +129,8 @@ TEST_CASE("a run cut in two has the numbers of one that is not", "[load][threads
   all.push_back({2, {"precision.compute=bf16"}});
   all.push_back({1, {"optimizer.type=sgd"}});
   all.push_back({1, {"optimizer.type=sgd", "optimizer.momentum=0"}});
+  all.push_back({1, narrow_moments});
+  all.push_back({4, with(with(sharded, narrow_moments), {"parallel.tensor_parallel=2"})});
   for (const Setup& layout : all) {
     CAPTURE(layout.ranks, layout.options);
     const TempFolder temp;
@@ -162,6 +166,35 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[load][threads]") 
       }
     }
   }
+}
+
+TEST_CASE("moments are saved in their types and load into others", "[load][threads]") {
+  const TempFolder temp;
+  const Setup narrow{4, with(narrow_moments, {"parallel.tensor_parallel=2"})};
+  Cut cut{.run = temp.path(), .first = narrow, .then = narrow};
+  run_and_save(cut);
+  const fs::path from = CheckpointFolder(cut.run).of(cut.at);
+  const Manifest manifest = read_manifest(from);
+  for (const SavedTensor& tensor : manifest.tensors) {
+    CHECK(tensor.dtype == (tensor.value == "parameters" ? DType::f32 : DType::bf16));
+  }
+  CHECK(verify_checkpoint(from).empty());
+  const auto expected = load_and_run(cut, 1);
+  // Every bf16 number is one of fp32: the first step has the same loss and gradients.
+  for (const Setup& other : {Setup{2, {"parallel.pipeline_stages=2"}}, Setup{2, sharded}}) {
+    cut.then = other;
+    const auto found = load_and_run(cut, 1);
+    CHECK(found[0].loss == Approx(expected[0].loss).epsilon(1e-6));
+    CHECK(found[0].grad_norm == Approx(expected[0].grad_norm).epsilon(1e-5));
+  }
+  // And back: what was saved in fp32 is rounded.
+  const TempFolder other;
+  Cut wide{.run = other.path(), .first = {2, {}}, .then = narrow};
+  run_and_save(wide);
+  CHECK(read_manifest(CheckpointFolder(wide.run).of(wide.at)).bytes() > manifest.bytes() * 5 / 4);
+  const auto rounded = load_and_run(wide, 1);
+  wide.then = wide.first;
+  CHECK(rounded[0].loss == Approx(load_and_run(wide, 1)[0].loss).epsilon(1e-6));
 }
 
 TEST_CASE("data that is damaged or does not fit is refused", "[load][threads]") {

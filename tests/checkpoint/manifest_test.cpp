@@ -70,6 +70,14 @@ TEST_CASE("a manifest is read back as it was written", "[manifest]") {
   CHECK(parse_manifest(manifest_text(sample()), "m.json") == sample());
 }
 
+TEST_CASE("a manifest says in which type values are stored", "[manifest]") {
+  Manifest manifest = sample();
+  manifest.tensors[1].dtype = DType::bf16;
+  CHECK(manifest_text(manifest).find("\"BF16\"") != std::string::npos);
+  CHECK(parse_manifest(manifest_text(manifest), "m.json") == manifest);
+  CHECK_FALSE(manifest == sample());
+}
+
 TEST_CASE("a manifest of format version 1 is read", "[manifest]") {
   const std::string text = changed([](Json& m) {
     m["format_version"] = 1;
@@ -100,7 +108,8 @@ TEST_CASE("a manifest that was changed is refused with the place", "[manifest]")
        "files[0]: '../rank' must be a file name"},
       {changed([](Json& m) { m["files"][0]["name"] = "/etc/passwd"; }), "must be a file name"},
       {changed([](Json& m) { m["files"][0]["name"] = ".."; }), "must be a file name"},
-      {changed([](Json& m) { m["tensors"][0]["dtype"] = "BF16"; }), "a has dtype BF16"},
+      {changed([](Json& m) { m["tensors"][0]["dtype"] = "F16"; }),
+       "a has dtype F16; only F32 and BF16 can be read"},
       {changed([](Json& m) {
          m["tensors"][0]["shape"] = {1LL << 39, 1LL << 39};
        }),

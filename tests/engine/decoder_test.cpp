@@ -20,8 +20,7 @@ struct Small {
         plan(make_plan(read.config, {}, read.sources, read.diagnostics)),
         stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
         buffers(DeviceKind::cpu, plan, 0),
-        store(DeviceKind::cpu, plan.stages.front(),
-              {.compute = plan.compute, .states = 0, .training = false}) {
+        store(DeviceKind::cpu, plan.stages.front(), {.compute = plan.compute, .training = false}) {
     REQUIRE(!read.diagnostics.has_errors());
     ops = buffers.context(stream);
     store.initialise(ops, 3, plan.mesh, 0);

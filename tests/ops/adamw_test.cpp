@@ -1,5 +1,7 @@
 #include "ops/adamw.h"
 
+#include <cmath>
+
 #include "catch.h"
 #include "op_values.h"
 
@@ -97,8 +99,9 @@ TEST_CASE("adamw names what does not fit") {
   AdamW args = update.args(state, true);
   args.v = shorter.tensor();
   CHECK(failure_of([&] { adamw(host.context(), args); }) ==
-        "[adamw] parameter, gradient, m and v must be fp32 vectors of one length: parameter [4] "
-        "fp32, gradient [4] fp32, m [4] fp32, v [3] fp32");
+        "[adamw] parameter and gradient must be fp32 vectors of one length, m and v fp32 or bf16 "
+        "ones: "
+        "parameter [4] fp32, gradient [4] fp32, m [4] fp32, v [3] fp32");
   args = update.args(state, true);
   args.compute = update.m.tensor();
   CHECK(starts_with(failure_of([&] { adamw(host.context(), args); }),
@@ -106,4 +109,114 @@ TEST_CASE("adamw names what does not fit") {
   args = update.args(state, true);
   args.state = nullptr;
   CHECK(failure_of([&] { adamw(host.context(), args); }) == "[adamw] state must be given");
+}
+
+namespace {
+
+/// m and v in bf16, each with the values of another update's.
+struct Narrow {
+  Values m, v;
+
+  explicit Narrow(const Update& from)
+      : m(Shape{from.m.numel()}, DType::bf16), v(Shape{from.v.numel()}, DType::bf16) {
+    for (std::int64_t i = 0; i < m.numel(); ++i) {
+      m.set(i, static_cast<float>(from.m.at(i)));
+      v.set(i, static_cast<float>(from.v.at(i)));
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("adamw rounds moments in bf16 as the plain update does") {
+  const auto count = GENERATE(1, 15, 4097, 10000);
+  StepState state = step_state();
+  state.seed = 5;
+  state.step = 3;
+  for (const bool first : {false, true}) {
+    for (const bool second : {false, true}) {
+      Update fast(count);
+      Update plain(count);
+      Narrow fast_narrow(fast);
+      Narrow plain_narrow(plain);
+      const auto run = [&](const Kernels& kernels, Update& update, Narrow& narrow) {
+        AdamW args = update.args(state, true);
+        if (first) args.m = narrow.m.tensor();
+        if (second) args.v = narrow.v.tensor();
+        args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 7, .stride = 50};
+        adamw(Host(kernels).context(), args);
+      };
+      run(tested_kernels(), fast, fast_narrow);
+      run(plain_kernels, plain, plain_narrow);
+      CHECK(difference(fast.parameter, plain.parameter) < 1e-6);
+      // The kernels differ by fp32's rounding, which seldom leads to the other neighbour.
+      std::int64_t others = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (first && fast_narrow.m.at(i) != plain_narrow.m.at(i)) ++others;
+        if (second && fast_narrow.v.at(i) != plain_narrow.v.at(i)) ++others;
+      }
+      CHECK(others <= 1 + count / 1000);
+      if (first) CHECK(difference(fast_narrow.m, plain_narrow.m) < 1.0 / 64);
+      if (second) CHECK(difference(fast_narrow.v, plain_narrow.v) < 1.0 / 64);
+    }
+  }
+}
+
+TEST_CASE("rounding at random is right on average, and moves what is too small to see") {
+  constexpr std::int64_t count = 64;
+  constexpr int steps = 4000;
+  StepState state = step_state();
+  state.seed = 11;
+  state.clip_coefficient = 1;
+  Values parameter(Shape{count}, DType::f32);
+  Values gradient(Shape{count}, DType::f32);
+  Values m(Shape{count}, DType::bf16);
+  Values v(Shape{count}, DType::bf16);
+  for (std::int64_t i = 0; i < count; ++i) gradient.set(i, 1.0F + 0.01F * static_cast<float>(i));
+  for (state.step = 0; state.step < steps; ++state.step) {
+    // A thousandth of the way to the squared gradient in each step: bf16 has steps of a 256th.
+    adamw(Host(tested_kernels()).context(), {.parameter = parameter.tensor(),
+                                             .gradient = gradient.tensor(),
+                                             .m = m.tensor(),
+                                             .v = v.tensor(),
+                                             .beta1 = 0.99F,
+                                             .beta2 = 0.999F,
+                                             .rounding = {.tensor = 3},
+                                             .state = &state});
+  }
+  double error = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double g = gradient.at(i);
+    const double expected = g * g * (1 - std::pow(0.999, steps));
+    CHECK(v.at(i) == Approx(expected).epsilon(0.25));
+    error += v.at(i) / expected - 1;
+  }
+  CHECK(std::abs(error / count) < 0.02);
+}
+
+TEST_CASE("each number is rounded to its neighbours in proportion") {
+  for (const float value : {1.0F + 0x1p-9F, -3.0F - 0x1p-8F, 1e-3F, 0.0F, -0.0F, 65280.0F}) {
+    double sum = 0;
+    for (std::uint32_t random = 0; random < 0x10000; ++random) {
+      sum += double{to_float(round_at_random<bf16>(value, random))};
+    }
+    CHECK(sum / 0x10000 == double{value});  // exactly
+  }
+  for (const float value : {INFINITY, -INFINITY}) {
+    CHECK(to_float(round_at_random<bf16>(value, 0xffff)) == value);
+  }
+  CHECK(std::isnan(to_float(round_at_random<bf16>(NAN, 0xffff))));
+}
+
+TEST_CASE("a part of a tensor is rounded as the whole is") {
+  // Columns 6 to 9 of a tensor [5, 10], without the first three elements of that part.
+  const RandomRounding whole{.tensor = 9};
+  const RandomRounding part{.tensor = 9, .first = 6, .skip = 3, .run = 4, .stride = 10};
+  for (std::int64_t i = 0; i < 17; ++i) {
+    const std::int64_t row = (i + 3) / 4;
+    const std::int64_t column = 6 + (i + 3) % 4;
+    CHECK(part.whole(i) == whole.whole(row * 10 + column));
+  }
+  CHECK(part.stream(4) == whole.stream(4));
+  CHECK(part.stream(4) != part.stream(5));
 }

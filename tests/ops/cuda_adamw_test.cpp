@@ -63,6 +63,44 @@ void check_adamw(std::int64_t count, bool with_compute, bool decay, std::int64_t
 
 }  // namespace
 
+TEST_CASE("CUDA AdamW rounds moments in bf16 as the plain one does") {
+  if (!cuda_available()) return;
+  for (const std::int64_t count : {1, 4, 1000, 10003}) {
+    CAPTURE(count);
+    const Operands host = operands_of(count, true);
+    HostTensor m({count}, DType::bf16);
+    HostTensor v({count}, DType::bf16);
+    StepState state = some_state();
+    state.seed = 5;
+    state.step = 8;
+    DeviceCopy device;
+    AdamW args;
+    args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 7, .stride = 50};
+    args.parameter = device.put(host.parameter, 0);
+    args.gradient = device.put(host.gradient, 0);
+    args.m = device.put(m, 0);
+    args.v = device.put(v, 0);
+    args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
+    adamw(device.context(), args);
+    AdamW plain = args;
+    plain.parameter = host.parameter.tensor();
+    plain.gradient = host.gradient.tensor();
+    plain.m = m.tensor();
+    plain.v = v.tensor();
+    plain.state = &state;
+    adamw(plain_context(), plain);
+    for (const auto& [on_device, here] : {std::pair(args.m, &m), std::pair(args.v, &v)}) {
+      const HostTensor found = device.get(on_device);
+      CHECK(difference(found, *here) <= 1.0 / 64);
+      std::int64_t others = 0;  // the other neighbour, where fp32 was rounded differently
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (found.tensor().as<bf16>()[i].bits != here->tensor().as<bf16>()[i].bits) ++others;
+      }
+      CHECK(others <= 1 + count / 1000);
+    }
+  }
+}
+
 TEST_CASE("CUDA AdamW is the plain one") {
   if (!cuda_available()) return;
   for (const std::int64_t count : {1, 3, 4, 1000, 100003}) {

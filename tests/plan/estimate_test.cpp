@@ -50,6 +50,10 @@ TEST_CASE("what changes the estimate", "[memory]") {
   CHECK(bf16.gradients == fp32.gradients);
   CHECK(bf16.activations < fp32.activations * 6 / 10);
 
+  config.optimizer.exp_avg_dtype = ComputeType::bf16;
+  CHECK(memory_of(config).optimizer == 746'855'424);
+  config.optimizer.exp_avg_sq_dtype = ComputeType::bf16;
+  CHECK(memory_of(config).optimizer == 497'903'616);
   config.optimizer.type = OptimizerType::sgd;
   CHECK(memory_of(config).optimizer == 497'903'616);
   config.optimizer.momentum = 0;

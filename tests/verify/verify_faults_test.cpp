@@ -185,6 +185,19 @@ std::vector<FaultRow> schedule_faults() {
                   [](const ActivationSpec& row) { return row.storage == Storage::host; });
        }),
        "gradient", "layers."},
+      {"moments rounded with other random bits: a third of them to the other neighbour",
+       with(small_llama, {"optimizer.type=adamw", "optimizer.exp_avg_sq_dtype=bf16"}),
+       "tp2",
+       {.parameters =
+            [](int rank, std::int64_t, ParamStore& store) {
+              const Tensor moments = store.state(2, 1);
+              for (std::int64_t i = 0; rank == 1 && i < moments.numel(); i += 3) {
+                moments.as<bf16>()[i].bits ^= 1;
+              }
+            }},
+       "optimizer state 2 of",
+       "",
+       1},
       {"weights that are not brought back", with(small_gpt, in_bf16), "dp2+offloadw",
        of_plan([](Plan& plan) {
          std::vector<Action>& rows = plan.stages.front().actions;

@@ -43,7 +43,7 @@ inline Plan plan_of(ReadResult& read, std::int64_t ranks = 1) {
 struct LoadedRank {
   LoadedRank(const StoredWeights& weights, const Plan& plan, std::int64_t rank)
       : stage(plan.stage_of(rank)),
-        store(DeviceKind::cpu, stage, {.compute = plan.compute, .states = 0, .training = false}) {
+        store(DeviceKind::cpu, stage, {.compute = plan.compute, .training = false}) {
     load_weights(weights, plan, rank, store);
   }
   std::vector<float> values(int parameter) const {

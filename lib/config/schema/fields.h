@@ -91,6 +91,11 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
             .to(1e12)
             .unset("train.steps"));
   visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
+  visit(optimizer.exp_avg_dtype,
+        field("exp_avg_dtype", "AdamW: type of the first moment, fp32 or bf16 rounded at random"));
+  visit(optimizer.exp_avg_sq_dtype,
+        field("exp_avg_sq_dtype",
+              "AdamW: type of the second moment, fp32 or bf16 rounded at random"));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
 }

@@ -1,20 +1,35 @@
 #include "engine/parameters/optimizer.h"
 
+#include "base/hash.h"
 #include "engine/parameters/exchange.h"
+#include "plan/tables/shard.h"
 
 namespace trainctl {
 
-int optimizer_states(const OptimizerConfig& config) {
-  if (config.type == OptimizerType::adamw) return 2;
-  return config.momentum != 0 ? 1 : 0;
+namespace {
+
+/// Where the owned part of a parameter lies in the whole: every shard's pieces are equally long and
+/// equally far apart.
+RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
+                           std::int64_t rank) {
+  const std::vector<ShardPiece> pieces = shard_pieces(spec, mesh, rank);
+  RandomRounding rounding{.tensor = fnv1a(spec.name), .first = pieces.front().global};
+  rounding.skip = owned.begin;
+  if (pieces.size() < 2) return rounding;
+  rounding.run = pieces[0].length;
+  rounding.stride = pieces[1].global - pieces[0].global;
+  return rounding;
 }
 
-Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store,
-                     const StepState* state) {
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
+                     const Mesh& mesh, std::int64_t rank) {
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     if (store.owned(i).length() == 0) continue;
     const Tensor rounded = store.rounded(i);
-    const bool decay = store.table()[static_cast<std::size_t>(i)].decay;
+    const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
+    const bool decay = spec.decay;
     if (config.type == OptimizerType::adamw) {
       adamw_.push_back({.parameter = flat(store.master(i)),
                         .gradient = store.owned_gradient(i),
@@ -25,9 +40,10 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store,
                         .beta2 = static_cast<float>(config.beta2),
                         .epsilon = static_cast<float>(config.eps),
                         .decay = decay,
+                        .rounding = rounding_of(spec, store.owned(i), mesh, rank),
                         .state = state});
     } else {
-      const bool momentum = optimizer_states(config) > 0;
+      const bool momentum = config.momentum != 0;
       sgd_.push_back({.parameter = flat(store.master(i)),
                       .gradient = store.owned_gradient(i),
                       .momentum = momentum ? store.state(i, 0) : Tensor{},

@@ -11,13 +11,12 @@
 
 namespace trainctl {
 
-/// fp32 values of state per parameter: 2 for AdamW, 1 for SGD with momentum, else 0.
-int optimizer_states(const OptimizerConfig& config);
-
 /// The arguments of the ops are built once; a step only runs them.
 class Optimizer {
  public:
-  Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state);
+  /// `store` has the parameters of `rank`.
+  Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
+            const Mesh& mesh, std::int64_t rank);
   /// Reads learning rate, decay, bias corrections and clip coefficient from the step state.
   void step(const OpContext& context) const;
 

@@ -24,8 +24,8 @@ std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const Paramet
   const Shape owned{contents.ownership.state_length};
   if (places.masters) rows.push_back({"masters", owned, DType::f32});
   if (contents.training) rows.push_back({"gradients", Shape{places.gradient_length}, DType::f32});
-  for (int state = 0; state < contents.states; ++state) {
-    rows.push_back({"state" + std::to_string(state), owned, DType::f32});
+  for (std::size_t state = 0; state < contents.states.size(); ++state) {
+    rows.push_back({"state" + std::to_string(state), owned, contents.states[state]});
   }
   return rows;
 }

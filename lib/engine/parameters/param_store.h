@@ -20,9 +20,9 @@ class ParamStore {
  public:
   struct Contents {
     DType compute = DType::f32;
-    int states = 0;              // fp32 optimizer values per parameter (0 to 2)
-    bool training = true;        // false: no gradients
-    OwnershipTable ownership{};  // of this rank; empty: it owns every parameter
+    std::vector<DType> states{};  // types of the optimizer's values of a parameter
+    bool training = true;         // false: no gradients
+    OwnershipTable ownership{};   // of this rank; empty: it owns every parameter
   };
   /// The parameters of `stage`, which must outlive the store.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);

@@ -2,6 +2,7 @@
 // of squares and the verdict. What changes per step is read from device memory.
 #include <cmath>
 
+#include "base/philox.h"
 #include "base/scratch.h"
 #include "ops/adamw.h"
 #include "ops/cuda/enqueue.cuh"
@@ -29,14 +30,31 @@ struct Copy {
   }
 };
 
+/// Of moments in bf16, rounded at random; fp32 is stored as it is.
+template <int width>
+__device__ void store_moment(float* to, const float (&values)[width],
+                             const std::uint32_t (&)[width], int) {
+  store<width>(to, values);
+}
+template <int width>
+__device__ void store_moment(bf16* to, const float (&values)[width],
+                             const std::uint32_t (&random)[width], int shift) {
+#pragma unroll
+  for (int i = 0; i < width; ++i) {
+    to[i].bits = round_bits(__float_as_uint(values[i]), random[i] >> shift);
+  }
+}
+
+template <class First, class Second>
 struct AdamWork {
   float* parameter;
   const float* gradient;
-  float* first;
-  float* second;
+  First* first;
+  Second* second;
   Copy copy;
   float beta1, beta2, epsilon;
   bool decay;
+  RandomRounding rounding;
   const StepState* state;
 
   template <int width>
@@ -63,9 +81,15 @@ struct AdamWork {
       const float step = m[i] / correction1 / (sqrtf(v[i] / correction2) + epsilon);
       p[i] -= rate * (step + weight_decay * p[i]);
     }
+    std::uint32_t random[width] = {};
+    if (sizeof(First) + sizeof(Second) < 2 * sizeof(float)) {
+      const Philox philox(state->seed, rounding.stream(state->step));
+#pragma unroll
+      for (int i = 0; i < width; ++i) random[i] = philox.bits(rounding.whole(at + i));
+    }
     store<width>(parameter + at, p);
-    store<width>(first + at, m);
-    store<width>(second + at, v);
+    store_moment<width>(first + at, m, random, 0);
+    store_moment<width>(second + at, v, random, 16);
     copy.write<width>(at, p);
   }
 };
@@ -173,13 +197,27 @@ __global__ void verdict_kernel(const double* sums, std::int64_t ranks, Rules rul
 
 }  // namespace
 
-void adamw(const OpContext& context, const AdamW& args) {
+namespace {
+
+template <class First, class Second>
+void adamw_of(const OpContext& context, const AdamW& args) {
   const bool wide = all_aligned(
       {args.parameter.data, args.gradient.data, args.m.data, args.v.data, args.compute.data});
   for_elements<4>(context, args.parameter.numel(), wide,
-                  AdamWork{args.parameter.as<float>(), args.gradient.as<float>(),
-                           args.m.as<float>(), args.v.as<float>(), Copy(args.compute), args.beta1,
-                           args.beta2, args.epsilon, args.decay, args.state});
+                  AdamWork<First, Second>{args.parameter.as<float>(), args.gradient.as<float>(),
+                                          args.m.as<First>(), args.v.as<Second>(),
+                                          Copy(args.compute), args.beta1, args.beta2, args.epsilon,
+                                          args.decay, args.rounding, args.state});
+}
+
+}  // namespace
+
+void adamw(const OpContext& context, const AdamW& args) {
+  const bool narrow = args.v.dtype == DType::bf16;
+  if (args.m.dtype == DType::bf16) {
+    return narrow ? adamw_of<bf16, bf16>(context, args) : adamw_of<bf16, float>(context, args);
+  }
+  return narrow ? adamw_of<float, bf16>(context, args) : adamw_of<float, float>(context, args);
 }
 
 void sgd(const OpContext& context, const Sgd& args) {

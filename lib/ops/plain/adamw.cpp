@@ -1,9 +1,26 @@
 #include <cmath>
 
+#include "base/philox.h"
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {
+
+namespace {
+
+double moment(const Tensor& x, std::int64_t i) {
+  return x.dtype == DType::bf16 ? to_float(x.as<bf16>()[i]) : x.as<float>()[i];
+}
+
+void put_moment(const Tensor& x, std::int64_t i, float value, std::uint32_t random) {
+  if (x.dtype == DType::bf16) {
+    x.as<bf16>()[i] = round_at_random<bf16>(value, random);
+  } else {
+    x.as<float>()[i] = value;
+  }
+}
+
+}  // namespace
 
 void adamw_plain(const OpContext&, const AdamW& args) {
   const StepState& state = *args.state;
@@ -11,15 +28,17 @@ void adamw_plain(const OpContext&, const AdamW& args) {
   const double decay = args.decay ? state.weight_decay : 0.0F;
   const double beta1 = args.beta1;
   const double beta2 = args.beta2;
+  const Philox random(state.seed, args.rounding.stream(state.step));
   for (std::int64_t i = 0; i < args.parameter.numel(); ++i) {
     const double g = static_cast<double>(args.gradient.as<float>()[i]) * state.clip_coefficient;
-    const double m = beta1 * args.m.as<float>()[i] + (1.0 - beta1) * g;
-    const double v = beta2 * args.v.as<float>()[i] + (1.0 - beta2) * g * g;
+    const double m = beta1 * moment(args.m, i) + (1.0 - beta1) * g;
+    const double v = beta2 * moment(args.v, i) + (1.0 - beta2) * g * g;
     const double p = args.parameter.as<float>()[i];
     const double step =
         (m / state.bias_correction1) / (std::sqrt(v / state.bias_correction2) + args.epsilon);
-    args.m.as<float>()[i] = static_cast<float>(m);
-    args.v.as<float>()[i] = static_cast<float>(v);
+    const std::uint32_t bits = random.bits(args.rounding.whole(i));
+    put_moment(args.m, i, static_cast<float>(m), bits);
+    put_moment(args.v, i, static_cast<float>(v), bits >> 16);
     const auto updated = static_cast<float>(p - state.learning_rate * (step + decay * p));
     args.parameter.as<float>()[i] = updated;
     round_to(args.compute, i, updated);

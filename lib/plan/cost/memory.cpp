@@ -7,6 +7,7 @@
 #include "plan/ownership/parameter_places.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/ownership/saved_parts.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -19,11 +20,6 @@ constexpr std::int64_t wire_allowance = std::int64_t{16} << 20;
 
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
-
-std::int64_t optimizer_values(const OptimizerConfig& optimizer) {
-  if (optimizer.type == OptimizerType::adamw) return 2;
-  return optimizer.momentum > 0 ? 1 : 0;
-}
 
 /// Elements of optimizer state on the rank that holds most.
 std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
@@ -91,7 +87,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   MemoryEstimate memory;
   memory.parameters = places.weight_bytes + (places.masters ? state * fp32 : 0);
   memory.gradients = places.gradient_length * fp32;
-  memory.optimizer = state * fp32 * optimizer_values(config.optimizer);
+  memory.optimizer = state * optimizer_value_bytes(config.optimizer);
   memory.activations =
       plan.activation_bytes(number) + plan.threads_per_rank * scratch_bytes_per_thread;
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
@@ -106,7 +102,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token;
   if (saves_in_background(config.checkpoint)) {
     memory.checkpoint =
-        most_saved_elements(plan, number) * fp32 * (1 + optimizer_values(config.optimizer));
+        most_saved_elements(plan, number) * (fp32 + optimizer_value_bytes(config.optimizer));
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime = program_allowance + (wire ? wire_allowance : 0);

@@ -45,9 +45,23 @@ void check_blocks(double fraction, Check& check) {
   }
 }
 
+/// In fp16 squares of small gradients would be 0.
+void check_moment(const char* path, ComputeType type, const OptimizerConfig& optimizer,
+                  Check& check) {
+  check.no_effect(path, optimizer.type != OptimizerType::adamw && type != ComputeType::fp32,
+                  "optimizer.type is not adamw");
+  if (type != ComputeType::fp16) return;
+  check.error("moment-type", path,
+              "the moments of AdamW can be fp32 or bf16, found fp16: squares of gradients are "
+              "below its least number, 6e-8",
+              "set it to bf16 or fp32");
+}
+
 }  // namespace
 
 void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
+  check_moment("optimizer.exp_avg_dtype", optimizer.exp_avg_dtype, optimizer, check);
+  check_moment("optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, optimizer, check);
   const auto fraction = [&check](const char* path, double value) {
     check.rule(path, value >= 0 && value < 1, value, "in [0, 1)");
   };

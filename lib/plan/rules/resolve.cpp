@@ -123,6 +123,23 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   return sizes;
 }
 
+std::vector<DType> optimizer_values(const OptimizerConfig& optimizer) {
+  const auto of = [](ComputeType type) {
+    return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
+  };
+  if (optimizer.type == OptimizerType::adamw) {
+    return {of(optimizer.exp_avg_dtype), of(optimizer.exp_avg_sq_dtype)};
+  }
+  if (optimizer.momentum == 0) return {};
+  return {DType::f32};
+}
+
+std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer) {
+  std::int64_t bytes = 0;
+  for (const DType type : optimizer_values(optimizer)) bytes += size_of(type);
+  return bytes;
+}
+
 bool masks_tokens(const DataConfig& data) { return data.eod_mask_loss || !data.packing; }
 
 std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/dtype.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/tables/layout.h"
@@ -41,6 +42,11 @@ struct BatchSizes {
 /// If not given: one micro-batch per rank, or micro-batches of one sequence with pipeline stages.
 /// With a ramp, one micro-batch has what all of its batches are multiples of.
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
+
+/// The types of the optimizer's values of a parameter: of AdamW two, of SGD with momentum one.
+std::vector<DType> optimizer_values(const OptimizerConfig& optimizer);
+/// Their bytes for one element.
+std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer);
 
 /// Whether tokens may have no loss, so that the loss is divided by the number of those that do.
 bool masks_tokens(const DataConfig& data);

@@ -95,7 +95,7 @@ class Model {
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
         buffers_(DeviceKind::cpu, plan_,
                  static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
-        store_(DeviceKind::cpu, stage_, {.compute = plan.compute, .states = 0, .training = false}),
+        store_(DeviceKind::cpu, stage_, {.compute = plan.compute, .training = false}),
         everyone_(world.everyone("everyone")),
         tp_(world.group("tp", plan.mesh.group(world.rank(), Axis::tp))),
         pp_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))),

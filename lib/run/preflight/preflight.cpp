@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "engine/parameters/optimizer.h"
+#include "plan/rules/resolve.h"
 #include "run/preflight/data_check.h"
 #include "run/preflight/machine.h"
 
@@ -33,7 +33,7 @@ DiskNeed disk_need(const Config& config, const Plan& plan) {
   const CheckpointConfig& rule = config.checkpoint;
   const bool during = rule.every > 0 || rule.every_minutes > 0;
   if (!during && !rule.at_end) return need;
-  need.checkpoint = 4 * (1 + optimizer_states(config.optimizer)) * parameters;
+  need.checkpoint = (4 + optimizer_value_bytes(config.optimizer)) * parameters;
   const std::int64_t all = 1 + (rule.every > 0 ? config.train.steps / rule.every : 0);
   // One more while the oldest is not yet removed.
   need.most = during && rule.keep > 0 ? std::min(all, rule.keep + 1) : all;

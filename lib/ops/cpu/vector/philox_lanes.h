@@ -2,46 +2,20 @@
 // Gives the same values. Internal to lib/ops.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace trainctl {
 
-/// The multipliers of dropout: 1 / (1 - probability) where uniform(seed, stream, index) >=
-/// probability, else 0.
-class DropoutFactors {
+class PhiloxLanes {
  public:
-  DropoutFactors(std::uint64_t seed, std::uint64_t stream, float probability)
-      : seed_(seed), stream_(stream), probability_(probability) {}
-
-  /// The factor of a kept element.
-  float scale() const { return 1.0F / (1.0F - probability_); }
-
-  /// Calls use(at, n, factors) for consecutive runs that cover [0, count): factors[i] belongs to
-  /// index first + at + i.
-  template <class Use>
-  void for_runs(std::uint64_t first, std::int64_t count, const Use& use) const {
-    std::uint32_t words[4][lanes];
-    std::int64_t done = 0;
-    std::uint64_t block = first / 4;
-    std::int64_t skip = static_cast<std::int64_t>(first % 4);
-    float factors[4 * lanes];
-    while (done < count) {
-      fill(block, words);
-      to_factors(words, factors);
-      const std::int64_t left = count - done;
-      const std::int64_t here = left < 4 * lanes - skip ? left : 4 * lanes - skip;
-      use(done, here, factors + skip);
-      done += here;
-      block += lanes;
-      skip = 0;
-    }
-  }
-
- private:
   static constexpr int lanes = 16;
+  using Words = std::uint32_t[4][lanes];
+
+  PhiloxLanes(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
 
   /// Words of blocks [block, block + lanes).
-  void fill(std::uint64_t block, std::uint32_t (&words)[4][lanes]) const {
+  void fill(std::uint64_t block, Words& words) const {
     for (int lane = 0; lane < lanes; ++lane) {
       const std::uint64_t index = block + static_cast<std::uint64_t>(lane);
       words[0][lane] = static_cast<std::uint32_t>(index);
@@ -66,7 +40,60 @@ class DropoutFactors {
     }
   }
 
-  void to_factors(const std::uint32_t (&words)[4][lanes], float (&factors)[4 * lanes]) const {
+  /// bits(seed, stream, first + i) of `count` elements.
+  void bits(std::uint64_t first, std::int64_t count, std::uint32_t* out) const {
+    Words words;
+    std::int64_t skip = static_cast<std::int64_t>(first % 4);
+    std::uint64_t block = first / 4;
+    for (std::int64_t done = 0; done < count; block += lanes, skip = 0) {
+      fill(block, words);
+      const std::int64_t here = std::min<std::int64_t>(count - done, 4 * lanes - skip);
+      for (std::int64_t i = 0; i < here; ++i) {
+        out[done + i] = words[(skip + i) % 4][(skip + i) / 4];
+      }
+      done += here;
+    }
+  }
+
+ private:
+  std::uint64_t seed_, stream_;
+};
+
+/// The multipliers of dropout: 1 / (1 - probability) where uniform(seed, stream, index) >=
+/// probability, else 0.
+class DropoutFactors {
+ public:
+  DropoutFactors(std::uint64_t seed, std::uint64_t stream, float probability)
+      : random_(seed, stream), probability_(probability) {}
+
+  /// The factor of a kept element.
+  float scale() const { return 1.0F / (1.0F - probability_); }
+
+  /// Calls use(at, n, factors) for consecutive runs that cover [0, count): factors[i] belongs to
+  /// index first + at + i.
+  template <class Use>
+  void for_runs(std::uint64_t first, std::int64_t count, const Use& use) const {
+    PhiloxLanes::Words words;
+    std::int64_t done = 0;
+    std::uint64_t block = first / 4;
+    std::int64_t skip = static_cast<std::int64_t>(first % 4);
+    float factors[4 * lanes];
+    while (done < count) {
+      random_.fill(block, words);
+      to_factors(words, factors);
+      const std::int64_t left = count - done;
+      const std::int64_t here = left < 4 * lanes - skip ? left : 4 * lanes - skip;
+      use(done, here, factors + skip);
+      done += here;
+      block += lanes;
+      skip = 0;
+    }
+  }
+
+ private:
+  static constexpr int lanes = PhiloxLanes::lanes;
+
+  void to_factors(const PhiloxLanes::Words& words, float (&factors)[4 * lanes]) const {
     const float kept = scale();
     for (int word = 0; word < 4; ++word) {
 #pragma omp simd
@@ -78,7 +105,7 @@ class DropoutFactors {
     }
   }
 
-  std::uint64_t seed_, stream_;
+  PhiloxLanes random_;
   float probability_;
 };
 
