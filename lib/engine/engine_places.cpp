@@ -136,11 +136,13 @@ MemoryEstimate Engine::memory() const {
 
 void Engine::count_batches(const std::vector<Batch>& batches) {
   Pair mine{};
-  ModelShape model = plan_.model;
-  for (const Batch& batch : batches) {
-    model.seq_length = batch.length;
-    mine[0] += batch.weight_sum;
-    mine[1] += estimate_flops(model, std::ssize(batch.tokens)).total();
+  for (const Batch& batch : batches) mine[0] += batch.weight_sum;
+  if (plan_.length_step > 0) {
+    ModelShape model = plan_.model;
+    for (const Batch& batch : batches) {
+      model.seq_length = batch.length;
+      mine[1] += estimate_flops(model, std::ssize(batch.tokens)).total();
+    }
   }
   Pair sums = plan_.full_batch ? mine : Pair{};
   if (!plan_.full_batch) {

@@ -50,6 +50,8 @@ const std::vector<Setting> settings = {
     {"train.check_replicas_every", {"1"}},
     {"train.on_bad_loss", {"skip"}},
     {"optimizer.type", {"sgd"}},
+    {"optimizer.exp_avg_dtype", {"bf16", "fp16"}},
+    {"optimizer.exp_avg_sq_dtype", {"bf16"}},
     {"optimizer.weight_decay_incr_style", {"linear"}},
     {"optimizer.end_weight_decay", {"0.1", "0.001"}},
     {"lr_schedule.style", {"cosine", "WSD"}},
