@@ -10,7 +10,7 @@
 #include "base/parallel_for.h"
 #include "bench/bench_setup.h"
 #include "bench/figures.h"
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/optimizer.h"
 #include "ops/kernels.h"
 #include "plan/ownership/ownership.h"

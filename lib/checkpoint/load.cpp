@@ -10,6 +10,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/saved_values.h"
+#include "device/host_values.h"
 
 namespace trainctl {
 
@@ -74,7 +75,8 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
       if (held.length() == 0) continue;
       const SavedTensor* saved = index.find(parameter.name, at(words, value));
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
-      const Tensor memory = values_at(store, value, i, held.begin, held.length());
+      const HostValues on_host(values_at(store, value, i, held.begin, held.length()));
+      const Tensor& memory = on_host.values();
       std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
       for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
         float* target = memory.as<float>() + (part.first - held.begin);
@@ -83,6 +85,7 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
           if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
         }
       }
+      on_host.store();
     }
   }
 }

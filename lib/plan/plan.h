@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_kind.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/costs.h"
@@ -76,6 +77,7 @@ struct Plan {
   ContextSplit context;  // how the ranks of a context-parallel group share attention
   TokenLayout tokens;    // of every sequence, over the same ranks
   DType compute = DType::f32;
+  DeviceKind device = DeviceKind::cpu;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
   TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "device/host_values.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -110,8 +111,10 @@ std::string Departure::place() const {
 Findings::Farthest Findings::farthest_of(const ParamSpec& spec, const std::vector<float>& whole,
                                          const HeldPart& held) const {
   Farthest farthest;
+  const HostValues on_host(held.values);
+  const float* values = on_host.values().as<float>();
   for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
-    farthest.look(held.values.as<float>() + piece.local, whole.data(), piece.global, piece.length);
+    farthest.look(values + piece.local, whole.data(), piece.global, piece.length);
   }
   return farthest;
 }

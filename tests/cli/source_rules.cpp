@@ -43,7 +43,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "page", "print", "html", "json", "strategy"}},
     {"nn", {"exchange", ""}},
-    {"engine", {"groups", "parameters", ""}},
+    {"engine", {"memory", "groups", "parameters", ""}},
     {"run", {"directory", "records", "views", "preflight", "", "models"}},
 };
 

@@ -44,7 +44,7 @@ TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
        {"parallel: {enable_alltoall: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
         "parallel: {pipeline: {variable_seq_lengths: true}}",
-        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+        "parallel: {parallel_mode: auto_parallel}",
         "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
         "offload: {enable: true, weights: true}"}) {
     CAPTURE(line);

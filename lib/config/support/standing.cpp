@@ -44,7 +44,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.tp_comm_overlap.async_allreduce", no_effect, "false", "deprecated: use enable"},
     {"parallel.enable_alltoall", not_built, "false", "false"},
     {"parallel.search_mode", not_built, "*", ""},
-    {"parallel.device", not_built, "cpu", "cpu"},
     {"moe.group_wise_a2a", not_built, "false", "false"},
     {"moe.comp_comm_parallel", not_built, "false", "false"},
     {"moe.comp_comm_parallel_degree", not_built, "*", ""},

@@ -16,7 +16,7 @@ Group* whole_context(const Plan& plan, const ContextGroups& context) {
 
 }  // namespace
 
-ExpertRanks make_expert_ranks(const Plan& plan, World& world, Group& tp,
+ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group& tp,
                               const ContextGroups& context) {
   ExpertRanks ranks;
   if (plan.model.experts == 1) return ranks;

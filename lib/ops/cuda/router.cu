@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(block_threads)
 
 void router_forward(const OpContext& context, const RouterForward& args) {
   const cudaStream_t stream = stream_of(context);
-  const Forward all{args.logits.as<float>(),
-                    args.bias.empty() ? nullptr : args.bias.as<float>(),
+  const Forward all{args.logits.elements<float>(),
+                    args.bias.empty() ? nullptr : args.bias.elements<float>(),
                     args.order,
                     args.logits.shape[0],
                     args.logits.shape[1],
@@ -229,11 +229,11 @@ void router_forward(const OpContext& context, const RouterForward& args) {
                     args.group,
                     args.capacity,
                     args.choice,
-                    args.chosen.as<std::int32_t>(),
-                    args.weight.as<float>(),
-                    args.slot.as<std::int32_t>(),
-                    args.choices.as<std::int32_t>(),
-                    args.counts.as<std::int64_t>()};
+                    args.chosen.elements<std::int32_t>(),
+                    args.weight.elements<float>(),
+                    args.slot.elements<std::int32_t>(),
+                    args.choices.elements<std::int32_t>(),
+                    args.counts.elements<std::int64_t>()};
   CUDA_CHECK(cudaMemsetAsync(args.choices.data, 0, static_cast<std::size_t>(args.choices.bytes()),
                              stream));
   launch(choose_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},

@@ -97,6 +97,7 @@ void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
   if (looks && !parallel.loss_repeated_mean) plan.gradient.factor *= plan.mesh.tp;
   plan.gradient.fused = parallel.gradient_accumulation_fusion.value_or(true);
   plan.fp32_sums = wide && plan.compute != DType::f32 && plan.mesh.tp > 1;
+  plan.device = parallel.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   plan.full_batch = looks && parallel.dataset_strategy.word == "full_batch" && plan.mesh.dp > 1;
   plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
 }

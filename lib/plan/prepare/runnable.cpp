@@ -66,6 +66,7 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
         {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
   };
   if (plan.model.experts > 1) {
+    if (plan.device == DeviceKind::cuda) refuse("parallel.device", "experts on CUDA devices");
     const std::string what = whole_experts_not_built(plan);
     if (!what.empty()) refuse("parallel.expert_tensor_parallel", what);
     if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");

@@ -1,7 +1,11 @@
-#include "engine/feed.h"
+#include "engine/memory/feed.h"
 
+#include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
+#include <limits>
+#include <string>
 #include <vector>
 
 namespace trainctl {
@@ -56,9 +60,7 @@ void find_first_positions(const std::vector<std::int32_t>& document, std::int64_
   }
 }
 
-}  // namespace
-
-void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
+void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
   const bool fed_all = std::ssize(batch.tokens) > share.sequences * share.tokens.seq_length;
   for_pieces(share, fed_all, share.rank, 1, [&](const Piece& piece) {
     copy(batch.tokens, to.tokens, piece);
@@ -72,6 +74,42 @@ void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
     copy(batch.global_token, to.query_token, piece);
     find_first_positions(batch.document, share.tokens.seq_length, to.first_position, piece);
   });
+}
+
+constexpr double no_deadline = std::numeric_limits<double>::infinity();
+
+constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
+                          &BatchTensors::position,    &BatchTensors::global_token,
+                          &BatchTensors::loss_weight, &BatchTensors::first_position,
+                          &BatchTensors::query_token};
+
+}  // namespace
+
+Feed::Feed(const BatchTensors& to) : to_(to), on_host_(to) {
+  const bool on_device = std::ranges::any_of(
+      each, [&](Tensor BatchTensors::*x) { return (to.*x).device == DeviceKind::cuda; });
+  if (!on_device) return;
+  std::vector<SlabRow> rows;
+  for (Tensor BatchTensors::*x : each) {
+    rows.push_back(
+        {std::to_string(rows.size()), (to.*x).empty() ? Shape{0} : (to.*x).shape, (to.*x).dtype});
+  }
+  copy_ = Slab::on_host_for(DeviceKind::cuda, rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Tensor& host = on_host_.*each[i];
+    if (!host.empty()) host = copy_.at(rows[i].name);
+  }
+}
+
+void Feed::run(const Batch& batch, const Share& share, Stream& stream) {
+  // The device may still copy the micro-batch before.
+  if (copied_.stream != nullptr) Stream::wait_host(copied_, no_deadline);
+  fill(batch, share, on_host_);
+  if (copy_.bytes().empty()) return;
+  for (Tensor BatchTensors::*x : each) {
+    if (!(to_.*x).empty()) stream.copy(to_.*x, on_host_.*x);
+  }
+  copied_ = stream.record();
 }
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-#include "engine/host_copies.h"
+#include "engine/memory/host_copies.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -42,7 +42,7 @@ HostCopies::HostCopies(const StagePlan& stage, const Buffers& buffers) : stage_(
       add_copy(moved.back, buffers.at(view, places.later), host, padded_bytes(spec));
     }
     if (!queue_) {
-      queue_ = std::make_unique<Stream>(DeviceKind::cpu, "host copies", Stream::Mode::queued);
+      queue_ = std::make_unique<Stream>(buffers.device(), "host copies", Stream::Mode::queued);
     }
   }
 }
