@@ -21,8 +21,8 @@ struct Setting {
   Words values;
 };
 
-// Most values are legal by themselves and some only with others; enable_alltoall, biases of experts
-// and the automatic modes are not built.
+// Most values are legal by themselves and some only with others; biases of experts and the
+// automatic modes are not built.
 const std::vector<Setting> settings = {
     {"model.family", {"llama"}},
     {"model.num_layers", {"1", "3", "4"}},
@@ -64,9 +64,10 @@ const std::vector<Setting> settings = {
     {"parallel.virtual_pipeline_stages", {"2"}},
     {"parallel.parallel_mode",
      {"stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel"}},
+    {"parallel.parallel_mode", {"auto_parallel"}},
     {"parallel.device_num", {"1", "2", "4"}},
-    {"parallel.enable_alltoall", {"true"}},
     {"parallel.rank_order", {"pp-dp-ep-cp-tp", "dp-tp-cp-ep-pp", "tp-tp"}},
+    {"parallel.pipeline.comm_backend", {"ucc"}},
     {"parallel.pipeline.scheduler", {"gpipe", "zb-h1", "zb-v"}},
     {"parallel.pipeline.layout", {"Et|tL", "E|ttL", "Ett||L", "E|t|t|L", "Ett|L"}},
     {"parallel.pipeline.first_stage_layers", {"1", "2"}},
@@ -278,7 +279,7 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
       {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
-      {1, {"parallel.enable_alltoall=true"}},                                     // not built
+      {1, {"parallel.parallel_mode=auto_parallel"}},                              // not built
       {2, {"hooks.finalize_model_grads=false"}},  // of the whole plan
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",
