@@ -41,7 +41,7 @@ class Group {
   virtual void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) = 0;
   virtual void broadcast(const Tensor& data, int root, Stream& stream) = 0;
   /// Sends send_counts[p] elements to rank p and receives receive_counts[p] from it, back to back
-  /// in rank order.
+  /// in rank order. The counts are read before it returns.
   virtual void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
                           const Tensor& receive, std::span<const std::int64_t> receive_counts,
                           Stream& stream) = 0;

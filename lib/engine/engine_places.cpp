@@ -35,9 +35,11 @@ void Engine::use(const Plan& plan) {
 }
 
 std::unique_ptr<Stage> Engine::make_stage() {
-  if (plan_.overlap.any && beside_ == nullptr) {
-    beside_ = std::make_unique<Stream>(plan_.device, "layers tp", Stream::Mode::queued);
+  const bool chunked = plan_.exchange.chunks > 1;
+  if ((plan_.overlap.any || chunked) && beside_ == nullptr) {
+    beside_ = std::make_unique<Stream>(plan_.device, "layers", Stream::Mode::queued);
   }
+  if (chunked) experts_.groups.beside = beside_.get();
   return make_decoder_stage(
       {.model = plan_.model,
        .units = rows().units,

@@ -1,115 +1,156 @@
-// How rows get to the ranks of their experts and back.
-#include <algorithm>
-#include <numeric>
-#include <span>
+#include "nn/expert_exchange.h"
 
-#include "nn/experts.h"
+#include <numeric>
+#include <vector>
+
 #include "ops/rows.h"
 
 namespace trainctl {
 
 namespace {
 
-std::span<std::int64_t> numbers_of(const Tensor& x) {
-  return {x.as<std::int64_t>(), static_cast<std::size_t>(x.numel())};
+/// When each chunk has come; kept by the thread, so that a step allocates nothing.
+std::vector<Event>& arrivals() {
+  thread_local std::vector<Event> events;
+  return events;
 }
 
-/// Row `index` of RoutedRows::exchanged.
-std::span<std::int64_t> counts_of(const RoutedRows& routed, std::int64_t index) {
-  return numbers_of(routed.exchanged.slice(index, index + 1));
+ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
+  return {.counts = routed.counts.as<std::int64_t>(),
+          .ranks = groups.ep->size(),
+          .experts = routed.counts.shape[1],
+          .chunks = groups.ep->size() > 1 ? groups.chunks : 1,
+          .rank = groups.ep->rank()};
 }
 
 }  // namespace
 
-std::int64_t Experts::rows_sent(const Saved& saved) const {
-  const Tensor own = saved.routed.counts.slice(groups.ep->rank(), groups.ep->rank() + 1);
-  const std::span<std::int64_t> counts = numbers_of(own);
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-}
+ExpertExchange::ExpertExchange(const Pass& pass, const ExpertGroups& groups,
+                               const RoutedRows& routed)
+    : pass_(pass), groups_(groups), routed_(routed), counts_(counts_of(groups, routed)) {}
 
-void Experts::meet(const Pass& pass, const Saved& saved) const {
-  if (groups.ep->size() == 1) return;
-  pass.ops->stream->synchronize();
-  const RoutedRows& routed = saved.routed;
-  const std::int64_t experts = routed.counts.shape[1];
-  const std::int64_t held = experts / groups.ep->size();
-  const auto count = [&](std::int64_t rank, std::int64_t expert) {
-    return routed.counts.as<std::int64_t>()[rank * experts + expert];
-  };
-  std::int32_t* place = routed.place.as<std::int32_t>();
-  for (int rank = 0; rank < groups.ep->size(); ++rank) {
-    std::int64_t sent = 0;
-    for (std::int64_t e = 0; e < held; ++e) sent += count(groups.ep->rank(), rank * held + e);
-    std::int64_t received = 0;
-    for_each(saved, [&](const Share& share) {
-      const std::int64_t expert = groups.ep->rank() * held + share.expert;
-      std::int64_t begin = share.begin;
-      for (int before = 0; before < rank; ++before) begin += count(before, expert);
-      std::iota(place, place + count(rank, expert), static_cast<std::int32_t>(begin));
-      place += count(rank, expert);
-      received += count(rank, expert);
-    });
-    const auto at = static_cast<std::size_t>(rank);
-    counts_of(routed, 0)[at] = sent;
-    counts_of(routed, 1)[at] = received;
+void ExpertExchange::meet() const {
+  if (alone()) return;
+  pass_.ops->stream->synchronize();
+  std::int32_t* place = routed_.place.as<std::int32_t>();
+  for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
+    for (std::int64_t sender = 0; sender < counts_.ranks; ++sender) {
+      for_each({chunk, chunk + 1}, [&](const ExpertShare& share) {
+        const std::int64_t expert = counts_.rank * counts_.held() + share.expert;
+        std::int64_t begin = share.begin;
+        for (std::int64_t r = 0; r < sender; ++r) begin += counts_.in(r, expert, chunk);
+        const std::int64_t count = counts_.in(sender, expert, chunk);
+        std::iota(place, place + count, static_cast<std::int32_t>(begin));
+        place += count;
+      });
+    }
   }
 }
 
-/// What one exchange goes through. Rows of one element are weights.
-struct Experts::Buffers {
-  Tensor slot;      // of `of_choices`
-  Tensor sent;      // in the order of the slots
-  Tensor received;  // rank after rank
-  Tensor place;     // of the received among the rows
-  std::int64_t features = 1;
+/// What a chunk of one tensor goes through, where other ranks hold experts.
+struct ExpertExchange::Through {
+  Tensor sent;                             // in the order of the slots
+  Tensor received;                         // rank after rank
+  Tensor place;                            // of the received among the rows
+  std::span<const std::int64_t> to, from;  // elements for each rank, and of each
 };
 
-Experts::Buffers Experts::buffers(const Saved& saved, const Tensor& rows,
-                                  const Tensor& of_choices) const {
-  const RoutedRows& routed = saved.routed;
-  const std::int64_t tokens = of_choices.shape[0];
-  Buffers made;
-  made.features = rows.shape[1];
-  made.slot = routed.slot.view({tokens, routed.slot.numel() / tokens});
-  if (groups.ep->size() == 1) return made;
-  const bool weights = rows.shape[1] == 1 && rows.dtype == DType::f32;
-  const auto first = [&](const Tensor& x, std::int64_t count) {
-    return x.slice(0, count).view({count, made.features});
+ExpertExchange::Through ExpertExchange::through(const ExpertWay& way, std::int64_t chunk) const {
+  const std::int64_t features = way.rows.shape[1];
+  const bool weights = features == 1 && way.rows.dtype == DType::f32;
+  const auto ranks = static_cast<std::size_t>(counts_.ranks);
+  std::int64_t* to = routed_.exchanged.as<std::int64_t>();
+  std::int64_t* from = to + ranks;
+  for (std::int64_t rank = 0; rank < counts_.ranks; ++rank) {
+    to[rank] = counts_.between(counts_.rank, rank, chunk) * features;
+    from[rank] = counts_.between(rank, counts_.rank, chunk) * features;
+  }
+  const auto sent_before = [&](std::int64_t end) {
+    std::int64_t rows = 0;
+    for (std::int64_t e = 0; e < counts_.experts; ++e) rows += counts_.before(counts_.rank, e, end);
+    return rows;
   };
-  const std::int64_t here = rows_here(saved);
-  made.sent = first(weights ? routed.sent_weight : routed.sent, rows_sent(saved));
-  made.received = first(weights ? routed.received_weight : routed.received, here);
-  made.place = routed.place.slice(0, here).view({here, 1});
-  for (std::int64_t way = 0; way < 2; ++way) {
-    const std::span<std::int64_t> elements = counts_of(routed, 2 + way);
-    std::ranges::transform(counts_of(routed, way), elements.begin(),
-                           [&](std::int64_t count) { return count * made.features; });
-  }
-  return made;
+  const auto received_before = [&](std::int64_t end) {
+    std::int64_t rows = 0;
+    for (std::int64_t e = 0; e < counts_.held(); ++e) rows += counts_.come_before(e, end);
+    return rows;
+  };
+  const auto part = [&](const Tensor& all, const auto& before, std::int64_t columns) {
+    const std::int64_t begin = before(chunk);
+    const std::int64_t end = before(chunk + 1);
+    return all.slice(begin, end).view({end - begin, columns});
+  };
+  return {.sent = part(weights ? routed_.sent_weight : routed_.sent, sent_before, features),
+          .received =
+              part(weights ? routed_.received_weight : routed_.received, received_before, features),
+          .place = part(routed_.place, received_before, 1),
+          .to = {to, ranks},
+          .from = {from, ranks}};
 }
 
-void Experts::dispatch(const Pass& pass, const Saved& saved, const Tensor& of_choices,
-                       const Tensor& rows) const {
-  const Buffers through = buffers(saved, rows, of_choices);
-  const bool alone = groups.ep->size() == 1;
-  spread_rows(*pass.ops, {.x = of_choices, .slot = through.slot, .y = alone ? rows : through.sent});
-  if (alone) return;
-  groups.ep->all_to_all(through.sent, counts_of(saved.routed, 2), through.received,
-                        counts_of(saved.routed, 3), *pass.ops->stream);
-  spread_rows(*pass.ops, {.x = through.received, .slot = through.place, .y = rows});
+namespace {
+
+/// The slots of a tensor that has a row for each choice, or for each token.
+Tensor slots_of(const RoutedRows& routed, const Tensor& of_choices) {
+  const std::int64_t rows = of_choices.shape[0];
+  return routed.slot.view({rows, routed.slot.numel() / rows});
 }
 
-void Experts::combine(const Pass& pass, const Saved& saved, const Tensor& rows,
-                      const Tensor& of_choices) const {
-  const Buffers through = buffers(saved, rows, of_choices);
-  const bool alone = groups.ep->size() == 1;
-  if (!alone) {
-    collect_rows(*pass.ops, {.x = rows, .slot = through.place, .y = through.received});
-    groups.ep->all_to_all(through.received, counts_of(saved.routed, 3), through.sent,
-                          counts_of(saved.routed, 2), *pass.ops->stream);
+/// Where the order of the slots is kept on the way.
+Tensor in_slots(const RoutedRows& routed, const ExpertWay& way) {
+  const bool weights = way.rows.shape[1] == 1 && way.rows.dtype == DType::f32;
+  const Tensor& all = weights ? routed.sent_weight : routed.sent;
+  return all.view({all.shape[0], way.rows.shape[1]});
+}
+
+}  // namespace
+
+void ExpertExchange::send(std::span<const ExpertWay> ways) const {
+  const OpContext& ops = *pass_.ops;
+  for (const ExpertWay& way : ways) {
+    spread_rows(ops, {.x = way.of_choices,
+                      .slot = slots_of(routed_, way.of_choices),
+                      .y = alone() ? way.rows : in_slots(routed_, way)});
   }
-  collect_rows(*pass.ops,
-               {.x = alone ? rows : through.sent, .slot = through.slot, .y = of_choices});
+  if (alone()) return;
+  arrivals().clear();
+  wire().wait(ops.stream->record());
+  for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
+    for (const ExpertWay& way : ways) {
+      const Through by = through(way, chunk);
+      groups_.ep->all_to_all(by.sent, by.to, by.received, by.from, wire());
+    }
+    arrivals().push_back(wire().record());
+  }
+}
+
+void ExpertExchange::take(std::span<const ExpertWay> ways, std::int64_t chunk) const {
+  if (alone()) return;
+  Reshard::await(pass_, arrivals()[static_cast<std::size_t>(chunk)]);
+  for (const ExpertWay& way : ways) {
+    const Through by = through(way, chunk);
+    spread_rows(*pass_.ops, {.x = by.received, .slot = by.place, .y = way.rows});
+  }
+}
+
+void ExpertExchange::give(std::span<const ExpertWay> ways, std::int64_t chunk) const {
+  if (alone()) return;
+  for (const ExpertWay& way : ways) {
+    const Through by = through(way, chunk);
+    collect_rows(*pass_.ops, {.x = way.rows, .slot = by.place, .y = by.received});
+    wire().wait(pass_.ops->stream->record());
+    groups_.ep->all_to_all(by.received, by.from, by.sent, by.to, wire());
+  }
+}
+
+void ExpertExchange::finish(std::span<const ExpertWay> ways) const {
+  if (ways.empty()) return;
+  if (!alone()) Reshard::await(pass_, wire().record());
+  for (const ExpertWay& way : ways) {
+    collect_rows(*pass_.ops, {.x = alone() ? way.rows : in_slots(routed_, way),
+                              .slot = slots_of(routed_, way.of_choices),
+                              .y = way.of_choices});
+  }
 }
 
 }  // namespace trainctl

@@ -17,6 +17,7 @@
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/activations.h"
+#include "plan/tables/exchange_rule.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/local_shape.h"
 #include "plan/tables/mesh.h"
@@ -80,6 +81,7 @@ struct Plan {
   DeviceKind device = DeviceKind::cpu;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
+  ExchangeRule exchange;    // between ranks that hold different experts
   TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products
   bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp
   bool full_batch = false;  // every replica is fed the micro-batches of all

@@ -7,6 +7,7 @@
 
 #include "config/schema/words.h"
 #include "plan/rules/resolve.h"
+#include "verify/layout_experts.h"
 
 namespace trainctl {
 
@@ -240,33 +241,6 @@ Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
 }
 
-/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
-/// is of its own sizes.
-bool apply_experts(std::string_view word, Config& config) {
-  const bool whole = word.starts_with("wep");
-  if (!whole && !word.starts_with("ep")) return false;
-  const auto ranks = number_behind(word, whole ? 3 : 2);
-  if (!ranks) return false;
-  config.parallel.expert_parallel = *ranks;
-  if (whole) config.parallel.expert_tensor_parallel = 1;
-  return true;
-}
-
-/// They are some of the replicas; of whole experts, tensor-parallel ranks are replicas, too.
-Words expert_words(const Config& config, const LayoutSizes& sizes) {
-  Words words{""};
-  const auto add = [&](const std::string& word, std::int64_t least, std::int64_t replicas) {
-    for (std::int64_t ranks = least; ranks <= replicas; ++ranks) {
-      if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
-      words.push_back(word + std::to_string(ranks));
-    }
-  };
-  if (config.moe.num_experts == 1) return words;
-  add("ep", 2, sizes.replicas());
-  if (sizes.sequence_parallel) add("wep", 1, sizes.replicas() * sizes.tp);
-  return words;
-}
-
 /// Of all layers but the last, through one buffer or two.
 bool apply_offload(std::string_view word, Config& config) {
   if (word != "offload" && word != "offload2") return false;
@@ -354,6 +328,8 @@ constexpr LayoutSwitch switches[] = {
     {"late weights", "delayw", "pipeline stages", apply_late_weights, late_weight_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
     {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
+    {"expert chunks", "echunksN", "experts of other ranks", apply_expert_chunks,
+     expert_chunk_words},
 };
 
 }  // namespace

@@ -78,10 +78,13 @@ TEST_CASE("experts in 16 bits stay near fp32") {
       CHECK(found[step].loss == Approx(wide[step].loss).epsilon(0.02));
     }
   }
-  const auto split = train({"precision.compute=bf16", "parallel.tensor_parallel=2",
-                            "parallel.sequence_parallel=true", "parallel.expert_parallel=2"},
-                           4);
-  CHECK(split.back().loss == Approx(wide.back().loss).epsilon(0.02));
+  const Options split{"precision.compute=bf16", "parallel.tensor_parallel=2",
+                      "parallel.sequence_parallel=true", "parallel.expert_parallel=2"};
+  Options chunked = split;
+  chunked.emplace_back("moe.comp_comm_parallel=true");
+  for (const Options& options : {split, chunked}) {
+    CHECK(train(options, 4).back().loss == Approx(wide.back().loss).epsilon(0.02));
+  }
 }
 
 TEST_CASE("experts that no token chooses") {

@@ -45,8 +45,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.enable_alltoall", not_built, "false", "false"},
     {"parallel.search_mode", not_built, "*", ""},
     {"moe.group_wise_a2a", not_built, "false", "false"},
-    {"moe.comp_comm_parallel", not_built, "false", "false"},
-    {"moe.comp_comm_parallel_degree", not_built, "*", ""},
     {"moe.overlap_expert_parallel_comm", not_built, "false", "false"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
     {"offload.weights", not_built, "false", "false"},

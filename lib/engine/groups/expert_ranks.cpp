@@ -26,7 +26,8 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   ranks.groups = {.ep = ranks.ep.get(),
                   .routers = by_stream && mesh.cp == 1 ? &tp : nullptr,
                   .by_stream = by_stream,
-                  .order = {plan.tokens, plan.micro_batch_size}};
+                  .order = {plan.tokens, plan.micro_batch_size},
+                  .chunks = plan.exchange.chunks};
   if (mesh.cp == 1) return ranks;
   if (!by_stream) ranks.groups.routers = whole_context(plan, context);
   if (ranks.groups.routers != nullptr) return ranks;

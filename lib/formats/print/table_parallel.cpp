@@ -112,6 +112,10 @@ std::string mesh_section(const Plan& plan) {
                                     " rows of a rank's micro-batch go to experts, at most " +
                                     format_grouped(plan.local.expert_rows) + " come to its own");
   }
+  if (plan.exchange.chunks > 1) {
+    text += labelled("exchange", "of rows in " + std::to_string(plan.exchange.chunks) +
+                                     " chunks, each beside the products of another");
+  }
   text += labelled(
       "mode", std::string(word_of(plan.mode)) + ", ranks in the order " + order_text(mesh.order));
   text += labelled("batch", grouped_count(sequences, "sequence") + " = micro " +

@@ -13,6 +13,10 @@ struct ExpertGroups {
   // plan/tables/local_shape.h).
   bool by_stream = false;
   RowOrder order{};  // of the routers' tokens
+  // In so many chunks rows go to experts of other ranks and back, each beside the products of
+  // another, on this stream; null: they are waited for.
+  std::int64_t chunks = 1;
+  Stream* beside = nullptr;
 };
 
 }  // namespace trainctl

@@ -248,10 +248,14 @@ void add_experts(UseList& list, const Passes& passes) {
   const std::int64_t row = model.hidden * list.element();
   const std::int64_t sent = plan.local.routed_rows;
   const std::int64_t held = plan.local.expert_rows;
-  list.add(call, 2 * forward, sent * (row + fp32) / 2);      // rows, and their weights
-  list.add(call, passes.once, held * row);                   // what the experts give
-  list.add(call, passes.once, sent * row);                   // its gradient
-  list.add(call, 2 * passes.once, held * (row + fp32) / 2);  // of rows and of weights
+  const std::int64_t chunks = plan.exchange.chunks;
+  const auto add = [&](std::int64_t count, std::int64_t bytes) {
+    list.add_total(call, count * chunks, count * bytes);
+  };
+  add(2 * forward, sent * (row + fp32) / 2);      // rows, and their weights
+  add(passes.once, held * row);                   // what the experts give
+  add(passes.once, sent * row);                   // its gradient
+  add(2 * passes.once, held * (row + fp32) / 2);  // of rows and of weights
 }
 
 void add_messages(UseList& list) {

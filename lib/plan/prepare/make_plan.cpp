@@ -114,6 +114,7 @@ Plan sizes_of(const Facts& facts) {
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  plan.exchange = resolve_exchange(config.moe, plan.mesh);
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, parallel);
   plan.micro_batch_size = facts.batch.micro_batch_size;

@@ -208,6 +208,26 @@ void check_layers(const Facts& facts, Check& check) {
               "set first_dense_layers to 0, or moe.num_experts to 1");
 }
 
+/// An expert gets a token once.
+void check_exchange_chunks(const Facts& facts, Check& check) {
+  const char* path = "moe.comp_comm_parallel_degree";
+  const std::int64_t degree = facts.config.moe.comp_comm_parallel_degree;
+  const std::int64_t tokens =
+      product_of({facts.batch.micro_batch_size, facts.model.seq_length}) / facts.mesh.cp;
+  if (degree <= tokens || tokens < 1 ||
+      !check.clean(
+          {path, "model.seq_length", "train.micro_batch_size", "train.global_batch_size"})) {
+    return;
+  }
+  check.error("expert-chunks", path,
+              named("comp_comm_parallel_degree", degree) +
+                  " must be at most the tokens of a micro-batch on a rank (" +
+                  std::to_string(tokens) +
+                  "): a rank cannot cut what it sends to an expert into "
+                  "more chunks",
+              "set comp_comm_parallel_degree to 2, or to at most " + std::to_string(tokens));
+}
+
 void remark_exchange(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   if (!facts.mesh_is_clean(check)) return;
@@ -222,6 +242,11 @@ void remark_exchange(const Facts& facts, Check& check) {
   if (mesh.ep == 1) {
     check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
                     "expert_parallel is 1, so no tokens are exchanged");
+  } else if (moe.comp_comm_parallel_degree == 1) {
+    check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
+                    "comp_comm_parallel_degree is 1, and one chunk has no other beside it");
+  } else if (moe.comp_comm_parallel) {
+    check_exchange_chunks(facts, check);
   }
   if (mesh.tp > 1 && mesh.ep > 1 && !facts.parallel().sequence_parallel) {
     check.warning("moe-sequence-parallel", "parallel.expert_parallel",

@@ -150,6 +150,14 @@ TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh&
   return {.attention = region(said.disable_qkv), .mlp = region(said.disable_fc1), .any = true};
 }
 
+ExchangeRule resolve_exchange(const MoeConfig& moe, const Mesh& mesh) {
+  ExchangeRule rule;
+  if (moe.num_experts > 1 && mesh.ep > 1 && moe.comp_comm_parallel) {
+    rule.chunks = std::max<std::int64_t>(1, moe.comp_comm_parallel_degree);
+  }
+  return rule;
+}
+
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
   if (parallel.bucket_rule) return *parallel.bucket_rule;
   const CommFusionConfig& fusion = parallel.comm_fusion;

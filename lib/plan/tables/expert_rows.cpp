@@ -77,7 +77,7 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
     add("received", {local.expert_rows, model.hidden}, rows.compute);
     add("received_weight", {local.expert_rows}, DType::f32);
     add("place", {local.expert_rows}, DType::i32);
-    add("exchanged", {4, share.input.mesh.ep}, DType::i64);
+    add("exchanged", {2, share.input.mesh.ep}, DType::i64);
   }
   if (share.input.sequence_parallel) {
     const bool by_stream = experts_take_stream(share.input.mesh);

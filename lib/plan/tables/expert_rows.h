@@ -26,8 +26,8 @@ namespace trainctl {
 ///  shared with ep: moe.sent [N,H] and moe.sent_weight [N] fp32 (in the order of this rank's
 ///  slots),
 ///         moe.received [R,H] and moe.received_weight [R] fp32 (from rank after rank), moe.place
-///         [R] i32 (where received rows go), moe.exchanged [4,P] i64 (rows for and from each rank,
-///         and their elements)
+///         [R] i32 (where received rows go), moe.exchanged [2,P] i64 (elements to and from each
+///         rank)
 ///  shared with C context-parallel ranks, of all their tokens: moe.all_logits [C T,E] fp32,
 ///         moe.all_chosen moe.all_slot [C T,k] i32, moe.all_weight [C T,k] fp32; groups above are
 ///         those of all these tokens
