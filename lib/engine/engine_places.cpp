@@ -39,7 +39,12 @@ std::unique_ptr<Stage> Engine::make_stage() {
   if ((plan_.overlap.any || chunked) && beside_ == nullptr) {
     beside_ = std::make_unique<Stream>(plan_.device, "layers", Stream::Mode::queued);
   }
-  if (chunked) experts_.groups.beside = beside_.get();
+  ExpertGroups experts = experts_.groups;
+  if (chunked) experts.beside = beside_.get();
+  const auto shared = [this](const char* name) {
+    return buffers_.contains(name) ? buffers_.at(0, name) : Tensor{};
+  };
+  experts.sum = shared("moe.sum");
   return make_decoder_stage(
       {.model = plan_.model,
        .units = rows().units,
@@ -51,7 +56,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .views = rows().activation_slots.views(),
        .tp = {.group = tp_.get(),
               .stream = plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
-              .sum = plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{},
+              .sum = shared("stream.sum"),
               .overlap = plan_.overlap,
               .beside = beside_.get(),
               .arriving = plan_.overlap.any ? buffers_.at(0, "stream.partial") : Tensor{}},
@@ -61,9 +66,8 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
                    .gather = context_.gather.get(),
-                   .packed =
-                       buffers_.contains("cp.packed") ? buffers_.at(0, "cp.packed") : Tensor{}},
-       .experts = experts_.groups,
+                   .packed = shared("cp.packed")},
+       .experts = experts,
        .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
        .weights =

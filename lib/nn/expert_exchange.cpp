@@ -1,5 +1,6 @@
 #include "nn/expert_exchange.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -16,11 +17,27 @@ std::vector<Event>& arrivals() {
 }
 
 ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
-  return {.counts = routed.counts.as<std::int64_t>(),
-          .ranks = groups.ep->size(),
-          .experts = routed.counts.shape[1],
-          .chunks = groups.ep->size() > 1 ? groups.chunks : 1,
-          .rank = groups.ep->rank()};
+  ExpertCounts counts{.counts = routed.counts.as<std::int64_t>(),
+                      .ranks = groups.ep->size(),
+                      .experts = routed.counts.shape[1],
+                      .rank = groups.ep->rank()};
+  if (groups.parts != nullptr) {
+    counts.parts = groups.parts->size();
+    counts.part = groups.parts->rank();
+  }
+  if (counts.senders() > 1) counts.chunks = groups.chunks;
+  return counts;
+}
+
+/// Rows of one fp32 element.
+bool are_weights(const ExpertWay& way) {
+  return way.rows.shape[1] == 1 && way.rows.dtype == DType::f32;
+}
+
+/// Where the order of the slots is kept on the way.
+Tensor in_slots(const RoutedRows& routed, const ExpertWay& way) {
+  const Tensor& all = are_weights(way) ? routed.sent_weight : routed.sent;
+  return all.view({all.shape[0], way.rows.shape[1]});
 }
 
 }  // namespace
@@ -29,88 +46,113 @@ ExpertExchange::ExpertExchange(const Pass& pass, const ExpertGroups& groups,
                                const RoutedRows& routed)
     : pass_(pass), groups_(groups), routed_(routed), counts_(counts_of(groups, routed)) {}
 
+Reshard ExpertExchange::parts() const {
+  const bool beside = groups_.beside != nullptr;
+  return {.group = groups_.parts,
+          .from = Layout::tokens,
+          .to = Layout::replicated,
+          .sum = groups_.sum,
+          .beside = {.stream = groups_.beside, .whole_forward = beside, .whole_backward = beside}};
+}
+
+Tensor ExpertExchange::share_of(const Tensor& x) const {
+  if (groups_.slices == nullptr) return x;
+  const std::int64_t rows = x.shape[0] / groups_.slices->size();
+  return x.slice(groups_.slices->rank() * rows, (groups_.slices->rank() + 1) * rows);
+}
+
+Tensor ExpertExchange::slots_of(const Tensor& share) const {
+  const Tensor slots = share_of(routed_.slot);
+  return slots.view({share.shape[0], slots.numel() / share.shape[0]});
+}
+
+RowRange ExpertExchange::sent() const {
+  const std::int64_t tokens = routed_.logits.shape[0];
+  if (groups_.slices == nullptr) return {0, tokens};
+  const std::int64_t count = tokens / groups_.slices->size();
+  return {groups_.slices->rank() * count, (groups_.slices->rank() + 1) * count};
+}
+
+void ExpertExchange::share_counts() const {
+  Stream& stream = *pass_.ops->stream;
+  const std::int64_t first = counts_.sender(counts_.part, 0);
+  const Tensor of_part = routed_.counts.slice(first, first + counts_.ranks);
+  if (counts_.ranks > 1) {
+    groups_.ep->all_gather(of_part.slice(counts_.rank, counts_.rank + 1), of_part, stream);
+  }
+  if (counts_.parts > 1) groups_.parts->all_gather(of_part, routed_.counts, stream);
+}
+
 void ExpertExchange::meet() const {
   if (alone()) return;
   pass_.ops->stream->synchronize();
   std::int32_t* place = routed_.place.as<std::int32_t>();
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
-    for (std::int64_t sender = 0; sender < counts_.ranks; ++sender) {
+    const std::int64_t room = counts_.room(chunk);
+    for (std::int64_t from = 0; from < counts_.senders(); ++from) {
       for_each({chunk, chunk + 1}, [&](const ExpertShare& share) {
         const std::int64_t expert = counts_.rank * counts_.held() + share.expert;
         std::int64_t begin = share.begin;
-        for (std::int64_t r = 0; r < sender; ++r) begin += counts_.in(r, expert, chunk);
-        const std::int64_t count = counts_.in(sender, expert, chunk);
+        for (std::int64_t s = 0; s < from; ++s) begin += counts_.in(s, expert, chunk);
+        const std::int64_t count = counts_.in(from, expert, chunk);
         std::iota(place, place + count, static_cast<std::int32_t>(begin));
         place += count;
       });
+      if ((from + 1) % counts_.ranks != 0) continue;
+      const std::int64_t free = room - counts_.come_to(from / counts_.ranks, chunk);
+      std::fill_n(place, free, -1);
+      place += free;
     }
   }
 }
 
-/// What a chunk of one tensor goes through, where other ranks hold experts.
+/// What a chunk of one tensor goes through, where other ranks hold experts or parts of them.
 struct ExpertExchange::Through {
-  Tensor sent;                             // in the order of the slots
-  Tensor received;                         // rank after rank
-  Tensor place;                            // of the received among the rows
+  Tensor sent;      // in the order of the slots
+  Tensor gathered;  // what has come to each part, rank after rank, in the room for it
+  Tensor place;     // of the gathered among the rows; -1: nothing
+  Tensor own;       // of the gathered, this part's room
+  Tensor received;  // of that, what has come
   std::span<const std::int64_t> to, from;  // elements for each rank, and of each
 };
 
 ExpertExchange::Through ExpertExchange::through(const ExpertWay& way, std::int64_t chunk) const {
   const std::int64_t features = way.rows.shape[1];
-  const bool weights = features == 1 && way.rows.dtype == DType::f32;
   const auto ranks = static_cast<std::size_t>(counts_.ranks);
   std::int64_t* to = routed_.exchanged.as<std::int64_t>();
   std::int64_t* from = to + ranks;
   for (std::int64_t rank = 0; rank < counts_.ranks; ++rank) {
-    to[rank] = counts_.between(counts_.rank, rank, chunk) * features;
-    from[rank] = counts_.between(rank, counts_.rank, chunk) * features;
+    to[rank] = counts_.between(counts_.own(), rank, chunk) * features;
+    from[rank] =
+        counts_.between(counts_.sender(counts_.part, rank), counts_.rank, chunk) * features;
   }
-  const auto sent_before = [&](std::int64_t end) {
-    std::int64_t rows = 0;
-    for (std::int64_t e = 0; e < counts_.experts; ++e) rows += counts_.before(counts_.rank, e, end);
-    return rows;
+  const std::int64_t room = counts_.room(chunk);
+  const std::int64_t first = counts_.room_before(chunk);
+  const Tensor& all = are_weights(way) ? routed_.received_weight : routed_.received;
+  const auto rows = [](const Tensor& x, std::int64_t begin, std::int64_t end, std::int64_t width) {
+    return x.slice(begin, end).view({end - begin, width});
   };
-  const auto received_before = [&](std::int64_t end) {
-    std::int64_t rows = 0;
-    for (std::int64_t e = 0; e < counts_.held(); ++e) rows += counts_.come_before(e, end);
-    return rows;
-  };
-  const auto part = [&](const Tensor& all, const auto& before, std::int64_t columns) {
-    const std::int64_t begin = before(chunk);
-    const std::int64_t end = before(chunk + 1);
-    return all.slice(begin, end).view({end - begin, columns});
-  };
-  return {.sent = part(weights ? routed_.sent_weight : routed_.sent, sent_before, features),
-          .received =
-              part(weights ? routed_.received_weight : routed_.received, received_before, features),
-          .place = part(routed_.place, received_before, 1),
-          .to = {to, ranks},
-          .from = {from, ranks}};
+  Through made{
+      .sent =
+          in_slots(routed_, way).slice(counts_.sent_before(chunk), counts_.sent_before(chunk + 1)),
+      .gathered = rows(all, first, first + counts_.parts * room, features),
+      .place = rows(routed_.place, first, first + counts_.parts * room, 1),
+      .own = {},
+      .received = {},
+      .to = {to, ranks},
+      .from = {from, ranks}};
+  made.own = made.gathered.slice(counts_.part * room, (counts_.part + 1) * room);
+  made.received = made.own.slice(0, counts_.come_to(counts_.part, chunk));
+  return made;
 }
-
-namespace {
-
-/// The slots of a tensor that has a row for each choice, or for each token.
-Tensor slots_of(const RoutedRows& routed, const Tensor& of_choices) {
-  const std::int64_t rows = of_choices.shape[0];
-  return routed.slot.view({rows, routed.slot.numel() / rows});
-}
-
-/// Where the order of the slots is kept on the way.
-Tensor in_slots(const RoutedRows& routed, const ExpertWay& way) {
-  const bool weights = way.rows.shape[1] == 1 && way.rows.dtype == DType::f32;
-  const Tensor& all = weights ? routed.sent_weight : routed.sent;
-  return all.view({all.shape[0], way.rows.shape[1]});
-}
-
-}  // namespace
 
 void ExpertExchange::send(std::span<const ExpertWay> ways) const {
   const OpContext& ops = *pass_.ops;
   for (const ExpertWay& way : ways) {
-    spread_rows(ops, {.x = way.of_choices,
-                      .slot = slots_of(routed_, way.of_choices),
-                      .y = alone() ? way.rows : in_slots(routed_, way)});
+    const Tensor share = share_of(way.of_choices);
+    spread_rows(
+        ops,
+        {.x = share, .slot = slots_of(share), .y = alone() ? way.rows : in_slots(routed_, way)});
   }
   if (alone()) return;
   arrivals().clear();
@@ -119,6 +161,7 @@ void ExpertExchange::send(std::span<const ExpertWay> ways) const {
     for (const ExpertWay& way : ways) {
       const Through by = through(way, chunk);
       groups_.ep->all_to_all(by.sent, by.to, by.received, by.from, wire());
+      if (counts_.parts > 1) parts().start_forward(pass_, by.own, by.gathered);
     }
     arrivals().push_back(wire().record());
   }
@@ -129,7 +172,7 @@ void ExpertExchange::take(std::span<const ExpertWay> ways, std::int64_t chunk) c
   Reshard::await(pass_, arrivals()[static_cast<std::size_t>(chunk)]);
   for (const ExpertWay& way : ways) {
     const Through by = through(way, chunk);
-    spread_rows(*pass_.ops, {.x = by.received, .slot = by.place, .y = way.rows});
+    spread_rows(*pass_.ops, {.x = by.gathered, .slot = by.place, .y = way.rows});
   }
 }
 
@@ -137,8 +180,9 @@ void ExpertExchange::give(std::span<const ExpertWay> ways, std::int64_t chunk) c
   if (alone()) return;
   for (const ExpertWay& way : ways) {
     const Through by = through(way, chunk);
-    collect_rows(*pass_.ops, {.x = way.rows, .slot = by.place, .y = by.received});
+    collect_rows(*pass_.ops, {.x = way.rows, .slot = by.place, .y = by.gathered});
     wire().wait(pass_.ops->stream->record());
+    if (counts_.parts > 1) parts().start_backward(pass_, by.gathered, by.own);
     groups_.ep->all_to_all(by.received, by.from, by.sent, by.to, wire());
   }
 }
@@ -147,9 +191,11 @@ void ExpertExchange::finish(std::span<const ExpertWay> ways) const {
   if (ways.empty()) return;
   if (!alone()) Reshard::await(pass_, wire().record());
   for (const ExpertWay& way : ways) {
-    collect_rows(*pass_.ops, {.x = alone() ? way.rows : in_slots(routed_, way),
-                              .slot = slots_of(routed_, way.of_choices),
-                              .y = way.of_choices});
+    const Tensor share = share_of(way.of_choices);
+    if (groups_.slices != nullptr) pass_.ops->stream->zero(way.of_choices);
+    collect_rows(
+        *pass_.ops,
+        {.x = alone() ? way.rows : in_slots(routed_, way), .slot = slots_of(share), .y = share});
   }
 }
 

@@ -1,7 +1,8 @@
 // How rows get to the ranks of their experts and back, in chunks: while the experts work on a
 // chunk, others are on their way. On the rank of its expert a row lies with those of the same
 // expert, there chunk after chunk, and in each in the order of the ranks that sent them and of
-// their tokens.
+// their tokens. Ranks that hold parts of the same experts gather the rows that come to each of
+// them, and sum what all of them make.
 #pragma once
 
 #include <span>
@@ -39,6 +40,11 @@ class ExpertExchange {
   ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed);
 
   ExpertChunks all() const { return {0, counts_.chunks}; }
+  /// Of this rank's tokens, the first and the number of those that it sends.
+  RowRange sent() const;
+  /// Where routed.counts has this rank's own; share_counts() then gets those of the others.
+  Tensor own_counts() const { return routed_.counts.slice(counts_.own(), counts_.own() + 1); }
+  void share_counts() const;
   /// Calls body(ExpertShare) for each expert with rows in these chunks, in order.
   template <class Body>
   void for_each(const ExpertChunks& chunks, const Body& body) const {
@@ -84,8 +90,13 @@ class ExpertExchange {
  private:
   struct Through;
 
-  bool alone() const { return groups_.ep->size() == 1; }
-  Stream& wire() const { return groups_.beside ? *groups_.beside : *pass_.ops->stream; }
+  bool alone() const { return counts_.senders() == 1; }
+  Stream& wire() const { return groups_.beside != nullptr ? *groups_.beside : *pass_.ops->stream; }
+  /// Between ranks that hold parts of the same experts.
+  Reshard parts() const;
+  /// This rank's share of the tokens, or of their choices, of a tensor that has all of them.
+  Tensor share_of(const Tensor& x) const;
+  Tensor slots_of(const Tensor& share) const;
   /// From the counts to where the rows that come here go.
   void meet() const;
   /// Each chunk of the tokens' rows, as the wire is free.

@@ -98,8 +98,9 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   if (groups.routers != nullptr) {
     groups.routers->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
   }
-  const Group& ep = *groups.ep;
-  const Tensor own_counts = routed.counts.slice(ep.rank(), ep.rank() + 1);
+  const ExpertExchange parts = exchange(pass, saved);
+  const RowRange sent = parts.sent();
+  const Tensor own_counts = parts.own_counts();
   router_forward(*pass.ops, {.logits = routed.all_logits,
                              .order = groups.order,
                              .bias = bias.value,
@@ -109,14 +110,14 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
                              .choice = rule.choice,
                              .chosen = routed.all_chosen,
                              .weight = routed.all_weight,
-                             .first = first_row(saved),
-                             .count = routed.logits.shape[0],
-                             .chunks = exchange(pass, saved).all().end,
+                             .first = first_row(saved) + sent.begin,
+                             .count = sent.count(),
+                             .chunks = parts.all().end,
                              .slot = routed.all_slot,
                              .choices = choices(saved),
                              .counts = own_counts.view({own_counts.numel()})});
   if (groups.routers != nullptr) take_own(pass, saved);
-  if (ep.size() > 1) groups.ep->all_gather(own_counts, routed.counts, *pass.ops->stream);
+  parts.share_counts();
   pass.ops->stream->synchronize();
 }
 

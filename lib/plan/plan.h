@@ -17,7 +17,6 @@
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/activations.h"
-#include "plan/tables/exchange_rule.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/local_shape.h"
 #include "plan/tables/mesh.h"
@@ -83,7 +82,7 @@ struct Plan {
   bool split_vocabulary = false;
   ExchangeRule exchange;    // between ranks that hold different experts
   TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products
-  bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp
+  bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp or etp
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
   GradientRule gradient;

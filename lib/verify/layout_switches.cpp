@@ -7,13 +7,17 @@
 
 #include "config/schema/words.h"
 #include "plan/rules/resolve.h"
-#include "verify/layout_experts.h"
 
 namespace trainctl {
 
 namespace {
 
 using Words = std::vector<std::string>;
+
+/// Of "PREFIXn" the number.
+std::optional<std::int64_t> number_in(std::string_view word, std::string_view prefix) {
+  return word.starts_with(prefix) ? number_behind(word, prefix.size()) : std::nullopt;
+}
 
 bool apply_vocabulary(std::string_view word, Config& config) {
   if (word != "vocab_tp" && word != "vocab_dp") return false;
@@ -44,8 +48,7 @@ Words scheduler_words(const Config&, const LayoutSizes& sizes) {
 }
 
 bool apply_chunks(std::string_view word, Config& config) {
-  const std::string_view chunks = "vp";
-  const auto count = word.starts_with(chunks) ? number_behind(word, chunks.size()) : std::nullopt;
+  const auto count = number_in(word, "vp");
   if (!count) return false;
   config.parallel.virtual_pipeline_stages = *count;
   config.parallel.pipeline.interleave.reset();
@@ -107,8 +110,7 @@ Words message_type_words(const Config& config, const LayoutSizes& sizes) {
 }
 
 bool apply_microbatches(std::string_view word, Config& config) {
-  if (!word.starts_with('m')) return false;
-  const auto count = number_behind(word, 1);
+  const auto count = number_in(word, "m");
   if (!count) return false;
   config.train.micro_batch_size.reset();
   config.train.micro_batch_num = count;
@@ -155,8 +157,7 @@ Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
 
 /// N ranks share a copy, of rows in every mode; zero1 if the parallel optimizer is off.
 bool apply_shard_size(std::string_view word, Config& config) {
-  const std::string_view shard = "shard";
-  const auto ranks = word.starts_with(shard) ? number_behind(word, shard.size()) : std::nullopt;
+  const auto ranks = number_in(word, "shard");
   if (!ranks) return false;
   if (!config.parallel.parallel_optimizer.enable) apply_parallel_optimizer("zero1", config);
   config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
@@ -226,10 +227,8 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
 
 /// The head's weight gradients at the end of the step: all of them, or only the first.
 bool apply_deferral(std::string_view word, Config& config) {
-  const std::string_view deferred = "deferred";
-  if (!word.starts_with(deferred)) return false;
-  const bool all = word.size() == deferred.size();
-  const auto limit = all ? std::optional<std::int64_t>(0) : number_behind(word, deferred.size());
+  const auto limit =
+      word == "deferred" ? std::optional<std::int64_t>(0) : number_in(word, "deferred");
   if (!limit) return false;
   config.parallel.gradient_accumulation_fusion = true;
   config.parallel.pipeline.defer_embedding_wgrad_compute = true;
@@ -239,6 +238,57 @@ bool apply_deferral(std::string_view word, Config& config) {
 
 Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
+}
+
+/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
+/// is of its own sizes.
+bool apply_experts(std::string_view word, Config& config) {
+  const bool whole = word.starts_with("wep");
+  const auto ranks = number_in(word, whole ? "wep" : "ep");
+  if (!ranks) return false;
+  config.parallel.expert_parallel = *ranks;
+  if (whole) config.parallel.expert_tensor_parallel = 1;
+  return true;
+}
+
+/// Tensor-parallel ranks may be replicas, too: of experts cut otherwise than dense layers.
+Words expert_words(const Config& config, const LayoutSizes& sizes) {
+  Words words{""};
+  const std::int64_t replicas = sizes.replicas() * sizes.tp;
+  for (std::int64_t ranks = 1; config.moe.num_experts > 1 && ranks <= replicas; ++ranks) {
+    if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
+    if (ranks > 1) words.push_back("ep" + std::to_string(ranks));
+    if (sizes.tp > 1) words.push_back("wep" + std::to_string(ranks));
+  }
+  return words;
+}
+
+/// In how many chunks rows go to experts of other ranks and back.
+bool apply_expert_chunks(std::string_view word, Config& config) {
+  const auto count = number_in(word, "echunks");
+  if (!count) return false;
+  config.moe.comp_comm_parallel = true;
+  config.moe.comp_comm_parallel_degree = *count;
+  return true;
+}
+
+Words expert_chunk_words(const Config& config, const LayoutSizes& sizes) {
+  const bool exchanges = config.moe.num_experts > 1 && sizes.replicas() * sizes.tp > 1;
+  return exchanges ? Words{"", "echunks2", "echunks3"} : Words{""};
+}
+
+/// Over how many ranks each expert is cut; or each of those that cut dense layers sends its share.
+bool apply_expert_parts(std::string_view word, Config& config) {
+  const auto count = number_in(word, "etp");
+  if (!count && word != "group_a2a") return false;
+  config.parallel.expert_tensor_parallel = count;
+  config.moe.group_wise_a2a = !count;
+  return true;
+}
+
+Words expert_part_words(const Config& config, const LayoutSizes& sizes) {
+  if (config.moe.num_experts == 1 || sizes.replicas() * sizes.tp == 1) return {""};
+  return sizes.tp > 1 ? Words{"", "etp1", "etp2", "group_a2a"} : Words{"", "etp2"};
 }
 
 /// Of all layers but the last, through one buffer or two.
@@ -328,6 +378,8 @@ constexpr LayoutSwitch switches[] = {
     {"late weights", "delayw", "pipeline stages", apply_late_weights, late_weight_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
     {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
+    {"expert parts", "etpN, group_a2a", "tensor ranks or replicas", apply_expert_parts,
+     expert_part_words},
     {"expert chunks", "echunksN", "experts of other ranks", apply_expert_chunks,
      expert_chunk_words},
 };

@@ -42,8 +42,7 @@ TEST_CASE("a value that is not built is refused with its place") {
 
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
-       {"parallel: {enable_alltoall: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
-        "parallel: {pipeline: {variable_seq_lengths: true}}",
+       {"parallel: {enable_alltoall: true}", "parallel: {pipeline: {variable_seq_lengths: true}}",
         "parallel: {parallel_mode: auto_parallel}",
         "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
         "offload: {enable: true, weights: true}"}) {
@@ -52,13 +51,14 @@ TEST_CASE("each feature that is not built is refused once") {
   }
 }
 
-TEST_CASE("schedules, chunks and recomputed layers are built") {
+TEST_CASE("schedules, chunks, recomputed layers and exchanges of experts are built") {
   for (const char* line :
        {"parallel: {virtual_pipeline_stages: 2}", "parallel: {pipeline: {scheduler: zb-h1}}",
         "parallel: {pipeline: {scheduler: zb-v}}", "parallel: {pipeline: {interleave: true}}",
         "recompute: {enable: true, layers_per_stage: [1]}",
         "recompute: {enable: true, select: norms+attention, mp_comm_recompute: false}",
-        "recompute: {enable: true, slice_activation: true}"}) {
+        "recompute: {enable: true, slice_activation: true}",
+        "moe: {num_experts: 2, group_wise_a2a: true, comp_comm_parallel: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n") == List{});
   }
@@ -121,7 +121,7 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("parallel.tp_comm_overlap.ag") == "supported");
   CHECK(status_of("parallel.tp_comm_overlap.bootstrap_backend") == "no effect");
   CHECK(status_of("parallel.delay_wgrad_compute") == "supported");
-  CHECK(status_of("moe.group_wise_a2a") == "not built yet");
+  CHECK(status_of("moe.overlap_expert_parallel_comm") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");

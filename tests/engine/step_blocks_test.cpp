@@ -148,6 +148,19 @@ TEST_CASE("experts allocate nothing, however many tokens each gets") {
   CHECK(taken.large_blocks == 0);
 }
 
+TEST_CASE("parts of experts that gather their tokens allocate nothing") {
+  const std::string compute = GENERATE("fp32", "bf16");
+  INFO(compute);
+  const BlocksTaken taken = blocks_of(
+      {"precision.compute=" + compute, "parallel.force_fp32_communication=true",
+       "model.family=llama", "moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=128",
+       "moe.comp_comm_parallel=true", "parallel.expert_tensor_parallel=2"},
+      2, {.unwatched_steps = 3, .watched_steps = 12});
+  INFO(taken.first);
+  CHECK(taken.own_news == 0);
+  CHECK(taken.large_blocks == 0);
+}
+
 TEST_CASE("dropout and SGD allocate nothing either") {
   const BlocksTaken taken = blocks_of({"model.attention_dropout=0.1", "model.hidden_dropout=0.1",
                                        "optimizer.type=sgd", "optimizer.momentum=0.9"},

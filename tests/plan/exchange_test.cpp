@@ -54,6 +54,60 @@ TEST_CASE("chunks of rows are more calls of the same bytes, and memory stays") {
   CHECK(plan.hash != plain.hash);
 }
 
+TEST_CASE("which ranks send a share of the tokens, and which gather them") {
+  Config config = with_experts();
+  config.parallel.tensor_parallel = 2;
+  const auto rule = [&] { return plan_of(config, 4).exchange; };
+  CHECK((!rule().takes_share() && rule().parts == 1));
+  config.moe.group_wise_a2a = true;
+  CHECK((rule().by_slice && !rule().by_stream && rule().parts == 2));
+  config.parallel.sequence_parallel = true;
+  CHECK((rule().by_stream && !rule().by_slice && rule().parts == 2));
+  config.moe.group_wise_a2a = false;
+  CHECK((!rule().takes_share() && rule().parts == 1));
+  config.parallel.expert_tensor_parallel = 1;
+  CHECK((rule().by_stream && rule().parts == 1));
+  config.parallel.sequence_parallel = false;
+  CHECK((rule().by_slice && rule().parts == 1));
+  config.parallel.tensor_parallel = 1;
+  config.parallel.expert_tensor_parallel = 2;
+  CHECK((!rule().takes_share() && rule().parts == 2));
+  // As many ranks, but others: those with the same experts are context-parallel.
+  config.parallel.tensor_parallel = config.parallel.context_parallel = 2;
+  config.parallel.expert_tensor_parallel.reset();
+  CHECK((!rule().takes_share() && rule().parts == 1));
+  config.parallel.rank_order = "cp-tp-ep-dp-pp";
+  CHECK((rule().by_slice && rule().parts == 2));
+}
+
+TEST_CASE("shares of the tokens: rows, memory and bytes") {
+  Config config = with_experts();
+  config.parallel.tensor_parallel = 2;
+  const Plan all = plan_of(config, 4);
+  config.moe.group_wise_a2a = true;
+  const Plan slices = plan_of(config, 4);
+  config.parallel.sequence_parallel = true;
+  const Plan shares = plan_of(config, 4);
+  for (const Plan* plan : {&slices, &shares}) {
+    const LocalShape& local = plan->local;
+    CHECK(local.routed_rows == all.local.routed_rows / 2);
+    CHECK(local.expert_rows == all.local.expert_rows);  // from twice as many ranks
+    CHECK(local.received_rows == all.local.expert_rows / 2);
+    CHECK(local.gathered_rows == local.expert_rows);
+    CHECK(2 * exchange_of(*plan).bytes == exchange_of(all).bytes);
+    CHECK(exchange_of(*plan).count == exchange_of(all).count);
+    std::int64_t gathers = 0;
+    for (const CollectiveUse& use : plan->stages.front().communication) {
+      if (use.what == "parts of experts (at most)") gathers += use.count;
+    }
+    // Rows, weights and gradients there; sums of rows, of gradients and of weights back.
+    CHECK(gathers == 6 * plan->microbatches * plan->model.layers);
+  }
+  config.moe.comp_comm_parallel = true;
+  const Plan chunks = plan_of(config, 4);
+  CHECK(chunks.local.gathered_rows == shares.local.gathered_rows + 2 * 2 * 2 * 2);
+}
+
 TEST_CASE("of an exchange in chunks the first and the last are waited for") {
   CHECK(exposed_exchange(8, 2, 2, 2) == Approx(4));   // there 1 of 2, back 1 of 2
   CHECK(exposed_exchange(80, 2, 2, 4) == Approx(4));  // however long the products take

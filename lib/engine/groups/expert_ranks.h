@@ -12,6 +12,7 @@ namespace trainctl {
 
 struct ExpertRanks {
   std::unique_ptr<Group> ep;
+  std::unique_ptr<Group> parts;        // null: none are gathered
   std::unique_ptr<Group> own_routers;  // null where another group has the same ranks
   ExpertGroups groups;                 // for the layers
 };

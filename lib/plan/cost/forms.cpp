@@ -89,6 +89,7 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
           plan.map.places(),
           stage,
           forms,
+          plan.exchange,
           at(plan.stages, stage).deferral.microbatches > 0};
 }
 

@@ -40,25 +40,6 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
                    "set finalize_model_grads to true", sources.find(path)});
 }
 
-namespace {
-
-/// Of experts that are cut otherwise than dense layers, what the engine does not run; or "".
-std::string whole_experts_not_built(const Plan& plan) {
-  const Mesh& mesh = plan.mesh;
-  if (!experts_take_stream(mesh)) return "";
-  if (mesh.etp != 1) return "experts that are cut into another number of parts than dense layers";
-  if (!plan.sequence_parallel) {
-    return "whole experts beside tensor_parallel " + std::to_string(mesh.tp) +
-           " without sequence_parallel";
-  }
-  if (mesh.cp > 1 && mesh.stride(Axis::tp) > mesh.stride(Axis::cp)) {
-    return "whole experts with an order that has cp before tp";
-  }
-  return "";
-}
-
-}  // namespace
-
 void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
                     Diagnostics& diagnostics) {
   const auto refuse = [&](const char* path, const std::string& what) {
@@ -67,8 +48,6 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
   };
   if (plan.model.experts > 1) {
     if (plan.device == DeviceKind::cuda) refuse("parallel.device", "experts on CUDA devices");
-    const std::string what = whole_experts_not_built(plan);
-    if (!what.empty()) refuse("parallel.expert_tensor_parallel", what);
     if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");
   }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {

@@ -150,9 +150,16 @@ TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh&
   return {.attention = region(said.disable_qkv), .mlp = region(said.disable_fc1), .any = true};
 }
 
-ExchangeRule resolve_exchange(const MoeConfig& moe, const Mesh& mesh) {
+ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh) {
+  const MoeConfig& moe = config.moe;
   ExchangeRule rule;
-  if (moe.num_experts > 1 && mesh.ep > 1 && moe.comp_comm_parallel) {
+  if (moe.num_experts == 1) return rule;
+  const bool shared = (moe.group_wise_a2a && mesh.ep > 1) || !cuts_experts_alike(mesh);
+  rule.by_stream = shared && mesh.tp > 1 && config.parallel.sequence_parallel;
+  rule.by_slice = shared && mesh.tp > 1 && !rule.by_stream;
+  rule.parts = shared ? mesh.etp : 1;
+  const bool exchanges = mesh.ep * rule.parts > 1;
+  if (moe.comp_comm_parallel && exchanges) {
     rule.chunks = std::max<std::int64_t>(1, moe.comp_comm_parallel_degree);
   }
   return rule;

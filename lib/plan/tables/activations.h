@@ -126,6 +126,7 @@ struct ActivationInput {
   ChunkPlaces places{};
   int stage = 0;
   StageForms forms{};
+  ExchangeRule exchange{};
   bool deferred_head = false;  // its weight gradient is made in W for some micro-batches
 };
 /// The rows of one stage, that of `units` (all its chunks).
