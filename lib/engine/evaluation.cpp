@@ -43,7 +43,7 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     const bool beyond = first >= windows;
     // Where the others gather weights, or tokens go to experts on this rank, it takes part with a
     // batch that does not count.
-    if (beyond && !parts.before_unit && plan.mesh.ep == 1) continue;
+    if (beyond && !parts.before_unit && plan.mesh.ep * plan.exchange.parts == 1) continue;
     make_window_batch(data, rule, beyond ? begin : first, batch);
     drop_sequences(batch, beyond ? 0 : windows - first, plan.model.seq_length);
     add_batch(parts, batch, mine);

@@ -71,7 +71,8 @@ TEST_CASE("experts that are cut otherwise than dense layers equal a single rank"
                            "tp2+dp2+etp4+echunks2", "tp2+cp2+p2p+etp1+ep2",
                            "tp4sp+dp2+ep2+etp2+zero1+recompute", "pp2+dp2+etp2+m4+selective"});
   check_equal(shared_moe, {"tp4sp+ep2+etp2", "tp2+dp2+etp1+ep4", "dp2+etp2"});
-  check_free(routed_moe, {"tp4sp+ep2+etp2+echunks2", "tp4+ep2+etp2", "dp4+ep2+etp2+zero3"});
+  check_free(routed_moe, {"tp4sp+ep2+etp2+echunks2", "tp4+ep2+etp2", "dp4+ep2+etp2+zero3",
+                          "pp2+dp4+zb-h1+m2+zero1+etp2"});
 }
 
 TEST_CASE("shares of the tokens in every order of the ranks", "[threads]") {
