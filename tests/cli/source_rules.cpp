@@ -45,6 +45,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"nn", {"exchange", ""}},
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run", {"directory", "records", "views", "preflight", "", "models"}},
+    {"verify", {"switches", ""}},
 };
 
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is

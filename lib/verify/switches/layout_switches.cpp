@@ -1,4 +1,4 @@
-#include "verify/layout_switches.h"
+#include "verify/switches/layout_switches.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,17 +7,13 @@
 
 #include "config/schema/words.h"
 #include "plan/rules/resolve.h"
+#include "verify/switches/layout_experts.h"
 
 namespace trainctl {
 
 namespace {
 
 using Words = std::vector<std::string>;
-
-/// Of "PREFIXn" the number.
-std::optional<std::int64_t> number_in(std::string_view word, std::string_view prefix) {
-  return word.starts_with(prefix) ? number_behind(word, prefix.size()) : std::nullopt;
-}
 
 bool apply_vocabulary(std::string_view word, Config& config) {
   if (word != "vocab_tp" && word != "vocab_dp") return false;
@@ -240,57 +236,6 @@ Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
 }
 
-/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
-/// is of its own sizes.
-bool apply_experts(std::string_view word, Config& config) {
-  const bool whole = word.starts_with("wep");
-  const auto ranks = number_in(word, whole ? "wep" : "ep");
-  if (!ranks) return false;
-  config.parallel.expert_parallel = *ranks;
-  if (whole) config.parallel.expert_tensor_parallel = 1;
-  return true;
-}
-
-/// Tensor-parallel ranks may be replicas, too: of experts cut otherwise than dense layers.
-Words expert_words(const Config& config, const LayoutSizes& sizes) {
-  Words words{""};
-  const std::int64_t replicas = sizes.replicas() * sizes.tp;
-  for (std::int64_t ranks = 1; config.moe.num_experts > 1 && ranks <= replicas; ++ranks) {
-    if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
-    if (ranks > 1) words.push_back("ep" + std::to_string(ranks));
-    if (sizes.tp > 1) words.push_back("wep" + std::to_string(ranks));
-  }
-  return words;
-}
-
-/// In how many chunks rows go to experts of other ranks and back.
-bool apply_expert_chunks(std::string_view word, Config& config) {
-  const auto count = number_in(word, "echunks");
-  if (!count) return false;
-  config.moe.comp_comm_parallel = true;
-  config.moe.comp_comm_parallel_degree = *count;
-  return true;
-}
-
-Words expert_chunk_words(const Config& config, const LayoutSizes& sizes) {
-  const bool exchanges = config.moe.num_experts > 1 && sizes.replicas() * sizes.tp > 1;
-  return exchanges ? Words{"", "echunks2", "echunks3"} : Words{""};
-}
-
-/// Over how many ranks each expert is cut; or each of those that cut dense layers sends its share.
-bool apply_expert_parts(std::string_view word, Config& config) {
-  const auto count = number_in(word, "etp");
-  if (!count && word != "group_a2a") return false;
-  config.parallel.expert_tensor_parallel = count;
-  config.moe.group_wise_a2a = !count;
-  return true;
-}
-
-Words expert_part_words(const Config& config, const LayoutSizes& sizes) {
-  if (config.moe.num_experts == 1 || sizes.replicas() * sizes.tp == 1) return {""};
-  return sizes.tp > 1 ? Words{"", "etp1", "etp2", "group_a2a"} : Words{"", "etp2"};
-}
-
 /// Of all layers but the last, through one buffer or two.
 bool apply_offload(std::string_view word, Config& config) {
   if (word != "offload" && word != "offload2") return false;
@@ -387,6 +332,10 @@ constexpr LayoutSwitch switches[] = {
 }  // namespace
 
 std::span<const LayoutSwitch> layout_switches() { return switches; }
+
+std::optional<std::int64_t> number_in(std::string_view word, std::string_view prefix) {
+  return word.starts_with(prefix) ? number_behind(word, prefix.size()) : std::nullopt;
+}
 
 std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip) {
   std::int64_t value = 0;
