@@ -2,6 +2,8 @@
 // does not decide, and what it plays from times that are given.
 #include "bench/overlap.h"
 
+#include <algorithm>
+
 #include "bench/expert_overlap.h"
 #include "bench/tensor_overlap.h"
 #include "catch.h"
@@ -87,11 +89,15 @@ TEST_CASE("what rows of experts cost, waited for and in chunks beside products")
   input.share = 1.0;
   input.rounds = 1;
   input.steps = 3;
-  const LayerOverlapResult found = measure_layer_overlap(input);
-  CHECK(found.product_seconds > 0);
-  // Four ways in each layer; the router may be far from even.
-  CHECK(found.blocking_exposed_seconds > 0.5 * 2 * 4 * found.product_seconds);
-  CHECK(found.overlapped_exposed_seconds < 0.9 * found.blocking_exposed_seconds);
+  double least = 1;  // half of it is left; other work on the machine adds to that
+  for (int attempt = 0; attempt < 3 && least > 0.8; ++attempt) {
+    const LayerOverlapResult found = measure_layer_overlap(input);
+    CHECK(found.product_seconds > 0);
+    // Four ways in each layer; the router may be far from even.
+    CHECK(found.blocking_exposed_seconds > 0.5 * 2 * 4 * found.product_seconds);
+    least = std::min(least, found.ratio());
+  }
+  CHECK(least <= 0.8);
 }
 
 TEST_CASE("the times of units come back from the rows of two stages") {
