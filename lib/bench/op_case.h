@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/tensor.h"
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "ops/context.h"
 #include "plan/plan.h"
