@@ -9,8 +9,10 @@
 
 #include "base/parallel_for.h"
 #include "bench/bench_setup.h"
+#include "bench/expert_ops.h"
 #include "bench/figures.h"
-#include "engine/buffers.h"
+#include "bench/op_case.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/optimizer.h"
 #include "ops/kernels.h"
 #include "plan/ownership/ownership.h"
@@ -19,28 +21,28 @@
 
 namespace trainctl {
 
-namespace {
-
-/// One op on one micro-batch: what it reads and writes, what it computes, how to run it.
-struct Case {
-  std::string name;
-  double bytes = 0;
-  double flops = 0;
-  std::function<void()> run;
-};
-
-struct Timing {
-  const Case* op = nullptr;
-  double seconds = 0;
-  double matrix_share = 0;  // of the matrix ceiling
-  double memory_share = 0;  // of the memory ceiling
-};
-
 double bytes_of(std::initializer_list<Tensor> tensors) {
   double total = 0;
   for (const Tensor& tensor : tensors) total += static_cast<double>(tensor.bytes());
   return total;
 }
+
+namespace {
+
+/// The first block that has experts, or none; -1: there is none.
+std::int64_t first_block(const ModelShape& model, bool experts) {
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (model.has_experts(layer) == experts) return layer;
+  }
+  return -1;
+}
+
+struct Timing {
+  const OpCase* op = nullptr;
+  double seconds = 0;
+  double matrix_share = 0;  // of the matrix ceiling
+  double memory_share = 0;  // of the memory ceiling
+};
 
 /// The tensors of a rank with this plan, and the ops' cases over them.
 class Cases {
@@ -49,6 +51,7 @@ class Cases {
       : setup_(setup),
         plan_(setup.plan),
         model_(setup.plan.model),
+        dense_(first_block(model_, false)),
         stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
         buffers_(DeviceKind::cpu, plan_, 0),
         store_(DeviceKind::cpu, plan_.stages.front(),
@@ -61,20 +64,30 @@ class Cases {
     store_.initialise(ops_, 1, plan_.mesh, 0);
     fill_tensors();
     add_norms();
-    add_activations();
-    add_matmuls();
+    if (dense_ >= 0) add_activations();
+    add_elementwise();
+    if (dense_ >= 0) add_matmuls();
+    const std::int64_t routed = first_block(model_, true);
+    if (routed >= 0) {
+      copy_repeated(layer("input"), row("layers." + std::to_string(routed) + ".norm2"));
+      add_expert_cases({ops_, plan_, buffers_, store_, cases_}, routed);
+    }
     add_attention();
     add_head();
     add_optimizer();
   }
 
-  const std::vector<Case>& list() const { return cases_; }
+  const std::vector<OpCase>& list() const { return cases_; }
   const OpContext& ops() const { return ops_; }
 
  private:
   Tensor row(const std::string& name) const { return buffers_.at(0, name); }
   Tensor batch(const std::string& name) const { return row(chunk_prefix(0) + "batch." + name); }
   Tensor layer(const std::string& name) const { return row("layers.0." + name); }
+  /// Of the first block with a plain MLP.
+  std::string mlp(const std::string& name) const {
+    return "layers." + std::to_string(dense_) + "." + name;
+  }
   Weight weight(const std::string& name) const { return store_.weight(name); }
 
   void fill_tensors() {
@@ -90,14 +103,14 @@ class Cases {
     for (const char* name : {"norm1", "attention.q", "attention.context", "middle", "norm2"}) {
       copy_repeated(layer("input"), layer(name));
     }
-    for (const char* name : {"attention.k", "attention.v", "mlp.up", "mlp.act"}) {
+    for (const char* name : {"attention.k", "attention.v", "d_output", "attention.d_middle"}) {
       copy_repeated(layer("input"), layer(name));
     }
-    for (const char* name : {"d_output", "attention.d_middle", "mlp.d_up"}) {
-      copy_repeated(layer("input"), layer(name));
+    for (const char* name : {"norm2", "mlp.up", "mlp.act", "mlp.d_up"}) {
+      if (dense_ >= 0) copy_repeated(layer("input"), row(mlp(name)));
     }
     for (const char* name : {"d_norm", "d_context"}) copy_repeated(layer("input"), row(name));
-    if (model_.gated_mlp) copy_repeated(layer("input"), layer("mlp.gate"));
+    if (model_.gated_mlp && dense_ >= 0) copy_repeated(layer("input"), row(mlp("mlp.gate")));
     copy_repeated(layer("input"), row("head.norm"));
   }
 
@@ -162,12 +175,12 @@ class Cases {
   }
 
   void add_activations() {
-    const Tensor up = layer("mlp.up");
-    const Tensor act = layer("mlp.act");
-    const Tensor d = layer("mlp.d_up");
+    const Tensor up = row(mlp("mlp.up"));
+    const Tensor act = row(mlp("mlp.act"));
+    const Tensor d = row(mlp("mlp.d_up"));
     if (model_.gated_mlp) {
-      const Tensor gate = layer("mlp.gate");
-      const Tensor dgate = layer("mlp.d_gate");
+      const Tensor gate = row(mlp("mlp.gate"));
+      const Tensor dgate = row(mlp("mlp.d_gate"));
       add_case("swiglu_forward", bytes_of({gate, up, act}), 0,
                [=, this] { swiglu_forward(ops_, {.gate = gate, .up = up, .y = act}); });
       add_case("swiglu_backward", bytes_of({gate, up, act, d, dgate}), 0, [=, this] {
@@ -179,6 +192,14 @@ class Cases {
       add_case("gelu_backward", bytes_of({up, act, d}), 0,
                [=, this] { gelu_backward(ops_, {.x = up, .dy = act, .dx = d}); });
     }
+    if (model_.linear_bias) {
+      const Weight bias = weight(mlp("mlp.up.bias"));
+      add_case("bias_gradient", bytes_of({d}), 0,
+               [=, this] { bias_gradient(ops_, {.dy = d, .db = bias.gradient}); });
+    }
+  }
+
+  void add_elementwise() {
     if (model_.position_kind == PositionKind::rotary) {
       const Tensor q = layer("attention.q");
       add_case("rope", 2 * bytes_of({q}), 0, [=, this] {
@@ -191,11 +212,6 @@ class Cases {
     const Tensor x = layer("input");
     const Tensor y = row("d_norm");
     add_case("add", 3 * bytes_of({x}), 0, [=, this] { add(ops_, {.a = x, .b = x, .y = y}); });
-    if (model_.linear_bias) {
-      const Weight bias = weight("layers.0.mlp.up.bias");
-      add_case("bias_gradient", bytes_of({d}), 0,
-               [=, this] { bias_gradient(ops_, {.dy = d, .db = bias.gradient}); });
-    }
   }
 
   void add_product(const std::string& name, const Matmul& args, std::int64_t inner) {
@@ -204,9 +220,9 @@ class Cases {
   }
 
   void add_matmuls() {
-    const Weight w = weight("layers.0.mlp.up.weight");
-    const Tensor x = layer("norm2");
-    const Tensor y = layer("mlp.up");
+    const Weight w = weight(mlp("mlp.up.weight"));
+    const Tensor x = row(mlp("norm2"));
+    const Tensor y = row(mlp("mlp.up"));
     add_product("matmul mlp.up forward", {.a = x, .b = w.value, .c = y, .transpose_b = true},
                 model_.hidden);
     add_product("matmul mlp.up input gradient", {.a = y, .b = w.value, .c = row("d_norm")},
@@ -313,13 +329,14 @@ class Cases {
   const BenchSetup& setup_;
   const Plan& plan_;
   const ModelShape& model_;
+  std::int64_t dense_;  // the first block with a plain MLP; -1: there is none
   Stream stream_;
   Buffers buffers_;
   ParamStore store_;
   StepState state_;
   Optimizer optimizer_;
   OpContext ops_;
-  std::vector<Case> cases_;
+  std::vector<OpCase> cases_;
 };
 
 std::vector<Timing> time_all(const Cases& cases, DType compute) {
@@ -340,7 +357,7 @@ std::vector<Timing> time_all(const Cases& cases, DType compute) {
   }
   std::vector<Timing> timings;
   for (std::size_t i = 0; i < cases.list().size(); ++i) {
-    const Case& op = cases.list()[i];
+    const OpCase& op = cases.list()[i];
     const double taken = median(seconds[i]);
     timings.push_back({&op, taken, op.flops / taken / matrix, op.bytes / taken / memory});
   }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "bench/bench.h"
+#include "bench/expert_overlap.h"
 #include "bench/figures.h"
 #include "bench/overlap.h"
 #include "bench/tensor_overlap.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr double most_exposed = 1.0 / 3;      // of the serial time
 constexpr double most_tensor_exposed = 0.35;  // of what blocking collectives take
+constexpr double most_expert_exposed = 0.6;   // the same of rows in two chunks
 constexpr double most_apart = 0.1;            // measured bubble from the simulated one
 constexpr std::int64_t predicted_most = 8;    // stages
 constexpr std::int64_t wanted_buckets = 16;   // where no size is given
@@ -27,7 +29,8 @@ constexpr std::int64_t wanted_buckets = 16;   // where no size is given
 struct Findings {
   OverlapInput input;
   OverlapResult overlap;
-  std::optional<TensorOverlapResult> tensor;  // unless two ranks cannot share a layer
+  std::optional<LayerOverlapResult> tensor;   // unless two ranks cannot share a layer
+  std::optional<LayerOverlapResult> experts;  // unless they cannot share experts
   std::vector<BubbleResult> bubbles;
   std::vector<Prediction> predictions;
 };
@@ -48,9 +51,10 @@ Config with_buckets(Config config) {
   return config;
 }
 
-std::optional<TensorOverlapResult> measure_tensor(const Config& config, int rounds) {
+std::optional<LayerOverlapResult> measure_layers(LayerOverlapInput input, int rounds) {
+  input.rounds = rounds;
   try {
-    return measure_tensor_overlap({.config = config, .rounds = rounds});
+    return measure_layer_overlap(input);
   } catch (const Error& error) {
     if (error.code() != ExitCode::config) throw;
     return std::nullopt;
@@ -63,7 +67,8 @@ Findings measure(const Config& given, int rounds) {
   found.input.config = config;
   found.input.rounds = rounds;
   found.overlap = measure_overlap(found.input);
-  found.tensor = measure_tensor(config, rounds);
+  found.tensor = measure_layers(tensor_overlap(config), rounds);
+  if (config.moe.num_experts > 1) found.experts = measure_layers(expert_overlap(config), rounds);
   for (const std::int64_t microbatches : {4, 8}) {
     found.bubbles.push_back(
         measure_bubble(config, microbatches, found.overlap.wire, found.input.steps * rounds));
@@ -78,23 +83,39 @@ Findings measure(const Config& given, int rounds) {
   return found;
 }
 
-void print_tensor(const std::optional<TensorOverlapResult>& tensor, std::ostream& out) {
+void print_layers(const LayerOverlapResult& found, const char* overlapped, double limit,
+                  std::ostream& out) {
+  out << "             blocking          " << overlapped << '\n'
+      << "  step       " << format_seconds(found.blocking_step_seconds) << "           "
+      << format_seconds(found.overlapped_step_seconds) << '\n'
+      << "  exposed    " << format_seconds(found.blocking_exposed_seconds) << "           "
+      << format_seconds(found.overlapped_exposed_seconds) << "    ratio "
+      << printed("%.2f", found.ratio()) << ", limit " << printed("%.2f", limit) << ": "
+      << verdict(found.ratio() <= limit) << '\n';
+}
+
+std::string rate_of(const LayerOverlapResult& found) {
+  const double rate = 1 / std::max(1e-15, found.wire.wire_beta_seconds_per_byte);
+  return format_bytes(static_cast<std::int64_t>(rate)) + "/s";
+}
+
+void print_tensor(const std::optional<LayerOverlapResult>& tensor, std::ostream& out) {
   if (!tensor) {
     out << "collectives in layers: two tensor-parallel ranks cannot share this model\n";
     return;
   }
-  const double rate = 1 / std::max(1e-15, tensor->wire.wire_beta_seconds_per_byte);
-  out << "collectives in layers, 2 tensor-parallel ranks, on a wire of "
-      << format_bytes(static_cast<std::int64_t>(rate))
-      << "/s where each takes as long as the smallest product ("
-      << format_seconds(tensor->product_seconds) << ")\n"
-      << "             blocking          tp_comm_overlap\n"
-      << "  step       " << format_seconds(tensor->blocking_step_seconds) << "           "
-      << format_seconds(tensor->overlapped_step_seconds) << '\n'
-      << "  exposed    " << format_seconds(tensor->blocking_exposed_seconds) << "           "
-      << format_seconds(tensor->overlapped_exposed_seconds) << "    ratio "
-      << printed("%.2f", tensor->ratio()) << ", limit " << printed("%.2f", most_tensor_exposed)
-      << ": " << verdict(tensor->ratio() <= most_tensor_exposed) << '\n';
+  out << "collectives in layers, 2 tensor-parallel ranks, on a wire of " << rate_of(*tensor)
+      << " where each takes as long as the smallest product ("
+      << format_seconds(tensor->product_seconds) << ")\n";
+  print_layers(*tensor, "tp_comm_overlap", most_tensor_exposed, out);
+}
+
+void print_experts(const std::optional<LayerOverlapResult>& experts, std::ostream& out) {
+  if (!experts) return;
+  out << "rows of experts, 2 ranks with half of them each, on a wire of " << rate_of(*experts)
+      << " where they go one way in half of the time of their products ("
+      << format_seconds(experts->product_seconds) << ")\n";
+  print_layers(*experts, "comp_comm_parallel", most_expert_exposed, out);
 }
 
 void print_table(const Findings& found, std::ostream& out) {
@@ -115,6 +136,7 @@ void print_table(const Findings& found, std::ostream& out) {
       << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
       << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n';
   print_tensor(found.tensor, out);
+  print_experts(found.experts, out);
   out << "bubble, 2 stages, 1f1b, on the first wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
@@ -130,6 +152,17 @@ void print_table(const Findings& found, std::ostream& out) {
   }
 }
 
+nlohmann::ordered_json document(const LayerOverlapResult& found, double limit) {
+  return {{"wire_beta_seconds_per_byte", found.wire.wire_beta_seconds_per_byte},
+          {"product_seconds", found.product_seconds},
+          {"blocking_exposed_seconds", found.blocking_exposed_seconds},
+          {"overlapped_exposed_seconds", found.overlapped_exposed_seconds},
+          {"blocking_step_seconds", found.blocking_step_seconds},
+          {"overlapped_step_seconds", found.overlapped_step_seconds},
+          {"exposed_ratio", found.ratio()},
+          {"exposed_limit", limit}};
+}
+
 nlohmann::ordered_json document(const Findings& found) {
   const OverlapResult& overlap = found.overlap;
   nlohmann::ordered_json json{
@@ -142,17 +175,8 @@ nlohmann::ordered_json document(const Findings& found) {
       {"overlapped_step_seconds", overlap.overlapped_step_seconds},
       {"exposed_ratio", exposed_ratio(overlap)},
       {"exposed_limit", most_exposed}};
-  if (found.tensor) {
-    json["tensor_overlap"] = {
-        {"wire_beta_seconds_per_byte", found.tensor->wire.wire_beta_seconds_per_byte},
-        {"product_seconds", found.tensor->product_seconds},
-        {"blocking_exposed_seconds", found.tensor->blocking_exposed_seconds},
-        {"overlapped_exposed_seconds", found.tensor->overlapped_exposed_seconds},
-        {"blocking_step_seconds", found.tensor->blocking_step_seconds},
-        {"overlapped_step_seconds", found.tensor->overlapped_step_seconds},
-        {"exposed_ratio", found.tensor->ratio()},
-        {"exposed_limit", most_tensor_exposed}};
-  }
+  if (found.tensor) json["tensor_overlap"] = document(*found.tensor, most_tensor_exposed);
+  if (found.experts) json["expert_overlap"] = document(*found.experts, most_expert_exposed);
   for (const BubbleResult& bubble : found.bubbles) {
     json["bubbles"].push_back({{"microbatches", bubble.microbatches},
                                {"measured", bubble.measured},

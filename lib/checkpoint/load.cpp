@@ -10,6 +10,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/saved_values.h"
+#include "device/host_values.h"
 
 namespace trainctl {
 
@@ -74,7 +75,8 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
       if (held.length() == 0) continue;
       const SavedTensor* saved = index.find(parameter.name, at(words, value));
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
-      const Tensor memory = values_at(store, value, i, held.begin, held.length());
+      const HostValues on_host(values_at(store, value, i, held.begin, held.length()));
+      const Tensor& memory = on_host.values();
       std::vector<float> wide;  // where the memory has another type
       if (memory.dtype != DType::f32) wide.resize(static_cast<std::size_t>(memory.numel()));
       float* const begin = wide.empty() ? memory.as<float>() : wide.data();
@@ -87,6 +89,7 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
         }
       }
       for (std::size_t k = 0; k < wide.size(); ++k) memory.as<bf16>()[k] = to_bf16(wide[k]);
+      on_host.store();
     }
   }
 }

@@ -19,6 +19,7 @@
 #include "checkpoint/rank_file.h"
 #include "comm/group.h"
 #include "config/schema/words.h"
+#include "device/host_values.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/saved_parts.h"
 
@@ -110,7 +111,8 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   flight_->regions = saved_regions(input_.plan, input_.store, input_.config.optimizer, rank);
   std::error_code failure;  // a directory that is not there shows when the file is made
   std::filesystem::create_directories(flight_->directory, failure);
-  if (in_background) stage();
+  const bool on_device = input_.plan.device != DeviceKind::cpu;
+  if (in_background || on_device) stage();
   flight_->thread = std::thread([flight = flight_.get(), rank, in_background] {
     if (in_background) yield_to_steps();
     flight->write(rank);
@@ -140,8 +142,11 @@ void Saver::stage() {
   flight_->staged = {to, static_cast<std::size_t>(bytes)};
   std::vector<Block> blocks;
   for (Region& region : flight_->regions) {
-    const auto* from = static_cast<const std::byte*>(region.memory.data);
-    region.memory.data = to;
+    const Tensor staged{to, region.memory.shape, region.memory.dtype, DeviceKind::cpu};
+    const bool there = region.memory.device != DeviceKind::cpu;
+    if (there) copy_now(staged, region.memory);
+    const auto* from = static_cast<const std::byte*>(there ? staged.data : region.memory.data);
+    region.memory = staged;
     const std::int64_t size = region.memory.bytes();
     region.hashes.resize(static_cast<std::size_t>((size + hashed_bytes - 1) / hashed_bytes));
     for (std::size_t i = 0; i < region.hashes.size(); ++i) {
@@ -154,7 +159,8 @@ void Saver::stage() {
   parallel_for(std::ssize(blocks), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       const Block& block = at(blocks, i);
-      *block.hash = copy_and_hash({block.from, block.bytes}, block.to);
+      const std::span bytes{block.from, block.bytes};
+      *block.hash = block.from == block.to ? hash_bytes(bytes) : copy_and_hash(bytes, block.to);
     }
   });
 }

@@ -19,4 +19,13 @@ void await(const Event& event, double deadline_seconds, const What& what) {
               std::string(what()) + " did not end within " + format_seconds(2 * deadline_seconds));
 }
 
+/// What is enqueued on `stream` from now on starts after `event`. A stream that runs in the caller
+/// waits here, as await does. A device waits by itself; the deadline is then kept where the host
+/// waits for the device.
+template <class What>
+void continue_after(Stream& stream, const Event& event, double deadline_seconds, const What& what) {
+  if (stream.device() == DeviceKind::cpu) return await(event, deadline_seconds, what);
+  stream.wait(event);
+}
+
 }  // namespace trainctl

@@ -15,6 +15,13 @@
 
 namespace trainctl {
 
+/// Where messages go to or come from: what one rank sends with a tag, the other receives.
+struct MessageLine {
+  int peer = 0;
+  int tag = 0;
+  bool sends = false;
+};
+
 class Group {
  public:
   virtual ~Group() = default;
@@ -34,15 +41,20 @@ class Group {
   virtual void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) = 0;
   virtual void broadcast(const Tensor& data, int root, Stream& stream) = 0;
   /// Sends send_counts[p] elements to rank p and receives receive_counts[p] from it, back to back
-  /// in rank order.
+  /// in rank order. The counts are read before it returns.
   virtual void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
                           const Tensor& receive, std::span<const std::int64_t> receive_counts,
                           Stream& stream) = 0;
+  /// Before the first message: those that this rank will send and receive. The ranks at both ends
+  /// of a line open it. Groups of host memory need none.
+  virtual void open_lines(std::span<const MessageLine>) {}
   /// Posted; matched by (sender, receiver, tag) in order. A pending message does not block the
   /// queue behind it.
   virtual Event send(const Tensor& data, int to, int tag, Stream& stream) = 0;
   virtual Event receive(const Tensor& data, int from, int tag, Stream& stream) = 0;
   virtual void barrier(Stream& stream) = 0;
+  /// The group of host memory over the same ranks: this one, unless it is of devices.
+  virtual Group& on_host() { return *this; }
 };
 
 /// Small host values, synchronously: every member gets the values of all members, in rank order.

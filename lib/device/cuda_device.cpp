@@ -69,9 +69,26 @@ void cuda_release(void* data) noexcept {
   if (data != nullptr) cuda_module().release(data);
 }
 
+void* cuda_allocate_host(std::int64_t bytes) { return cuda_module().allocate_host(bytes); }
+
+void cuda_release_host(void* data) noexcept {
+  if (data != nullptr) cuda_module().release_host(data);
+}
+
+void cuda_copy(void* to, const void* from, std::int64_t bytes) {
+  cuda_module().copy(to, from, bytes);
+}
+
 void cuda_select_device(int local_rank) {
   const CudaModule& cuda = cuda_module();
-  cuda.select(local_rank % cuda.device_count());
+  const int count = cuda.device_count();
+  if (local_rank >= count) {
+    refuse("rank " + std::to_string(local_rank) +
+           " of this machine has no device of its own: " + std::to_string(count) +
+           " CUDA device(s) are visible. Start fewer ranks on it, or look " +
+           "at CUDA_VISIBLE_DEVICES");
+  }
+  cuda.select(local_rank);
 }
 
 const void* cuda_module_part(const char* symbol, std::int64_t bytes) {

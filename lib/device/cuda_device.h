@@ -29,6 +29,14 @@ struct CudaModule {
   void (*select)(int device);
   void* (*allocate)(std::int64_t bytes);
   void (*release)(void* data) noexcept;
+  void* (*allocate_host)(std::int64_t bytes);
+  void (*release_host)(void* data) noexcept;
+  void (*copy)(void* to, const void* from, std::int64_t bytes);
+  // Events that carry a time (TimeMarks).
+  void* (*make_mark)();
+  void (*release_mark)(void* mark) noexcept;
+  void (*set_mark)(void* mark, void* stream);
+  double (*seconds_between)(void* earlier, void* later);
 };
 
 /// The module with a usable device; opened and checked once for the process.
@@ -40,8 +48,14 @@ const StreamApi& cuda_stream_api();
 /// Error{unavailable} with the sizes if there is not enough.
 void* cuda_allocate(std::int64_t bytes);
 void cuda_release(void* data) noexcept;
-/// Gives the calling thread device `local_rank` modulo the number of devices. Each rank calls it
-/// once, before its first stream.
+/// Host memory that devices copy from and to while their streams go on (page-locked); zeroed.
+void* cuda_allocate_host(std::int64_t bytes);
+void cuda_release_host(void* data) noexcept;
+/// Copies between host and device memory and returns when it is done. Does not wait for streams:
+/// the caller has waited for the work that writes the bytes.
+void cuda_copy(void* to, const void* from, std::int64_t bytes);
+/// Gives the calling thread device number `local_rank`. Each rank calls it once, before its first
+/// stream. Throws Error{unavailable} if there are fewer devices: two ranks never share one.
 void cuda_select_device(int local_rank);
 
 /// How each folder's part of the module is exported: `extern "C" CudaModulePart SYMBOL()`. `bytes`

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "device/cuda_check.h"
@@ -80,13 +81,55 @@ void release(void* data) noexcept {
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 
+void* allocate_host(std::int64_t bytes) {
+  void* data = nullptr;
+  CUDA_CHECK(cudaMallocHost(&data, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))));
+  return std::memset(data, 0, static_cast<std::size_t>(bytes));
+}
+
+void release_host(void* data) noexcept {
+  if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
+}
+
+void copy(void* to, const void* from, std::int64_t bytes) {
+  CUDA_CHECK(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
+}
+
+void* make_mark() {
+  cudaEvent_t event = nullptr;
+  CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDefault));
+  return event;
+}
+
+void release_mark(void* mark) noexcept {
+  if (cudaEventDestroy(static_cast<cudaEvent_t>(mark)) != cudaSuccess) cudaGetLastError();
+}
+
+void set_mark(void* mark, void* stream) {
+  CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(mark), static_cast<cudaStream_t>(stream)));
+}
+
+double seconds_between(void* earlier, void* later) {
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier),
+                                  static_cast<cudaEvent_t>(later)));
+  return double{milliseconds} * 1e-3;
+}
+
 const CudaModule device_part{.streams = &cuda_streams,
                              .why_unusable = why_unusable,
                              .device_count = device_count,
                              .properties = properties,
                              .select = select,
                              .allocate = allocate,
-                             .release = release};
+                             .release = release,
+                             .allocate_host = allocate_host,
+                             .release_host = release_host,
+                             .copy = copy,
+                             .make_mark = make_mark,
+                             .release_mark = release_mark,
+                             .set_mark = set_mark,
+                             .seconds_between = seconds_between};
 
 }  // namespace
 }  // namespace trainctl

@@ -80,21 +80,26 @@ std::string describe(const std::vector<SlabRow>& rows) {
 
 }  // namespace
 
-void* device_allocate(DeviceKind device, std::int64_t bytes) {
+void* device_allocate(MemoryKind memory, std::int64_t bytes) {
   assert(bytes >= 0);
   if (bytes == 0) return nullptr;
-  void* data = device == DeviceKind::cuda ? cuda_allocate(bytes) : cpu_allocate(bytes);
+  void* data = nullptr;
+  switch (memory) {
+    case MemoryKind::host: data = cpu_allocate(bytes); break;
+    case MemoryKind::pinned_host: data = cuda_allocate_host(bytes); break;
+    case MemoryKind::cuda: data = cuda_allocate(bytes); break;
+  }
   held += bytes;
   return data;
 }
 
-void device_release(DeviceKind device, void* data, std::int64_t bytes) {
+void device_release(MemoryKind memory, void* data, std::int64_t bytes) {
   if (data == nullptr) return;
   held -= bytes;
-  if (device == DeviceKind::cuda) {
-    cuda_release(data);
-  } else {
-    cpu_release(data, bytes);
+  switch (memory) {
+    case MemoryKind::host: return cpu_release(data, bytes);
+    case MemoryKind::pinned_host: return cuda_release_host(data);
+    case MemoryKind::cuda: return cuda_release(data);
   }
 }
 
@@ -104,36 +109,43 @@ std::int64_t Slab::padded_bytes(const SlabRow& row) {
   return round_up(row.shape.numel() * size_of(row.dtype), alignment);
 }
 
-Slab::Slab(DeviceKind device, const std::vector<SlabRow>& rows) : device_(device) {
+Slab::Slab(DeviceKind device, const std::vector<SlabRow>& rows)
+    : Slab(device == DeviceKind::cuda ? MemoryKind::cuda : MemoryKind::host, rows) {}
+
+Slab Slab::on_host_for(DeviceKind device, const std::vector<SlabRow>& rows) {
+  return {device == DeviceKind::cuda ? MemoryKind::pinned_host : MemoryKind::host, rows};
+}
+
+Slab::Slab(MemoryKind memory, const std::vector<SlabRow>& rows) : memory_(memory) {
   tensors_.reserve(rows.size());
   for (const SlabRow& row : rows) size_ += padded_bytes(row);
   try {
-    data_ = device_allocate(device, size_);
+    data_ = device_allocate(memory, size_);
   } catch (const Error& error) {
     throw Error(error.code(), std::string(error.what()) + "; it was for " + describe(rows));
   }
   std::byte* place = static_cast<std::byte*>(data_);
   for (const SlabRow& row : rows) {
     const bool is_new =
-        tensors_.emplace(row.name, Tensor{place, row.shape, row.dtype, device}).second;
+        tensors_.emplace(row.name, Tensor{place, row.shape, row.dtype, device()}).second;
     assert(is_new);
     static_cast<void>(is_new);
     if (place != nullptr) place += padded_bytes(row);
   }
 }
 
-Slab::~Slab() { device_release(device_, data_, size_); }
+Slab::~Slab() { device_release(memory_, data_, size_); }
 
 Slab::Slab(Slab&& other) noexcept
-    : device_(other.device_),
+    : memory_(other.memory_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       tensors_(std::move(other.tensors_)) {}
 
 Slab& Slab::operator=(Slab&& other) noexcept {
   if (this == &other) return *this;
-  device_release(device_, data_, size_);
-  device_ = other.device_;
+  device_release(memory_, data_, size_);
+  memory_ = other.memory_;
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
   tensors_ = std::move(other.tensors_);
@@ -145,6 +157,6 @@ Tensor Slab::at(const std::string& name) const {
   return tensors_.at(name);
 }
 
-Tensor Slab::bytes() const { return Tensor{data_, Shape{size_}, DType::u8, device_}; }
+Tensor Slab::bytes() const { return Tensor{data_, Shape{size_}, DType::u8, device()}; }
 
 }  // namespace trainctl

@@ -18,12 +18,16 @@ struct SlabRow {
   DType dtype = DType::f32;
 };
 
+enum class MemoryKind : std::uint8_t { host, pinned_host, cuda };
+
 class Slab {
  public:
   Slab() = default;
   /// Allocates sum(padded_bytes(row)) zeroed bytes. Throws Error{unavailable} with the sizes when
   /// memory does not suffice.
   Slab(DeviceKind device, const std::vector<SlabRow>& rows);
+  /// The same in host memory from and to which streams of `device` copy (page-locked for CUDA).
+  static Slab on_host_for(DeviceKind device, const std::vector<SlabRow>& rows);
   ~Slab();
   Slab(Slab&&) noexcept;
   Slab& operator=(Slab&&) noexcept;
@@ -34,9 +38,14 @@ class Slab {
   /// The whole block as bytes (u8).
   Tensor bytes() const;
   static std::int64_t padded_bytes(const SlabRow& row);
+  DeviceKind device() const {
+    return memory_ == MemoryKind::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  }
 
  private:
-  DeviceKind device_ = DeviceKind::cpu;
+  Slab(MemoryKind memory, const std::vector<SlabRow>& rows);
+
+  MemoryKind memory_ = MemoryKind::host;
   void* data_ = nullptr;
   std::int64_t size_ = 0;
   std::unordered_map<std::string, Tensor> tensors_;
@@ -44,9 +53,8 @@ class Slab {
 
 /// The bytes that this process currently holds through device_allocate, on all devices.
 std::int64_t device_bytes_held();
-/// Raw device memory, 64-byte aligned, zeroed; on the CPU in huge pages if the system supports
-/// them.
-void* device_allocate(DeviceKind device, std::int64_t bytes);
-void device_release(DeviceKind device, void* data, std::int64_t bytes);
+/// Raw memory, 64-byte aligned, zeroed; on the CPU in huge pages if the system supports them.
+void* device_allocate(MemoryKind memory, std::int64_t bytes);
+void device_release(MemoryKind memory, void* data, std::int64_t bytes);
 
 }  // namespace trainctl

@@ -44,8 +44,7 @@ class Stream {
  public:
   enum class Mode { run_inline, queued };
 
-  /// `name` appears in traces and error messages. CPU streams may be inline; CUDA streams are
-  /// always queued.
+  /// `name` appears in traces and error messages. On a device every stream is queued.
   Stream(DeviceKind device, std::string name, Mode mode);
   /// A stream over a queue owned by other code, with its own table, for example the messages
   /// in flight in a group: only the functions of that table may be called.

@@ -6,12 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/device_kind.h"
 #include "base/dtype.h"
 #include "base/shape.h"
 
 namespace trainctl {
-
-enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 struct Tensor {
   void* data = nullptr;
@@ -27,8 +26,15 @@ struct Tensor {
   std::int64_t rows() const { return shape.rank() == 0 ? 1 : shape.numel() / columns(); }
   std::int64_t columns() const { return shape.rank() == 0 ? 1 : shape.back(); }
 
+  /// For the host, which can read and write only its own memory.
   template <class T>
   T* as() const {
+    assert(device == DeviceKind::cpu);
+    return elements<T>();
+  }
+  /// For kernels of the tensor's device.
+  template <class T>
+  T* elements() const {
     assert(dtype_of<T>::value == dtype);
     return static_cast<T*>(data);
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/fp16.h"
+#include "device/host_values.h"
 
 namespace trainctl {
 
@@ -19,7 +20,9 @@ bool finite(const Tensor& x) {
 
 }  // namespace
 
-bool all_finite(const Tensor& x) {
+bool all_finite(const Tensor& of_device) {
+  const HostValues on_host(of_device);
+  const Tensor& x = on_host.values();
   if (x.dtype == DType::f32) return finite<float>(x);
   if (x.dtype == DType::bf16) return finite<bf16>(x);
   if (x.dtype == DType::f16) return finite<fp16>(x);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 
 namespace trainctl {

@@ -4,16 +4,15 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <initializer_list>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/parallel_for.h"
-#include "engine/diagnose.h"
+#include "comm/await.h"
+#include "device/cuda_device.h"
 #include "engine/parameters/expert_bias.h"
 #include "engine/timers.h"
 #include "ops/router.h"
-#include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
 #include "plan/tables/groups.h"
@@ -28,6 +27,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Selects this rank's device.
+DeviceWorld devices_of(const Plan& plan, World& world, double deadline_seconds) {
+  if (plan.device == DeviceKind::cuda) cuda_select_device(world.local_rank());
+  return {world, plan.device, deadline_seconds};
+}
+
 OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   set_thread_count(plan.threads_per_rank);
   const OpContext context = buffers.context(stream);
@@ -39,7 +44,7 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   return context;
 }
 
-std::unique_ptr<Group> replica_group(const Plan& plan, World& world, bool experts) {
+std::unique_ptr<Group> replica_group(const Plan& plan, const DeviceWorld& world, bool experts) {
   return world.group("replicas " + replicas_kind(plan.mesh, experts),
                      replica_ranks(plan.mesh, world.rank(), experts));
 }
@@ -57,30 +62,35 @@ Engine::Engine(const EngineInput& input, World& world)
       now_(&plan_),
       rows_(plan_.stage_of(world.rank())),
       world_(world),
-      compute_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-      buffers_(DeviceKind::cpu, plan_,
+      devices_(devices_of(plan_, world, input.deadline_seconds)),
+      compute_(plan_.device, "compute", Stream::Mode::run_inline),
+      host_(DeviceKind::cpu, "values", Stream::Mode::run_inline),
+      buffers_(plan_.device, plan_,
                static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
       ops_(context_of(plan_, compute_, buffers_)),
-      store_(DeviceKind::cpu, rows_,
+      store_(plan_.device, rows_,
              {.compute = plan_.compute,
               .states = optimizer_values(input.optimizer),
               .ownership = make_ownership(plan_, world.rank())}),
-      state_(std::make_unique<StepState>()),
-      optimizer_(input.optimizer, store_, state_.get(), plan_.mesh, world.rank()),
-      everyone_(world.everyone("scalars world")),
-      copies_(replica_group(plan_, world, false)),
-      tp_(world.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
-      context_(make_context_groups(plan_, world)),
-      experts_(make_expert_ranks(plan_, world, *tp_, context_)),
-      router_sums_(DeviceKind::cpu, router_rows(plan_.model)),
-      grad_sync_(plan_, store_, world, DeviceKind::cpu),
-      param_sync_(plan_, store_, world, grad_sync_.context(), DeviceKind::cpu),
-      pipeline_(plan_, buffers_, world, ops_, input_.deadline_seconds),
+      state_(plan_.device),
+      optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank()),
+      everyone_(devices_.everyone("scalars world")),
+      copies_(replica_group(plan_, devices_, false)),
+      tp_(devices_.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
+      context_(make_context_groups(plan_, devices_)),
+      experts_(make_expert_ranks(plan_, devices_, *tp_, context_)),
+      router_sums_(plan_.device, router_rows(plan_.model)),
+      grad_sync_(plan_, store_, devices_),
+      param_sync_(plan_, store_, devices_, grad_sync_.context()),
+      pipeline_(plan_, buffers_, devices_, ops_, input_.deadline_seconds),
       evaluation_(plan_, world),
       grad_norm_(store_, *everyone_,
                  {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
-                 *state_) {
-  state_->seed = input_.train.seed;
+                 state_.of_kernels()) {
+  StepState& state = state_.host();
+  state.seed = input_.train.seed;
+  state.loss_scale = input_.loss_scaling.initial;
+  state.hysteresis = input_.loss_scaling.hysteresis;
   shared_.resize(static_cast<std::size_t>(world.size()));
   const Mesh& mesh = plan_.mesh;
   owns_batch_ = reads_first(mesh, world.rank()) && mesh.coordinate(world.rank(), Axis::pp) == 0;
@@ -96,6 +106,7 @@ Engine::Engine(const EngineInput& input, World& world)
             .ops = &ops_,
             .deadline_seconds = input_.deadline_seconds,
             .passes = {},
+            .feeds = {},
             .share = {.sequences = plan_.micro_batch_size,
                       .replica = mesh.coordinate(world.rank(), Axis::dp),
                       .tokens = plan_.tokens,
@@ -110,6 +121,7 @@ Engine::Engine(const EngineInput& input, World& world)
             .passes_end = 0,
             .trace = own_trace_ ? own_trace_.get() : input_.trace,
             .activity = world.activity()};
+  if (parts_.trace != nullptr && plan_.device == DeviceKind::cuda) parts_.trace->follow(compute_);
   if (input_.meet) parts_.meet = [this] { share({}); };
   use(plan_.after(0));
 }
@@ -121,9 +133,13 @@ Engine::~Engine() {
 void Engine::initialise() {
   store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank());
   param_sync_.expire();
-  if (!plan_.broadcast_parameters) return;
+  if (plan_.broadcast_parameters) broadcast_parameters();
+  settle();
+}
+
+void Engine::broadcast_parameters() {
   std::unique_ptr<Group> experts;
-  if (plan_.model.experts > 1) experts = replica_group(plan_, world_, true);
+  if (plan_.model.experts > 1) experts = replica_group(plan_, devices_, true);
   // What is divided comes from its owners: only what every rank owns could differ.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;
@@ -131,15 +147,26 @@ void Engine::initialise() {
     if (whole) replicas.broadcast(store_.master(i), 0, compute_);
   }
   store_.refresh_weights(ops_);
+  settle();  // before the group of experts goes
 }
 
 void Engine::masters_changed() {
   store_.refresh_weights(ops_);
   param_sync_.expire();
+  settle();
+}
+
+void Engine::settle() const {
+  await(compute_.record(), input_.deadline_seconds, [] { return "the work of the device"; });
+}
+
+void Engine::complete_weights() {
+  param_sync_.complete(ops_, input_.deadline_seconds);
+  settle();
 }
 
 Slab Engine::gather_parameters() {
-  return trainctl::gather_parameters(plan_, store_, *everyone_, input_.deadline_seconds);
+  return trainctl::gather_parameters(plan_, store_, everyone_->on_host(), input_.deadline_seconds);
 }
 
 void Engine::resume(const TrainState& state) {
@@ -148,21 +175,23 @@ void Engine::resume(const TrainState& state) {
   samples_ = state.samples;
   tokens_ = state.tokens;
   skipped_in_row_ = state.skipped_in_row;
-  state_->updates = state.updates;
-  state_->loss_scale = state.loss_scale;
-  state_->good_steps = state.good_steps;
-  state_->hysteresis = state.hysteresis;
+  StepState& values = state_.host();
+  values.updates = state.updates;
+  values.loss_scale = state.loss_scale;
+  values.good_steps = state.good_steps;
+  values.hysteresis = state.hysteresis;
   masters_changed();
 }
 
 TrainState Engine::train_state() const {
+  const StepState& state = state_.host();
   return {.step = completed_,
           .samples = samples_,
           .tokens = tokens_,
-          .updates = state_->updates,
-          .loss_scale = state_->loss_scale,
-          .good_steps = state_->good_steps,
-          .hysteresis = state_->hysteresis,
+          .updates = state.updates,
+          .loss_scale = state.loss_scale,
+          .good_steps = state.good_steps,
+          .hysteresis = state.hysteresis,
           .skipped_in_row = skipped_in_row_};
 }
 
@@ -179,7 +208,7 @@ std::function<void(const Action&, int, int)> Engine::forward_hook() {
       const bool sent = unit + 1 == units.end && places.sends(stage, row.chunk);
       name = sent ? chunk_prefix(row.chunk) + "output" : input_row(unit + 1, plan_.model.layers);
     }
-    compute_.synchronize();
+    settle();
     input_.hooks.after_forward(unit, row.microbatch, buffers_.at(view, name));
   };
 }
@@ -191,13 +220,13 @@ std::function<void(const Action&, int, int)> Engine::backward_hook() {
     const bool sent =
         unit == at(rows_.units, row.chunk).begin && plan_.map.places().receives(stage, row.chunk);
     const std::string name = sent ? chunk_prefix(row.chunk) + "d_input" : gradient_row(unit - 1);
-    compute_.synchronize();
+    settle();
     input_.hooks.after_backward(unit, row.microbatch, buffers_.at(view, name));
   };
 }
 
 const std::vector<Engine::Pair>& Engine::share(Pair mine) {
-  gather_values(*everyone_, mine, {shared_.front().data(), 2 * shared_.size()}, compute_);
+  gather_values(everyone_->on_host(), mine, {shared_.front().data(), 2 * shared_.size()}, host_);
   return shared_;
 }
 
@@ -207,6 +236,7 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
   world_.traffic().begin();
   begin_step(batches);
   execute(batches, parts_);
+  state_.fetch(compute_, input_.deadline_seconds);
   const double seconds = seconds_since(start);
   if (parts_.trace != nullptr) parts_.trace->end_step(seconds);
   tell_timers();
@@ -221,26 +251,31 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   weight_sum_ = static_cast<double>(now_->tokens_per_step());
   flops_ = now_->flops.total();
   if (input_.count_loss_weights) count_batches(batches);
-  scale_ = state_->loss_scale;
-  updates_ = state_->updates;
+  StepState& state = state_.host();
+  scale_ = state.loss_scale;
+  updates_ = state.updates;
   const double update = static_cast<double>(updates_ + 1);
-  state_->step = completed_;
-  state_->loss_sum = 0;
+  state.step = completed_;
+  state.loss_sum = 0;
   const auto factor = static_cast<double>(plan_.gradient.factor);
-  state_->loss_factor = weight_sum_ > 0 ? static_cast<float>(factor / weight_sum_) : 0.0F;
-  state_->token_factor = static_cast<float>(factor / static_cast<double>(now_->tokens_per_step()));
-  state_->learning_rate =
+  state.loss_factor = weight_sum_ > 0 ? static_cast<float>(factor / weight_sum_) : 0.0F;
+  state.token_factor = static_cast<float>(factor / static_cast<double>(now_->tokens_per_step()));
+  state.learning_rate =
       static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, updates_));
-  state_->weight_decay =
+  state.weight_decay =
       static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, updates_));
-  state_->bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
-  state_->bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
+  state.bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
+  state.bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
+  state_.send(compute_);
   compute_.zero(store_.made_gradients());
   if (router_sums_.contains("sums")) compute_.zero(router_sums_.at("sums"));
 }
 
 void Engine::optimizer_step() {
-  if (input_.hooks.finalize_model_grads) input_.hooks.finalize_model_grads(store_);
+  if (input_.hooks.finalize_model_grads) {
+    settle();
+    input_.hooks.finalize_model_grads(store_);
+  }
   grad_norm_.run(ops_);
   optimizer_.step(ops_);
   param_sync_.expire();
@@ -256,18 +291,19 @@ void Engine::tell_timers() const {
 
 StepReport Engine::finish_step(double seconds) {
   const int request = input_.request ? input_.request() : 0;
+  const StepState& state = state_.host();
   const std::optional<RouterReport> router = share_router();
   double total = 0;
   double greatest = 0;
-  for (const Pair& other : share({state_->loss_sum, static_cast<double>(request)})) {
+  for (const Pair& other : share({state.loss_sum, static_cast<double>(request)})) {
     total += other[0];
     greatest = std::max(greatest, other[1]);
   }
-  if (plan_.model.expert_bias && !state_->found_inf) {
+  if (plan_.model.expert_bias && !state.found_inf) {
     move_expert_biases(plan_.model, router_sums_.at("sums"), store_);
   }
-  skipped_in_row_ = state_->found_inf ? skipped_in_row_ + 1 : 0;
-  const bool bad = state_->found_inf || !std::isfinite(total);
+  skipped_in_row_ = state.found_inf ? skipped_in_row_ + 1 : 0;
+  const bool bad = state.found_inf || !std::isfinite(total);
   const bool overflow = std::isfinite(total) && scale_explains_overflow();
   if (bad && !overflow && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   ++completed_;
@@ -278,7 +314,7 @@ StepReport Engine::finish_step(double seconds) {
   return {.step = completed_,
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
-          .grad_norm = state_->grad_norm,
+          .grad_norm = state.grad_norm,
           .lr = learning_rate(input_.lr_schedule, input_.train.steps, updates_),
           .tokens = tokens_,
           .batch_size = plan_.ramp.size() > 1 ? std::optional(batch) : std::nullopt,
@@ -290,42 +326,6 @@ StepReport Engine::finish_step(double seconds) {
           .skipped = bad,
           .request = static_cast<int>(greatest),
           .router = router};
-}
-
-/// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can
-/// fall, else once.
-bool Engine::scale_explains_overflow() const {
-  const LossScaling& scaling = input_.loss_scaling;
-  return scaling.on && (scale_ > scaling.least || skipped_in_row_ < 2);
-}
-
-/// After the losses were shared.
-void Engine::throw_bad_step() const {
-  const std::string step = "step " + std::to_string(completed_ + 1);
-  const int view = rows().activation_slots.view_of.back();
-  const auto self = static_cast<std::size_t>(world_.rank());
-  std::size_t culprit = 0;
-  while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
-  const bool loss_is_bad = culprit < shared_.size();
-  if (loss_is_bad && std::isfinite(shared_[self][0])) {
-    throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
-                                        " is not finite; its own message names the tensor");
-  }
-  if (!loss_is_bad && input_.loss_scaling.on) {
-    throw Error(ExitCode::diverged,
-                step + ": gradients overflowed in " + std::to_string(skipped_in_row_) +
-                    " steps in a row, the last with loss scale " + number(scale_) +
-                    ", which cannot fall: " +
-                    (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
-                                                   : "precision.loss_scale is constant"));
-  }
-  const std::string tensor = first_bad_tensor(rows(), store_, buffers_, view);
-  throw Error(ExitCode::diverged,
-              step + ", rank " + std::to_string(world_.rank()) + ": the " +
-                  (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
-                  (tensor.empty() ? "" : "; the first bad tensor is the " + tensor) +
-                  ". A lower lr_schedule.max_lr or a longer warm-up usually helps; "
-                  "train.on_bad_loss: skip leaves such updates out");
 }
 
 /// Gathers what a unit reads, where that does not stay on the rank.
@@ -349,12 +349,14 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
                           .stage = *stage_,
                           .pipeline = pipeline_,
                           .compute = compute_,
-                          .state = *state_,
+                          .state = state_,
                           .passes = passes_,
+                          .feeds = feeds_,
                           .share = parts_.share,
                           .fit = [this](const Batch& batch) { fit(0, batch); },
                           .before_unit = fetching(),
-                          .ends = ends ? std::function<bool()>(any_ends) : nullptr},
+                          .ends = ends ? std::function<bool()>(any_ends) : nullptr,
+                          .deadline_seconds = input_.deadline_seconds},
                          data, rule, max_windows);
 }
 
@@ -362,31 +364,6 @@ void Engine::check_replicas() {
   complete_weights();
   if (!replicas_) replicas_ = std::make_unique<ReplicaCheck>(plan_, store_, world_);
   replicas_->run(completed_);
-}
-
-std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
-  const ModelShape& model = plan.model;
-  const bool layer_norm = model.norm_kind == NormKind::layer_norm;
-  std::vector<std::string> unused;
-  const auto leave_out = [&](std::initializer_list<const char*> names) {
-    unused.insert(unused.end(), names.begin(), names.end());
-  };
-  if (!layer_norm) leave_out({"layernorm_forward", "layernorm_backward"});
-  if (layer_norm && !model.qk_norm) leave_out({"rmsnorm_forward", "rmsnorm_backward"});
-  if (model.gated_mlp) leave_out({"gelu_forward", "gelu_backward"});
-  if (!model.gated_mlp) leave_out({"swiglu_forward", "swiglu_backward"});
-  if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
-  if (plan.context.ring == 1) leave_out({"attention_merge"});
-  if (plan.context.heads == 1) leave_out({"swap_blocks"});
-  if (model.experts == 1) {
-    leave_out({"router_forward", "router_backward", "router_losses", "router_statistics",
-               "spread_rows", "collect_rows", "scale_rows", "scale_rows_backward"});
-  }
-  std::vector<std::string> missing;
-  for (std::string_view name : missing_kernels(kernels)) {
-    if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);
-  }
-  return missing;
 }
 
 }  // namespace trainctl

@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "comm/world.h"
+#include "comm/nccl/device_world.h"
 #include "data/batch.h"
-#include "engine/buffers.h"
 #include "engine/engine_input.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
 #include "engine/groups/expert_ranks.h"
+#include "engine/memory/buffers.h"
+#include "engine/memory/shared_state.h"
 #include "engine/parameters/grad_norm.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
@@ -62,13 +63,14 @@ class Engine {
 
   /// After a step with a parallel optimizer, gathers the weights that stay on each rank as the next
   /// step would; a second call does nothing. Collective.
-  void complete_weights() { param_sync_.complete(ops_, input_.deadline_seconds); }
+  void complete_weights();
   /// With a parallel optimizer, weights are complete only after complete_weights().
   ParamStore& parameters() { return store_; }
   /// See gather_parameters in whole_params.h. Collective.
   Slab gather_parameters();
   const OpContext& ops() const { return ops_; }
-  const StepState& step_state() const { return *state_; }  // after the last step
+  const StepState& step_state() const { return state_.host(); }  // after the last step
+  const DeviceWorld& devices() const { return devices_; }
   const Buffers& buffers() const { return buffers_; }
   /// What this rank has allocated, without data and runtime.
   MemoryEstimate memory() const;
@@ -85,6 +87,8 @@ class Engine {
   std::unique_ptr<Stage> make_stage();
   const StagePlan& rows() const { return now_->stage_of(world_.rank()); }
   Pass make_pass(int view, int chunk) const;
+  void settle() const;  // waits for the device, at most twice the deadline
+  void broadcast_parameters();
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
@@ -97,8 +101,7 @@ class Engine {
   void optimizer_step();
   StepReport finish_step(double seconds);
   void tell_timers() const;
-  /// What the routers of all ranks added up. Collective.
-  std::optional<RouterReport> share_router();
+  std::optional<RouterReport> share_router();  // of all ranks. Collective
   bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
 
@@ -107,20 +110,21 @@ class Engine {
   const Plan* now_;        // see plan()
   const StagePlan& rows_;  // of this rank's stage, with the full batch
   World& world_;
+  DeviceWorld devices_;
   Stream compute_;
+  Stream host_;  // of values that ranks exchange beside it
   Buffers buffers_;
   OpContext ops_;
   ParamStore store_;
-  std::unique_ptr<StepState> state_;
+  SharedState state_;
   Optimizer optimizer_;
-  std::unique_ptr<Group> everyone_;
-  std::unique_ptr<Group> copies_;   // ranks with the same parameters and other tokens
-  std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
-  std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
-  ContextGroups context_;           // the same
-  ExpertRanks experts_;             // the same
-  Slab router_sums_;                // Pass::router_sums; empty without experts
-  std::vector<float> loads_;        // RouterReport::loads
+  std::unique_ptr<Group> everyone_, copies_;  // the latter with the same parameters, other tokens
+  std::unique_ptr<Group> tp_;                 // of the layers, on the compute stream
+  std::unique_ptr<Stream> beside_;            // or on this one, beside products; null: none is
+  ContextGroups context_;                     // the same
+  ExpertRanks experts_;                       // the same
+  Slab router_sums_;                          // Pass::router_sums; empty without experts
+  std::vector<float> loads_;                  // RouterReport::loads
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
@@ -132,16 +136,12 @@ class Engine {
   std::unique_ptr<Trace> own_trace_;  // for hooks.timers, where none was given
   ExecutorParts parts_;
   std::vector<Pass> passes_;  // [view][chunk]
+  std::vector<Feed> feeds_;
   std::vector<Pair> shared_;  // by rank
   bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
-  std::int64_t completed_ = 0;
-  std::int64_t samples_ = 0;
-  std::int64_t tokens_ = 0;
-  double weight_sum_ = 0;     // of the running step, all ranks
-  double flops_ = 0;          // the same
-  double scale_ = 1;          // of its loss
-  std::int64_t updates_ = 0;  // before it
-  std::int64_t skipped_in_row_ = 0;
+  std::int64_t completed_ = 0, samples_ = 0, tokens_ = 0;
+  double weight_sum_ = 0, flops_ = 0, scale_ = 1;  // of the running step, all ranks; of its loss
+  std::int64_t updates_ = 0, skipped_in_row_ = 0;  // before it
 };
 
 /// The names of the kernels that a plan needs and `kernels` lacks.

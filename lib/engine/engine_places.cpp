@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/at.h"
+#include "device/host_values.h"
 #include "engine/engine.h"
 #include "engine/timers.h"
 #include "ops/router.h"
@@ -19,14 +20,17 @@ void Engine::use(const Plan& plan) {
   host_copies_ = std::make_unique<HostCopies>(rows(), buffers_);
   stage_ = make_stage();
   passes_.clear();
+  feeds_.clear();
   for (int view = 0; view < rows().activation_slots.views(); ++view) {
     for (int chunk = 0; chunk < plan.map.chunks; ++chunk) passes_.push_back(make_pass(view, chunk));
   }
+  for (const Pass& pass : passes_) feeds_.emplace_back(pass.batch);
   const std::vector<Action>& actions = rows().actions;
   parts_.plan = &rows();
   parts_.stage = stage_.get();
   parts_.host_copies = host_copies_.get();
   parts_.passes = passes_;
+  parts_.feeds = feeds_;
   parts_.passes_end = end_of_passes(actions);
   if (parts_.trace != nullptr) parts_.trace->change_rows(actions);
   if (parts_.activity != nullptr) name_rows(*parts_.activity, actions);
@@ -39,14 +43,22 @@ void Engine::fit(int view, const Batch& batch) {
   host_copies_->place(view);
   const int chunks = now_->map.chunks;
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    at(passes_, view * chunks + chunk) = make_pass(view, chunk);
+    const Pass& pass = at(passes_, view * chunks + chunk) = make_pass(view, chunk);
+    at(feeds_, view * chunks + chunk).aim(pass.batch);
   }
 }
 
 std::unique_ptr<Stage> Engine::make_stage() {
-  if (plan_.overlap.any && beside_ == nullptr) {
-    beside_ = std::make_unique<Stream>(DeviceKind::cpu, "layers tp", Stream::Mode::queued);
+  const bool chunked = plan_.exchange.chunks > 1;
+  if ((plan_.overlap.any || chunked) && beside_ == nullptr) {
+    beside_ = std::make_unique<Stream>(plan_.device, "layers", Stream::Mode::queued);
   }
+  ExpertGroups experts = experts_.groups;
+  if (chunked) experts.beside = beside_.get();
+  const auto shared = [this](const char* name) {
+    return buffers_.contains(name) ? buffers_.at(0, name) : Tensor{};
+  };
+  experts.sum = shared("moe.sum");
   return make_decoder_stage(
       {.model = plan_.model,
        .units = rows().units,
@@ -58,7 +70,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .views = rows().activation_slots.views(),
        .tp = {.group = tp_.get(),
               .stream = plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
-              .sum = plan_.fp32_sums ? buffers_.at(0, "stream.sum") : Tensor{},
+              .sum = shared("stream.sum"),
               .overlap = plan_.overlap,
               .beside = beside_.get(),
               .arriving = plan_.overlap.any ? buffers_.at(0, "stream.partial") : Tensor{}},
@@ -69,9 +81,8 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
                    .gather = context_.gather.get(),
-                   .packed =
-                       buffers_.contains("cp.packed") ? buffers_.at(0, "cp.packed") : Tensor{}},
-       .experts = experts_.groups,
+                   .packed = shared("cp.packed")},
+       .experts = experts,
        .split_vocabulary = plan_.split_vocabulary,
        .rope_table = buffers_.rope_table(),
        .weights =
@@ -109,7 +120,7 @@ Pass Engine::make_pass(int view, int chunk) const {
   const bool counted = reads_first(plan_.mesh, world_.rank());
   return {
       .ops = &ops_,
-      .state = state_.get(),
+      .state = state_.of_kernels(),
       .batch = all,
       .stream = {.tokens = own(all.tokens),
                  .labels = own(all.labels),
@@ -159,13 +170,14 @@ std::optional<RouterReport> Engine::share_router() {
   if (!router_sums_.contains("sums")) return std::nullopt;
   const Tensor sums = router_sums_.at("sums");
   everyone_->all_reduce(sums, compute_);
-  compute_.synchronize();
+  settle();
+  const HostValues counted(sums);
   const std::int64_t experts = plan_.model.experts;
   RouterReport report{.experts = experts};
   loads_.clear();
   for (std::int64_t layer = 0; layer < plan_.model.layers; ++layer) {
     if (!plan_.model.has_experts(layer)) continue;
-    const float* row = sums.slice(layer, layer + 1).as<float>();
+    const float* row = counted.values().slice(layer, layer + 1).as<float>();
     const auto sum = [&](RouterSum one) { return double{row[static_cast<int>(one)]}; };
     const float* loads = row + router_sums;
     const double mean = std::accumulate(loads, loads + experts, 0.0) / static_cast<double>(experts);

@@ -43,7 +43,7 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     const bool beyond = first >= windows;
     // Where the others gather weights, or tokens go to experts on this rank, it takes part with a
     // batch that does not count.
-    if (beyond && !parts.before_unit && plan.mesh.ep == 1) continue;
+    if (beyond && !parts.before_unit && plan.mesh.ep * plan.exchange.parts == 1) continue;
     make_window_batch(data, rule, beyond ? begin : first, batch);
     drop_sequences(batch, beyond ? 0 : windows - first);
     add_batch(parts, batch, mine);
@@ -51,7 +51,8 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   parts.pipeline.await_outputs();  // a rank that knows nothing more may leave
   std::array<double, 1> mean{};
   if (last_) {
-    gather_values(*peers_, mine, shared_, parts.compute);
+    Stream stream(DeviceKind::cpu, "evaluation", Stream::Mode::run_inline);
+    gather_values(*peers_, mine, shared_, stream);
     std::array<double, 2> all{};
     for (std::size_t i = 0; i < shared_.size(); ++i) all[i % 2] += shared_[i];
     mean[0] = all[0] / all[1];
@@ -74,11 +75,13 @@ void Evaluation::add_batch(const Parts& parts, const Batch& batch,
   parts.fit(batch);
   parts.pipeline.use({&batch, 1});
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-    feed(batch, parts.share, at(parts.passes, chunk).batch);
+    at(parts.feeds, chunk).run(batch, parts.share, parts.compute);
   }
-  parts.state.loss_sum = 0;
+  parts.state.host().loss_sum = 0;
+  parts.state.send(parts.compute);
   forward(parts);
-  sums[0] += parts.state.loss_sum;
+  parts.state.fetch(parts.compute, parts.deadline_seconds);
+  sums[0] += parts.state.host().loss_sum;
   sums[1] += reads_first(plan.mesh, parts.pipeline.world_rank()) ? batch.weight_sum : 0;
 }
 

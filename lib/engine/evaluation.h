@@ -12,7 +12,8 @@
 
 #include "comm/world.h"
 #include "data/batch.h"
-#include "engine/feed.h"
+#include "engine/memory/feed.h"
+#include "engine/memory/shared_state.h"
 #include "engine/pipeline.h"
 #include "nn/stage.h"
 #include "plan/plan.h"
@@ -27,13 +28,15 @@ class Evaluation {
     Stage& stage;
     Pipeline& pipeline;
     Stream& compute;
-    StepState& state;
+    const SharedState& state;
     std::span<const Pass> passes;               // of view 0, by chunk
+    std::span<Feed> feeds;                      // of their tensors
     Share share;                                // of a batch, that goes into the tensors of a pass
     std::function<void(const Batch&)> fit;      // see ExecutorParts::fit; of view 0
     std::function<void(int unit)> before_unit;  // collective over replicas; may be empty
     // Whether to end early. Collective over all ranks, which get the same answer; may be empty.
     std::function<bool()> ends;
+    double deadline_seconds;
   };
 
   /// Collective over the ranks of each stage.

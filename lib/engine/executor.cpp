@@ -11,9 +11,12 @@ int view_of(const Action& row, const ExecutorParts& parts) {
   return at(parts.plan->activation_slots.view_of, row.microbatch);
 }
 
+std::int64_t pass_number(const Action& row, const ExecutorParts& parts) {
+  return view_of(row, parts) * std::ssize(parts.plan->units) + row.chunk;
+}
+
 const Pass& pass_of(const Action& row, const ExecutorParts& parts) {
-  const auto chunks = std::ssize(parts.plan->units);
-  return at(parts.passes, view_of(row, parts) * chunks + row.chunk);
+  return at(parts.passes, pass_number(row, parts));
 }
 
 void forward(const Action& row, const ExecutorParts& parts) {
@@ -52,7 +55,8 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
       return;
     case ActionKind::free: return;  // what comes there next is gathered after all that reads it
     case ActionKind::fetch:
-      return feed(at(batches, action.microbatch), parts.share, pass_of(action, parts).batch);
+      return at(parts.feeds, pass_number(action, parts))
+          .run(at(batches, action.microbatch), parts.share, compute);
     case ActionKind::forward:
       parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();

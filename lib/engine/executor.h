@@ -7,8 +7,8 @@
 
 #include "comm/host/activity.h"
 #include "data/batch.h"
-#include "engine/feed.h"
-#include "engine/host_copies.h"
+#include "engine/memory/feed.h"
+#include "engine/memory/host_copies.h"
 #include "engine/parameters/grad_sync.h"
 #include "engine/parameters/param_sync.h"
 #include "engine/pipeline.h"
@@ -39,6 +39,7 @@ struct ExecutorParts {
   const OpContext* ops = nullptr;  // of the compute stream
   double deadline_seconds = 0;
   std::span<const Pass> passes;  // [view][chunk]
+  std::span<Feed> feeds;         // of their tensors
   Share share;                   // of each batch, that goes into the tensors of its pass
   RowHooks hooks;
   // Gives the tensors of a view the length of the batch's rows.

@@ -29,8 +29,8 @@ std::vector<Tensor> tensors_of(const Buffers& buffers, const StagePlan& stage,
 
 }  // namespace
 
-Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const OpContext& ops,
-                   double deadline_seconds)
+Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, const DeviceWorld& world,
+                   const OpContext& ops, double deadline_seconds)
     : ops_(ops),
       rules_(plan.messages),
       places_(plan.map.places()),
@@ -42,7 +42,30 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, World& world, const
       broadcasts_(plan.result_broadcast),
       reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
       group_(world.group("messages pp", plan.mesh.group(world.rank(), Axis::pp))) {
+  open_lines();
   lay_out(plan);
+}
+
+void Pipeline::open_lines() {
+  std::vector<MessageLine> lines;
+  const int stage = group_->rank();
+  const auto add = [&](const std::optional<ChunkAt>& other, int receiver, bool backward,
+                       bool sends) {
+    lines.push_back({other->stage, tag_of(receiver, backward), sends});
+  };
+  for (int chunk = 0; chunk < places_.chunks; ++chunk) {
+    if (places_.receives(stage, chunk)) {
+      const auto before = places_.before(stage, chunk);
+      add(before, chunk, false, false);
+      add(before, before->chunk, true, true);
+    }
+    if (places_.sends(stage, chunk)) {
+      const auto after = places_.after(stage, chunk);
+      add(after, after->chunk, false, true);
+      add(after, chunk, true, false);
+    }
+  }
+  group_->open_lines(lines);
 }
 
 void Pipeline::lay_out(const Plan& plan) {
@@ -176,26 +199,34 @@ bool Pipeline::share_result(std::span<double> values) {
   const int last = places_.last_stage();
   const Tensor data = host_tensor(values.data(), std::ssize(values));
   if (group_->size() == 1) return true;
+  Group& group = group_->on_host();
+  Stream stream(DeviceKind::cpu, "result", Stream::Mode::run_inline);
   if (broadcasts_) {
-    group_->broadcast(data, last, *ops_.stream);
-    ops_.stream->synchronize();
+    group.broadcast(data, last, stream);
+    stream.synchronize();
     return true;
   }
   if (last == 0) return group_->rank() == last;
   if (reports_ && group_->rank() == 0) {
-    finish(group_->receive(data, last, result_tag, *ops_.stream), "receive");
+    await_message(group.receive(data, last, result_tag, stream), "receive");
     return true;
   }
   if (group_->rank() != last) return false;
-  if (reports_) finish(group_->send(data, 0, result_tag, *ops_.stream), "send");
+  if (reports_) await_message(group.send(data, 0, result_tag, stream), "send");
   return true;
 }
 
+std::string Pipeline::name_of(const char* operation) const {
+  return "stage " + std::to_string(group_->rank()) + ": a " + operation + " over group '" +
+         group_->name() + "'";
+}
+
 void Pipeline::finish(const Event& event, const char* operation) const {
-  await(event, deadline_seconds_, [&] {
-    return "stage " + std::to_string(group_->rank()) + ": a " + operation + " over group '" +
-           group_->name() + "'";
-  });
+  continue_after(*ops_.stream, event, deadline_seconds_, [&] { return name_of(operation); });
+}
+
+void Pipeline::await_message(const Event& event, const char* operation) const {
+  await(event, deadline_seconds_, [&] { return name_of(operation); });
 }
 
 }  // namespace trainctl

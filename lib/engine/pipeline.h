@@ -1,6 +1,6 @@
 // The messages between pipeline stages: executes rows of the schedule as sends and receives over
 // the pipeline group. A send is posted and awaited only before its buffer is overwritten; a receive
-// is awaited, on the host, at the end of its rows or by a wait row.
+// is awaited at the end of its rows or by a wait row.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/at.h"
-#include "comm/world.h"
+#include "comm/nccl/device_world.h"
 #include "data/batch.h"
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -19,7 +19,7 @@ namespace trainctl {
 class Pipeline {
  public:
   /// Collective over each pipeline group. All arguments must outlive this object.
-  Pipeline(const Plan& plan, const Buffers& buffers, World& world, const OpContext& ops,
+  Pipeline(const Plan& plan, const Buffers& buffers, const DeviceWorld& world, const OpContext& ops,
            double deadline_seconds);
   /// Between two steps: places in the buffers are now those of `plan`. Waits for what is still
   /// being sent.
@@ -74,7 +74,10 @@ class Pipeline {
   Line& received_by(const Action& row);
   void send(const Action& row);
   void receive(const Action& row);
-  void finish(const Event& event, const char* operation) const;
+  void open_lines();
+  std::string name_of(const char* operation) const;
+  void finish(const Event& event, const char* operation) const;         // see continue_after
+  void await_message(const Event& event, const char* operation) const;  // on the host
 
   const OpContext& ops_;
   const MessageRules rules_;

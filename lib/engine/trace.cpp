@@ -61,23 +61,26 @@ void Trace::change_rows(std::span<const Action> rows) {
 
 void Trace::begin_step() {
   next_ = 0;  // a step that failed is overwritten
-  waited_ = 0;
-  spent_ = time_spent();
-  mark_ = now();
+  marks_.clear();
+  begun_ = now();
+  leave_out();
+}
+
+double Trace::point() {
+  return device_ == nullptr ? now() : static_cast<double>(marks_.set(*device_));
 }
 
 void Trace::leave_out() {
-  spent_ = time_spent();
-  mark_ = now();
+  spent_ = spent_so_far();
+  mark_ = wait_end_ = point();
 }
 
-void Trace::note_wait() { waited_ = now() - mark_; }
+void Trace::note_wait() { wait_end_ = point(); }
 
 void Trace::finish_row() {
   const TimeSpent before = spent_;
-  spent_ = time_spent();
-  add({mark_, now(), waited_, spent_ - before});
-  waited_ = 0;
+  spent_ = spent_so_far();
+  add({mark_, point(), wait_end_, spent_ - before});
 }
 
 void Trace::finish_messages(std::size_t count) {
@@ -86,20 +89,34 @@ void Trace::finish_messages(std::size_t count) {
                                   [](const Action& row) { return is_receive(row.kind); });
   const auto timed =
       found != batch.end() ? static_cast<std::size_t>(found - batch.begin()) : count - 1;
-  const double finish = now();
-  const double waited = found != batch.end() ? finish - mark_ : 0;
-  spent_ = time_spent();
+  const double begin = mark_;
+  const double finish = point();
+  spent_ = spent_so_far();
   for (std::size_t i = 0; i < count; ++i) {
-    add({mark_, i < timed ? mark_ : finish, i == timed ? waited : 0});
+    const bool waits = i == timed && found != batch.end();
+    add({mark_, i < timed ? begin : finish, waits ? finish : mark_});
   }
 }
 
-void Trace::end_step(double seconds) { seconds_[slot_of(completed_)] = seconds; }
+void Trace::end_step(double seconds) {
+  seconds_[slot_of(completed_)] = seconds;
+  if (device_ == nullptr) return;
+  const auto time = [this](double mark) {
+    return begun_ + marks_.seconds(static_cast<std::size_t>(mark));
+  };
+  for (RowRecord& record :
+       std::span(ring_).subspan(slot_of(completed_) * rows_.size(), rows_.size())) {
+    const double start = time(record.start);
+    record = {start, time(record.finish), time(record.waited) - start};
+  }
+}
 
-void Trace::add(const RowRecord& record) {
+/// `waited`: until when. Of a device it stays so until the step ends.
+void Trace::add(RowRecord record) {
   const auto slot = static_cast<std::size_t>(completed_ % kept_steps_);
+  mark_ = wait_end_ = record.finish;
+  if (device_ == nullptr) record.waited -= record.start;
   ring_[slot * rows_.size() + next_] = record;
-  mark_ = record.finish;
   if (++next_ == rows_.size()) ++completed_;
 }
 

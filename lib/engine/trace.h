@@ -11,6 +11,7 @@
 
 #include "base/time_spent.h"
 #include "comm/world.h"
+#include "device/time_marks.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -29,6 +30,10 @@ class Trace {
   /// Between two steps: the coming ones have other rows. Those before are no longer kept.
   void change_rows(std::span<const Action> rows);
 
+  /// For rows whose work is enqueued on `compute` of a device: times are when the device has come
+  /// so far, not when the host has. Of these rows, products and collectives are not told apart.
+  void follow(const Stream& compute) { device_ = &compute; }
+
   /// Called by the executor; allocates nothing. Rows are recorded without gaps, except for
   /// leave_out: each starts where the previous one ended, the first at begin_step.
   void begin_step();
@@ -41,7 +46,7 @@ class Trace {
   /// receive, which is the only kind of message that is awaited; without a receive, at the last
   /// row.
   void finish_messages(std::size_t count);
-  /// The step took so long, with what it did before and after its rows.
+  /// The step took so long, with what it did before and after its rows. A device is done with it.
   void end_step(double seconds);
 
   std::span<const Action> rows() const { return rows_; }
@@ -55,7 +60,10 @@ class Trace {
   double seconds_of(std::int64_t step) const { return seconds_[slot_of(step)]; }
 
  private:
-  void add(const RowRecord& record);
+  void add(RowRecord record);
+  /// Of the clock, or the number of a mark.
+  double point();
+  TimeSpent spent_so_far() const { return device_ == nullptr ? time_spent() : TimeSpent{}; }
   std::size_t slot_of(std::int64_t step) const {
     return static_cast<std::size_t>((step - 1) % kept_steps_);
   }
@@ -69,7 +77,10 @@ class Trace {
   std::size_t next_ = 0;     // current row of the step
   double mark_ = 0;          // when it started
   TimeSpent spent_{};        // by this thread until then
-  double waited_ = 0;        // its waiting time so far
+  double wait_end_ = 0;      // until when it waited
+  const Stream* device_ = nullptr;
+  TimeMarks marks_;   // of the running step
+  double begun_ = 0;  // when mark 0 was set
 };
 
 /// The inputs of the functions below; collective over `everyone`, all ranks of the world in order.

@@ -1,115 +1,202 @@
-// How rows get to the ranks of their experts and back.
+#include "nn/expert_exchange.h"
+
 #include <algorithm>
 #include <numeric>
-#include <span>
+#include <vector>
 
-#include "nn/experts.h"
 #include "ops/rows.h"
 
 namespace trainctl {
 
 namespace {
 
-std::span<std::int64_t> numbers_of(const Tensor& x) {
-  return {x.as<std::int64_t>(), static_cast<std::size_t>(x.numel())};
+/// When each chunk has come; kept by the thread, so that a step allocates nothing.
+std::vector<Event>& arrivals() {
+  thread_local std::vector<Event> events;
+  return events;
 }
 
-/// Row `index` of RoutedRows::exchanged.
-std::span<std::int64_t> counts_of(const RoutedRows& routed, std::int64_t index) {
-  return numbers_of(routed.exchanged.slice(index, index + 1));
+ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
+  ExpertCounts counts{.counts = routed.counts.as<std::int64_t>(),
+                      .ranks = groups.ep->size(),
+                      .experts = routed.counts.shape[1],
+                      .rank = groups.ep->rank()};
+  if (groups.parts != nullptr) {
+    counts.parts = groups.parts->size();
+    counts.part = groups.parts->rank();
+  }
+  if (counts.senders() > 1) counts.chunks = groups.chunks;
+  return counts;
+}
+
+/// Rows of one fp32 element.
+bool are_weights(const ExpertWay& way) {
+  return way.rows.shape[1] == 1 && way.rows.dtype == DType::f32;
+}
+
+/// Where the order of the slots is kept on the way.
+Tensor in_slots(const RoutedRows& routed, const ExpertWay& way) {
+  const Tensor& all = are_weights(way) ? routed.sent_weight : routed.sent;
+  return all.view({all.shape[0], way.rows.shape[1]});
 }
 
 }  // namespace
 
-std::int64_t Experts::rows_sent(const Saved& saved) const {
-  const Tensor own = saved.routed.counts.slice(groups.ep->rank(), groups.ep->rank() + 1);
-  const std::span<std::int64_t> counts = numbers_of(own);
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+ExpertExchange::ExpertExchange(const Pass& pass, const ExpertGroups& groups,
+                               const RoutedRows& routed)
+    : pass_(pass), groups_(groups), routed_(routed), counts_(counts_of(groups, routed)) {}
+
+Reshard ExpertExchange::parts() const {
+  const bool beside = groups_.beside != nullptr;
+  return {.group = groups_.parts,
+          .from = Layout::tokens,
+          .to = Layout::replicated,
+          .sum = groups_.sum,
+          .beside = {.stream = groups_.beside, .whole_forward = beside, .whole_backward = beside}};
 }
 
-void Experts::meet(const Pass& pass, const Saved& saved) const {
-  if (groups.ep->size() == 1) return;
-  pass.ops->stream->synchronize();
-  const RoutedRows& routed = saved.routed;
-  const std::int64_t experts = routed.counts.shape[1];
-  const std::int64_t held = experts / groups.ep->size();
-  const auto count = [&](std::int64_t rank, std::int64_t expert) {
-    return routed.counts.as<std::int64_t>()[rank * experts + expert];
-  };
-  std::int32_t* place = routed.place.as<std::int32_t>();
-  for (int rank = 0; rank < groups.ep->size(); ++rank) {
-    std::int64_t sent = 0;
-    for (std::int64_t e = 0; e < held; ++e) sent += count(groups.ep->rank(), rank * held + e);
-    std::int64_t received = 0;
-    for_each(saved, [&](const Share& share) {
-      const std::int64_t expert = groups.ep->rank() * held + share.expert;
-      std::int64_t begin = share.begin;
-      for (int before = 0; before < rank; ++before) begin += count(before, expert);
-      std::iota(place, place + count(rank, expert), static_cast<std::int32_t>(begin));
-      place += count(rank, expert);
-      received += count(rank, expert);
-    });
-    const auto at = static_cast<std::size_t>(rank);
-    counts_of(routed, 0)[at] = sent;
-    counts_of(routed, 1)[at] = received;
+Tensor ExpertExchange::share_of(const Tensor& x) const {
+  if (groups_.slices == nullptr) return x;
+  const std::int64_t rows = x.shape[0] / groups_.slices->size();
+  return x.slice(groups_.slices->rank() * rows, (groups_.slices->rank() + 1) * rows);
+}
+
+Tensor ExpertExchange::slots_of(const Tensor& share) const {
+  const Tensor slots = share_of(routed_.slot);
+  return slots.view({share.shape[0], slots.numel() / share.shape[0]});
+}
+
+RowRange ExpertExchange::sent() const {
+  const std::int64_t tokens = routed_.logits.shape[0];
+  if (groups_.slices == nullptr) return {0, tokens};
+  const std::int64_t count = tokens / groups_.slices->size();
+  return {groups_.slices->rank() * count, (groups_.slices->rank() + 1) * count};
+}
+
+void ExpertExchange::share_counts() const {
+  Stream& stream = *pass_.ops->stream;
+  const std::int64_t first = counts_.sender(counts_.part, 0);
+  const Tensor of_part = routed_.counts.slice(first, first + counts_.ranks);
+  if (counts_.ranks > 1) {
+    groups_.ep->all_gather(of_part.slice(counts_.rank, counts_.rank + 1), of_part, stream);
+  }
+  if (counts_.parts > 1) groups_.parts->all_gather(of_part, routed_.counts, stream);
+}
+
+void ExpertExchange::meet() const {
+  if (alone()) return;
+  pass_.ops->stream->synchronize();
+  std::int32_t* place = routed_.place.as<std::int32_t>();
+  for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
+    const std::int64_t room = counts_.room(chunk);
+    for (std::int64_t from = 0; from < counts_.senders(); ++from) {
+      for_each({chunk, chunk + 1}, [&](const ExpertShare& share) {
+        const std::int64_t expert = counts_.rank * counts_.held() + share.expert;
+        std::int64_t begin = share.begin;
+        for (std::int64_t s = 0; s < from; ++s) begin += counts_.in(s, expert, chunk);
+        const std::int64_t count = counts_.in(from, expert, chunk);
+        std::iota(place, place + count, static_cast<std::int32_t>(begin));
+        place += count;
+      });
+      if ((from + 1) % counts_.ranks != 0) continue;
+      const std::int64_t free = room - counts_.come_to(from / counts_.ranks, chunk);
+      std::fill_n(place, free, -1);
+      place += free;
+    }
   }
 }
 
-/// What one exchange goes through. Rows of one element are weights.
-struct Experts::Buffers {
-  Tensor slot;      // of `of_choices`
+/// What a chunk of one tensor goes through, where other ranks hold experts or parts of them.
+struct ExpertExchange::Through {
   Tensor sent;      // in the order of the slots
-  Tensor received;  // rank after rank
-  Tensor place;     // of the received among the rows
-  std::int64_t features = 1;
+  Tensor gathered;  // what has come to each part, rank after rank, in the room for it
+  Tensor place;     // of the gathered among the rows; -1: nothing
+  Tensor own;       // of the gathered, this part's room
+  Tensor received;  // of that, what has come
+  std::span<const std::int64_t> to, from;  // elements for each rank, and of each
 };
 
-Experts::Buffers Experts::buffers(const Saved& saved, const Tensor& rows,
-                                  const Tensor& of_choices) const {
-  const RoutedRows& routed = saved.routed;
-  const std::int64_t tokens = of_choices.shape[0];
-  Buffers made;
-  made.features = rows.shape[1];
-  made.slot = routed.slot.view({tokens, routed.slot.numel() / tokens});
-  if (groups.ep->size() == 1) return made;
-  const bool weights = rows.shape[1] == 1 && rows.dtype == DType::f32;
-  const auto first = [&](const Tensor& x, std::int64_t count) {
-    return x.slice(0, count).view({count, made.features});
-  };
-  const std::int64_t here = rows_here(saved);
-  made.sent = first(weights ? routed.sent_weight : routed.sent, rows_sent(saved));
-  made.received = first(weights ? routed.received_weight : routed.received, here);
-  made.place = routed.place.slice(0, here).view({here, 1});
-  for (std::int64_t way = 0; way < 2; ++way) {
-    const std::span<std::int64_t> elements = counts_of(routed, 2 + way);
-    std::ranges::transform(counts_of(routed, way), elements.begin(),
-                           [&](std::int64_t count) { return count * made.features; });
+ExpertExchange::Through ExpertExchange::through(const ExpertWay& way, std::int64_t chunk) const {
+  const std::int64_t features = way.rows.shape[1];
+  const auto ranks = static_cast<std::size_t>(counts_.ranks);
+  std::int64_t* to = routed_.exchanged.as<std::int64_t>();
+  std::int64_t* from = to + ranks;
+  for (std::int64_t rank = 0; rank < counts_.ranks; ++rank) {
+    to[rank] = counts_.between(counts_.own(), rank, chunk) * features;
+    from[rank] =
+        counts_.between(counts_.sender(counts_.part, rank), counts_.rank, chunk) * features;
   }
+  const std::int64_t room = counts_.room(chunk);
+  const std::int64_t first = counts_.room_before(chunk);
+  const Tensor& all = are_weights(way) ? routed_.received_weight : routed_.received;
+  const auto rows = [](const Tensor& x, std::int64_t begin, std::int64_t end, std::int64_t width) {
+    return x.slice(begin, end).view({end - begin, width});
+  };
+  Through made{
+      .sent =
+          in_slots(routed_, way).slice(counts_.sent_before(chunk), counts_.sent_before(chunk + 1)),
+      .gathered = rows(all, first, first + counts_.parts * room, features),
+      .place = rows(routed_.place, first, first + counts_.parts * room, 1),
+      .own = {},
+      .received = {},
+      .to = {to, ranks},
+      .from = {from, ranks}};
+  made.own = made.gathered.slice(counts_.part * room, (counts_.part + 1) * room);
+  made.received = made.own.slice(0, counts_.come_to(counts_.part, chunk));
   return made;
 }
 
-void Experts::dispatch(const Pass& pass, const Saved& saved, const Tensor& of_choices,
-                       const Tensor& rows) const {
-  const Buffers through = buffers(saved, rows, of_choices);
-  const bool alone = groups.ep->size() == 1;
-  spread_rows(*pass.ops, {.x = of_choices, .slot = through.slot, .y = alone ? rows : through.sent});
-  if (alone) return;
-  groups.ep->all_to_all(through.sent, counts_of(saved.routed, 2), through.received,
-                        counts_of(saved.routed, 3), *pass.ops->stream);
-  spread_rows(*pass.ops, {.x = through.received, .slot = through.place, .y = rows});
+void ExpertExchange::send(std::span<const ExpertWay> ways) const {
+  const OpContext& ops = *pass_.ops;
+  for (const ExpertWay& way : ways) {
+    const Tensor share = share_of(way.of_choices);
+    spread_rows(
+        ops,
+        {.x = share, .slot = slots_of(share), .y = alone() ? way.rows : in_slots(routed_, way)});
+  }
+  if (alone()) return;
+  arrivals().clear();
+  wire().wait(ops.stream->record());
+  for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
+    for (const ExpertWay& way : ways) {
+      const Through by = through(way, chunk);
+      groups_.ep->all_to_all(by.sent, by.to, by.received, by.from, wire());
+      if (counts_.parts > 1) parts().start_forward(pass_, by.own, by.gathered);
+    }
+    arrivals().push_back(wire().record());
+  }
 }
 
-void Experts::combine(const Pass& pass, const Saved& saved, const Tensor& rows,
-                      const Tensor& of_choices) const {
-  const Buffers through = buffers(saved, rows, of_choices);
-  const bool alone = groups.ep->size() == 1;
-  if (!alone) {
-    collect_rows(*pass.ops, {.x = rows, .slot = through.place, .y = through.received});
-    groups.ep->all_to_all(through.received, counts_of(saved.routed, 3), through.sent,
-                          counts_of(saved.routed, 2), *pass.ops->stream);
+void ExpertExchange::take(std::span<const ExpertWay> ways, std::int64_t chunk) const {
+  if (alone()) return;
+  Reshard::await(pass_, arrivals()[static_cast<std::size_t>(chunk)]);
+  for (const ExpertWay& way : ways) {
+    const Through by = through(way, chunk);
+    spread_rows(*pass_.ops, {.x = by.gathered, .slot = by.place, .y = way.rows});
   }
-  collect_rows(*pass.ops,
-               {.x = alone ? rows : through.sent, .slot = through.slot, .y = of_choices});
+}
+
+void ExpertExchange::give(std::span<const ExpertWay> ways, std::int64_t chunk) const {
+  if (alone()) return;
+  for (const ExpertWay& way : ways) {
+    const Through by = through(way, chunk);
+    collect_rows(*pass_.ops, {.x = way.rows, .slot = by.place, .y = by.gathered});
+    wire().wait(pass_.ops->stream->record());
+    if (counts_.parts > 1) parts().start_backward(pass_, by.gathered, by.own);
+    groups_.ep->all_to_all(by.received, by.from, by.sent, by.to, wire());
+  }
+}
+
+void ExpertExchange::finish(std::span<const ExpertWay> ways) const {
+  if (ways.empty()) return;
+  if (!alone()) Reshard::await(pass_, wire().record());
+  for (const ExpertWay& way : ways) {
+    const Tensor share = share_of(way.of_choices);
+    if (groups_.slices != nullptr) pass_.ops->stream->zero(way.of_choices);
+    collect_rows(
+        *pass_.ops,
+        {.x = alone() ? way.rows : in_slots(routed_, way), .slot = slots_of(share), .y = share});
+  }
 }
 
 }  // namespace trainctl

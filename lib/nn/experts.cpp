@@ -1,5 +1,7 @@
 #include "nn/experts.h"
 
+#include <array>
+
 #include "nn/layer.h"
 #include "ops/add.h"
 #include "ops/cast.h"
@@ -32,13 +34,12 @@ Linear layer_of(const Weight& all, std::int64_t expert) {
 /// Numbers as rows of one element.
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
 
-}  // namespace
-
-std::int64_t Experts::rows_here(const Saved& saved) const {
-  std::int64_t rows = 0;
-  for_each(saved, [&](const Share& share) { rows = share.end; });
-  return rows;
+/// The tokens and the weights of their choices.
+std::array<ExpertWay, 2> to_experts(const Tensor& x, const RoutedRows& routed) {
+  return {ExpertWay{x, routed.rows}, {column(routed.weight), column(routed.row_weight)}};
 }
+
+}  // namespace
 
 std::int64_t Experts::group_of(const Saved& saved) const {
   return rule.group > 0 ? rule.group : saved.routed.all_logits.shape[0];
@@ -96,8 +97,9 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   if (groups.routers != nullptr) {
     groups.routers->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
   }
-  const Group& ep = *groups.ep;
-  const Tensor own_counts = routed.counts.slice(ep.rank(), ep.rank() + 1);
+  const ExpertExchange parts = exchange(pass, saved);
+  const RowRange sent = parts.sent();
+  const Tensor own_counts = parts.own_counts();
   router_forward(*pass.ops, {.logits = routed.all_logits,
                              .order = groups.order,
                              .bias = bias.value,
@@ -107,77 +109,102 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
                              .choice = rule.choice,
                              .chosen = routed.all_chosen,
                              .weight = routed.all_weight,
-                             .first = first_row(saved),
-                             .count = routed.logits.shape[0],
+                             .first = first_row(saved) + sent.begin,
+                             .count = sent.count(),
+                             .chunks = parts.all().end,
                              .slot = routed.all_slot,
                              .choices = choices(saved),
                              .counts = own_counts.view({own_counts.numel()})});
   if (groups.routers != nullptr) take_own(pass, saved);
-  if (ep.size() > 1) groups.ep->all_gather(own_counts, routed.counts, *pass.ops->stream);
+  parts.share_counts();
   pass.ops->stream->synchronize();
+}
+
+void Experts::first_products(const Pass& pass, const Saved& saved,
+                             const ExpertChunks& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
+    const Tensor rows = share.of(saved.routed.rows);
+    if (!gate.empty()) layer_of(gate, share.expert).forward(pass, rows, share.of(saved.gate));
+    layer_of(up, share.expert).forward(pass, rows, share.of(saved.up));
+  });
 }
 
 void Experts::widen(const Pass& pass, const Saved& saved, bool gathers) const {
   if (gathers) enter.forward(pass, saved.x, saved.all_x);
   route(pass, saved);
-  meet(pass, saved);
-  dispatch(pass, saved, routed_x(saved), saved.routed.rows);
-  dispatch(pass, saved, column(saved.routed.weight), column(saved.routed.row_weight));
-  for_each(saved, [&](const Share& share) {
-    if (share.begin == share.end) return;
-    const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
-    const Tensor rows = own(saved.routed.rows);
-    if (!gate.empty()) layer_of(gate, share.expert).forward(pass, rows, own(saved.gate));
-    layer_of(up, share.expert).forward(pass, rows, own(saved.up));
+  exchange(pass, saved)
+      .run(
+          to_experts(routed_x(saved), saved.routed), {},
+          [&] {
+            if (!shared.empty()) shared.widen(pass, saved);
+          },
+          [&](const ExpertChunks& chunks) { first_products(pass, saved, chunks); });
+}
+
+void Experts::activate(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const {
+  exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
+    const Tensor up_rows = range.of(saved.up);
+    const Tensor act = range.of(saved.act);
+    if (gate.empty()) return gelu_forward(*pass.ops, {.x = up_rows, .y = act});
+    swiglu_forward(*pass.ops, {.gate = range.of(saved.gate), .up = up_rows, .y = act});
   });
-  if (!shared.empty()) shared.widen(pass, saved);
 }
 
 void Experts::activate(const Pass& pass, const Saved& saved) const {
   if (!shared.empty()) shared.activate(pass, saved);
-  const std::int64_t count = rows_here(saved);
-  const Tensor up_rows = saved.up.slice(0, count);
-  const Tensor act = saved.act.slice(0, count);
-  if (gate.empty()) return gelu_forward(*pass.ops, {.x = up_rows, .y = act});
-  swiglu_forward(*pass.ops, {.gate = saved.gate.slice(0, count), .up = up_rows, .y = act});
+  activate(pass, saved, exchange(pass, saved).all());
 }
 
 /// act -> routed.scaled
-void Experts::scale_act(const Pass& pass, const Saved& saved) const {
+void Experts::scale_act(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const {
   const RoutedRows& routed = saved.routed;
-  const std::int64_t count = rows_here(saved);
-  scale_rows(*pass.ops, {.x = saved.act.slice(0, count),
-                         .weight = routed.row_weight.slice(0, count),
-                         .y = routed.scaled.slice(0, count)});
-}
-
-/// act -> routed.out
-void Experts::project(const Pass& pass, const Saved& saved) const {
-  const RoutedRows& routed = saved.routed;
-  scale_act(pass, saved);
-  for_each(saved, [&](const Share& share) {
-    if (share.begin == share.end) return;
-    layer_of(down, share.expert)
-        .forward(pass, routed.scaled.slice(share.begin, share.end),
-                 routed.out.slice(share.begin, share.end));
+  exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
+    scale_rows(*pass.ops, {.x = range.of(saved.act),
+                           .weight = range.of(routed.row_weight),
+                           .y = range.of(routed.scaled)});
   });
 }
 
+/// act -> routed.out
+void Experts::project(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const {
+  const RoutedRows& routed = saved.routed;
+  scale_act(pass, saved, chunks);
+  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
+    layer_of(down, share.expert).forward(pass, share.of(routed.scaled), share.of(routed.out));
+  });
+}
+
+/// What the router adds up over the micro-batches of a step.
+void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
+  if (!pass.training || pass.router_sums.empty()) return;
+  const Tensor sums = pass.router_sums.slice(layer, layer + 1);
+  router_statistics(*pass.ops, {.logits = saved.routed.all_logits,
+                                .chosen = saved.routed.all_chosen,
+                                .choices = choices(saved),
+                                .order = groups.order,
+                                .group = group_of(saved),
+                                .score = rule.choice.score,
+                                .sums = sums.view({sums.numel()})});
+}
+
 void Experts::forward(const Pass& pass, const Saved& saved) const {
-  widen(pass, saved, true);
-  if (pass.training && !pass.router_sums.empty()) {
-    const Tensor sums = pass.router_sums.slice(layer, layer + 1);
-    router_statistics(*pass.ops, {.logits = saved.routed.all_logits,
-                                  .chosen = saved.routed.all_chosen,
-                                  .choices = choices(saved),
-                                  .order = groups.order,
-                                  .group = group_of(saved),
-                                  .score = rule.choice.score,
-                                  .sums = sums.view({sums.numel()})});
-  }
-  activate(pass, saved);
-  project(pass, saved);
-  combine(pass, saved, saved.routed.out, groups.by_stream ? saved.y : saved.partial);
+  enter.forward(pass, saved.x, saved.all_x);
+  route(pass, saved);
+  const ExpertWay back[] = {{groups.by_stream ? saved.y : saved.partial, saved.routed.out}};
+  exchange(pass, saved)
+      .run(
+          to_experts(routed_x(saved), saved.routed), back,
+          [&] {
+            add_statistics(pass, saved);
+            if (shared.empty()) return;
+            shared.widen(pass, saved);
+            shared.activate(pass, saved);
+          },
+          [&](const ExpertChunks& chunks) {
+            first_products(pass, saved, chunks);
+            activate(pass, saved, chunks);
+            project(pass, saved, chunks);
+          });
   if (!shared.empty()) shared.project(pass, saved, !groups.by_stream);
   if (!groups.by_stream) return leave.forward(pass, saved.partial, saved.y);
   if (shared.empty()) return;
@@ -186,41 +213,40 @@ void Experts::forward(const Pass& pass, const Saved& saved) const {
 }
 
 /// g.d_rows -> the gradients of `up` and `gate`, and of the weights of the choices.
-void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const {
+void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
+                                  const ExpertChunks& chunks) const {
   const RoutedRows& routed = saved.routed;
   const Tensor& d_act = gate.empty() ? g.dup : g.dgate;  // that of `scaled` and of `act` in turn
-  for_each(saved, [&](const Share& share) {
-    if (share.begin == share.end) return;
-    layer_of(down, share.expert)
-        .backward_input(pass, g.d_rows.slice(share.begin, share.end),
-                        d_act.slice(share.begin, share.end));
+  const ExpertExchange parts = exchange(pass, saved);
+  parts.for_each(chunks, [&](const ExpertShare& share) {
+    layer_of(down, share.expert).backward_input(pass, share.of(g.d_rows), share.of(d_act));
   });
-  const std::int64_t count = rows_here(saved);
-  const auto used = [count](const Tensor& x) { return x.slice(0, count); };
-  scale_rows_backward(*pass.ops, {.x = used(saved.act),
-                                  .weight = used(routed.row_weight),
-                                  .dy = used(d_act),
-                                  .dx = used(d_act),
-                                  .d_weight = used(g.d_row_weight)});
-  if (gate.empty()) {
-    return gelu_backward(*pass.ops, {.x = used(saved.up), .dy = used(g.dup), .dx = used(g.dup)});
-  }
-  swiglu_backward(*pass.ops, {.gate = used(saved.gate),
-                              .up = used(saved.up),
-                              .dy = used(g.dgate),
-                              .dgate = used(g.dgate),
-                              .dup = used(g.dup)});
+  parts.for_ranges(chunks, [&](const RowRange& range) {
+    const Tensor d_part = range.of(d_act);
+    scale_rows_backward(*pass.ops, {.x = range.of(saved.act),
+                                    .weight = range.of(routed.row_weight),
+                                    .dy = d_part,
+                                    .dx = d_part,
+                                    .d_weight = range.of(g.d_row_weight)});
+    if (gate.empty()) {
+      return gelu_backward(*pass.ops, {.x = range.of(saved.up), .dy = d_part, .dx = d_part});
+    }
+    swiglu_backward(*pass.ops, {.gate = range.of(saved.gate),
+                                .up = range.of(saved.up),
+                                .dy = d_part,
+                                .dgate = d_part,
+                                .dup = range.of(g.dup)});
+  });
 }
 
 /// -> routed.out: the gradient of `rows`.
-void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  for_each(saved, [&](const Share& share) {
-    if (share.begin == share.end) return;
-    const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
-    const Tensor dx = own(saved.routed.out);
-    layer_of(up, share.expert).backward_input(pass, own(g.dup), dx);
+void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
+                            const ExpertChunks& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
+    const Tensor dx = share.of(saved.routed.out);
+    layer_of(up, share.expert).backward_input(pass, share.of(g.dup), dx);
     if (gate.empty()) return;
-    layer_of(gate, share.expert).backward_input(pass, own(g.dgate), dx, true);
+    layer_of(gate, share.expert).backward_input(pass, share.of(g.dgate), dx, true);
   });
 }
 
@@ -269,12 +295,16 @@ void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradi
 void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const bool by_stream = groups.by_stream;
   leave.backward(pass, g.dy, g.all_dy);
-  meet(pass, saved);
-  dispatch(pass, saved, by_stream ? g.dy : g.all_dy, g.d_rows);
-  backward_activation(pass, saved, g);
-  backward_rows(pass, saved, g);
-  combine(pass, saved, saved.routed.out, by_stream ? g.dx : g.partial_dx);
-  combine(pass, saved, column(g.d_row_weight), column(saved.routed.weight));
+  const ExpertWay there[] = {{by_stream ? g.dy : g.all_dy, g.d_rows}};
+  const ExpertWay back[] = {{by_stream ? g.dx : g.partial_dx, saved.routed.out},
+                            {column(saved.routed.weight), column(g.d_row_weight)}};
+  exchange(pass, saved)
+      .run(
+          there, back, [] {},
+          [&](const ExpertChunks& chunks) {
+            backward_activation(pass, saved, g, chunks);
+            backward_rows(pass, saved, g, chunks);
+          });
   if (!shared.empty()) shared.backward_input(pass, saved, g, !by_stream);
   if (!by_stream) {
     enter.backward(pass, g.partial_dx, g.dx);
@@ -288,12 +318,11 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
 
 void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const RoutedRows& routed = saved.routed;
-  scale_act(pass, saved);
-  for_each(saved, [&](const Share& share) {
-    if (share.begin == share.end) return;
-    const auto own = [&](const Tensor& x) { return x.slice(share.begin, share.end); };
+  const ExpertExchange parts = exchange(pass, saved);
+  scale_act(pass, saved, parts.all());
+  parts.for_each(parts.all(), [&](const ExpertShare& share) {
     const auto add_to = [&](const Weight& weight, const Tensor& dy, const Tensor& x) {
-      layer_of(weight, share.expert).backward_weight(pass, own(dy), own(x));
+      layer_of(weight, share.expert).backward_weight(pass, share.of(dy), share.of(x));
     };
     add_to(down, g.d_rows, routed.scaled);
     if (!gate.empty()) add_to(gate, g.dgate, routed.rows);

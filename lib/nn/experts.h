@@ -2,11 +2,11 @@
 // or silu(gate) * up, times the token's weight for it, -> down. Ranks along ep hold different
 // experts and exchange rows; ranks along tp hold a part of each expert's width, and all of them see
 // all tokens, or they hold whole experts and each sends the tokens of its own part of the residual
-// stream. The rows of an expert are in the order of the tokens of all ranks, so no result depends
-// on which rank holds it.
+// stream.
 #pragma once
 
 #include "nn/exchange/expert_groups.h"
+#include "nn/expert_exchange.h"
 #include "nn/mlp.h"
 #include "nn/shared_experts.h"
 #include "ops/router.h"
@@ -46,28 +46,9 @@ struct Experts {
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
-  /// The rows of one expert held here.
-  struct Share {
-    std::int64_t expert = 0;  // of those held here
-    std::int64_t begin = 0, end = 0;
-  };
-  /// Calls body(Share) for each of them, in order. Every rank knows all counts.
-  template <class Body>
-  void for_each(const Saved& saved, const Body& body) const {
-    const Tensor& counts = saved.routed.counts;
-    const std::int64_t held = counts.shape[1] / groups.ep->size();
-    Share share;
-    for (; share.expert < held; ++share.expert) {
-      const std::int64_t expert = groups.ep->rank() * held + share.expert;
-      share.begin = share.end;
-      for (int rank = 0; rank < groups.ep->size(); ++rank) {
-        share.end += counts.as<std::int64_t>()[rank * counts.shape[1] + expert];
-      }
-      body(share);
-    }
+  ExpertExchange exchange(const Pass& pass, const Saved& saved) const {
+    return {pass, groups, saved.routed};
   }
-  std::int64_t rows_here(const Saved& saved) const;
-  std::int64_t rows_sent(const Saved& saved) const;
   std::int64_t group_of(const Saved& saved) const;
   std::int64_t first_row(const Saved& saved) const;
   Tensor choices(const Saved& saved) const;
@@ -78,23 +59,15 @@ struct Experts {
   void route(const Pass& pass, const Saved& saved) const;
   void take_own(const Pass& pass, const Saved& saved) const;
 
-  // expert_exchange.cpp
-  /// From the counts what the others need: how many rows go where, and where they go there.
-  void meet(const Pass& pass, const Saved& saved) const;
-  /// `of_choices` has a row for each choice, or (k fewer) for each token -> `rows`, on the ranks of
-  /// the experts.
-  void dispatch(const Pass& pass, const Saved& saved, const Tensor& of_choices,
-                const Tensor& rows) const;
-  /// `rows` -> `of_choices`, or the sum of each token's.
-  void combine(const Pass& pass, const Saved& saved, const Tensor& rows,
-               const Tensor& of_choices) const;
-  struct Buffers;
-  Buffers buffers(const Saved& saved, const Tensor& rows, const Tensor& of_choices) const;
-
-  void scale_act(const Pass& pass, const Saved& saved) const;
-  void project(const Pass& pass, const Saved& saved) const;
-  void backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const;
-  void backward_rows(const Pass& pass, const Saved& saved, const Gradients& g) const;
+  void add_statistics(const Pass& pass, const Saved& saved) const;
+  void first_products(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
+  void activate(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
+  void scale_act(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
+  void project(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
+  void backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
+                           const ExpertChunks& chunks) const;
+  void backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
+                     const ExpertChunks& chunks) const;
   void backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const;
   void add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const;
 };

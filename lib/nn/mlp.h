@@ -15,7 +15,7 @@ struct RoutedRows {
   Tensor weight, out, scaled, wide;         // temporary
   Tensor sent, sent_weight;                 // temporary, with ep: in the order of the slots
   Tensor received, received_weight, place;  // temporary, with ep
-  Tensor exchanged;                         // temporary, with ep: elements for and from each rank
+  Tensor exchanged;                         // temporary, with ep: elements to and from each rank
   // Temporary, of all routers' tokens; with one rank logits, chosen, weight and slot.
   Tensor all_logits, all_chosen, all_weight, all_slot;
 };

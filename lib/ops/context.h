@@ -14,7 +14,15 @@ struct OpContext {
   const Kernels* kernels = nullptr;  // of the device that `stream` belongs to
   Stream* stream = nullptr;
   std::byte* scratch = nullptr;    // 64-byte aligned; contents are undefined between ops
-  std::int64_t scratch_bytes = 0;  // scratch_bytes_per_thread x compute threads
+  std::int64_t scratch_bytes = 0;  // scratch_bytes() of base/scratch.h
 };
+
+/// Runs op(), a call of an op with this context, in the order of its stream. On a device every call
+/// is enqueued; a CPU stream with a thread of its own is given the call as a task.
+template <class Op>
+void in_order(const OpContext& context, const Op& op) {
+  if (context.stream->device() == DeviceKind::cuda) return op();
+  context.stream->enqueue(Task(op));
+}
 
 }  // namespace trainctl

@@ -57,6 +57,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   check_order(op, args.order, tokens, args.logits);
   check(args.first >= 0 && args.count >= 0 && args.first + args.count <= tokens, op,
         "the rows from first on must be there", {{"logits", args.logits}});
+  check(args.chunks > 0, op, "there must be a chunk", {{"slot", args.slot}});
   check(is_matrix(args.weight, tokens, topk, DType::f32) &&
             is_matrix(args.slot, tokens, topk, DType::i32),
         op, "weight must be fp32 and slot i32, as chosen",

@@ -56,6 +56,25 @@ struct RowOrder {
   }
 };
 
+/// In which order the rows of the experts lie on their way: of an expert's n rows chunk c has those
+/// from n c / chunks to n (c + 1) / chunks; chunk after chunk, in each expert after expert.
+struct RowChunking {
+  const std::int64_t* counts = nullptr;  // rows of each expert
+  std::int64_t experts = 0;
+  std::int64_t chunks = 1;
+
+  /// Where row `row` of `expert` lies.
+  constexpr std::int64_t slot_of(std::int64_t expert, std::int64_t row) const {
+    const std::int64_t chunk = ((row + 1) * chunks - 1) / counts[expert];
+    const std::int64_t end = chunks > 1 ? experts : expert;
+    std::int64_t slot = row;
+    for (std::int64_t e = 0; e < end; ++e) {
+      if (e != expert) slot += counts[e] * (chunk + (e < expert ? 1 : 0)) / chunks;
+    }
+    return slot;
+  }
+};
+
 struct RouterForward {
   Tensor logits;  // [T, E] fp32
   RowOrder order{};
@@ -68,6 +87,7 @@ struct RouterForward {
   Tensor weight;           // [T, k] fp32
   std::int64_t first = 0;  // with `count` rows from it on: the tokens of this rank
   std::int64_t count = 0;  // 0: all
+  std::int64_t chunks = 1;  // RowChunking of their slots
   Tensor slot;     // [T, k] i32, of those rows: the row of the choice among theirs for all experts:
                    // expert after expert, in each in the order of the rows; -1 where it is full
   Tensor choices;  // [T / G, E] i32: c_e of each group

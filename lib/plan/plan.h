@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_kind.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/costs.h"
@@ -80,10 +81,11 @@ struct Plan {
   std::int64_t length_step = 0;
   std::int64_t head_tokens = 0;  // whose logits exist at a time
   DType compute = DType::f32;
-  bool sequence_parallel = false;
-  bool split_vocabulary = false;
+  DeviceKind device = DeviceKind::cpu;
+  bool sequence_parallel = false, split_vocabulary = false;
+  ExchangeRule exchange;    // between ranks that hold different experts
   TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products
-  bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp
+  bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp or etp
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
   GradientRule gradient;
@@ -115,9 +117,8 @@ struct Plan {
   /// For the step that follows so many completed ones: this plan, or one of `smaller`.
   const Plan& after(std::int64_t completed) const;
   Plan at_length(std::int64_t length) const;  // sizes and traffic of shorter sequences, not rows
-  /// Of a rank of the stage, for any number of micro-batches.
-  std::int64_t activation_bytes(int stage) const;
-  std::int64_t host_bytes(int stage) const;  // the same of what is kept on the host
+  std::int64_t activation_bytes(int stage) const;  // of a rank, with any number of micro-batches
+  std::int64_t host_bytes(int stage) const;        // the same of what is kept on the host
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;  // of the whole model, each once
@@ -137,8 +138,7 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank);
 /// How often a row of `kind` about `bucket` (or block) comes in a step of the stage.
 std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket);
 
-/// What a stage's generator was given, and what is made again.
-ScheduleInput schedule_input(const Plan& plan, int stage);
+ScheduleInput schedule_input(const Plan& plan, int stage);  // of its generator and refinement
 
 /// Whether the head's weight gradient is deferred for the micro-batches of a view: no other keeps a
 /// slot of theirs.

@@ -25,10 +25,9 @@ double fastest_seconds(int rounds, Body body) {
 
 }  // namespace
 
-SquareProduct::SquareProduct(std::int64_t n, DType dtype)
+SquareProduct::SquareProduct(DeviceKind device, std::int64_t n, DType dtype)
     : n_(n),
-      slab_(DeviceKind::cpu,
-            {{"a", {n, n}, dtype}, {"b", {n, n}, dtype}, {"c", {n, n}, DType::f32}}) {}
+      slab_(device, {{"a", {n, n}, dtype}, {"b", {n, n}, dtype}, {"c", {n, n}, DType::f32}}) {}
 
 void SquareProduct::run(const OpContext& context) const {
   matmul(context,
@@ -36,14 +35,18 @@ void SquareProduct::run(const OpContext& context) const {
   context.stream->synchronize();
 }
 
-LargeCopy::LargeCopy(std::int64_t bytes)
-    : bytes_(bytes),
-      slab_(DeviceKind::cpu, {{"from", {bytes}, DType::u8}, {"to", {bytes}, DType::u8}}) {
+LargeCopy::LargeCopy(DeviceKind device, std::int64_t bytes)
+    : bytes_(bytes), slab_(device, {{"from", {bytes}, DType::u8}, {"to", {bytes}, DType::u8}}) {
+  if (device != DeviceKind::cpu) return;
   // Memory that was never written is one page of zeros, which stays in the cache.
   std::memset(slab_.at("from").data, 1, static_cast<std::size_t>(bytes));
 }
 
-void LargeCopy::run() const {
+void LargeCopy::run(Stream& stream) const {
+  if (slab_.device() != DeviceKind::cpu) {
+    stream.copy(slab_.at("to"), slab_.at("from"));
+    return stream.synchronize();
+  }
   auto* to = static_cast<std::byte*>(slab_.at("to").data);
   const auto* from = static_cast<const std::byte*>(slab_.at("from").data);
   parallel_for(bytes_, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
@@ -52,13 +55,14 @@ void LargeCopy::run() const {
 }
 
 double matmul_ceiling(const OpContext& context, DType dtype) {
-  const SquareProduct product(768, dtype);
+  const SquareProduct product(context.stream->device(), 768, dtype);
   return product.flops() / fastest_seconds(4, [&] { product.run(context); });
 }
 
 double memory_ceiling() {
-  const LargeCopy copy(std::int64_t{256} << 20);
-  return copy.bytes() / fastest_seconds(4, [&] { copy.run(); });
+  const LargeCopy copy(DeviceKind::cpu, std::int64_t{256} << 20);
+  Stream stream(DeviceKind::cpu, "copy", Stream::Mode::run_inline);
+  return copy.bytes() / fastest_seconds(4, [&] { copy.run(stream); });
 }
 
 }  // namespace trainctl

@@ -7,10 +7,10 @@
 
 namespace trainctl {
 
-/// The library's product of [n, n] operands in `dtype`, on this rank's threads.
+/// The library's product of [n, n] operands in `dtype`, on this rank's threads or device.
 class SquareProduct {
  public:
-  SquareProduct(std::int64_t n, DType dtype);
+  SquareProduct(DeviceKind device, std::int64_t n, DType dtype);
   void run(const OpContext& context) const;
   double flops() const { return 2.0 * static_cast<double>(n_ * n_ * n_); }
 
@@ -19,11 +19,11 @@ class SquareProduct {
   Slab slab_;
 };
 
-/// A copy by this rank's threads; should be larger than the caches.
+/// A copy by this rank's threads, or within its device; should be larger than the caches.
 class LargeCopy {
  public:
-  explicit LargeCopy(std::int64_t bytes);
-  void run() const;
+  LargeCopy(DeviceKind device, std::int64_t bytes);
+  void run(Stream& stream) const;
   double bytes() const { return 2.0 * static_cast<double>(bytes_); }  // read and written
 
  private:

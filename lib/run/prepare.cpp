@@ -81,9 +81,10 @@ bool has_not_built(const Diagnostics& diagnostics) {
                      [](const Diagnostic& one) { return one.code == "not-built"; });
 }
 
-/// Reports operations without a kernel on this CPU. A run on another device is not built at all:
-/// check_built reports parallel.device.
+/// Reports operations without a kernel on this CPU. Those of a CUDA device are asked when it is
+/// opened: a configuration for it is checked where there is none.
 void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
+  if (plan.device != DeviceKind::cpu) return;
   const std::string path = "parallel.device";
   const Kernels& kernels = cpu_kernels();
   for (const std::string& name : missing_for(plan, kernels)) {
@@ -136,6 +137,7 @@ void forgive_missing(Purpose purpose, Diagnostics& diagnostics) {
 
 std::vector<std::string> not_prepared(const Config& config) {
   std::vector<std::string> names{"data", "disk", "memory"};
+  if (config.parallel.device == "cuda") names.emplace_back("devices");
   if (config.model.from) names.emplace_back("weights");
   return names;
 }

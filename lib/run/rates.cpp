@@ -30,11 +30,13 @@ double seconds_of_all(Group& everyone, int rounds, const Body& body) {
 }
 
 /// Of one sum; several are timed together, beside which the meeting of the ranks counts little.
-double measure_sum(Group& everyone, std::int64_t elements, int together) {
-  const Slab slab(DeviceKind::cpu, {{"data", {elements}, DType::f32}});
-  Stream stream(DeviceKind::cpu, "rates", Stream::Mode::run_inline);
+double measure_sum(Group& everyone, Group& sums, DeviceKind device, std::int64_t elements,
+                   int together) {
+  const Slab slab(device, {{"data", {elements}, DType::f32}});
+  Stream stream(device, "rates", Stream::Mode::run_inline);
   const double seconds = seconds_of_all(everyone, 4, [&] {
-    for (int i = 0; i < together; ++i) everyone.all_reduce(slab.at("data"), stream);
+    for (int i = 0; i < together; ++i) sums.all_reduce(slab.at("data"), stream);
+    stream.synchronize();
   });
   return seconds / together;
 }
@@ -42,27 +44,39 @@ double measure_sum(Group& everyone, std::int64_t elements, int together) {
 }  // namespace
 
 double measure_products(Group& everyone, const OpContext& context, DType dtype) {
-  const SquareProduct product(768, dtype);  // takes the same kernels as larger ones
-  return product.flops() / seconds_of_all(everyone, 3, [&] { product.run(context); });
+  const DeviceKind device = context.stream->device();
+  // On a CPU this takes the same kernels as larger ones; a fast device needs more for a measure.
+  constexpr double long_enough = 1e-3;
+  for (std::int64_t n = 768;; n *= 2) {
+    const SquareProduct product(device, n, dtype);
+    const double seconds = seconds_of_all(everyone, 3, [&] { product.run(context); });
+    const bool enough = device == DeviceKind::cpu || seconds > long_enough || n > 8192;
+    if (enough) return product.flops() / seconds;
+  }
 }
 
-Rates measure_rates(Group& everyone, double matmul_flops) {
-  const LargeCopy copy(std::int64_t{32} << 20);
+Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops) {
+  const DeviceKind device = world.device();
+  const std::int64_t copied = std::int64_t{device == DeviceKind::cpu ? 32 : 256} << 20;
+  const LargeCopy copy(device, copied);
+  Stream stream(device, "copies", Stream::Mode::run_inline);
   Rates rates{.matmul_flops = matmul_flops};
-  rates.memory_bandwidth = copy.bytes() / seconds_of_all(everyone, 4, [&] { copy.run(); });
+  rates.memory_bandwidth = copy.bytes() / seconds_of_all(everyone, 4, [&] { copy.run(stream); });
   rates.bandwidth = rates.memory_bandwidth;
   if (everyone.size() == 1) return rates;
+  const auto own = device == DeviceKind::cpu ? nullptr : world.everyone("rates");
+  Group& sums = own ? *own : everyone;
   constexpr std::int64_t elements = std::int64_t{1} << 20;
   CollectiveUse one;
   one.operation = "all_reduce";
   one.ranks = everyone.size();
   one.count = 1;
   const double rounds = wire_seconds(one, {.latency = 1, .bandwidth = 1});
-  rates.latency = measure_sum(everyone, 1, 20) / rounds;
+  rates.latency = measure_sum(everyone, sums, device, 1, 20) / rounds;
   one.count = 0;
   one.bytes = elements * size_of(DType::f32);
   const double sent = wire_seconds(one, {.latency = 1, .bandwidth = 1});
-  const double transfer = measure_sum(everyone, elements, 1) - rounds * rates.latency;
+  const double transfer = measure_sum(everyone, sums, device, elements, 1) - rounds * rates.latency;
   rates.bandwidth = sent / std::max(1e-9, transfer);
   return rates;
 }

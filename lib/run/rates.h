@@ -3,17 +3,18 @@
 #pragma once
 
 #include "comm/group.h"
+#include "comm/nccl/device_world.h"
 #include "ops/context.h"
 #include "plan/cost/step_time.h"
 
 namespace trainctl {
 
-/// Rates::matmul_flops, by each rank's threads on square operands in `dtype`. A few dozen ms,
-/// more where ranks share cores. Collective over all ranks.
+/// Rates::matmul_flops, by each rank's threads or device on square operands in `dtype`. A few dozen
+/// ms, more where ranks share cores. Collective over all ranks.
 double measure_products(Group& everyone, const OpContext& context, DType dtype);
 
 /// All rates, `matmul_flops` being known. Messages are those of sums over all ranks; of one rank,
 /// which sends none, the bandwidth is its memory's. Collective over all ranks.
-Rates measure_rates(Group& everyone, double matmul_flops);
+Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops);
 
 }  // namespace trainctl

@@ -66,7 +66,8 @@ std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Co
 
 WholeWeights::WholeWeights(Engine& engine, const Plan& plan)
     : store_(engine.parameters()),
-      gathered_(plan.mesh.tp * plan.mesh.ep * plan.mesh.pp > 1 || store_.ownership().divided),
+      gathered_(plan.mesh.tp * plan.mesh.ep * plan.mesh.etp * plan.mesh.pp > 1 ||
+                store_.ownership().divided || plan.device != DeviceKind::cpu),
       whole_(gathered_ ? engine.gather_parameters() : Slab()) {}
 
 Tensor WholeWeights::operator()(const std::string& name) const {

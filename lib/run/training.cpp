@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
+#include "device/host_values.h"
 #include "engine/engine.h"
 #include "engine/ledger.h"
 #include "formats/print/print.h"
@@ -304,11 +305,10 @@ class Training::Impl {
     }
     const WholeWeights whole(engine_, plan_);
     if (!first()) return;
-    const Tensor gradients = engine_.parameters().gradients();  // no longer needed
+    const HostValues unused(engine_.parameters().gradients());
     const HeldWeights weights([&](const std::string& name) { return whole(name); });
-    write_model(
-        directory_, plan_.model, weights, {.stored = DType::f32, .tokens = special_tokens()},
-        {static_cast<std::byte*>(gradients.data), static_cast<std::size_t>(gradients.bytes())});
+    write_model(directory_, plan_.model, weights,
+                {.stored = DType::f32, .tokens = special_tokens()}, unused.bytes());
     log_info("weights: " + (directory_ / "model.safetensors").string());
     if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
     const std::string reason = unknown_to_hugging_face(plan_.model);
@@ -329,7 +329,7 @@ class Training::Impl {
     const std::string timeline =
         timeline_json(source, ledgers.step, measured.step - ledgers.behind);
     const MemoryEstimate taken = engine_.memory();
-    const Rates rates = given ? *given : measure_rates(everyone_, matmul_flops);
+    const Rates rates = given ? *given : measure_rates(everyone_, engine_.devices(), matmul_flops);
     const TimeEstimate time = estimate_time(plan, rates);
     const EndReport report{plan,      config_,  world_,
                            everyone_, taken,    measured,

@@ -103,6 +103,7 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
 Config alone(Config config) {
   config.parallel = for_one_rank(config.parallel);
   config.parallel.threads_per_rank = 1;
+  config.parallel.device = "cpu";
   config.train.micro_batch_num.reset();
   config.train.on_bad_loss = OnBadLoss::stop;
   return config;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "device/host_values.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {

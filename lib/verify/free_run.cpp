@@ -17,7 +17,7 @@ namespace {
 
 /// A layout may be so many times as far from the single rank as another rounding takes that rank
 /// from itself.
-constexpr double roundings_apart = 4;
+constexpr double free_roundings_apart = 4;
 
 /// As a tensor of that type has them.
 std::vector<float> rounded(std::vector<float> values, DType dtype) {
@@ -93,7 +93,7 @@ class FreeRun {
     Findings::Subject subject{.step = report.step, .bound = bound(report.step)};
     const auto compare = [&](Phase phase, double found, double other, double apart) {
       subject.phase = phase;
-      subject.least_bound = roundings_apart * apart;
+      subject.least_bound = free_roundings_apart * apart;
       findings_.compare(subject, found, other);
     };
     subject.bound = loss_bound();
@@ -114,7 +114,7 @@ class FreeRun {
     for (subject.row = 0; const ParamSpec& spec : table()) {
       const int index = static_cast<int>(subject.row);
       const std::vector<float>& whole = expected.gradients.at(spec.name);
-      subject.least_bound = roundings_apart * rounding.gradients.at(spec.name);
+      subject.least_bound = free_roundings_apart * rounding.gradients.at(spec.name);
       findings_.compare_mean(subject, spec, whole,
                              {store().gradient(index), at(owners(), index).summed},
                              std::max(mean_distance(whole), least_scale));
@@ -205,7 +205,7 @@ class FreeRun {
         .phase = Phase::validation,
         .step = free_steps,
         .bound = loss_bound(),
-        .least_bound = roundings_apart * record_.rounding.validation_loss};
+        .least_bound = free_roundings_apart * record_.rounding.validation_loss};
     findings_.compare(subject, *found, record_.found.validation_loss);
   }
 
@@ -233,7 +233,7 @@ class FreeRun {
       const double moved = std::max(mean_distance(expected, record_.initial.at(spec.name)),
                                     fp32_bound * largest_of(expected));
       subject.bound = export_bound;
-      subject.least_bound = roundings_apart * record_.rounding.exported.at(spec.name);
+      subject.least_bound = free_roundings_apart * record_.rounding.exported.at(spec.name);
       // Where rounding moves a parameter as far as training does, there is nothing to compare.
       if (subject.least_bound < moved) own.compare_mean(subject, spec, expected, part, moved);
       ++subject.row;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/schema/config.h"
-#include "verify/layout_switches.h"
+#include "verify/switches/layout_switches.h"
 
 namespace trainctl {
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/fp16.h"
+#include "device/host_values.h"
 #include "ops/cast.h"
 #include "ops/kernels.h"
 #include "plan/tables/shard.h"
@@ -16,7 +17,9 @@ namespace trainctl {
 namespace {
 
 template <class T>
-std::vector<float> floats_of(const Tensor& tensor) {
+std::vector<float> floats_of(const Tensor& of_device) {
+  const HostValues on_host(of_device);
+  const Tensor& tensor = on_host.values();
   std::vector<float> floats(static_cast<std::size_t>(tensor.numel()));
   std::transform(tensor.as<T>(), tensor.as<T>() + tensor.numel(), floats.begin(),
                  [](T value) { return to_float(value); });
@@ -53,8 +56,10 @@ std::vector<float> values_of(const Tensor& tensor) {
 void set_values(const Tensor& tensor, std::vector<float>& values) {
   Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
   const OpContext ops{.kernels = &kernels_for(DeviceKind::cpu), .stream = &stream};
-  cast(ops,
-       {.x = host_tensor(values.data(), std::ssize(values)), .y = tensor.view({tensor.numel()})});
+  const HostValues to(tensor);
+  cast(ops, {.x = host_tensor(values.data(), std::ssize(values)),
+             .y = to.values().view({tensor.numel()})});
+  to.store();
 }
 
 HeldPart whole_part(const Tensor& shard) { return {shard, {0, shard.numel()}}; }

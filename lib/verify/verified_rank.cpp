@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "device/host_values.h"
 #include "plan/ownership/saved_parts.h"
 #include "plan/rules/resolve.h"
 #include "verify/alone.h"
@@ -243,8 +244,9 @@ HeldPart VerifiedRank::summed_part(int index) {
 /// To those of the mean loss; they are replaced by the single rank's afterwards.
 void VerifiedRank::divide_gradients() {
   const auto factor = static_cast<float>(truth_.gradient.factor);
-  const Tensor all = store().gradients();
-  for (std::int64_t i = 0; i < all.numel(); ++i) all.as<float>()[i] /= factor;
+  const HostValues all(store().gradients());
+  for (std::int64_t i = 0; i < all.values().numel(); ++i) all.values().as<float>()[i] /= factor;
+  all.store();
 }
 
 void VerifiedRank::gradients_summed() {

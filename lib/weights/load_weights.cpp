@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/host_values.h"
 #include "plan/tables/shard.h"
 #include "weights/hugging_face_weights.h"
 
@@ -53,7 +54,7 @@ void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t r
     } else if (const MatrixBox box = own_box(row, plan, rank); box.rows > 0) {
       weights.read(row.name, box, share.data());
     }
-    std::copy_n(share.data() + own.begin, own.length(), store.master(i).as<float>());
+    copy_now(store.master(i), host_tensor(share.data() + own.begin, own.length()));
   }
 }
 

@@ -21,7 +21,7 @@ struct Setting {
   Words values;
 };
 
-// Most values are legal by themselves and some only with others; cuda, biases of experts and the
+// Most values are legal by themselves and some only with others; biases of experts and the
 // automatic modes are not built.
 const std::vector<Setting> settings = {
     {"model.family", {"llama"}},
@@ -68,9 +68,10 @@ const std::vector<Setting> settings = {
     {"parallel.virtual_pipeline_stages", {"2"}},
     {"parallel.parallel_mode",
      {"stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel"}},
+    {"parallel.parallel_mode", {"auto_parallel"}},
     {"parallel.device_num", {"1", "2", "4"}},
-    {"parallel.device", {"cuda"}},
     {"parallel.rank_order", {"pp-dp-ep-cp-tp", "dp-tp-cp-ep-pp", "tp-tp"}},
+    {"parallel.pipeline.comm_backend", {"ucc"}},
     {"parallel.pipeline.scheduler", {"gpipe", "zb-h1", "zb-v"}},
     {"parallel.pipeline.layout", {"Et|tL", "E|ttL", "Ett||L", "E|t|t|L", "Ett|L"}},
     {"parallel.pipeline.first_stage_layers", {"1", "2"}},
@@ -104,6 +105,9 @@ const std::vector<Setting> settings = {
     {"moe.router_topk", {"2", "3"}},
     {"moe.capacity_factor", {"1.25"}},
     {"moe.expert_group_size", {"4", "7"}},
+    {"moe.comp_comm_parallel", {"true"}},
+    {"moe.group_wise_a2a", {"true"}},
+    {"parallel.expert_tensor_parallel", {"1", "2"}},
     {"model.add_bias_linear", {"false"}},
     {"recompute.enable", {"true", "true"}},
     {"recompute.select", {"norms+mlp", "gelu"}},
@@ -282,7 +286,7 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
       {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
-      {1, {"parallel.device=cuda"}},                                              // not built
+      {1, {"parallel.parallel_mode=auto_parallel"}},                              // not built
       {2, {"hooks.finalize_model_grads=false"}},  // of the whole plan
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",

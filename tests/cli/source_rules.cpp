@@ -43,8 +43,9 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "page", "print", "html", "json", "strategy"}},
     {"nn", {"exchange", ""}},
-    {"engine", {"groups", "parameters", ""}},
+    {"engine", {"memory", "groups", "parameters", ""}},
     {"run", {"directory", "records", "views", "preflight", "", "models"}},
+    {"verify", {"switches", ""}},
 };
 
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is

@@ -351,6 +351,30 @@ TEST_CASE("the emulated wire takes at least its time") {
   REQUIRE(slow_enough);
 }
 
+TEST_CASE("what a rank sends itself needs no wire") {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<double> most = 0;
+  std::atomic<double> least = 1e9;
+  run_thread_world(
+      2, {.deadline_seconds = 20, .wire_beta_seconds_per_byte = 1e-3}, [&](World& world) {
+        const auto group = world.group("dp", all_ranks(world));
+        Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
+        std::vector<float> given(2020);
+        std::vector<float> taken(2020);
+        std::vector<std::int64_t> counts(2, 20);                // 80 bytes to the other: 0.08 s
+        counts[static_cast<std::size_t>(world.rank())] = 2000;  // 8 s if it counted
+        const auto start = Clock::now();
+        group->all_to_all(host_tensor(given.data(), 2020), counts, host_tensor(taken.data(), 2020),
+                          counts, stream);
+        stream.synchronize();
+        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        if (seconds > most) most = seconds;
+        if (seconds < least) least = seconds;
+      });
+  CHECK(least >= 0.08);
+  CHECK(most < 8);
+}
+
 /// Sets variables for one test and removes them again.
 class Environment {
  public:

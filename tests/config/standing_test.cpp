@@ -42,21 +42,21 @@ TEST_CASE("a value that is not built is refused with its place") {
 
 TEST_CASE("each feature that is not built is refused once") {
   for (const char* line :
-       {"parallel: {enable_alltoall: true}", "moe: {num_experts: 2, group_wise_a2a: true}",
-        "parallel: {parallel_mode: auto_parallel}", "parallel: {device: cuda}",
+       {"parallel: {enable_alltoall: true}", "parallel: {parallel_mode: auto_parallel}",
         "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }
 }
 
-TEST_CASE("schedules, chunks and recomputed layers are built") {
+TEST_CASE("schedules, chunks, recomputed layers and exchanges of experts are built") {
   for (const char* line :
        {"parallel: {virtual_pipeline_stages: 2}", "parallel: {pipeline: {scheduler: zb-h1}}",
         "parallel: {pipeline: {scheduler: zb-v}}", "parallel: {pipeline: {interleave: true}}",
         "recompute: {enable: true, layers_per_stage: [1]}",
         "recompute: {enable: true, select: norms+attention, mp_comm_recompute: false}",
-        "recompute: {enable: true, slice_activation: true}"}) {
+        "recompute: {enable: true, slice_activation: true}",
+        "moe: {num_experts: 2, group_wise_a2a: true, comp_comm_parallel: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n") == List{});
   }
@@ -119,7 +119,7 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("parallel.tp_comm_overlap.ag") == "supported");
   CHECK(status_of("parallel.tp_comm_overlap.bootstrap_backend") == "no effect");
   CHECK(status_of("parallel.delay_wgrad_compute") == "supported");
-  CHECK(status_of("moe.group_wise_a2a") == "not built yet");
+  CHECK(status_of("moe.overlap_expert_parallel_comm") == "not built yet");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@ struct Work {
 struct Mark {
   cudaStream_t stream = nullptr;
   bool reached = false;
+  std::chrono::steady_clock::time_point time{};  // when
 };
 
 /// What is known of an allocation. Its end lies before a page that cannot be accessed, as far as

@@ -171,6 +171,16 @@ cudaError_t cudaFree(void* data) {
   return status != cudaSuccess ? report(status, "it was not allocated") : device_error(machine);
 }
 
+cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *data == nullptr ? report(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
@@ -219,6 +229,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     }
     std::memcpy(to, from, bytes);
   });
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, stream_or_default(nullptr));
+  return status == cudaSuccess ? cudaStreamSynchronize(nullptr) : status;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
@@ -270,9 +285,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   stream = stream_or_default(stream);
-  const auto mark = std::make_shared<Mark>(Mark{stream, false});
+  const auto mark = std::make_shared<Mark>(Mark{stream});
   event->latest = mark;
-  machine.enqueue(stream, {[mark] { return mark->reached = true; }, nullptr});
+  machine.enqueue(stream, {[mark] {
+                             mark->time = std::chrono::steady_clock::now();
+                             return mark->reached = true;
+                           },
+                           nullptr});
   return device_error(machine);
 }
 
@@ -284,6 +303,18 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   machine.advance(mark->stream);
   if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
   return mark->reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+/// Of events that take no time, it is known as well.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
+  const std::lock_guard lock(Machine::get().mutex);
+  if (first->latest == nullptr || last->latest == nullptr) {
+    return report(cudaErrorInvalidResourceHandle, "an event was never recorded");
+  }
+  if (!first->latest->reached || !last->latest->reached) return report(cudaErrorNotReady);
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(last->latest->time - first->latest->time).count();
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

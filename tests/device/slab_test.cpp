@@ -82,13 +82,13 @@ TEST_CASE("too little memory is an error that gives the sizes") {
 
 TEST_CASE("raw memory comes zeroed and aligned") {
   for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{3} << 20}) {
-    void* data = device_allocate(DeviceKind::cpu, bytes);
+    void* data = device_allocate(MemoryKind::host, bytes);
     REQUIRE(aligned(data));
     auto* values = static_cast<std::uint8_t*>(data);
     REQUIRE(std::all_of(values, values + bytes, [](int byte) { return byte == 0; }));
-    device_release(DeviceKind::cpu, data, bytes);
+    device_release(MemoryKind::host, data, bytes);
   }
-  REQUIRE(device_allocate(DeviceKind::cpu, 0) == nullptr);
+  REQUIRE(device_allocate(MemoryKind::host, 0) == nullptr);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "config/support/standing.h"
-#include "engine/feed.h"
+#include "engine/memory/feed.h"
 #include "nn/linear.h"
 #include "plan/prepare/make_plan.h"
 #include "sample_run.h"
@@ -313,10 +313,12 @@ TEST_CASE("a rank takes its replica's part of a full batch") {
   BatchTensors to;
   to.tokens = Tensor{room.data(), Shape{2}, DType::i32, DeviceKind::cpu};
   const Share share{.sequences = 1, .replica = 2, .tokens = {.seq_length = 2}};
-  feed(batch, share, to);
+  Feed feed(to);
+  Stream stream(DeviceKind::cpu, "feed", Stream::Mode::run_inline);
+  feed.run(batch, share, stream);
   CHECK(room == std::vector<std::int32_t>{4, 5});
   resize(batch, 1, 2);
-  feed(batch, share, to);  // its own batch
+  feed.run(batch, share, stream);  // its own batch
   CHECK(room == std::vector<std::int32_t>{0, 1});
 }
 

@@ -6,7 +6,7 @@
 
 #include "catch.h"
 #include "config/read/read.h"
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "sample_run.h"
 

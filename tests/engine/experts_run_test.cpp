@@ -1,4 +1,5 @@
 // Training with experts: what a run reports of them, other precisions, and experts without tokens.
+#include <atomic>
 #include <cmath>
 
 #include "catch.h"
@@ -23,7 +24,41 @@ std::vector<StepReport> train(Options options, int ranks = 1, int steps = 12) {
   return train_sample(run);
 }
 
+/// Bytes of all_to_all between ranks with other experts, of all ranks in the last step.
+std::int64_t exchanged_bytes(Options options, int ranks) {
+  options.insert(options.begin(), experts.begin(), experts.end());
+  std::atomic<std::int64_t> bytes = 0;
+  SampleRun run;
+  run.set_options = options;
+  run.ranks = ranks;
+  run.steps = 1;
+  run.inspect = [&](Engine&, const Plan&, World& world) {
+    for (const Traffic::Row& row : world.traffic().rows()) {
+      if (row.group != "layers expert:ep") continue;
+      bytes += row.uses[static_cast<std::size_t>(GroupOperation::all_to_all)].bytes;
+    }
+  };
+  train_sample(run);
+  return bytes;
+}
+
 }  // namespace
+
+TEST_CASE("with shares of the tokens the ranks of tp send each row once") {
+  for (const char* sequence : {"true", "false"}) {
+    const Options layout{"parallel.tensor_parallel=2",
+                         std::string("parallel.sequence_parallel=") + sequence,
+                         "parallel.expert_parallel=2", "model.num_layers=2"};
+    Options shares = layout;
+    shares.emplace_back("moe.group_wise_a2a=true");
+    Options chunks = shares;
+    chunks.emplace_back("moe.comp_comm_parallel=true");
+    const std::int64_t all = exchanged_bytes(layout, 4);
+    CHECK(all > 0);
+    CHECK(2 * exchanged_bytes(shares, 4) == all);
+    CHECK(2 * exchanged_bytes(chunks, 4) == all);
+  }
+}
 
 TEST_CASE("a model with experts learns, and says what its routers do") {
   const auto reports = train({}, 1, 40);
@@ -78,10 +113,17 @@ TEST_CASE("experts in 16 bits stay near fp32") {
       CHECK(found[step].loss == Approx(wide[step].loss).epsilon(0.02));
     }
   }
-  const auto split = train({"precision.compute=bf16", "parallel.tensor_parallel=2",
-                            "parallel.sequence_parallel=true", "parallel.expert_parallel=2"},
-                           4);
-  CHECK(split.back().loss == Approx(wide.back().loss).epsilon(0.02));
+  const Options split{"precision.compute=bf16", "parallel.tensor_parallel=2",
+                      "parallel.sequence_parallel=true", "parallel.expert_parallel=2"};
+  Options chunked = split;
+  chunked.emplace_back("moe.comp_comm_parallel=true");
+  Options shared = chunked;
+  shared.emplace_back("moe.group_wise_a2a=true");
+  Options wide_sums = shared;
+  wide_sums.emplace_back("parallel.force_fp32_communication=true");
+  for (const Options& options : {split, chunked, shared, wide_sums}) {
+    CHECK(train(options, 4).back().loss == Approx(wide.back().loss).epsilon(0.02));
+  }
 }
 
 TEST_CASE("experts that no token chooses") {

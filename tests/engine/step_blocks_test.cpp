@@ -135,12 +135,27 @@ TEST_CASE("nothing is allocated in a step after the second") {
 TEST_CASE("experts allocate nothing, however many tokens each gets") {
   const std::string compute = GENERATE("fp32", "bf16");
   const int ranks = GENERATE(1, 2);
-  INFO(compute << " on " << ranks << " rank(s)");
+  const int chunks = GENERATE(1, 3);
+  INFO(compute << " on " << ranks << " rank(s), in " << chunks << " chunk(s)");
   const BlocksTaken taken =
       blocks_of({"precision.compute=" + compute, "model.family=llama", "moe.num_experts=4",
-                 "moe.router_topk=2", "moe.ffn_hidden_size=128",
+                 "moe.router_topk=2", "moe.ffn_hidden_size=128", "moe.comp_comm_parallel=true",
+                 "moe.comp_comm_parallel_degree=" + std::to_string(chunks),
                  "parallel.expert_parallel=" + std::to_string(ranks)},
                 ranks, {.unwatched_steps = 3, .watched_steps = 12});
+  INFO(taken.first);
+  CHECK(taken.own_news == 0);
+  CHECK(taken.large_blocks == 0);
+}
+
+TEST_CASE("parts of experts that gather their tokens allocate nothing") {
+  const std::string compute = GENERATE("fp32", "bf16");
+  INFO(compute);
+  const BlocksTaken taken = blocks_of(
+      {"precision.compute=" + compute, "parallel.force_fp32_communication=true",
+       "model.family=llama", "moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=128",
+       "moe.comp_comm_parallel=true", "parallel.expert_tensor_parallel=2"},
+      2, {.unwatched_steps = 3, .watched_steps = 12});
   INFO(taken.first);
   CHECK(taken.own_news == 0);
   CHECK(taken.large_blocks == 0);

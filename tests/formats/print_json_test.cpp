@@ -89,7 +89,7 @@ TEST_CASE("every field of the document is documented, and the other way round", 
       {.plan = plan, .config = &config, .rank = 5, .lr_at = {0, 7}, .diagnostics = &found}));
   std::map<std::string, Names> seen;
   seen[""] = keys_of(json);
-  for (const char* name : {"mesh", "rank", "model", "schedule", "flops", "time"}) {
+  for (const char* name : {"mesh", "rank", "model", "exchange", "schedule", "flops", "time"}) {
     seen[name] = keys_of(json[name]);
   }
   for (const char* name :

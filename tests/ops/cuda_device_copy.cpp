@@ -45,7 +45,8 @@ void HostTensor::set(std::int64_t index, float value) {
 
 DeviceCopy::DeviceCopy()
     : stream_(DeviceKind::cuda, "ops", Stream::Mode::queued),
-      scratch_(DeviceKind::cuda, {{"scratch", Shape{scratch_bytes_per_thread}, DType::u8}}) {}
+      scratch_(DeviceKind::cuda,
+               {{"scratch", Shape{scratch_bytes(DeviceKind::cuda, 1)}, DType::u8}}) {}
 
 Tensor DeviceCopy::put(const HostTensor& host, std::int64_t offset) {
   const Tensor from = host.tensor();

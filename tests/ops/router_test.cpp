@@ -17,6 +17,7 @@ struct Sizes {
   RouterChoice choice{};
   RowOrder order{};
   std::int64_t first = 0, count = 0;
+  std::int64_t chunks = 1;
 };
 
 struct Routed {
@@ -49,6 +50,7 @@ Routed route(Values& logits, const Sizes& s, const Tensor& bias = {}) {
                                   .weight = routed.weight.tensor(),
                                   .first = s.first,
                                   .count = s.count,
+                                  .chunks = s.chunks,
                                   .slot = routed.slot.tensor(),
                                   .choices = routed.choices.tensor(),
                                   .counts = routed.counts.tensor()});
@@ -169,6 +171,57 @@ TEST_CASE("no expert takes more than its capacity, and none is left idle while o
     const auto counts = list_of<std::int64_t>(routed.counts);
     CHECK(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == std::ssize(all));
   }
+}
+
+TEST_CASE("slots in chunks: of each expert the same share in each") {
+  Values logits = matrix({1, 0, 0,  // expert 0 has five rows, 1 two, 2 none
+                          1, 0, 0,  //
+                          0, 1, 0,  //
+                          1, 0, 0,  //
+                          1, 0, 0,  //
+                          0, 1, 0,  //
+                          1, 0, 0},
+                         3);
+  Sizes sizes{.tokens = 7, .experts = 3, .topk = 1, .group = 7, .chunks = 2};
+  Routed routed = route(logits, sizes);
+  CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{0, 1, 2, 3, 4, 6, 5});
+  sizes.chunks = 3;
+  Routed three = route(logits, sizes);
+  CHECK(list_of<std::int32_t>(three.slot) == std::vector<std::int32_t>{0, 1, 3, 2, 4, 6, 5});
+  sizes.chunks = 9;  // more than rows: the first chunk has none
+  Routed more = route(logits, sizes);
+  CHECK(list_of<std::int32_t>(more.slot) == std::vector<std::int32_t>{0, 1, 2, 3, 4, 6, 5});
+}
+
+TEST_CASE("chunks hold all slots once, chunk after chunk and in each expert after expert") {
+  const Sizes sizes{.tokens = 96,
+                    .experts = 5,
+                    .topk = 2,
+                    .group = 48,
+                    .capacity = 17,
+                    .first = 16,
+                    .count = 64,
+                    .chunks = 3};
+  Values logits = random_logits(sizes);
+  Routed routed = route(logits, sizes);
+  const auto chosen = list_of<std::int32_t>(routed.chosen);
+  const auto slots = list_of<std::int32_t>(routed.slot);
+  const auto counts = list_of<std::int64_t>(routed.counts);
+  std::int64_t slot = 0;
+  for (std::int64_t chunk = 0; chunk < sizes.chunks; ++chunk) {
+    for (std::int32_t e = 0; e < 5; ++e) {
+      const std::int64_t count = counts[static_cast<std::size_t>(e)];
+      std::int64_t row = 0;
+      for (std::size_t i = 32; i < 160; ++i) {
+        if (chosen[i] != e) continue;
+        const bool within = row >= count * chunk / 3 && row < count * (chunk + 1) / 3;
+        if (within) CHECK(slots[i] == slot++);
+        ++row;
+      }
+      CHECK(row == count);
+    }
+  }
+  CHECK(slot == std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
 }
 
 TEST_CASE("tokens of gathered ranks are found where they lie") {

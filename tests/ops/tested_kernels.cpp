@@ -281,11 +281,12 @@ class Staging {
 
 template <class Args, Kernel<Args> Kernels::*entry>
 void run_on_device(const OpContext&, const Args& args) {
-  static thread_local const DeviceMemory scratch(scratch_bytes_per_thread);
+  static thread_local const DeviceMemory scratch(scratch_bytes(DeviceKind::cuda, 1));
   Args moved = args;
   Staging staging(moved);
   const Kernels& kernels = kernels_for(DeviceKind::cuda);
-  (kernels.*entry)({&kernels, &Staging::stream(), scratch.data(), scratch_bytes_per_thread}, moved);
+  (kernels.*entry)(
+      {&kernels, &Staging::stream(), scratch.data(), scratch_bytes(DeviceKind::cuda, 1)}, moved);
   staging.bring_back();
 }
 

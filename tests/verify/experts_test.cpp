@@ -101,7 +101,9 @@ TEST_CASE("shared experts, and a router with sigmoid scores, groups and a bias")
 TEST_CASE("biases and shared experts go through a checkpoint into another layout") {
   const Verification verification(read_sample(small_shared).config, 4);
   const std::pair<const char*, const char*> rows[] = {{"dp4+ep2+zero3", "tp2sp"},
-                                                      {"tp2sp+dp2+ep2", "dp2"}};
+                                                      {"tp2sp+dp2+ep2", "dp2"},
+                                                      {"tp2+dp2+etp4+zero1", "tp2sp+wep2"},
+                                                      {"dp4+ep2+etp2", "tp2+dp2+etp1+ep4"}};
   for (const auto& [first, second] : rows) {
     const TempFolder temp;
     const LayoutChoice from = parse_layouts(first, 0).front();

@@ -145,7 +145,7 @@ TEST_CASE("words that would change nothing are refused") {
       {"dp2+send_bf16", "send_bf16 has no effect without several pipeline stages"},
       {"pp2+zero1", "zero1 has no effect without several replicas"},
       {"dp2+a2a", "a2a has no effect without several context ranks"},
-      {"tp2+ep2", "ep2 has no effect without several replicas"}};
+      {"pp2+ep2", "ep2 has no effect without several replicas"}};
   for (const auto& [text, message] : rows)
     CHECK_THROWS_WITH(parse_layouts(text, 0), Catch::Contains(message));
 }

@@ -9,7 +9,7 @@
 
 #include "catch.h"
 #include "config/read/read.h"
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "plan/prepare/make_plan.h"

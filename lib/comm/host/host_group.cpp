@@ -174,9 +174,15 @@ HostGroup::Counts* HostGroup::borrow_counts(std::span<const std::int64_t> send,
                                             std::span<const std::int64_t> receive) {
   const std::lock_guard lock(counts_mutex_);
   if (free_counts_.empty()) {
-    counts_.emplace_back();
-    free_counts_.reserve(counts_.size());
-    free_counts_.push_back(&counts_.back());
+    // Many at once: how many are on their way at a time differs from step to step.
+    constexpr std::size_t more = 32;
+    free_counts_.reserve(counts_.size() + more);
+    for (std::size_t i = 0; i < more; ++i) {
+      Counts& counts = counts_.emplace_back();
+      counts.send.reserve(ranks_.size());
+      counts.receive.reserve(ranks_.size());
+      free_counts_.push_back(&counts);
+    }
   }
   Counts* counts = free_counts_.back();
   free_counts_.pop_back();

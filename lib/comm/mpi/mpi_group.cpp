@@ -41,7 +41,7 @@ MpiGroup::~MpiGroup() {
   const bool under_way = shared_.progress.forget(posted());
   // After a failure MPI may still write to the staging memory, and freeing is collective.
   if (under_way || shared_.broken || std::uncaught_exceptions() > 0) return;
-  device_release(DeviceKind::cpu, staging_, staging_bytes(size()));
+  device_release(MemoryKind::host, staging_, staging_bytes(size()));
   MPI_Comm_free(&comm_);
 }
 
@@ -99,7 +99,7 @@ std::byte* MpiGroup::staged(std::int64_t slot, int peer) const {
 void MpiGroup::have_staging() {
   if (staging_ != nullptr) return;
   const std::int64_t bytes = staging_bytes(size());
-  staging_ = static_cast<std::byte*>(device_allocate(DeviceKind::cpu, bytes));
+  staging_ = static_cast<std::byte*>(device_allocate(MemoryKind::host, bytes));
   add_memory(bytes);
 }
 

@@ -15,10 +15,14 @@ namespace trainctl {
 ///
 /// Its operations accept only CUDA tensors and CUDA streams. Sums are NCCL's: the same on every
 /// rank and in every run of the same job, but not in group-rank order, and bf16 is rounded in
-/// between. send and receive are refused: NCCL matches them only by order, and one would block the
-/// stream behind it. The destructor leaves the group together with the others, or abandons it if
+/// between. Messages are matched by their order alone, whatever their tag, and block the stream
+/// behind them. The destructor leaves the group together with the others, or abandons it if
 /// an exception is propagating or the deadline passes.
 std::unique_ptr<Group> make_nccl_group(Group& host, const std::string& name,
                                        double deadline_seconds);
+/// The same of this rank of `host` and the other end of a line, which calls it, too: the sender is
+/// rank 0, the receiver rank 1. They meet in a message of `host` with the line's tag.
+std::unique_ptr<Group> make_nccl_line(Group& host, const MessageLine& line,
+                                      double deadline_seconds);
 
 }  // namespace trainctl

@@ -156,8 +156,18 @@ class NcclGroup final : public Group {
     finish("all_to_all");
   }
 
-  Event send(const Tensor&, int, int, Stream&) override { refuse_messages(); }
-  Event receive(const Tensor&, int, int, Stream&) override { refuse_messages(); }
+  Event send(const Tensor& data, int to, int, Stream& stream) override {
+    NCCL_CHECK(
+        ncclSend(data.data, bytes_of(data), ncclUint8, to, communicator_, queue_of(data, stream)));
+    finish("send");
+    return stream.record();
+  }
+  Event receive(const Tensor& data, int from, int, Stream& stream) override {
+    NCCL_CHECK(ncclRecv(data.data, bytes_of(data), ncclUint8, from, communicator_,
+                        queue_of(data, stream)));
+    finish("receive");
+    return stream.record();
+  }
 
   void barrier(Stream& stream) override {
     all_reduce(Tensor{token_, Shape{1}, DType::f32, DeviceKind::cuda}, stream);
@@ -169,11 +179,6 @@ class NcclGroup final : public Group {
             ExitCode::internal,
             "[nccl] group " + name_ + " supports only CUDA tensors and streams");
     return static_cast<cudaStream_t>(stream.native());
-  }
-
-  [[noreturn]] void refuse_messages() const {
-    throw Error(ExitCode::unavailable,
-                "[nccl] group " + name_ + ": point-to-point messages are not built for CUDA yet");
   }
 
   /// Waits until NCCL has put what it was asked onto the stream: only then may events be recorded.
@@ -226,7 +231,8 @@ std::unique_ptr<Group> join(const NcclMember& member) {
   return std::make_unique<NcclGroup>(member);
 }
 
-const NcclModule nccl_part{.new_unique_id = new_unique_id, .join = join};
+const NcclModule nccl_part{
+    .new_unique_id = new_unique_id, .unique_id_bytes = sizeof(ncclUniqueId), .join = join};
 
 }  // namespace
 }  // namespace trainctl

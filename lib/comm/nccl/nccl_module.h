@@ -20,6 +20,7 @@ struct NcclMember {
 struct NcclModule {
   /// What all members of a new group must receive, as bytes.
   std::string (*new_unique_id)();
+  std::int64_t unique_id_bytes;
   /// Collective over the members.
   std::unique_ptr<Group> (*join)(const NcclMember& member);
 };

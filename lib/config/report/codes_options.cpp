@@ -47,6 +47,24 @@ constexpr CodeNote options_notes[] = {
      "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
      "precision: {compute: bf16}, parallel: {expert_parallel: 2}, "
      "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"},
+    {"expert-chunks", "comp_comm_parallel_degree is larger than the tokens of a micro-batch",
+     "The tokens that a rank sends to an expert are cut into so many chunks, each with a token or "
+     "more.",
+     "model: {seq_length: 4}, train: {global_batch_size: 2}, parallel: {expert_parallel: 2}, "
+     "moe: {num_experts: 4, comp_comm_parallel: true, comp_comm_parallel_degree: 8}",
+     "model: {seq_length: 4}, train: {global_batch_size: 2}, parallel: {expert_parallel: 2}, "
+     "moe: {num_experts: 4, comp_comm_parallel: true, comp_comm_parallel_degree: 2}"},
+    {"expert-slices", "Tensor-parallel ranks cannot send equal slices of a micro-batch to experts",
+     "With group_wise_a2a, or where experts are cut otherwise than dense layers, each "
+     "tensor-parallel rank sends its share of the tokens. Without sequence_parallel that is a "
+     "slice "
+     "of those that all of them have.",
+     "model: {seq_length: 8, num_attention_heads: 3, hidden_size: 48, vocab_size: 96}, train: "
+     "{micro_batch_size: 1}, parallel: {tensor_parallel: 3, expert_tensor_parallel: 1}, moe: "
+     "{num_experts: 2}",
+     "model: {seq_length: 9, num_attention_heads: 3, hidden_size: 48, vocab_size: 96}, train: "
+     "{micro_batch_size: 1}, parallel: {tensor_parallel: 3, expert_tensor_parallel: 1}, moe: "
+     "{num_experts: 2}"},
     {"recompute-layers", "layers_per_stage does not match the stages",
      "layers_per_stage has one number for each pipeline stage, each from 0 to num_layers, and "
      "excludes layers. "

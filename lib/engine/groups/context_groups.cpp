@@ -2,9 +2,25 @@
 
 #include <vector>
 
+#include "nn/exchange/shared_keys.h"
+
 namespace trainctl {
 
-ContextGroups make_context_groups(const Plan& plan, World& world) {
+namespace {
+
+/// Blocks of keys go to the next rank and come from the one before.
+void open_ring(Group& ring) {
+  std::vector<MessageLine> lines;
+  for (int tag = 0; tag < SharedKeys::tags; ++tag) {
+    lines.push_back({(ring.rank() + 1) % ring.size(), tag, true});
+    lines.push_back({(ring.rank() + ring.size() - 1) % ring.size(), tag, false});
+  }
+  ring.open_lines(lines);
+}
+
+}  // namespace
+
+ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
   const ContextSplit& split = plan.context;
   const std::vector<int> all = plan.mesh.group(world.rank(), Axis::cp);
   ContextGroups groups;
@@ -22,6 +38,7 @@ ContextGroups make_context_groups(const Plan& plan, World& world) {
   const std::int64_t number = groups.rank % split.heads;
   groups.heads = group(heads_kind(split), groups.rank - number, 1, split.heads);
   groups.ring = group(ring_kind(split), number, split.heads, split.ring);
+  if (groups.ring) open_ring(*groups.ring);
   groups.gather = group("cp", number, split.heads, split.gather);
   return groups;
 }

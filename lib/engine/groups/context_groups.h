@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/world.h"
+#include "comm/nccl/device_world.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -19,6 +19,6 @@ struct ContextGroups {
 };
 
 /// Collective over the context-parallel group.
-ContextGroups make_context_groups(const Plan& plan, World& world);
+ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world);
 
 }  // namespace trainctl

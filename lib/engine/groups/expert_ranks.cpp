@@ -14,25 +14,43 @@ Group* whole_context(const Plan& plan, const ContextGroups& context) {
   return nullptr;
 }
 
+/// In the order of their tokens, whatever the order of the ranks: those of a context-parallel rank
+/// lie one tensor-parallel rank after another.
+std::vector<int> router_ranks(const Mesh& mesh, int rank, bool by_stream) {
+  std::vector<int> ranks;
+  for (const int context : mesh.group(rank, Axis::cp)) {
+    const std::vector<int> more =
+        by_stream ? mesh.group(context, Axis::tp) : std::vector<int>{context};
+    ranks.insert(ranks.end(), more.begin(), more.end());
+  }
+  return ranks;
+}
+
 }  // namespace
 
-ExpertRanks make_expert_ranks(const Plan& plan, World& world, Group& tp,
+ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group& tp,
                               const ContextGroups& context) {
   ExpertRanks ranks;
   if (plan.model.experts == 1) return ranks;
   const Mesh& mesh = plan.mesh;
   ranks.ep = world.group("layers expert:ep", mesh.group(world.rank(), Axis::ep));
-  const bool by_stream = experts_take_stream(mesh);
+  const ExchangeRule& rule = plan.exchange;
+  const bool by_stream = rule.by_stream;
+  if (rule.parts > 1) {
+    ranks.parts = world.group("layers expert:tp", mesh.group(world.rank(), Axis::etp));
+  }
   ranks.groups = {.ep = ranks.ep.get(),
+                  .parts = ranks.parts.get(),
                   .routers = by_stream && mesh.cp == 1 ? &tp : nullptr,
                   .by_stream = by_stream,
-                  .order = {plan.tokens, plan.micro_batch_size}};
+                  .slices = rule.by_slice ? &tp : nullptr,
+                  .order = {plan.tokens, plan.micro_batch_size},
+                  .chunks = rule.chunks};
   if (mesh.cp == 1) return ranks;
   if (!by_stream) ranks.groups.routers = whole_context(plan, context);
   if (ranks.groups.routers != nullptr) return ranks;
-  const std::vector<Axis> axes =
-      by_stream ? std::vector{Axis::tp, Axis::cp} : std::vector{Axis::cp};
-  ranks.own_routers = world.group("layers " + routers_kind(mesh), mesh.group(world.rank(), axes));
+  ranks.own_routers = world.group("layers " + routers_kind(mesh, rule),
+                                  router_ranks(mesh, world.rank(), by_stream));
   ranks.groups.routers = ranks.own_routers.get();
   return ranks;
 }

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "comm/world.h"
+#include "comm/nccl/device_world.h"
 #include "engine/groups/context_groups.h"
 #include "nn/exchange/expert_groups.h"
 #include "plan/plan.h"
@@ -12,13 +12,14 @@ namespace trainctl {
 
 struct ExpertRanks {
   std::unique_ptr<Group> ep;
+  std::unique_ptr<Group> parts;        // null: none are gathered
   std::unique_ptr<Group> own_routers;  // null where another group has the same ranks
   ExpertGroups groups;                 // for the layers
 };
 
 /// Collective over the ranks of the stage that share experts or tokens. Empty without experts.
 /// `tp` and `context` must outlive it.
-ExpertRanks make_expert_ranks(const Plan& plan, World& world, Group& tp,
+ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group& tp,
                               const ContextGroups& context);
 
 }  // namespace trainctl

@@ -33,7 +33,7 @@ void enqueue(const std::vector<Move>& moves, const OpContext& ops) {
     if (move.to.dtype == move.from.dtype) {
       ops.stream->copy(move.to, move.from);
     } else {
-      ops.stream->enqueue(Task([&ops, move] { cast(ops, {.x = move.from, .y = move.to}); }));
+      in_order(ops, [&ops, move] { cast(ops, {.x = move.from, .y = move.to}); });
     }
   }
 }

@@ -8,22 +8,20 @@
 
 namespace trainctl {
 
-GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState& state)
+GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state)
     : everyone_(everyone),
       parts_(parts(store)),
-      sums_(static_cast<std::size_t>(2 * everyone.size())) {
+      sums_(store.gradients().device, {{"sums", {everyone.size(), 2}, DType::f64}}),
+      own_{state->square_sums, {2}, DType::f64, store.gradients().device} {
   const LossScaling& scaling = rule.scaling;
-  const Tensor sums = host_tensor(sums_.data(), std::ssize(sums_));
-  verdict_ = {.square_sums = sums.view({everyone.size(), 2}),
+  verdict_ = {.square_sums = sums_.at("sums"),
               .limit = rule.limit,
               .growth = scaling.growth,
               .backoff = scaling.backoff,
               .least = scaling.least,
               .window = scaling.window,
               .hysteresis = scaling.hysteresis,
-              .state = &state};
-  state.loss_scale = scaling.initial;
-  state.hysteresis = scaling.hysteresis;
+              .state = state};
 }
 
 /// What this rank owns, in as few pieces of memory as it goes. The gaps between gradients that are
@@ -44,7 +42,7 @@ std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
     const bool whole =
         !store.repeats(i) && own.owned.length() == at(store.table(), i).shape.numel();
     const std::size_t sum = own.counts ? 0 : 1;
-    pieces.push_back({values, sum, whole, values.as<float>() - all.as<float>()});
+    pieces.push_back({values, sum, whole, values.elements<float>() - all.elements<float>()});
   }
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
@@ -72,12 +70,11 @@ std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
 }
 
 void GradNorm::run(const OpContext& context) {
-  StepState& state = *verdict_.state;
-  state.square_sums[0] = state.square_sums[1] = 0;
+  context.stream->zero(own_);
   for (const Part& part : parts_) {
-    square_sum(context, {.x = part.gradients, .result = &state.square_sums[part.sum]});
+    square_sum(context, {.x = part.gradients, .result = own_.elements<double>() + part.sum});
   }
-  gather_values(everyone_, state.square_sums, sums_, *context.stream);
+  everyone_.all_gather(own_, sums_.at("sums"), *context.stream);
   step_verdict(context, verdict_);
 }
 

@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "comm/world.h"
+#include "comm/group.h"
+#include "device/slab.h"
 #include "engine/parameters/param_store.h"
 #include "ops/context.h"
 #include "ops/step_verdict.h"
@@ -21,9 +22,9 @@ class GradNorm {
     double limit = 0;  // of the norm; 0: none
     LossScaling scaling{};
   };
-  /// `everyone`, `state` and the memory of `store` must outlive this object. Sets the initial loss
-  /// scale of `state`.
-  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState& state);
+  /// `everyone`, the memory of `store` and `state`, which is on its device, must outlive this
+  /// object.
+  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state);
   GradNorm(const GradNorm&) = delete;
   GradNorm& operator=(const GradNorm&) = delete;
 
@@ -39,7 +40,8 @@ class GradNorm {
 
   Group& everyone_;
   std::vector<Part> parts_;
-  std::vector<double> sums_;  // [ranks, 2]
+  Slab sums_;   // [ranks, 2] f64: of all ranks
+  Tensor own_;  // [2] StepState::square_sums
   StepVerdict verdict_;
 };
 

@@ -26,7 +26,7 @@ std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
   return {tp.begin() + first, tp.begin() + first + copies};
 }
 
-std::unique_ptr<Group> embedding_group(const Plan& plan, World& world) {
+std::unique_ptr<Group> embedding_group(const Plan& plan, const DeviceWorld& world) {
   const std::vector<int> homes = embedding_homes(plan, world.rank());
   const bool here = std::find(homes.begin(), homes.end(), world.rank()) != homes.end();
   return here ? world.group("gradients embedding", homes) : nullptr;
@@ -44,14 +44,15 @@ Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradien
 
 }  // namespace
 
-GradSync::GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device)
+GradSync::GradSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world)
     : groups_(world, "gradients"),
       tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
       copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
       embedding_(embedding_group(plan, world)),
-      packed_(device, packed_gradient_rows(plan, plan.stage_of(world.rank()), store.ownership())),
-      stream_(device, "gradients", Stream::Mode::queued),
-      ops_{.kernels = &kernels_for(device), .stream = &stream_},
+      packed_(world.device(),
+              packed_gradient_rows(plan, plan.stage_of(world.rank()), store.ownership())),
+      stream_(world.device(), "gradients", Stream::Mode::queued),
+      ops_{.kernels = &kernels_for(world.device()), .stream = &stream_},
       casts_(plan.gradient.dtype != DType::f32) {
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
@@ -162,8 +163,8 @@ void GradSync::reduce(int bucket, int visit, Stream& compute) {
     if (visit == 0) {
       stream_.copy(kept.to, kept.from);
     } else {
-      stream_.enqueue(Task(
-          [this, kept] { trainctl::add(ops_, {.a = kept.to, .b = kept.from, .y = kept.to}); }));
+      in_order(ops_,
+               [this, kept] { trainctl::add(ops_, {.a = kept.to, .b = kept.from, .y = kept.to}); });
     }
   }
   if (!pending.made.empty()) stream_.zero(pending.made);
@@ -178,11 +179,8 @@ void GradSync::reduce_embedding(int bucket, Stream& compute) {
 
 void GradSync::wait(int bucket, Stream& compute, double deadline_seconds) {
   const Event& done = buckets_[static_cast<std::size_t>(bucket)].done;
-  // The host waits as well: a failed reduction must stop this rank here, with the group's own
-  // message.
-  await(done, deadline_seconds,
-        [&] { return "the sum of gradient bucket " + std::to_string(bucket); });
-  compute.wait(done);
+  continue_after(compute, done, deadline_seconds,
+                 [&] { return "the sum of gradient bucket " + std::to_string(bucket); });
 }
 
 }  // namespace trainctl

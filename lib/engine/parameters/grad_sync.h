@@ -20,7 +20,7 @@ class GradSync {
  public:
   /// Collective: forms its own groups, used only by its stream. The memory of `store` must outlive
   /// this object.
-  GradSync(const Plan& plan, const ParamStore& store, World& world, DeviceKind device);
+  GradSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world);
 
   /// Starts a sum of one bucket, number `visit` of the step, after everything enqueued on `compute`
   /// so far.

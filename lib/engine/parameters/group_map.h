@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/world.h"
+#include "comm/nccl/device_world.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -15,7 +15,8 @@ namespace trainctl {
 class GroupMap {
  public:
   /// `purpose`: the first word of the groups' names (CollectiveUse::purpose).
-  GroupMap(World& world, std::string purpose) : world_(world), purpose_(std::move(purpose)) {}
+  GroupMap(const DeviceWorld& world, std::string purpose)
+      : world_(world), purpose_(std::move(purpose)) {}
 
   /// Of the ranks that hold the same share of the parameters as `rank` and see other data, of
   /// experts or of all others.
@@ -34,7 +35,7 @@ class GroupMap {
   }
 
  private:
-  World& world_;
+  DeviceWorld world_;
   std::string purpose_;
   std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/at.h"
 #include "base/hash.h"
+#include "device/host_values.h"
 #include "ops/cast.h"
 #include "ops/normal_fill.h"
 #include "plan/gradients/resident.h"
@@ -51,7 +52,9 @@ void ParamStore::initialise(const OpContext& context, std::uint64_t seed, const 
     const Tensor values = master(i).view({own.length()});
     if (spec.init != InitKind::normal) {
       const float value = spec.init == InitKind::ones ? 1.0F : 0.0F;
-      std::fill_n(values.as<float>(), values.numel(), value);
+      const HostValues on_host(values);
+      std::fill_n(on_host.values().as<float>(), values.numel(), value);
+      on_host.store();
       continue;
     }
     for (const ShardPiece& piece : pieces_in(spec, mesh, rank, own)) {

@@ -20,12 +20,12 @@ std::vector<SlabRow> packed_parameter_rows(const Plan& plan, const StagePlan& st
 
 }  // namespace
 
-ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
-                     const OpContext& queue, DeviceKind device)
+ParamSync::ParamSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world,
+                     const OpContext& queue)
     : stage_(plan.stage_of(world.rank())),
       groups_(world, "parameters"),
       queue_(queue),
-      packed_(device, packed_parameter_rows(plan, stage_, store.ownership())) {
+      packed_(world.device(), packed_parameter_rows(plan, stage_, store.ownership())) {
   const auto replicas = [&](int index) {
     return groups_.of_replicas(plan.mesh, world.rank(), at(stage_.parameters, index).expert);
   };
@@ -41,7 +41,8 @@ ParamSync::ParamSync(const Plan& plan, const ParamStore& store, World& world,
       block.here = store.block_bytes(number);
       block.host = store.host_block(number);
       if (!host_copies_) {
-        host_copies_ = std::make_unique<Stream>(device, "host weights", Stream::Mode::queued);
+        host_copies_ =
+            std::make_unique<Stream>(world.device(), "host weights", Stream::Mode::queued);
       }
     }
     if (planned.bucket >= 0) {
@@ -151,10 +152,8 @@ void ParamSync::expire() {
 
 void ParamSync::wait(int block, const OpContext& context, double deadline_seconds) {
   const Block& mine = at(blocks_, block);
-  // The host waits as well, as for the sums of gradients: a failed gather must stop this rank here.
-  await(mine.done, deadline_seconds,
-        [&] { return "gather " + std::to_string(block) + " of parameters"; });
-  context.stream->wait(mine.done);
+  continue_after(*context.stream, mine.done, deadline_seconds,
+                 [&] { return "gather " + std::to_string(block) + " of parameters"; });
 }
 
 void ParamSync::complete(const OpContext& context, double deadline_seconds) {

@@ -20,8 +20,8 @@ class ParamSync {
  public:
   /// Collective: forms its own groups, used only by the stream of `queue`. The queue and the memory
   /// of `store` must outlive this object.
-  ParamSync(const Plan& plan, const ParamStore& store, World& world, const OpContext& queue,
-            DeviceKind device);
+  ParamSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world,
+            const OpContext& queue);
 
   /// Starts the gathers of one block after everything enqueued on `compute` so far.
   void start(int block, Stream& compute);

@@ -7,6 +7,7 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "device/host_values.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -21,8 +22,10 @@ bool same_pieces(const ParamSpec& parameter, const Mesh& mesh, std::int64_t a, s
 }
 
 std::uint64_t hash_values(const Tensor& values, std::uint64_t hash) {
-  return fnv1a({static_cast<const char*>(values.data), static_cast<std::size_t>(values.bytes())},
-               hash);
+  const HostValues on_host(values);
+  return fnv1a(
+      {static_cast<const char*>(on_host.values().data), static_cast<std::size_t>(values.bytes())},
+      hash);
 }
 
 /// Which of `ranks` do not have the hash of the first.

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "comm/await.h"
+#include "device/host_values.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -58,13 +59,14 @@ Slab gather_parameters(const Plan& plan, const ParamStore& store, Group& everyon
       // Of ranks that own the same values, one sends them.
       if (!own.counts || own.owned.length() == 0) continue;
       if (root && here) {
-        place(row, mesh, rank, own.owned, store.master(i), whole.at(row.name));
+        place(row, mesh, rank, own.owned, HostValues(store.master(i)).values(), whole.at(row.name));
       } else if (root) {
         const Tensor part = whole.at("received").slice(0, own.owned.length());
         finish(everyone.receive(part, rank, tag, stream), row.name, deadline_seconds);
         place(row, mesh, rank, own.owned, part, whole.at(row.name));
       } else {
-        finish(everyone.send(store.master(i), 0, tag, stream), row.name, deadline_seconds);
+        const HostValues own_part(store.master(i));
+        finish(everyone.send(own_part.values(), 0, tag, stream), row.name, deadline_seconds);
       }
     }
   }

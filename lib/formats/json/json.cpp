@@ -51,6 +51,18 @@ void write_model(JsonText& json, const ModelShape& model) {
   json.close();
 }
 
+void write_exchange(JsonText& json, const Plan& plan) {
+  const ExchangeRule& rule = plan.exchange;
+  const LocalShape& local = plan.local;
+  json.key("exchange").open_object(one_line);
+  json.member("chunks", rule.chunks);
+  json.member("shares", rule.takes_share() ? plan.mesh.tp : 1);
+  json.member("parts", rule.parts);
+  json.member("sent_rows", local.routed_rows);
+  json.member("expert_rows", local.expert_rows);
+  json.close();
+}
+
 void write_flops(JsonText& json, const FlopsEstimate& flops) {
   json.key("flops").open_object(one_line);
   json.member("matmul", flops.matmul);
@@ -127,6 +139,7 @@ std::string print_json(const PrintInput& input) {
   if (input.rank >= 0) write_rank(json, plan.mesh, input.rank);
   write_groups(json, input, printable_kinds(input));
   write_model(json, plan.model);
+  write_exchange(json, plan);
   json.member("compute", name_of(plan.compute));
   json.member("sequence_parallel", plan.sequence_parallel);
   json.member("split_vocabulary", plan.split_vocabulary);

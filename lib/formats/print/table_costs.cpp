@@ -201,9 +201,10 @@ std::string time_section(const Plan& plan) {
                                            format_seconds(time.exposed) +
                                            " exposed communication, bubble " +
                                            percent(time.bubble_fraction)) +
-         (plan.overlap.any ? labelled("beside products",
-                                      format_seconds(time.hidden) + " of the collectives in layers")
-                           : "") +
+         (plan.overlap.any || plan.exchange.chunks > 1
+              ? labelled("beside products",
+                         format_seconds(time.hidden) + " of the collectives in layers")
+              : "") +
          labelled("optimizer", format_seconds(time.optimizer)) +
          labelled("total",
                   format_seconds(time.step()) + ", " + format_count(tokens) + " tokens per second");

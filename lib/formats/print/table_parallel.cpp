@@ -96,6 +96,22 @@ std::string chunks_text(const Plan& plan, int stage) {
   return text;
 }
 
+/// How rows get to experts and back, where that is not all of them at once; else "".
+std::string exchange_text(const ExchangeRule& rule, const Mesh& mesh) {
+  std::string text;
+  const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
+  if (rule.takes_share()) {
+    add("1/" + std::to_string(mesh.tp) + " of the tokens from each tensor-parallel rank");
+  }
+  if (rule.parts > 1) {
+    add("gathered by the " + std::to_string(rule.parts) + " ranks with parts of the same experts");
+  }
+  if (rule.chunks > 1) {
+    add("in " + std::to_string(rule.chunks) + " chunks, each beside the products of another");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string mesh_section(const Plan& plan) {
@@ -112,6 +128,8 @@ std::string mesh_section(const Plan& plan) {
                                     " rows of a rank's micro-batch go to experts, at most " +
                                     format_grouped(plan.local.expert_rows) + " come to its own");
   }
+  const std::string exchange = exchange_text(plan.exchange, mesh);
+  if (!exchange.empty()) text += labelled("exchange", exchange);
   text += labelled(
       "mode", std::string(word_of(plan.mode)) + ", ranks in the order " + order_text(mesh.order));
   text += labelled("batch", grouped_count(sequences, "sequence") + " = micro " +

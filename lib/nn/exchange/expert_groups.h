@@ -7,12 +7,21 @@
 namespace trainctl {
 
 struct ExpertGroups {
-  Group* ep = nullptr;       // of those that hold other experts; null: this one holds all
+  Group* ep = nullptr;     // that hold other experts; null: this one holds all
+  Group* parts = nullptr;  // that hold a part of the same experts each and get other tokens; null:
+                           // one rank
+  Tensor sum{};            // see Reshard, of what those add up: any number of rows
   Group* routers = nullptr;  // that route the tokens of all of them alike; null: one rank
-  // Each sends the tokens of its own part of the residual stream (experts_take_stream of
-  // plan/tables/local_shape.h).
+  // Tensor-parallel ranks send their shares of the tokens (ExchangeRule of plan/tables/layout.h):
+  // with by_stream those of the residual stream, or a slice each of those that `slices` have; null:
+  // all.
   bool by_stream = false;
+  Group* slices = nullptr;
   RowOrder order{};  // of the routers' tokens
+  // In so many chunks rows go to experts of other ranks and back, each beside the products of
+  // another, on this stream; null: they are waited for.
+  std::int64_t chunks = 1;
+  Stream* beside = nullptr;
 };
 
 }  // namespace trainctl

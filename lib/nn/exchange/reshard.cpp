@@ -36,8 +36,10 @@ void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tenso
 /// The same in the order of `stream`, of a reduce-scatter.
 void scatter_in_fp32(const OpContext& ops, Group& group, const Tensor& wide, const Tensor& x,
                      const Tensor& y, Stream& stream) {
-  const auto cast_there = [&](const Tensor& from, const Tensor& to) {
-    stream.enqueue(Task([&ops, from, to] { cast(ops, {.x = from, .y = to}); }));
+  OpContext there = ops;
+  there.stream = &stream;
+  const auto cast_there = [&there](const Tensor& from, const Tensor& to) {
+    in_order(there, [there, from, to] { cast(there, {.x = from, .y = to}); });
   };
   const Tensor own = own_rows(group, wide);
   cast_there(x, wide);

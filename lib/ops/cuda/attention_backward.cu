@@ -230,9 +230,10 @@ template <class T, int dim>
 void run_backward(const OpContext& context, const AttentionBackward& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
-  Backward<T> all{problem_of<T>(args), args.out.as<T>(), args.logsumexp.as<float>(),
-                  args.d_out.as<T>(),  args.dq.as<T>(),  args.dk.as<T>(),
-                  args.dv.as<T>()};
+  Backward<T> all{
+      problem_of<T>(args),      args.out.elements<T>(), args.logsumexp.elements<float>(),
+      args.d_out.elements<T>(), args.dq.elements<T>(),  args.dk.elements<T>(),
+      args.dv.elements<T>()};
   all.problem.wide = all.problem.wide && all_aligned({args.d_out.data});
   const auto tiles = [](std::int64_t length) {
     return static_cast<unsigned>((length + tile - 1) / tile);

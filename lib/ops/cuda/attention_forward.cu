@@ -180,7 +180,8 @@ template <class T, int dim>
 void run_forward(const OpContext& context, const AttentionForward& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
-  const Forward<T> all{problem_of<T>(args), args.out.as<T>(), args.logsumexp.as<float>()};
+  const Forward<T> all{problem_of<T>(args), args.out.elements<T>(),
+                       args.logsumexp.elements<float>()};
   const Grid grid{dim3(static_cast<unsigned>((shape.query_length + tile - 1) / tile),
                        static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences)),
                   dim3(2 * tile), tiles_bytes<T, dim>(3)};

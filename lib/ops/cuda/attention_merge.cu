@@ -57,10 +57,10 @@ void attention_merge(const OpContext& context, const AttentionMerge& args) {
   with_element_type(args.out.dtype, [&](auto element) {
     using T = decltype(element);
     const Merge<T> all{Runs::of(shape.queries()),
-                       args.out.as<T>(),
-                       args.logsumexp.as<float>(),
-                       args.other.as<T>(),
-                       args.other_logsumexp.as<float>(),
+                       args.out.elements<T>(),
+                       args.logsumexp.elements<float>(),
+                       args.other.elements<T>(),
+                       args.other_logsumexp.elements<float>(),
                        static_cast<int>(shape.query_length),
                        static_cast<int>(shape.heads),
                        static_cast<int>(shape.head_dim),

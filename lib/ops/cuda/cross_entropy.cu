@@ -136,14 +136,14 @@ void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args
   with_element_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
     const std::int64_t columns = args.logits.columns();
-    const Stats<T> all{args.logits.as<T>(),
-                       args.labels.as<std::int32_t>(),
+    const Stats<T> all{args.logits.elements<T>(),
+                       args.labels.elements<std::int32_t>(),
                        args.first_column,
                        columns,
                        args.valid,
-                       args.row_max.as<float>(),
-                       args.row_sum.as<float>(),
-                       args.target.as<float>()};
+                       args.row_max.elements<float>(),
+                       args.row_sum.elements<float>(),
+                       args.target.elements<float>()};
     const Grid grid{dim3(static_cast<unsigned>(args.logits.rows())), dim3(block_threads)};
     with_width<T>(columns, {args.logits.data}, [&](auto width) {
       launch(stats_kernel<T, width()>, grid, stream_of(context), all);
@@ -155,8 +155,8 @@ void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& 
   const std::int64_t rows = args.shards.shape[2];
   if (rows == 0) return;
   launch(combine_kernel, {blocks_for(rows, block_threads, 0x7fffffff), dim3(block_threads)},
-         stream_of(context), args.shards.as<float>(), args.shards.shape[0], rows,
-         args.whole.as<float>());
+         stream_of(context), args.shards.elements<float>(), args.shards.shape[0], rows,
+         args.whole.elements<float>());
 }
 
 void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args) {
@@ -164,21 +164,21 @@ void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient
   if (rows == 0) return;
   if (args.owns_loss) {
     launch(loss_kernel, {dim3(1), dim3(block_threads)}, stream_of(context),
-           args.row_max.as<float>(), args.row_sum.as<float>(), args.target.as<float>(),
-           args.weight.as<float>(), rows, args.state);
+           args.row_max.elements<float>(), args.row_sum.elements<float>(),
+           args.target.elements<float>(), args.weight.elements<float>(), rows, args.state);
   }
   if (args.forward_only) return;
   with_element_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
     const std::int64_t columns = args.logits.columns();
-    const Gradient<T> all{args.logits.as<T>(),
-                          args.labels.as<std::int32_t>(),
+    const Gradient<T> all{args.logits.elements<T>(),
+                          args.labels.elements<std::int32_t>(),
                           args.first_column,
                           columns,
                           args.valid,
-                          args.row_max.as<float>(),
-                          args.row_sum.as<float>(),
-                          args.weight.as<float>(),
+                          args.row_max.elements<float>(),
+                          args.row_sum.elements<float>(),
+                          args.weight.elements<float>(),
                           args.state};
     const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(block_threads)};
     with_width<T>(columns, {args.logits.data}, [&](auto width) {

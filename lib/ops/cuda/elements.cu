@@ -136,9 +136,9 @@ struct SwigluBackwardWork {
 void add(const OpContext& context, const Add& args) {
   with_element_type(args.a.dtype, [&](auto element) {
     using T = decltype(element);
-    for_elements<vector_width<T>>(context, args.a.numel(),
-                                  all_aligned({args.a.data, args.b.data, args.y.data}),
-                                  AddWork<T>{args.a.as<T>(), args.b.as<T>(), args.y.as<T>()});
+    for_elements<vector_width<T>>(
+        context, args.a.numel(), all_aligned({args.a.data, args.b.data, args.y.data}),
+        AddWork<T>{args.a.elements<T>(), args.b.elements<T>(), args.y.elements<T>()});
   });
 }
 
@@ -148,7 +148,7 @@ void cast(const OpContext& context, const Cast& args) {
       using From = decltype(from);
       using To = decltype(to);
       for_elements<8>(context, args.x.numel(), all_aligned({args.x.data, args.y.data}),
-                      CastWork<From, To>{args.x.as<From>(), args.y.as<To>()});
+                      CastWork<From, To>{args.x.elements<From>(), args.y.elements<To>()});
     });
   });
 }
@@ -157,7 +157,7 @@ void gelu_forward(const OpContext& context, const GeluForward& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     for_elements<vector_width<T>>(context, args.x.numel(), all_aligned({args.x.data, args.y.data}),
-                                  GeluWork<T>{args.x.as<T>(), args.y.as<T>()});
+                                  GeluWork<T>{args.x.elements<T>(), args.y.elements<T>()});
   });
 }
 
@@ -166,7 +166,7 @@ void gelu_backward(const OpContext& context, const GeluBackward& args) {
     using T = decltype(element);
     for_elements<vector_width<T>>(
         context, args.x.numel(), all_aligned({args.x.data, args.dy.data, args.dx.data}),
-        GeluBackwardWork<T>{args.x.as<T>(), args.dy.as<T>(), args.dx.as<T>()});
+        GeluBackwardWork<T>{args.x.elements<T>(), args.dy.elements<T>(), args.dx.elements<T>()});
   });
 }
 
@@ -175,7 +175,7 @@ void swiglu_forward(const OpContext& context, const SwigluForward& args) {
     using T = decltype(element);
     for_elements<vector_width<T>>(
         context, args.gate.numel(), all_aligned({args.gate.data, args.up.data, args.y.data}),
-        SwigluWork<T>{args.gate.as<T>(), args.up.as<T>(), args.y.as<T>()});
+        SwigluWork<T>{args.gate.elements<T>(), args.up.elements<T>(), args.y.elements<T>()});
   });
 }
 
@@ -186,8 +186,8 @@ void swiglu_backward(const OpContext& context, const SwigluBackward& args) {
         all_aligned({args.gate.data, args.up.data, args.dy.data, args.dgate.data, args.dup.data});
     for_elements<vector_width<T>>(
         context, args.gate.numel(), wide,
-        SwigluBackwardWork<T>{args.gate.as<T>(), args.up.as<T>(), args.dy.as<T>(),
-                              args.dgate.as<T>(), args.dup.as<T>()});
+        SwigluBackwardWork<T>{args.gate.elements<T>(), args.up.elements<T>(), args.dy.elements<T>(),
+                              args.dgate.elements<T>(), args.dup.elements<T>()});
   });
 }
 

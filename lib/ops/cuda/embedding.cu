@@ -101,8 +101,9 @@ void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
     const bool wide = whole_packs<T>(hidden, {args.table.data, args.y.data});
     for_elements<vector_width<T>>(
         context, args.y.numel(), wide,
-        GatherWork<T>{args.indices.as<std::int32_t>(), args.table.as<T>(), args.y.as<T>(),
-                      args.first_row, args.table.rows(), hidden, args.accumulate});
+        GatherWork<T>{args.indices.elements<std::int32_t>(), args.table.elements<T>(),
+                      args.y.elements<T>(), args.first_row, args.table.rows(), hidden,
+                      args.accumulate});
   });
 }
 
@@ -111,9 +112,9 @@ void embedding_backward(const OpContext& context, const EmbeddingBackward& args)
   with_element_type(args.dy.dtype, [&](auto element) {
     using T = decltype(element);
     const std::int64_t hidden = args.dy.columns();
-    const Scatter<T> all{args.indices.as<std::int32_t>(),
-                         args.dy.as<T>(),
-                         args.dtable.as<float>(),
+    const Scatter<T> all{args.indices.elements<std::int32_t>(),
+                         args.dy.elements<T>(),
+                         args.dtable.elements<float>(),
                          args.indices.numel(),
                          args.first_row,
                          args.dtable.rows(),

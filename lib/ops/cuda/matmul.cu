@@ -13,11 +13,11 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/scratch.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas_check.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/workspace.h"
 #include "ops/elements.h"
 
 namespace trainctl::cuda {
@@ -53,8 +53,7 @@ struct Call {
 /// enqueued, since the bias pointer is part of the shared description.
 struct Library {
   std::mutex mutex;
-  std::unordered_map<int, cublasLtHandle_t> handles;              // by device
-  std::unordered_map<unsigned long long, std::byte*> workspaces;  // by cudaStreamGetId
+  std::unordered_map<int, cublasLtHandle_t> handles;  // by device
   std::unordered_map<ProductKey, Product, ProductHash> products;
 };
 
@@ -67,16 +66,6 @@ cublasLtHandle_t handle_of(int device) {
   cublasLtHandle_t& handle = library().handles[device];
   if (handle == nullptr) CUBLAS_CHECK(cublasLtCreate(&handle));
   return handle;
-}
-
-/// cuda_workspace_bytes for the products of one stream. The id of a stream is never used again,
-/// unlike its handle.
-std::byte* workspace_of(cudaStream_t stream) {
-  unsigned long long id = 0;
-  CUDA_CHECK(cudaStreamGetId(stream, &id));
-  std::byte*& workspace = library().workspaces[id];
-  if (workspace == nullptr) CUDA_CHECK(cudaMalloc(&workspace, cuda_workspace_bytes));
-  return workspace;
 }
 
 cudaDataType_t type_of(DType type) {
@@ -236,8 +225,10 @@ void matmul(const OpContext& context, const Matmul& args) {
     if (!args.accumulate) CUDA_CHECK(cudaMemsetAsync(args.c.data, 0, bytes, stream));
     return;
   }
+  require(context.scratch_bytes >= scratch_bytes(DeviceKind::cuda, 1), ExitCode::internal,
+          "[matmul] the context has no memory for products");
   const std::lock_guard lock(library().mutex);
-  std::byte* workspace = workspace_of(stream);
+  std::byte* workspace = context.scratch + scratch_bytes_per_thread;
   Call call{args, args.bias.data, args.c.rows(), args.c.columns(), k};
   if (!args.bias.empty() && args.c.dtype != DType::f32) {
     call.bias = rounded_bias(context, args, workspace);

@@ -18,7 +18,7 @@ constexpr std::int64_t most_shared_bytes = std::int64_t{96} << 10;
 
 template <class T>
 T* optional(const Tensor& tensor) {
-  return tensor.empty() ? nullptr : tensor.as<T>();
+  return tensor.empty() ? nullptr : tensor.elements<T>();
 }
 
 template <class T>
@@ -253,10 +253,10 @@ void layernorm_forward(const OpContext& context, const LayerNormForward& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     run_forward<true, T>(
-        context,
-        {args.x.as<T>(), optional<T>(args.residual), optional<T>(args.sum), args.weight.as<float>(),
-         args.bias.as<float>(), args.y.as<T>(), args.mean.as<float>(), args.rstd.as<float>(),
-         args.x.rows(), args.x.columns(), args.epsilon});
+        context, {args.x.elements<T>(), optional<T>(args.residual), optional<T>(args.sum),
+                  args.weight.elements<float>(), args.bias.elements<float>(), args.y.elements<T>(),
+                  args.mean.elements<float>(), args.rstd.elements<float>(), args.x.rows(),
+                  args.x.columns(), args.epsilon});
   });
 }
 
@@ -266,10 +266,10 @@ void layernorm_backward(const OpContext& context, const LayerNormBackward& args)
     using T = decltype(element);
     run_backward<true, T>(
         context,
-        {args.dy.as<T>(), args.x.as<T>(), args.weight.as<float>(), args.mean.as<float>(),
-         args.rstd.as<float>(), optional<T>(args.d_residual), args.dx.as<T>(), nullptr,
-         args.x.rows(), args.x.columns(), false},
-        args.dweight.as<float>(), args.dbias.as<float>());
+        {args.dy.elements<T>(), args.x.elements<T>(), args.weight.elements<float>(),
+         args.mean.elements<float>(), args.rstd.elements<float>(), optional<T>(args.d_residual),
+         args.dx.elements<T>(), nullptr, args.x.rows(), args.x.columns(), false},
+        args.dweight.elements<float>(), args.dbias.elements<float>());
   });
 }
 
@@ -278,9 +278,9 @@ void rmsnorm_forward(const OpContext& context, const RmsNormForward& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     run_forward<false, T>(
-        context, {args.x.as<T>(), optional<T>(args.residual), optional<T>(args.sum),
-                  args.weight.as<float>(), nullptr, args.y.as<T>(), nullptr, args.rstd.as<float>(),
-                  args.x.rows(), args.x.columns(), args.epsilon});
+        context, {args.x.elements<T>(), optional<T>(args.residual), optional<T>(args.sum),
+                  args.weight.elements<float>(), nullptr, args.y.elements<T>(), nullptr,
+                  args.rstd.elements<float>(), args.x.rows(), args.x.columns(), args.epsilon});
   });
 }
 
@@ -288,11 +288,12 @@ void rmsnorm_backward(const OpContext& context, const RmsNormBackward& args) {
   if (args.x.numel() == 0) return;
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    run_backward<false, T>(context,
-                           {args.dy.as<T>(), args.x.as<T>(), args.weight.as<float>(), nullptr,
-                            args.rstd.as<float>(), optional<T>(args.d_residual), args.dx.as<T>(),
-                            nullptr, args.x.rows(), args.x.columns(), false},
-                           args.dweight.as<float>(), nullptr);
+    run_backward<false, T>(
+        context,
+        {args.dy.elements<T>(), args.x.elements<T>(), args.weight.elements<float>(), nullptr,
+         args.rstd.elements<float>(), optional<T>(args.d_residual), args.dx.elements<T>(), nullptr,
+         args.x.rows(), args.x.columns(), false},
+        args.dweight.elements<float>(), nullptr);
   });
 }
 

@@ -20,8 +20,8 @@ struct Copy {
   fp16* as_fp16;
 
   explicit Copy(const Tensor& tensor)
-      : as_bf16(tensor.empty() || tensor.dtype != DType::bf16 ? nullptr : tensor.as<bf16>()),
-        as_fp16(tensor.empty() || tensor.dtype != DType::f16 ? nullptr : tensor.as<fp16>()) {}
+      : as_bf16(tensor.empty() || tensor.dtype != DType::bf16 ? nullptr : tensor.elements<bf16>()),
+        as_fp16(tensor.empty() || tensor.dtype != DType::f16 ? nullptr : tensor.elements<fp16>()) {}
 
   template <int width>
   __device__ void write(std::int64_t at, const float (&values)[width]) const {
@@ -204,10 +204,10 @@ void adamw_of(const OpContext& context, const AdamW& args) {
   const bool wide = all_aligned(
       {args.parameter.data, args.gradient.data, args.m.data, args.v.data, args.compute.data});
   for_elements<4>(context, args.parameter.numel(), wide,
-                  AdamWork<First, Second>{args.parameter.as<float>(), args.gradient.as<float>(),
-                                          args.m.as<First>(), args.v.as<Second>(),
-                                          Copy(args.compute), args.beta1, args.beta2, args.epsilon,
-                                          args.decay, args.rounding, args.state});
+                  AdamWork<First, Second>{
+                      args.parameter.elements<float>(), args.gradient.elements<float>(),
+                      args.m.elements<First>(), args.v.elements<Second>(), Copy(args.compute),
+                      args.beta1, args.beta2, args.epsilon, args.decay, args.rounding, args.state});
 }
 
 }  // namespace
@@ -224,8 +224,8 @@ void sgd(const OpContext& context, const Sgd& args) {
   const bool wide =
       all_aligned({args.parameter.data, args.gradient.data, args.momentum.data, args.compute.data});
   for_elements<4>(context, args.parameter.numel(), wide,
-                  SgdWork{args.parameter.as<float>(), args.gradient.as<float>(),
-                          args.momentum.empty() ? nullptr : args.momentum.as<float>(),
+                  SgdWork{args.parameter.elements<float>(), args.gradient.elements<float>(),
+                          args.momentum.empty() ? nullptr : args.momentum.elements<float>(),
                           Copy(args.compute), args.coefficient, args.decay, args.state});
 }
 
@@ -237,7 +237,7 @@ void square_sum(const OpContext& context, const SquareSum& args) {
   for (std::int64_t begin = 0; begin < count; begin += most_pieces * square_piece) {
     const std::int64_t part = std::min(count - begin, most_pieces * square_piece);
     const std::int64_t pieces = (part + square_piece - 1) / square_piece;
-    const float* x = args.x.as<float>() + begin;
+    const float* x = args.x.elements<float>() + begin;
     const Grid grid{dim3(static_cast<unsigned>(pieces)), dim3(block_threads)};
     launch(all_aligned({x}) ? squares_kernel<true> : squares_kernel<false>, grid, stream, x, part,
            partial);
@@ -247,8 +247,8 @@ void square_sum(const OpContext& context, const SquareSum& args) {
 }
 
 void step_verdict(const OpContext& context, const StepVerdict& args) {
-  launch(verdict_kernel, {dim3(1), dim3(1)}, stream_of(context), args.square_sums.as<double>(),
-         args.square_sums.rows(),
+  launch(verdict_kernel, {dim3(1), dim3(1)}, stream_of(context),
+         args.square_sums.elements<double>(), args.square_sums.rows(),
          Rules{args.limit, args.growth, args.backoff, args.least, args.window, args.hysteresis},
          args.state);
 }

@@ -81,15 +81,15 @@ void dropout(const OpContext& context, const Dropout& args) {
     const bool wide = whole_packs<T>(args.x.columns(), {args.x.data});
     for_elements<vector_width<T>>(
         context, args.x.numel(), wide,
-        DropoutWork<T>{args.x.as<T>(), args.global_token.as<std::int64_t>(), args.x.columns(),
-                       args.first_feature, args.features, args.key.state, args.key.site,
-                       args.key.probability});
+        DropoutWork<T>{args.x.elements<T>(), args.global_token.elements<std::int64_t>(),
+                       args.x.columns(), args.first_feature, args.features, args.key.state,
+                       args.key.site, args.key.probability});
   });
 }
 
 void normal_fill(const OpContext& context, const NormalFill& args) {
   for_elements<1>(context, args.x.numel(), false,
-                  NormalWork{args.x.as<float>(), Philox(args.seed, args.stream),
+                  NormalWork{args.x.elements<float>(), Philox(args.seed, args.stream),
                              static_cast<std::uint64_t>(args.first), args.deviation});
 }
 

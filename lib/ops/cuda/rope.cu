@@ -53,8 +53,9 @@ void rope(const OpContext& context, const Rope& args) {
     const bool wide = whole_packs<T>(args.head_dim / 2, {args.x.data, args.table.data});
     for_elements<vector_width<T>>(
         context, args.x.numel() / 2, wide,
-        RopeWork<T>{args.x.as<T>(), args.position.as<std::int32_t>(), args.table.as<float>(),
-                    args.x.columns(), args.head_dim, args.inverse ? -1.0F : 1.0F});
+        RopeWork<T>{args.x.elements<T>(), args.position.elements<std::int32_t>(),
+                    args.table.elements<float>(), args.x.columns(), args.head_dim,
+                    args.inverse ? -1.0F : 1.0F});
   });
 }
 

@@ -205,23 +205,21 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) counts[expert] = before;
 }
 
-/// slot += rows of the experts before.
+/// From a row's number among those of its expert to its slot.
 __global__ void __launch_bounds__(block_threads)
-    shift_kernel(const std::int32_t* chosen, std::int64_t count, const std::int64_t* counts,
+    shift_kernel(const std::int32_t* chosen, std::int64_t count, RowChunking chunking,
                  std::int32_t* slot) {
   const std::int64_t i = grid_thread();
   if (i >= count || chosen[i] < 0) return;
-  std::int64_t before = 0;
-  for (std::int32_t e = 0; e < chosen[i]; ++e) before += counts[e];
-  slot[i] += static_cast<std::int32_t>(before);
+  slot[i] = static_cast<std::int32_t>(chunking.slot_of(chosen[i], slot[i]));
 }
 
 }  // namespace
 
 void router_forward(const OpContext& context, const RouterForward& args) {
   const cudaStream_t stream = stream_of(context);
-  const Forward all{args.logits.as<float>(),
-                    args.bias.empty() ? nullptr : args.bias.as<float>(),
+  const Forward all{args.logits.elements<float>(),
+                    args.bias.empty() ? nullptr : args.bias.elements<float>(),
                     args.order,
                     args.logits.shape[0],
                     args.logits.shape[1],
@@ -229,11 +227,11 @@ void router_forward(const OpContext& context, const RouterForward& args) {
                     args.group,
                     args.capacity,
                     args.choice,
-                    args.chosen.as<std::int32_t>(),
-                    args.weight.as<float>(),
-                    args.slot.as<std::int32_t>(),
-                    args.choices.as<std::int32_t>(),
-                    args.counts.as<std::int64_t>()};
+                    args.chosen.elements<std::int32_t>(),
+                    args.weight.elements<float>(),
+                    args.slot.elements<std::int32_t>(),
+                    args.choices.elements<std::int32_t>(),
+                    args.counts.elements<std::int64_t>()};
   CUDA_CHECK(cudaMemsetAsync(args.choices.data, 0, static_cast<std::size_t>(args.choices.bytes()),
                              stream));
   launch(choose_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},
@@ -249,7 +247,8 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   launch(number_kernel, {dim3(experts), dim3(block_threads)}, stream, all.chosen + first, count,
          all.slot + first, all.counts);
   launch(shift_kernel, {blocks_for(count, block_threads, 0x7fffffff), dim3(block_threads)}, stream,
-         all.chosen + first, count, all.counts, all.slot + first);
+         all.chosen + first, count, RowChunking{all.counts, all.experts, args.chunks},
+         all.slot + first);
 }
 
 }  // namespace trainctl::cuda

@@ -132,17 +132,21 @@ double even_share(std::int64_t experts, std::int64_t topk, std::int64_t group) {
 }  // namespace
 
 void router_backward(const OpContext& context, const RouterBackward& args) {
-  const Backward all{args.logits.as<float>(),   args.chosen.as<std::int32_t>(),
-                     args.d_weight.as<float>(), args.d_logits.as<float>(),
-                     args.logits.shape[0],      args.logits.shape[1],
-                     args.chosen.shape[1],      args.choice};
+  const Backward all{args.logits.elements<float>(),
+                     args.chosen.elements<std::int32_t>(),
+                     args.d_weight.elements<float>(),
+                     args.d_logits.elements<float>(),
+                     args.logits.shape[0],
+                     args.logits.shape[1],
+                     args.chosen.shape[1],
+                     args.choice};
   launch(backward_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},
          stream_of(context), all);
 }
 
 void router_losses(const OpContext& context, const RouterLosses& args) {
   const std::int64_t experts = args.logits.shape[1];
-  const Losses all{args.logits.as<float>(),
+  const Losses all{args.logits.elements<float>(),
                    args.order,
                    args.first,
                    args.logits.shape[0],
@@ -150,10 +154,10 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
                    args.group,
                    even_share(experts, args.topk, args.group),
                    args.score,
-                   args.choices.as<std::int32_t>(),
+                   args.choices.elements<std::int32_t>(),
                    args.balance_factor,
                    args.z_factor,
-                   args.d_logits.as<float>(),
+                   args.d_logits.elements<float>(),
                    args.state};
   launch(losses_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},
          stream_of(context), all);
@@ -162,9 +166,9 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
 void router_statistics(const OpContext& context, const RouterStatistics& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
-  const Statistics all{args.logits.as<float>(),
-                       args.chosen.as<std::int32_t>(),
-                       args.choices.as<std::int32_t>(),
+  const Statistics all{args.logits.elements<float>(),
+                       args.chosen.elements<std::int32_t>(),
+                       args.choices.elements<std::int32_t>(),
                        args.order,
                        args.logits.shape[0],
                        experts,
@@ -173,7 +177,7 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
                        even_share(experts, topk, args.group),
                        args.score,
                        reinterpret_cast<double*>(context.scratch),
-                       args.sums.as<float>()};
+                       args.sums.elements<float>()};
   const dim3 blocks = blocks_for(all.tokens, block_threads, most_partial);
   launch(partial_kernel, {blocks, dim3(block_threads)}, stream_of(context), all);
   launch(add_statistics_kernel, {dim3(1), dim3(block_threads)}, stream_of(context), all, blocks.x);

@@ -170,9 +170,9 @@ void sum_rows(const OpContext& context, const BiasGradient& args) {
   auto* partial = reinterpret_cast<float*>(context.scratch);
   Grid grid{blocks_for(columns, 32 * width, 0x7fffffff), dim3(32, 8)};
   grid.blocks.y = static_cast<unsigned>(strips);
-  launch(sum_rows_kernel<T, width>, grid, stream_of(context), args.dy.as<T>(), rows, columns,
+  launch(sum_rows_kernel<T, width>, grid, stream_of(context), args.dy.elements<T>(), rows, columns,
          partial);
-  add_strips(context, partial, strips, columns, args.db.as<float>());
+  add_strips(context, partial, strips, columns, args.db.elements<float>());
 }
 
 template <class Unit>
@@ -216,9 +216,10 @@ void spread_rows(const OpContext& context, const SpreadRows& args) {
     using T = decltype(element);
     const std::int64_t features = args.x.shape[1];
     const bool wide = whole_packs<T>(features, {args.x.data, args.y.data});
-    for_elements<vector_width<T>>(context, args.slot.numel() * features, wide,
-                                  SpreadWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(),
-                                                args.y.as<T>(), features, args.slot.shape[1]});
+    for_elements<vector_width<T>>(
+        context, args.slot.numel() * features, wide,
+        SpreadWork<T>{args.x.elements<T>(), args.slot.elements<std::int32_t>(),
+                      args.y.elements<T>(), features, args.slot.shape[1]});
   });
 }
 
@@ -227,9 +228,10 @@ void collect_rows(const OpContext& context, const CollectRows& args) {
     using T = decltype(element);
     const std::int64_t features = args.y.shape[1];
     const bool wide = whole_packs<T>(features, {args.x.data, args.y.data});
-    for_elements<vector_width<T>>(context, args.y.numel(), wide,
-                                  CollectWork<T>{args.x.as<T>(), args.slot.as<std::int32_t>(),
-                                                 args.y.as<T>(), features, args.slot.shape[1]});
+    for_elements<vector_width<T>>(
+        context, args.y.numel(), wide,
+        CollectWork<T>{args.x.elements<T>(), args.slot.elements<std::int32_t>(),
+                       args.y.elements<T>(), features, args.slot.shape[1]});
   });
 }
 
@@ -239,8 +241,8 @@ void scale_rows(const OpContext& context, const ScaleRows& args) {
     const std::int64_t features = args.x.shape[1];
     const bool wide = whole_packs<T>(features, {args.x.data, args.y.data});
     for_elements<vector_width<T>>(context, args.x.numel(), wide,
-                                  ScaleWork<T>{args.x.as<T>(), args.weight.as<float>(),
-                                               args.y.as<T>(), features, args.sigmoid});
+                                  ScaleWork<T>{args.x.elements<T>(), args.weight.elements<float>(),
+                                               args.y.elements<T>(), features, args.sigmoid});
   });
 }
 
@@ -250,11 +252,11 @@ void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args
     using T = decltype(element);
     const std::int64_t rows = args.x.shape[0];
     const std::int64_t features = args.x.shape[1];
-    const ScaleBackward<T> all{args.x.as<T>(),
-                               args.weight.as<float>(),
-                               args.dy.as<T>(),
-                               args.dx.as<T>(),
-                               args.d_weight.as<float>(),
+    const ScaleBackward<T> all{args.x.elements<T>(),
+                               args.weight.elements<float>(),
+                               args.dy.elements<T>(),
+                               args.dx.elements<T>(),
+                               args.d_weight.elements<float>(),
                                rows,
                                features,
                                args.sigmoid};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "ops/plain/kernels.h"
@@ -222,7 +223,8 @@ void drop_light(const RoutingGroup& g, std::int64_t* end) {
   }
 }
 
-/// Rows expert after expert, in each in the order of this rank's rows.
+/// Rows expert after expert, in each in the order of this rank's rows; with several chunks, then
+/// put into the order of the chunks.
 void number_rows(const RouterForward& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
@@ -241,6 +243,14 @@ void number_rows(const RouterForward& args) {
     slot = chosen[i] >= 0 ? static_cast<std::int32_t>(counts[chosen[i]]++) : -1;
   }
   for (std::int64_t e = experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
+  if (args.chunks == 1) return;
+  const RowChunking chunking{counts, experts, args.chunks};
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int32_t& slot = args.slot.as<std::int32_t>()[first + i];
+    if (slot < 0) continue;
+    const std::int64_t before = std::accumulate(counts, counts + chosen[i], std::int64_t{0});
+    slot = static_cast<std::int32_t>(chunking.slot_of(chosen[i], slot - before));
+  }
 }
 
 }  // namespace

@@ -223,6 +223,25 @@ void add_context(UseList& list, const Passes& passes) {
   if (split.gather > 1) add_gathers(list, passes);
 }
 
+/// What ranks with parts of the same experts gather of rows, weights and gradients, and add up of
+/// what they make. Each call has the room of all of them.
+void add_expert_parts(UseList& list, std::int64_t forward, std::int64_t backward) {
+  const Plan& plan = list.plan();
+  const std::int64_t rows = plan.local.gathered_rows;
+  const auto add = [&](const char* operation, std::int64_t count, std::int64_t bytes) {
+    UseList::Call call = layer_call(operation, "parts of experts (at most)", "expert:tp");
+    call.at_most = true;
+    list.add_total(call, count * plan.exchange.chunks, count * rows * bytes);
+  };
+  const std::int64_t row = plan.model.hidden * list.element();
+  const std::int64_t sum = plan.model.hidden * (plan.fp32_sums ? fp32 : list.element());
+  add("all_gather", forward, row);
+  add("all_gather", forward, fp32);  // the weights
+  add("all_gather", backward, row);
+  add("reduce_scatter", 2 * backward, sum);  // of F and of B
+  add("reduce_scatter", backward, fp32);
+}
+
 /// The router's scores over tp, and of each token over ep: its row to its experts and back, the
 /// same for the gradients. How many rows there are follows from what the router chooses; these are
 /// the most.
@@ -231,7 +250,8 @@ void add_experts(UseList& list, const Passes& passes) {
   const ModelShape& model = plan.model;
   if (passes.once == 0) return;
   const std::int64_t forward = passes.of(BlockPart::mlp);
-  if (!experts_take_stream(plan.mesh)) {
+  const ExchangeRule& rule = plan.exchange;
+  if (!rule.by_stream) {
     const UseList::Region scores{"router", UnitKind::block, plan.local.tokens * model.experts,
                                  fp32};
     list.reshard(list.stream(), Layout::replicated, scores, forward);
@@ -242,19 +262,27 @@ void add_experts(UseList& list, const Passes& passes) {
     list.reshard(list.stream(), Layout::replicated, gate, forward);
     list.reshard(dual(Layout::replicated), dual(list.stream()), gate, passes.once);
   }
-  list.add(layer_call("all_gather", "scores", routers_kind(plan.mesh)), forward,
+  list.add(layer_call("all_gather", "scores", routers_kind(plan.mesh, rule)), forward,
            plan.local.routing_ranks * plan.local.routed_tokens * model.experts * fp32);
-  list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward,
-           plan.mesh.ep * model.experts * counted_as);
+  const std::int64_t counts = plan.mesh.ep * model.experts * counted_as;
+  list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward, counts);
+  if (rule.parts > 1) {
+    list.add(layer_call("all_gather", "rows of experts", "expert:tp"), forward,
+             rule.parts * counts);
+    add_expert_parts(list, forward, passes.once);
+  }
   UseList::Call call = layer_call("all_to_all", "experts (at most)", "expert:ep");
   call.at_most = true;
   const std::int64_t row = model.hidden * list.element();
   const std::int64_t sent = plan.local.routed_rows;
-  const std::int64_t held = plan.local.expert_rows;
-  list.add(call, 2 * forward, sent * (row + fp32) / 2);      // rows, and their weights
-  list.add(call, passes.once, held * row);                   // what the experts give
-  list.add(call, passes.once, sent * row);                   // its gradient
-  list.add(call, 2 * passes.once, held * (row + fp32) / 2);  // of rows and of weights
+  const std::int64_t received = plan.local.received_rows;
+  const auto add = [&](std::int64_t count, std::int64_t bytes) {
+    list.add_total(call, count * rule.chunks, count * bytes);
+  };
+  add(2 * forward, sent * (row + fp32) / 2);          // rows, and their weights
+  add(passes.once, received * row);                   // what the experts give
+  add(passes.once, sent * row);                       // its gradient
+  add(2 * passes.once, received * (row + fp32) / 2);  // of rows and of weights
 }
 
 void add_messages(UseList& list) {
@@ -290,7 +318,7 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
     add_region(list, dense, "mlp", BlockPart::mlp, plan.overlap.mlp);
     add_gathers(list, dense, "mlp", BlockPart::mlp);
     const bool shared = plan.model.shared_ffn > 0;
-    if (experts_need_all(plan.model, experts_take_stream(plan.mesh))) {
+    if (experts_need_all(plan.model, plan.exchange.by_stream)) {
       add_region(list, experts, "experts", BlockPart::mlp);
     }
     if (shared) add_gathers(list, experts, "experts", BlockPart::mlp);

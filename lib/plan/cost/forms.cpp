@@ -90,6 +90,7 @@ ActivationInput activation_input(const Plan& plan, const ModelShape& model, int 
           plan.map.places(),
           stage,
           forms,
+          plan.exchange,
           at(plan.stages, stage).deferral.microbatches > 0,
           plan.head_tokens};
 }

@@ -89,7 +89,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.gradients = places.gradient_length * fp32;
   memory.optimizer = state * optimizer_value_bytes(config.optimizer);
   memory.activations =
-      plan.activation_bytes(number) + plan.threads_per_rank * scratch_bytes_per_thread;
+      plan.activation_bytes(number) + scratch_bytes(plan.device, plan.threads_per_rank);
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }

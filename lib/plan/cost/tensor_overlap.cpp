@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
 
 namespace trainctl {
@@ -41,8 +42,10 @@ class Hidden {
     double seconds = 0;
     for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan_.model.layers; ++unit) {
       const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
+      const bool experts = plan_.model.has_experts(unit - 1);
+      if (experts) seconds += hidden_exchange(plan_, row.kind, form, rates_);
       for (const Region& region : regions_) {
-        const bool routed = region.part == BlockPart::mlp && plan_.model.has_experts(unit - 1);
+        const bool routed = region.part == BlockPart::mlp && experts;
         if (!routed) seconds += of(row.kind, form, region);
       }
     }
@@ -120,7 +123,7 @@ double exposed_scatter(double product, double chunk, std::int64_t chunks) {
 }
 
 double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {
-  if (!plan.overlap.any) return 0;
+  if (!plan.overlap.any && plan.exchange.chunks == 1) return 0;
   const Hidden hidden(plan, rates);
   double seconds = 0;
   for (const Action& row : stage.actions) {

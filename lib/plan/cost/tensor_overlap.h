@@ -14,7 +14,7 @@ double exposed_gather(double product, double chunk, std::int64_t chunks, std::in
 double exposed_scatter(double product, double chunk, std::int64_t chunks);
 
 /// Seconds of a step for which a rank of `stage` does not wait, as its collectives inside layers go
-/// on beside products.
+/// on beside products, the exchange between experts among them.
 double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
 
 /// Seconds of the weight gradients of one block and micro-batch that B makes in place of W.

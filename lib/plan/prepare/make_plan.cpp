@@ -96,7 +96,9 @@ void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
   if (!parallel.gradients_mean.value_or(true)) plan.gradient.factor *= replicas;
   if (looks && !parallel.loss_repeated_mean) plan.gradient.factor *= plan.mesh.tp;
   plan.gradient.fused = parallel.gradient_accumulation_fusion.value_or(true);
-  plan.fp32_sums = wide && plan.compute != DType::f32 && plan.mesh.tp > 1;
+  const bool sums = plan.mesh.tp > 1 || plan.exchange.parts > 1;
+  plan.fp32_sums = wide && plan.compute != DType::f32 && sums;
+  plan.device = parallel.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   plan.full_batch = looks && parallel.dataset_strategy.word == "full_batch" && plan.mesh.dp > 1;
   plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
 }
@@ -113,13 +115,14 @@ Plan sizes_of(const Facts& facts) {
   set_messages(plan, parallel.pipeline);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  plan.exchange = resolve_exchange(config, plan.mesh);
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, parallel);
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;
   plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
-                            plan.split_vocabulary});
+                            plan.split_vocabulary, plan.exchange});
   plan.threads_per_rank = threads_of(parallel, facts.site);
   plan.context = split_context(parallel, plan.mesh.cp);
   plan.tokens = token_layout(plan.context, plan.model.seq_length);

@@ -25,6 +25,12 @@ std::string sums_of(const Plan& plan) {
   return "";
 }
 
+bool keeps_weights_on_host(const Plan& plan) {
+  return std::ranges::any_of(plan.stages, [](const StagePlan& stage) {
+    return std::ranges::any_of(stage.gathers, &GatherBlock::from_host);
+  });
+}
+
 }  // namespace
 
 void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
@@ -40,34 +46,17 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
                    "set finalize_model_grads to true", sources.find(path)});
 }
 
-namespace {
-
-/// Of experts that are cut otherwise than dense layers, what the engine does not run; or "".
-std::string whole_experts_not_built(const Plan& plan) {
-  const Mesh& mesh = plan.mesh;
-  if (!experts_take_stream(mesh)) return "";
-  if (mesh.etp != 1) return "experts that are cut into another number of parts than dense layers";
-  if (!plan.sequence_parallel) {
-    return "whole experts beside tensor_parallel " + std::to_string(mesh.tp) +
-           " without sequence_parallel";
-  }
-  if (mesh.cp > 1 && mesh.stride(Axis::tp) > mesh.stride(Axis::cp)) {
-    return "whole experts with an order that has cp before tp";
-  }
-  return "";
-}
-
-}  // namespace
-
 void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
                     Diagnostics& diagnostics) {
   const auto refuse = [&](const char* path, const std::string& what) {
     diagnostics.add(
         {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
   };
+  if (plan.device == DeviceKind::cuda && keeps_weights_on_host(plan)) {
+    refuse("offload.weights", "weights on the host of a CUDA device");
+  }
   if (plan.model.experts > 1) {
-    const std::string what = whole_experts_not_built(plan);
-    if (!what.empty()) refuse("parallel.expert_tensor_parallel", what);
+    if (plan.device == DeviceKind::cuda) refuse("parallel.device", "experts on CUDA devices");
     if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");
   }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {

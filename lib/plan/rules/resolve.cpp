@@ -183,6 +183,21 @@ TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh&
   return {.attention = region(said.disable_qkv), .mlp = region(said.disable_fc1), .any = true};
 }
 
+ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh) {
+  const MoeConfig& moe = config.moe;
+  ExchangeRule rule;
+  if (moe.num_experts == 1) return rule;
+  const bool shared = (moe.group_wise_a2a && mesh.ep > 1) || !cuts_experts_alike(mesh);
+  rule.by_stream = shared && mesh.tp > 1 && config.parallel.sequence_parallel;
+  rule.by_slice = shared && mesh.tp > 1 && !rule.by_stream;
+  rule.parts = shared ? mesh.etp : 1;
+  const bool exchanges = mesh.ep * rule.parts > 1;
+  if (moe.comp_comm_parallel && exchanges) {
+    rule.chunks = std::max<std::int64_t>(1, moe.comp_comm_parallel_degree);
+  }
+  return rule;
+}
+
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {
   if (parallel.bucket_rule) return *parallel.bucket_rule;
   const CommFusionConfig& fusion = parallel.comm_fusion;

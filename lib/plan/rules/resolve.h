@@ -65,6 +65,9 @@ bool puts_weights_late(const ParallelConfig& parallel, const Mesh& mesh);
 /// and disable_fc1 are of ag and rs_dgrad only; rs_dgrad takes the place of bulk_dgrad and
 /// bulk_wgrad. Where W comes apart, nothing is beside bulk_wgrad.
 TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh& mesh);
+/// With group_wise_a2a, or where experts are cut otherwise than dense layers, each tensor-parallel
+/// rank sends its own share of the tokens.
+ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 /// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with

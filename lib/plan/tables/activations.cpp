@@ -26,7 +26,7 @@ void add_norm(Rows& rows, const StageShare& share, const std::string& name, Bloc
 /// parallelism leaves a part on each rank.
 bool gathers_mlp(const StageShare& share, bool experts) {
   if (!share.input.sequence_parallel) return false;
-  return !experts || experts_need_all(share.model, experts_take_stream(share.input.mesh));
+  return !experts || experts_need_all(share.model, share.input.exchange.by_stream);
 }
 
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
@@ -302,7 +302,8 @@ void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRang
     rows.row("stream.gathered", local.tokens, hidden, shared);
     rows.row("stream.partial", local.tokens, hidden, shared);
   }
-  if (input.fp32_sums) rows.add("stream.sum", Shape{local.tokens, hidden}, DType::f32, shared);
+  if (input.fp32_sums && input.mesh.tp > 1)
+    rows.add("stream.sum", Shape{local.tokens, hidden}, DType::f32, shared);
   if (holds(units, head_unit(share.model.layers))) add_head_scratch(rows, share);
 }
 
@@ -310,9 +311,10 @@ void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRang
 
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units) {
-  const StageShare share{input, input.model,
-                         local_shape({input.model, input.mesh, input.micro_batch_size,
-                                      input.sequence_parallel, input.split_vocabulary})};
+  const StageShare share{
+      input, input.model,
+      local_shape({input.model, input.mesh, input.micro_batch_size, input.sequence_parallel,
+                   input.split_vocabulary, input.exchange})};
   Rows rows;
   rows.compute = input.compute;
   for (const UnitRange& range : units) {

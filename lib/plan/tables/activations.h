@@ -126,6 +126,7 @@ struct ActivationInput {
   ChunkPlaces places{};
   int stage = 0;
   StageForms forms{};
+  ExchangeRule exchange{};
   bool deferred_head = false;    // its weight gradient is made in W for some micro-batches
   std::int64_t head_tokens = 0;  // whose logits exist at a time, at most; 0: by the rule
 };

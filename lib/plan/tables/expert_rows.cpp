@@ -38,7 +38,8 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   add("chosen", choice, DType::i32, for_backward);
   add("slot", choice, DType::i32, for_backward);
   add("choices", {local.routing_groups, model.experts}, DType::i32, for_backward);
-  add("counts", {share.input.mesh.ep, model.experts}, DType::i64, for_weight);
+  add("counts", {share.input.exchange.parts * share.input.mesh.ep, model.experts}, DType::i64,
+      for_weight);
   add("rows", {local.expert_rows, model.hidden}, rows.compute, for_weight);
   add("row_weight", {local.expert_rows}, DType::f32, for_weight);
   if (model.gated_mlp) add("gate", inner, rows.compute, for_backward);
@@ -71,16 +72,20 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
     add("all_weight", {all, model.topk}, DType::f32);
     add("all_slot", {all, model.topk}, DType::i32);
   }
-  if (share.input.mesh.ep > 1) {
+  const ExchangeRule& rule = share.input.exchange;
+  if (share.input.mesh.ep * rule.parts > 1) {
     add("sent", {local.routed_rows, model.hidden}, rows.compute);
     add("sent_weight", {local.routed_rows}, DType::f32);
-    add("received", {local.expert_rows, model.hidden}, rows.compute);
-    add("received_weight", {local.expert_rows}, DType::f32);
-    add("place", {local.expert_rows}, DType::i32);
-    add("exchanged", {4, share.input.mesh.ep}, DType::i64);
+    add("received", {local.gathered_rows, model.hidden}, rows.compute);
+    add("received_weight", {local.gathered_rows}, DType::f32);
+    add("place", {local.gathered_rows}, DType::i32);
+    if (rule.parts > 1 && share.input.fp32_sums) {
+      add("sum", {local.gathered_rows, model.hidden}, DType::f32);
+    }
+    add("exchanged", {2, share.input.mesh.ep}, DType::i64);
   }
   if (share.input.sequence_parallel) {
-    const bool by_stream = experts_take_stream(share.input.mesh);
+    const bool by_stream = rule.by_stream;
     if (!by_stream) add("all_d_logits", {local.tokens, model.experts}, DType::f32);
     if (by_stream && model.shared_ffn > 0) {
       add("shared_y", {local.stream_rows, model.hidden}, rows.compute);

@@ -9,12 +9,12 @@
 namespace trainctl {
 
 /// Names (T tokens of a micro-batch after a gather over tp, S rows of the residual stream, H
-/// hidden, E experts, k chosen for each token, P ranks along ep, F width of an expert over etp; N
-/// and R are LocalShape::routed_rows and expert_rows: how many rows are used follows from what the
-/// router chooses, but there are never more):
+/// hidden, E experts, k chosen for each token, P ranks along ep, F width of an expert over etp; N,
+/// R and G are LocalShape::routed_rows, expert_rows and gathered_rows: how many rows are used
+/// follows from what the router chooses, but there are never more; Q = P x ExchangeRule::parts):
 ///  forward, until B: layers.N.moe.logits [T,E] fp32, .chosen .slot [T,k] i32 (ops/router.h),
 ///         .choices [groups,E] i32, .gate (gated) .up [R,F]
-///  forward, until W: .counts [P,E] i64 (rows that each rank sends to each expert), .rows [R,H]
+///  forward, until W: .counts [Q,E] i64 (rows that each rank sends to each expert), .rows [R,H]
 ///  (the
 ///         inputs of the experts held here, expert after expert, in each in the order of the
 ///         tokens of all ranks), .row_weight [R] fp32, .act [R,F] (before the weight)
@@ -23,11 +23,11 @@ namespace trainctl {
 ///  shared: moe.weight [T,k] fp32 (of each choice, and its gradient), moe.out [R,H] (what the
 ///         experts give, and the gradient of their inputs), moe.scaled [R,F] (act with its
 ///         weight), moe.d_row_weight [R] fp32
-///  shared with ep: moe.sent [N,H] and moe.sent_weight [N] fp32 (in the order of this rank's
+///  shared with Q > 1: moe.sent [N,H] and moe.sent_weight [N] fp32 (in the order of this rank's
 ///  slots),
-///         moe.received [R,H] and moe.received_weight [R] fp32 (from rank after rank), moe.place
-///         [R] i32 (where received rows go), moe.exchanged [4,P] i64 (rows for and from each rank,
-///         and their elements)
+///         moe.received [G,H] and moe.received_weight [G] fp32 (from rank after rank), moe.place
+///         [G] i32 (where received rows go), with fp32_sums and parts moe.sum [G,H] fp32,
+///         moe.exchanged [2,P] i64 (elements to and from each rank)
 ///  shared with C context-parallel ranks, of all their tokens: moe.all_logits [C T,E] fp32,
 ///         moe.all_chosen moe.all_slot [C T,k] i32, moe.all_weight [C T,k] fp32; groups above are
 ///         those of all these tokens

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 
 namespace trainctl {
@@ -24,9 +25,9 @@ inline std::vector<int> replica_ranks(const Mesh& mesh, std::int64_t rank, bool 
   return mesh.group(rank, {Axis::cp, Axis::dp});
 }
 
-/// The kind of group whose ranks route the tokens of all of them alike (experts_take_stream).
-inline std::string routers_kind(const Mesh& mesh) {
-  return mesh.etp == mesh.tp ? "cp" : mesh.cp == 1 ? "tp" : "tp-cp";
+/// The kind of group whose ranks route the tokens of all of them alike.
+inline std::string routers_kind(const Mesh& mesh, const ExchangeRule& rule) {
+  return !rule.by_stream ? "cp" : mesh.cp == 1 ? "tp" : "tp-cp";
 }
 
 using RankLists = std::vector<std::vector<int>>;

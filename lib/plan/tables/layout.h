@@ -91,6 +91,21 @@ struct TensorOverlap {
   bool any = false;
 };
 
+/// How the tokens of a layer get to the ranks of their experts and back (docs/experts.md).
+struct ExchangeRule {
+  // In so many parts, each on its way beside the products of another (moe.comp_comm_parallel).
+  std::int64_t chunks = 1;
+  // Tensor-parallel ranks have the same tokens. Where they hold parts of the same experts, each may
+  // send all tokens to its own parts. With one of these two each sends its own share of the tokens:
+  bool by_stream = false;  // those of its part of the residual stream (sequence parallelism)
+  bool by_slice = false;   // a slice of those that all of them have
+  // So many ranks hold a part of the same experts and get other tokens: each gathers those of all,
+  // and sums what all of them make. 1: they get the same tokens, or experts are whole.
+  std::int64_t parts = 1;
+
+  bool takes_share() const { return by_stream || by_slice; }
+};
+
 /// Whether the gradient of an unsplit parameter must be summed over an axis along which the output
 /// of its layer has this layout.
 constexpr bool gradient_is_summed(Layout output) {

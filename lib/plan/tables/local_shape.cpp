@@ -16,21 +16,29 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
 }
 
 /// What the router may send at most. A token chooses different experts, so each expert gets it
-/// once.
-void add_routing(const ModelShape& model, const Mesh& mesh, LocalShape& local) {
+/// once. What several ranks gather is cut into parts of the longest one's length, chunk by chunk,
+/// each of which may have a row more from every rank for every expert.
+void add_routing(const LocalShapeInput& input, LocalShape& local) {
+  const ModelShape& model = input.model;
+  const Mesh& mesh = input.mesh;
+  const ExchangeRule& rule = input.exchange;
   const std::int64_t group = std::max<std::int64_t>(1, model.routing_group);
-  const bool by_stream = experts_take_stream(mesh);
-  local.routed_tokens = by_stream ? local.stream_rows : local.tokens;
-  local.routing_ranks = by_stream ? mesh.cp * mesh.tp : mesh.cp;
+  local.routed_tokens = rule.by_stream ? local.stream_rows : local.tokens;
+  local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
+  local.routing_ranks = rule.by_stream ? mesh.cp * mesh.tp : mesh.cp;
   local.routing_groups = std::max<std::int64_t>(1, mesh.cp * local.tokens / group);
   local.capacity = moe_capacity(model);
   const auto most = [&](std::int64_t experts, std::int64_t ranks) {
-    const std::int64_t rows = product({ranks, local.routed_tokens, std::min(model.topk, experts)});
+    const std::int64_t rows = product({ranks, local.sent_tokens, std::min(model.topk, experts)});
     if (local.capacity == 0) return rows;
     return std::min(rows, product({experts, ranks, local.routing_groups, local.capacity}));
   };
   local.routed_rows = most(model.experts, 1);
-  local.expert_rows = most(local.experts, mesh.ep);
+  local.expert_rows = most(local.experts, mesh.ep * rule.parts);
+  local.received_rows = most(local.experts, mesh.ep);
+  const std::int64_t more =
+      rule.chunks > 1 && rule.parts > 1 ? product({rule.chunks, mesh.ep, local.experts}) : 0;
+  local.gathered_rows = product({rule.parts, local.received_rows + more});
 }
 
 }  // namespace
@@ -49,7 +57,7 @@ LocalShape local_shape(const LocalShapeInput& input) {
   local.vocabulary = input.split_vocabulary ? model.padded_vocab / mesh.tp : model.padded_vocab;
   local.head_rows = input.split_vocabulary ? local.tokens : local.stream_rows;
   local.experts = model.experts / mesh.ep;
-  add_routing(model, mesh, local);
+  add_routing(input, local);
   local.expert_ffn = model.expert_ffn / mesh.etp;
   local.shared_ffn = model.shared_ffn / mesh.tp;
   return local;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 
@@ -15,6 +16,7 @@ struct LocalShapeInput {
   std::int64_t micro_batch_size = 1;
   bool sequence_parallel = false;
   bool split_vocabulary = false;
+  ExchangeRule exchange{};
 };
 
 struct LocalShape {
@@ -28,24 +30,24 @@ struct LocalShape {
   std::int64_t vocabulary = 0;      // rows of the embedding and the head
   std::int64_t head_rows = 0;       // tokens that the head takes: all with a split vocabulary
   std::int64_t experts = 1;         // held here
-  std::int64_t routed_tokens = 0;   // that this rank sends to experts: all of the micro-batch, or
-                                    // those of its residual stream (experts_take_stream)
+  std::int64_t routed_tokens = 0;   // whose experts this rank uses: all of the micro-batch, or
+                                    // those of its residual stream
+  std::int64_t sent_tokens = 0;     // of them, those that it sends to their experts
   std::int64_t routing_ranks = 1;   // which route the tokens of all of them alike
   std::int64_t routing_groups = 0;  // of the tokens of its context-parallel group
   std::int64_t capacity = 0;        // most tokens of a routing group that an expert takes; 0: all
   std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
   std::int64_t expert_rows = 0;     // most rows that the experts held here get, from all ranks
+  std::int64_t received_rows = 0;   // of them, the most that come to this rank before its parts of
+                                    // experts share them (ExchangeRule::parts)
+  std::int64_t gathered_rows = 0;   // as many with those of the others: parts of one length
   std::int64_t expert_ffn = 0;
   std::int64_t shared_ffn = 0;  // of the shared experts
 };
 
-/// Whether tensor-parallel ranks send the tokens of their own part of the residual stream to
-/// experts that are not cut as dense layers are, instead of all tokens to their part of each
-/// expert.
-inline bool experts_take_stream(const Mesh& mesh) { return mesh.etp != mesh.tp; }
 /// Whether a block of experts needs all tokens of the micro-batch: shared ones always do.
-inline bool experts_need_all(const ModelShape& model, bool take_stream) {
-  return !take_stream || model.shared_ffn > 0;
+inline bool experts_need_all(const ModelShape& model, bool by_stream) {
+  return !by_stream || model.shared_ffn > 0;
 }
 
 /// Sizes that an axis does not divide (an error of the configuration) are rounded down.

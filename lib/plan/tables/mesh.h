@@ -41,6 +41,13 @@ struct Mesh {
   std::vector<int> group(std::int64_t rank, const std::vector<Axis>& axes) const;
 };
 
+/// Whether the ranks that hold parts of the same experts are those that hold parts of the same
+/// dense layers. An order with cp before tp keeps them apart even if they are as many.
+inline bool cuts_experts_alike(const Mesh& mesh) {
+  if (mesh.etp != mesh.tp) return false;
+  return mesh.tp == 1 || mesh.stride(Axis::etp) == mesh.stride(Axis::tp);
+}
+
 /// Of the ranks of a stage that read the same data, the one that counts it.
 inline bool reads_first(const Mesh& mesh, std::int64_t rank) {
   return mesh.coordinate(rank, Axis::tp) == 0 && mesh.coordinate(rank, Axis::cp) == 0;

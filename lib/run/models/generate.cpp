@@ -13,7 +13,7 @@
 #include "checkpoint/checkpoint_weights.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "ops/kernels.h"

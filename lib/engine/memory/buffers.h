@@ -27,10 +27,10 @@ class Buffers {
   /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h).
   Tensor at(int view, const std::string& name) const;
   bool contains(const std::string& name) const { return rows_.contains(name); }
+  DeviceKind device() const { return slab_.device(); }
   std::int64_t bytes() const { return slab_.bytes().numel(); }
   std::int64_t host_bytes() const { return host_.bytes().numel(); }
-  /// What ops run with on `stream`: the kernels of its device, and scratch_bytes_per_thread for
-  /// each of the plan's threads.
+  /// What ops run with on `stream`: the kernels of its device, and scratch_bytes().
   OpContext context(Stream& stream) const;
   /// [positions, head_dim] fp32, filled; empty without RoPE.
   Tensor rope_table() const;
@@ -39,7 +39,6 @@ class Buffers {
   const Plan& plan_;
   int number_;  // of the stage
   const StagePlan* stage_;
-  DeviceKind device_;
   std::map<std::int64_t, std::vector<Shape>> shapes_;  // by length: see shapes_at
   std::vector<std::int64_t> lengths_;                  // by view
   // Of the activation table, by name; several where micro-batches differ in what they keep.

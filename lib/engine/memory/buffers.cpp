@@ -1,10 +1,11 @@
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 
 #include <cassert>
 #include <cstddef>
 
 #include "base/at.h"
 #include "base/scratch.h"
+#include "device/host_values.h"
 #include "ops/kernels.h"
 #include "ops/rope.h"
 #include "plan/cost/forms.h"
@@ -18,7 +19,7 @@ constexpr const char* activations = "activations";
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
   rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
-  rows.push_back({"scratch", {plan.threads_per_rank * scratch_bytes_per_thread}, DType::u8});
+  rows.push_back({"scratch", {scratch_bytes(plan.device, plan.threads_per_rank)}, DType::u8});
   if (plan.model.position_kind == PositionKind::rotary) {
     rows.push_back({"rope", {plan.model.positions, plan.model.head_dim}, DType::f32});
   }
@@ -31,19 +32,20 @@ Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
     : plan_(plan),
       number_(stage),
       stage_(&trainctl::at(plan.stages, stage)),
-      device_(device),
       slab_(device, rows_of(plan, stage)),
-      host_(DeviceKind::cpu, {{activations, {plan.host_bytes(stage)}, DType::u8}}) {
+      host_(Slab::on_host_for(device, {{activations, {plan.host_bytes(stage)}, DType::u8}})) {
   lay_out(*stage_);
   if (!slab_.contains("rope")) return;
   const RopeScalingConfig& scaling = plan.model.rope_scaling;
+  const HostValues table(slab_.at("rope"));
   fill_rope_table(
       {.theta = plan.model.rotary_base,
        .factor = scaling.factor,
        .low_frequency_factor = scaling.low_freq_factor,
        .high_frequency_factor = scaling.high_freq_factor,
        .original_positions = static_cast<double>(scaling.original_max_position_embeddings)},
-      slab_.at("rope"));
+      table.values());
+  table.store();
 }
 
 void Buffers::lay_out(const StagePlan& stage) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/buffers.h"
+#include "engine/memory/buffers.h"
 #include "plan/plan.h"
 
 namespace trainctl {

@@ -1,4 +1,4 @@
-#include "verify/layout_switches.h"
+#include "verify/switches/layout_switches.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,6 +7,7 @@
 
 #include "config/schema/words.h"
 #include "plan/rules/resolve.h"
+#include "verify/switches/layout_experts.h"
 
 namespace trainctl {
 
@@ -43,8 +44,7 @@ Words scheduler_words(const Config&, const LayoutSizes& sizes) {
 }
 
 bool apply_chunks(std::string_view word, Config& config) {
-  const std::string_view chunks = "vp";
-  const auto count = word.starts_with(chunks) ? number_behind(word, chunks.size()) : std::nullopt;
+  const auto count = number_in(word, "vp");
   if (!count) return false;
   config.parallel.virtual_pipeline_stages = *count;
   config.parallel.pipeline.interleave.reset();
@@ -106,8 +106,7 @@ Words message_type_words(const Config& config, const LayoutSizes& sizes) {
 }
 
 bool apply_microbatches(std::string_view word, Config& config) {
-  if (!word.starts_with('m')) return false;
-  const auto count = number_behind(word, 1);
+  const auto count = number_in(word, "m");
   if (!count) return false;
   config.train.micro_batch_size.reset();
   config.train.micro_batch_num = count;
@@ -154,8 +153,7 @@ Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
 
 /// N ranks share a copy, of rows in every mode; zero1 if the parallel optimizer is off.
 bool apply_shard_size(std::string_view word, Config& config) {
-  const std::string_view shard = "shard";
-  const auto ranks = word.starts_with(shard) ? number_behind(word, shard.size()) : std::nullopt;
+  const auto ranks = number_in(word, "shard");
   if (!ranks) return false;
   if (!config.parallel.parallel_optimizer.enable) apply_parallel_optimizer("zero1", config);
   config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
@@ -225,10 +223,8 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
 
 /// The head's weight gradients at the end of the step: all of them, or only the first.
 bool apply_deferral(std::string_view word, Config& config) {
-  const std::string_view deferred = "deferred";
-  if (!word.starts_with(deferred)) return false;
-  const bool all = word.size() == deferred.size();
-  const auto limit = all ? std::optional<std::int64_t>(0) : number_behind(word, deferred.size());
+  const auto limit =
+      word == "deferred" ? std::optional<std::int64_t>(0) : number_in(word, "deferred");
   if (!limit) return false;
   config.parallel.gradient_accumulation_fusion = true;
   config.parallel.pipeline.defer_embedding_wgrad_compute = true;
@@ -238,33 +234,6 @@ bool apply_deferral(std::string_view word, Config& config) {
 
 Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
-}
-
-/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
-/// is of its own sizes.
-bool apply_experts(std::string_view word, Config& config) {
-  const bool whole = word.starts_with("wep");
-  if (!whole && !word.starts_with("ep")) return false;
-  const auto ranks = number_behind(word, whole ? 3 : 2);
-  if (!ranks) return false;
-  config.parallel.expert_parallel = *ranks;
-  if (whole) config.parallel.expert_tensor_parallel = 1;
-  return true;
-}
-
-/// They are some of the replicas; of whole experts, tensor-parallel ranks are replicas, too.
-Words expert_words(const Config& config, const LayoutSizes& sizes) {
-  Words words{""};
-  const auto add = [&](const std::string& word, std::int64_t least, std::int64_t replicas) {
-    for (std::int64_t ranks = least; ranks <= replicas; ++ranks) {
-      if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
-      words.push_back(word + std::to_string(ranks));
-    }
-  };
-  if (config.moe.num_experts == 1) return words;
-  add("ep", 2, sizes.replicas());
-  if (sizes.sequence_parallel) add("wep", 1, sizes.replicas() * sizes.tp);
-  return words;
 }
 
 /// Of all layers but the last, through one buffer or two; or their weights.
@@ -374,11 +343,19 @@ constexpr LayoutSwitch switches[] = {
     {"lengths", "variable", "", apply_lengths, length_words},
     {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
     {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
+    {"expert parts", "etpN, group_a2a", "tensor ranks or replicas", apply_expert_parts,
+     expert_part_words},
+    {"expert chunks", "echunksN", "experts of other ranks", apply_expert_chunks,
+     expert_chunk_words},
 };
 
 }  // namespace
 
 std::span<const LayoutSwitch> layout_switches() { return switches; }
+
+std::optional<std::int64_t> number_in(std::string_view word, std::string_view prefix) {
+  return word.starts_with(prefix) ? number_behind(word, prefix.size()) : std::nullopt;
+}
 
 std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip) {
   std::int64_t value = 0;

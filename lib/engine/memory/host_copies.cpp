@@ -1,4 +1,4 @@
-#include "engine/host_copies.h"
+#include "engine/memory/host_copies.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -34,7 +34,7 @@ HostCopies::HostCopies(const StagePlan& stage, const Buffers& buffers)
   const bool copies =
       std::ranges::any_of(moved_, [](const Moved& moved) { return !moved.out.empty(); });
   if (copies) {
-    queue_ = std::make_unique<Stream>(DeviceKind::cpu, "host copies", Stream::Mode::queued);
+    queue_ = std::make_unique<Stream>(buffers.device(), "host copies", Stream::Mode::queued);
   }
 }
 

@@ -1,7 +1,11 @@
-#include "engine/feed.h"
+#include "engine/memory/feed.h"
 
+#include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
+#include <limits>
+#include <string>
 #include <vector>
 
 namespace trainctl {
@@ -58,9 +62,7 @@ void find_first_positions(const std::vector<std::int32_t>& document, std::int64_
   }
 }
 
-}  // namespace
-
-void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
+void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
   for_pieces(share, batch, share.rank, 1, [&](const Piece& piece) {
     copy(batch.tokens, to.tokens, piece);
     copy(batch.labels, to.labels, piece);
@@ -73,6 +75,50 @@ void feed(const Batch& batch, const Share& share, const BatchTensors& to) {
     copy(batch.global_token, to.query_token, piece);
     find_first_positions(batch.document, batch.length, to.first_position, piece);
   });
+}
+
+constexpr double no_deadline = std::numeric_limits<double>::infinity();
+
+constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
+                          &BatchTensors::position,    &BatchTensors::global_token,
+                          &BatchTensors::loss_weight, &BatchTensors::first_position,
+                          &BatchTensors::query_token};
+
+}  // namespace
+
+Feed::Feed(const BatchTensors& to) : to_(to), on_host_(to) {
+  const bool on_device = std::ranges::any_of(
+      each, [&](Tensor BatchTensors::*x) { return (to.*x).device == DeviceKind::cuda; });
+  if (!on_device) return;
+  std::vector<SlabRow> rows;
+  for (Tensor BatchTensors::*x : each) {
+    rows.push_back(
+        {std::to_string(rows.size()), (to.*x).empty() ? Shape{0} : (to.*x).shape, (to.*x).dtype});
+  }
+  copy_ = Slab::on_host_for(DeviceKind::cuda, rows);
+  aim(to);
+}
+
+void Feed::aim(const BatchTensors& to) {
+  to_ = on_host_ = to;
+  if (copy_.bytes().empty()) return;
+  for (std::size_t i = 0; i < each.size(); ++i) {
+    Tensor& host = on_host_.*each[i];
+    if (host.empty()) continue;
+    const Tensor room = copy_.at(std::to_string(i));
+    host = room.view({room.numel()}).slice(0, host.numel()).view(host.shape);
+  }
+}
+
+void Feed::run(const Batch& batch, const Share& share, Stream& stream) {
+  // The device may still copy the micro-batch before.
+  if (copied_.stream != nullptr) Stream::wait_host(copied_, no_deadline);
+  fill(batch, share, on_host_);
+  if (copy_.bytes().empty()) return;
+  for (Tensor BatchTensors::*x : each) {
+    if (!(to_.*x).empty()) stream.copy(to_.*x, on_host_.*x);
+  }
+  copied_ = stream.record();
 }
 
 }  // namespace trainctl

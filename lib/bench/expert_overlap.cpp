@@ -1,0 +1,55 @@
+#include "bench/expert_overlap.h"
+
+#include <algorithm>
+
+#include "verify/layouts.h"
+
+namespace trainctl {
+
+namespace {
+
+Config sharing_experts(const Config& config, bool overlaps) {
+  LayoutChoice layout;
+  layout.sizes.dp = 2;
+  Config changed = with_layout(config, layout);
+  changed.parallel.expert_parallel = 2;
+  changed.moe.comp_comm_parallel = overlaps;
+  changed.moe.comp_comm_parallel_degree =
+      std::max<std::int64_t>(2, config.moe.comp_comm_parallel_degree);
+  changed.train.micro_batch_size.reset();
+  changed.train.micro_batch_num = 1;
+  return changed;
+}
+
+/// Of the experts of one layer: their share of the products of the B rows of blocks, which multiply
+/// as much as F.
+double expert_products(const Plan& plan, const std::vector<TimedStep>& steps) {
+  const LocalShape& local = plan.local;
+  const double wide = plan.model.gated_mlp ? 3 : 2;
+  const auto attention = static_cast<double>(2 * local.q + 2 * local.kv);
+  const double experts = wide * static_cast<double>(local.expert_ffn * plan.model.topk);
+  const double others = attention + wide * static_cast<double>(local.shared_ffn);
+  const double dense = attention + wide * static_cast<double>(local.ffn);
+  double all = 0;
+  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
+    all += plan.model.has_experts(layer) ? experts + others : dense;
+  }
+  return block_product_seconds(plan, steps) * experts / all;
+}
+
+/// Half of the choices are of experts of the other rank.
+std::int64_t half_of_choices(const Plan& plan) {
+  return plan.local.routed_tokens * plan.model.topk * plan.model.hidden / 2 * size_of(plan.compute);
+}
+
+}  // namespace
+
+LayerOverlapInput expert_overlap(const Config& config) {
+  return {.blocking = sharing_experts(config, false),
+          .overlapped = sharing_experts(config, true),
+          .product_seconds = expert_products,
+          .sent_bytes = half_of_choices,
+          .share = 0.5};
+}
+
+}  // namespace trainctl

@@ -1,0 +1,74 @@
+// Plans that the device has no kernels for, and steps whose loss or gradients are not finite.
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "base/error.h"
+#include "engine/diagnose.h"
+#include "engine/engine.h"
+#include "plan/rules/check.h"
+
+namespace trainctl {
+
+std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
+  const ModelShape& model = plan.model;
+  const bool layer_norm = model.norm_kind == NormKind::layer_norm;
+  std::vector<std::string> unused;
+  const auto leave_out = [&](std::initializer_list<const char*> names) {
+    unused.insert(unused.end(), names.begin(), names.end());
+  };
+  if (!layer_norm) leave_out({"layernorm_forward", "layernorm_backward"});
+  if (layer_norm && !model.qk_norm) leave_out({"rmsnorm_forward", "rmsnorm_backward"});
+  if (model.gated_mlp) leave_out({"gelu_forward", "gelu_backward"});
+  if (!model.gated_mlp) leave_out({"swiglu_forward", "swiglu_backward"});
+  if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
+  if (plan.context.ring == 1) leave_out({"attention_merge"});
+  if (plan.context.heads == 1) leave_out({"swap_blocks"});
+  if (model.experts == 1) {
+    leave_out({"router_forward", "router_backward", "router_losses", "router_statistics",
+               "spread_rows", "collect_rows", "scale_rows", "scale_rows_backward"});
+  }
+  std::vector<std::string> missing;
+  for (std::string_view name : missing_kernels(kernels)) {
+    if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);
+  }
+  return missing;
+}
+
+/// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can
+/// fall, else once.
+bool Engine::scale_explains_overflow() const {
+  const LossScaling& scaling = input_.loss_scaling;
+  return scaling.on && (scale_ > scaling.least || skipped_in_row_ < 2);
+}
+
+/// After the losses were shared.
+void Engine::throw_bad_step() const {
+  const std::string step = "step " + std::to_string(completed_ + 1);
+  const int view = rows().activation_slots.view_of.back();
+  const auto self = static_cast<std::size_t>(world_.rank());
+  std::size_t culprit = 0;
+  while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
+  const bool loss_is_bad = culprit < shared_.size();
+  if (loss_is_bad && std::isfinite(shared_[self][0])) {
+    throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
+                                        " is not finite; its own message names the tensor");
+  }
+  if (!loss_is_bad && input_.loss_scaling.on) {
+    throw Error(ExitCode::diverged,
+                step + ": gradients overflowed in " + std::to_string(skipped_in_row_) +
+                    " steps in a row, the last with loss scale " + number(scale_) +
+                    ", which cannot fall: " +
+                    (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
+                                                   : "precision.loss_scale is constant"));
+  }
+  const std::string tensor = first_bad_tensor(rows(), store_, buffers_, view);
+  throw Error(ExitCode::diverged,
+              step + ", rank " + std::to_string(world_.rank()) + ": the " +
+                  (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
+                  (tensor.empty() ? "" : "; the first bad tensor is the " + tensor) +
+                  ". A lower lr_schedule.max_lr or a longer warm-up usually helps; "
+                  "train.on_bad_loss: skip leaves such updates out");
+}
+
+}  // namespace trainctl

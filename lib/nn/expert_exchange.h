@@ -1,0 +1,118 @@
+// How rows get to the ranks of their experts and back, in chunks: while the experts work on a
+// chunk, others are on their way. On the rank of its expert a row lies with those of the same
+// expert, there chunk after chunk, and in each in the order of the ranks that sent them and of
+// their tokens. Ranks that hold parts of the same experts gather the rows that come to each of
+// them, and sum what all of them make.
+#pragma once
+
+#include <span>
+
+#include "nn/exchange/expert_counts.h"
+#include "nn/exchange/expert_groups.h"
+#include "nn/exchange/pass.h"
+#include "nn/exchange/reshard.h"
+#include "nn/mlp.h"
+
+namespace trainctl {
+
+/// Some neighbouring chunks.
+struct ExpertChunks {
+  std::int64_t begin = 0, end = 1;
+};
+
+/// The rows of some chunks for one expert.
+struct ExpertShare {
+  std::int64_t expert = 0;  // of those held here
+  std::int64_t begin = 0, end = 0;
+  Tensor of(const Tensor& x) const { return x.slice(begin, end); }
+};
+
+/// A tensor that is exchanged: `rows` on the ranks of the experts; `of_choices` has a row for each
+/// choice, or (k fewer) for each token. Rows of one fp32 element are weights.
+struct ExpertWay {
+  Tensor of_choices, rows;
+};
+
+/// Of one pass through a layer, whose router has chosen. Over a group of one rank rows go from the
+/// tokens to the experts directly, in one chunk.
+class ExpertExchange {
+ public:
+  ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed);
+
+  ExpertChunks all() const { return {0, counts_.chunks}; }
+  /// Of this rank's tokens, the first and the number of those that it sends.
+  RowRange sent() const;
+  /// Where routed.counts has this rank's own; share_counts() then gets those of the others.
+  Tensor own_counts() const { return routed_.counts.slice(counts_.own(), counts_.own() + 1); }
+  void share_counts() const;
+  /// Calls body(ExpertShare) for each expert with rows in these chunks, in order.
+  template <class Body>
+  void for_each(const ExpertChunks& chunks, const Body& body) const {
+    std::int64_t first = 0;  // row of the expert
+    for (std::int64_t expert = 0; expert < counts_.held(); ++expert) {
+      const std::int64_t begin = first + counts_.come_before(expert, chunks.begin);
+      const std::int64_t end = first + counts_.come_before(expert, chunks.end);
+      if (begin < end) body(ExpertShare{expert, begin, end});
+      first += counts_.come_before(expert, counts_.chunks);
+    }
+  }
+  /// The same rows as few ranges: body(RowRange).
+  template <class Body>
+  void for_ranges(const ExpertChunks& chunks, const Body& body) const {
+    RowRange range;
+    for_each(chunks, [&](const ExpertShare& share) {
+      if (range.end != share.begin) {
+        if (range.count() > 0) body(range);
+        range.begin = share.begin;
+      }
+      range.end = share.end;
+    });
+    if (range.count() > 0) body(range);
+  }
+
+  /// Sends `there` to the experts, calls work(ExpertChunks) for each chunk that has come, and sends
+  /// `back` what that has made: the sum of a token's choices where it has one row for all of them.
+  /// meanwhile() may do what needs no rows of experts.
+  template <class Meanwhile, class Work>
+  void run(std::span<const ExpertWay> there, std::span<const ExpertWay> back,
+           const Meanwhile& meanwhile, const Work& work) const {
+    meet();
+    send(there);
+    meanwhile();
+    for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
+      take(there, chunk);
+      work(ExpertChunks{chunk, chunk + 1});
+      give(back, chunk);
+    }
+    finish(back);
+  }
+
+ private:
+  struct Through;
+
+  bool alone() const { return counts_.senders() == 1; }
+  Stream& wire() const { return groups_.beside != nullptr ? *groups_.beside : *pass_.ops->stream; }
+  /// Between ranks that hold parts of the same experts.
+  Reshard parts() const;
+  /// This rank's share of the tokens, or of their choices, of a tensor that has all of them.
+  Tensor share_of(const Tensor& x) const;
+  Tensor slots_of(const Tensor& share) const;
+  /// From the counts to where the rows that come here go.
+  void meet() const;
+  /// Each chunk of the tokens' rows, as the wire is free.
+  void send(std::span<const ExpertWay> ways) const;
+  /// What has come of a chunk to its rows.
+  void take(std::span<const ExpertWay> ways, std::int64_t chunk) const;
+  /// The rows of a chunk back to the ranks of their tokens.
+  void give(std::span<const ExpertWay> ways, std::int64_t chunk) const;
+  /// Waits for all of them.
+  void finish(std::span<const ExpertWay> ways) const;
+  Through through(const ExpertWay& way, std::int64_t chunk) const;
+
+  const Pass& pass_;
+  const ExpertGroups& groups_;
+  const RoutedRows& routed_;
+  ExpertCounts counts_;
+};
+
+}  // namespace trainctl

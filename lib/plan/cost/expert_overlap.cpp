@@ -1,0 +1,58 @@
+#include "plan/cost/expert_overlap.h"
+
+#include <algorithm>
+
+#include "plan/cost/real.h"
+
+namespace trainctl {
+
+namespace {
+
+/// One chunk of so many rows between ranks with other experts, and of what the parts of experts
+/// gather or add up; without the weights of the rows.
+double chunk_seconds(const Plan& plan, std::int64_t rows, const char* between_parts,
+                     const Rates& rates) {
+  const auto seconds = [&](const char* operation, std::int64_t ranks, std::int64_t of) {
+    CollectiveUse use;
+    use.operation = operation;
+    use.ranks = ranks;
+    use.count = 1;
+    use.bytes = of * plan.model.hidden * size_of(plan.compute) / plan.exchange.chunks;
+    return wire_seconds(use, rates);
+  };
+  const std::int64_t parts = plan.exchange.parts;
+  return seconds("all_to_all", plan.mesh.ep, rows) +
+         (parts > 1 ? seconds(between_parts, parts, plan.local.gathered_rows) : 0);
+}
+
+}  // namespace
+
+double exposed_exchange(double product, double there, double back, std::int64_t chunks) {
+  double made = 0;
+  double sent = there * real(chunks);
+  for (std::int64_t i = 1; i <= chunks; ++i) {
+    made = std::max(made, there * real(i)) + product / real(chunks);
+    sent = std::max(sent, made) + back;
+  }
+  return sent - product;
+}
+
+double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
+                       const Rates& rates) {
+  if (plan.exchange.chunks == 1) return 0;
+  const bool repeats = kind == ActionKind::repeat && form.repeats(BlockPart::mlp);
+  const bool passes = kind == ActionKind::forward || kind == ActionKind::backward_input;
+  if (!repeats && !passes) return 0;
+  const LocalShape& local = plan.local;
+  const double rows = real(local.sent_tokens * plan.exchange.parts) * real(plan.model.topk);
+  const double first = plan.model.gated_mlp ? 2 : 1;  // products
+  const double product = 2 * rows * real(plan.model.hidden) * real(local.expert_ffn) *
+                         (repeats ? first : first + 1) / rates.matmul_flops;
+  const double there = chunk_seconds(plan, local.routed_rows, "all_gather", rates);
+  const double back =
+      repeats ? 0 : chunk_seconds(plan, local.received_rows, "reduce_scatter", rates);
+  const std::int64_t chunks = plan.exchange.chunks;
+  return real(chunks) * (there + back) - exposed_exchange(product, there, back, chunks);
+}
+
+}  // namespace trainctl

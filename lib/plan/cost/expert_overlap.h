@@ -1,0 +1,20 @@
+// What the exchange of tokens between ranks with different experts costs beside the products of
+// experts (ExchangeRule::chunks).
+#pragma once
+
+#include "plan/cost/step_time.h"
+#include "plan/plan.h"
+
+namespace trainctl {
+
+/// The products of experts take `product` seconds, in equal chunks. A chunk is sent there in
+/// `there` seconds and what is made of it back in `back`, all of them over one wire, those back
+/// last: what of them is waited for.
+double exposed_exchange(double product, double there, double back, std::int64_t chunks);
+
+/// Seconds that a pass through one block with experts does not wait for its exchange. Rows are as
+/// many as there may be, products as many as there are if all experts are chosen equally often.
+double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
+                       const Rates& rates);
+
+}  // namespace trainctl

@@ -1,0 +1,121 @@
+// The built program with parallel.device: cuda, on the CUDA module that the host's compiler makes:
+// its ranks are threads, each with an emulated device of its own.
+#include <cmath>
+
+#include "../cli/process.h"
+#include "../cli/runs.h"
+#include "catch.h"
+
+namespace {
+
+const std::string emulated = "TRAINCTL_CUDA_MODULE=" TRAINCTL_EMULATED_CUDA;
+
+/// 2 layers, dropout, documents, clipping; for up to 4 ranks.
+const std::string gpt2 = R"(
+model:
+  {family: gpt2, num_layers: 2, hidden_size: 16, ffn_hidden_size: 32, num_attention_heads: 4,
+   seq_length: 16, vocab_size: 31, make_vocab_size_divisible_by: 16, tie_word_embeddings: true,
+   hidden_dropout: 0.1, attention_dropout: 0.1, embedding_dropout: 0.1}
+data: {train: none, reset_attention_mask: true, reset_position_ids: true}
+train: {steps: 100, global_batch_size: 4, seed: 1234}
+optimizer: {type: adamw, weight_decay: 0.1, clip_grad_norm: 0.5}
+lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3, warmup_steps: 2}
+parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 120}
+)";
+/// Grouped heads, a head of its own.
+const std::string llama = R"(
+model:
+  {family: llama, num_layers: 2, hidden_size: 16, ffn_hidden_size: 32, num_attention_heads: 4,
+   num_query_groups: 2, seq_length: 16, vocab_size: 31, make_vocab_size_divisible_by: 16}
+data: {train: none}
+train: {steps: 100, global_batch_size: 4, seed: 1234}
+optimizer: {type: adamw, weight_decay: 0.1, clip_grad_norm: 0.5}
+lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3, warmup_steps: 2}
+parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 120}
+)";
+
+Outcome verify(const std::string& config, const std::string& layouts,
+               const std::vector<std::string>& more = {}) {
+  const TempDir dir;
+  std::vector<std::string> words{
+      "verify", "--config", dir.write("a.yaml", config), "--layouts", layouts, "--steps", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return trainctl(words, {emulated});
+}
+
+std::vector<std::string> training(const TempDir& dir, const std::string& output,
+                                  const std::vector<std::string>& more) {
+  const std::string text = dir.write("text.txt", std::string(4000, 'a') + "to be or not to be");
+  std::vector<std::string> words{
+      "--set", "data.train=" + text,        "--set", "data.tokenizer=byte",
+      "--set", "model.vocab_size=256",      "--set", "train.steps=4",
+      "--set", "cluster.matmul_flops=1e12", "--set", "cluster.memory_bandwidth=1e12",
+      "--set", "cluster.bandwidth=1e11",    "--set", "cluster.latency=1e-5"};
+  words.insert(words.end(), more.begin(), more.end());
+  return train_words(dir.write("a.yaml", gpt2), dir / output, words);
+}
+
+}  // namespace
+
+TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: GPT-2") {
+  const Outcome outcome =
+      verify(gpt2,
+             "dp1,dp2,tp2sp,pp2+dp2,tp2+pp2+vocab_tp,tp2sp+dp2+zero1,dp4+zero3,dp2+cp2+p2p,cp2+a2a,"
+             "pp2+dp2+m2+zero2+recompute,dp2+m2+selective+offload,tp2sp+tpoverlap");
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "12 layouts equal to a single rank over 2 steps"));
+}
+
+TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: Llama in 16 bits") {
+  const Outcome outcome = verify(llama, "dp2+zero2,tp2sp+pp2", {"--set", "precision.compute=bf16"});
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  const Outcome half = verify(llama, "dp2+m2", {"--set", "precision.compute=fp16"});
+  INFO(half.out << half.err);
+  CHECK(half.exit_code == 0);
+}
+
+TEST_CASE("a run on a CUDA device saves, and goes on from there on the CPU and on a device") {
+  const TempDir dir;
+  const Outcome whole = trainctl(training(dir, "whole", {}), {emulated});
+  INFO(whole.err);
+  REQUIRE(whole.exit_code == 0);
+  const auto expected = metrics_of(dir / "whole");
+  REQUIRE(expected.size() == 4);
+  for (const std::string device : {"cuda", "cpu"}) {
+    INFO(device);
+    const std::string output = "from_" + device;
+    REQUIRE(trainctl(training(dir, output, {"--stop-after", "2"}), {emulated}).exit_code == 0);
+    std::vector<std::string> words = training(dir, output, {"--set", "parallel.device=" + device});
+    std::erase(words, "--overwrite");
+    const Outcome rest = trainctl(words, {emulated});
+    INFO(rest.err);
+    REQUIRE(rest.exit_code == 0);
+    const auto found = metrics_of(dir / output);
+    REQUIRE(found.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double loss = expected[i]["loss"];
+      CHECK(std::abs(found[i]["loss"].get<double>() - loss) < 1e-5 * loss);
+    }
+  }
+}
+
+TEST_CASE("a device fails a rank: too few of them, too little memory, none") {
+  const TempDir dir;
+  const Outcome few =
+      trainctl({"verify", "--config", dir.write("a.yaml", gpt2), "--layouts", "dp2"},
+               {emulated, "CUDA_ON_HOST_DEVICES=1"});
+  INFO(few.err << few.out);
+  CHECK(few.exit_code != 0);
+  CHECK(contains(few.err + few.out, "has no device of its own: 1 CUDA device(s) are visible"));
+  const Outcome small =
+      trainctl(training(dir, "small", {}), {emulated, "CUDA_ON_HOST_MEMORY=1048576"});
+  INFO(small.err);
+  CHECK(small.exit_code == 69);
+  CHECK(contains(small.err, "asked for on device 0"));
+  const Outcome none = trainctl(training(dir, "none", {}), {"TRAINCTL_CUDA_MODULE=/nowhere.so"});
+  INFO(none.err);
+  CHECK(none.exit_code == 69);
+  CHECK(contains(none.err, "/nowhere.so does not exist"));
+}
