@@ -44,10 +44,14 @@ if(on_host)
   test_on_host(cuda_nccl_on_host_lazy test_cuda_nccl CUDA_ON_HOST_ORDER=lazy)
   trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 600
     SOURCES cuda_on_host/engine_on_host_test.cpp LIBS trainctl_cli_process)
-  target_compile_definitions(test_cuda_engine_on_host PRIVATE
-    TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
-  add_dependencies(test_cuda_engine_on_host trainctl cuda_on_host)
-  test_on_host(cuda_engine_on_host test_cuda_engine_on_host)
+  trainctl_test(NAME cuda_bench_on_host LABEL unit
+    SOURCES cuda_on_host/bench_on_host_test.cpp LIBS trainctl_cli_process)
+  foreach(name engine bench)
+    target_compile_definitions(test_cuda_${name}_on_host PRIVATE
+      TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
+    add_dependencies(test_cuda_${name}_on_host trainctl cuda_on_host)
+    test_on_host(cuda_${name}_on_host test_cuda_${name}_on_host)
+  endforeach()
   test_on_host(cuda_all_ops_on_host test_ops TRAINCTL_TEST_DEVICE=cuda)
 endif()
 

@@ -17,6 +17,7 @@ struct CudaDeviceProperties {
   int capability = 0;  // 90 is compute capability 9.0
   int multiprocessors = 0;
   std::int64_t memory_bytes = 0;  // of the whole device
+  std::int64_t cache_bytes = 0;   // of its second level
 };
 
 /// The module's table for this folder. ops/ and comm/ have their own tables.

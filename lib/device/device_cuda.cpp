@@ -45,7 +45,7 @@ CudaDeviceProperties properties(int device) {
   cudaDeviceProp found{};
   CUDA_CHECK(cudaGetDeviceProperties(&found, device));
   return CudaDeviceProperties{found.name, found.major * 10 + found.minor, found.multiProcessorCount,
-                              static_cast<std::int64_t>(found.totalGlobalMem)};
+                              static_cast<std::int64_t>(found.totalGlobalMem), found.l2CacheSize};
 }
 
 void select(int device) { CUDA_CHECK(cudaSetDevice(device)); }
