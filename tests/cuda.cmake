@@ -44,9 +44,10 @@ if(on_host)
   test_on_host(cuda_nccl_on_host_lazy test_cuda_nccl CUDA_ON_HOST_ORDER=lazy)
   trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 600
     SOURCES cuda_on_host/engine_on_host_test.cpp LIBS trainctl_cli_process)
-  trainctl_test(NAME cuda_bench_on_host LABEL unit
-    SOURCES cuda_on_host/bench_on_host_test.cpp LIBS trainctl_cli_process)
-  foreach(name engine bench)
+  trainctl_test(NAME cuda_tools_on_host LABEL unit
+    SOURCES cuda_on_host/tools_on_host_test.cpp LIBS trainctl_cli_process)
+  add_dependencies(test_cuda_tools_on_host test_cuda_device)  # scripts/gpu_check.sh runs it
+  foreach(name engine tools)
     target_compile_definitions(test_cuda_${name}_on_host PRIVATE
       TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
     add_dependencies(test_cuda_${name}_on_host trainctl cuda_on_host)
@@ -67,3 +68,9 @@ foreach(name module device ops nccl)
 endforeach()
 set_tests_properties(${tests} PROPERTIES
   SKIP_REGULAR_EXPRESSION "skipped: (no CUDA device|the NVIDIA driver)" RUN_SERIAL ON)
+# For scripts/gpu_check.sh of a bundle.
+foreach(name cuda_device cuda_ops cuda_nccl ops)
+  set_target_properties(test_${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" INSTALL_RPATH_USE_LINK_PATH ON)
+  target_link_options(test_${name} PRIVATE LINKER:--disable-new-dtags)
+  install(TARGETS test_${name} RUNTIME DESTINATION checks COMPONENT checks EXCLUDE_FROM_ALL)
+endforeach()

@@ -1,5 +1,6 @@
-// The benchmarks of the built program on the emulated device: that they run and say what they
-// should; the figures mean nothing there.
+// The tools of the built program on the emulated device: that they run and say what they should.
+// The figures of the benchmarks mean nothing there.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -78,4 +79,62 @@ TEST_CASE("bench comm measures NCCL between devices, and needs one for each rank
   const Outcome many = bench({"comm", "--local-ranks", "5", "--device", "cuda"});
   CHECK(many.exit_code == 69);
   CHECK(contains(many.err, "has no device of its own: 4 CUDA device(s) are visible"));
+}
+
+TEST_CASE("devices are listed, or why there is none") {
+  const auto devices = trainctl({"devices", "--format", "json"}, {emulated});
+  const auto found = nlohmann::json::parse(devices.out);
+  REQUIRE(found.size() == 4);
+  CHECK(found[3]["number"] == 3);
+  CHECK(found[3]["capability"] == "9.0");
+  CHECK(found[3]["memory_bytes"] == std::int64_t{8} << 30);
+  CHECK(contains(trainctl({"devices"}, {emulated, "CUDA_ON_HOST_DEVICES=1"}).out,
+                 "0  CUDA on the host, compute capability 9.0, 4 multiprocessors, 8.00 GiB\n"));
+  const Outcome none = trainctl({"devices"}, {"TRAINCTL_CUDA_MODULE=/nowhere.so"});
+  CHECK(none.exit_code == 69);
+  CHECK(contains(none.err, "/nowhere.so does not exist"));
+}
+
+namespace {
+
+/// Runs the script and returns its report.
+Outcome gpu_check(const std::string& only, std::vector<std::string> environment) {
+  const TempDir dir;
+  const auto build = std::filesystem::path(TRAINCTL_PROGRAM).parent_path().parent_path();
+  environment.push_back("TRAINCTL_BUILD=" + build.string());
+  environment.emplace_back("TRAINCTL_GPU_CHECK_SMALL=1");
+  Outcome outcome = run_program(
+      "bash",
+      {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--output", dir / "report", "--only", only},
+      environment);
+  outcome.out = read_file(dir / "report");
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("gpu_check runs its sections, and skips with a reason what cannot run") {
+  const Outcome whole = gpu_check("test cuda_device|1 rank, fp32|bench step|memcheck", {emulated});
+  INFO(whole.out << whole.err);
+  CHECK(whole.exit_code == 0);
+  for (const char* name : {"test cuda_device", "verify, 1 rank, fp32", "bench step"}) {
+    CHECK(contains(whole.out, "== " + std::string(name) + ": passed, "));
+  }
+  CHECK(contains(whole.out, "3 passed, 0 failed, 1 skipped, "));
+  const Outcome one = gpu_check("comm", {emulated, "CUDA_ON_HOST_DEVICES=1"});
+  CHECK(one.exit_code == 0);
+  CHECK(contains(one.out, "== bench comm: SKIPPED: needs 2 devices, 1 here"));
+  const Outcome none = gpu_check(".", {"TRAINCTL_CUDA_MODULE=/nowhere.so"});
+  CHECK(none.exit_code == 0);
+  CHECK(contains(none.out, "/nowhere.so does not exist"));
+  CHECK(contains(none.out, "== bench ops: SKIPPED: no device"));
+  CHECK(contains(none.out, ": 0 passed, 0 failed, "));
+}
+
+TEST_CASE("gpu_check tells what failed") {
+  const Outcome outcome = gpu_check("train", {emulated, "CUDA_ON_HOST_MEMORY=1048576"});
+  INFO(outcome.out);
+  CHECK(outcome.exit_code == 1);
+  CHECK(contains(outcome.out, "== train, 20 steps: FAILED: exit code 69"));
+  CHECK(contains(outcome.out, ": 0 passed, 1 failed, 0 skipped"));
 }
