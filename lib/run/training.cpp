@@ -285,7 +285,7 @@ class Training::Impl {
              (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +
              " tokens per step, " + std::string(name_of(plan_.compute)) + ", CPU level " +
              std::string(name_of(cpu_level())) + ", about " +
-             format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
+             format_bytes(plan_.most_memory().device()) + " per rank; writing to " +
              directory_.string());
   }
 
@@ -367,7 +367,7 @@ class Training::Impl {
   void tell_memory(std::int64_t peak) const {
     const MemoryEstimate& memory = plan_.most_memory();
     const std::int64_t planned =
-        input_.ranks_in_process * (memory.total() - memory.runtime) + memory.runtime;
+        input_.ranks_in_process * (memory.host() - memory.runtime) + memory.runtime;
     log_info("memory: " + format_bytes(peak) + " at most, planned " + format_bytes(planned));
   }
 

@@ -95,6 +95,27 @@ TEST_CASE("devices are listed, or why there is none") {
   CHECK(contains(none.err, "/nowhere.so does not exist"));
 }
 
+TEST_CASE("plan tells what a device holds, and whether it fits") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small);
+  const auto plan = [&](const char* size) {
+    return trainctl({"plan", "--config", config, "--world-size", "2", "--set",
+                     std::string("cluster.device_memory=") + size});
+  };
+  const Outcome fits = plan("80");
+  INFO(fits.out);
+  CHECK(fits.exit_code == 0);
+  CHECK(contains(fits.out, "library"));
+  CHECK(contains(fits.out, "communicators"));
+  CHECK(contains(fits.out, "on the device 1."));
+  CHECK(contains(fits.out, "fits in 80 GiB, "));
+  CHECK(contains(fits.out, "(cluster.device_memory)"));
+  const Outcome large = plan("1");
+  CHECK(large.exit_code == 0);
+  CHECK(contains(large.out, "does not fit in 1 GiB"));
+  CHECK(contains(large.err, "warning[device-memory]: cluster.device_memory: the fullest rank"));
+}
+
 namespace {
 
 /// Runs the script and returns its report.
