@@ -88,8 +88,7 @@ std::optional<Finding> check_address_space(const PreflightInput& input) {
   return Finding{text + "; raise it with ulimit -v", Level::error, ExitCode::unavailable};
 }
 
-/// Each rank has the device with its local rank. What the plan only allows for is no reason to
-/// stop.
+/// Each rank has the device with its local rank. Allowances alone stop no run.
 std::optional<Finding> check_devices(const PreflightInput& input) {
   if (input.plan.device != DeviceKind::cuda) return std::nullopt;
   const MemoryEstimate& rank = input.plan.most_memory();
