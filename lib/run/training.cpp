@@ -59,7 +59,7 @@ class Training::Impl {
                             config_.train.seed, everyone, world.local_rank() == 0)),
         // Without a file the last steps are measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
-               std::max(config_.log.trace_steps, ledger_steps)),
+               std::max(config_.log.trace_steps, ledger_steps), !config_.log.trace.empty()),
         engine_(engine_input(), world),
         timers_(config_),
         saver_({.plan = plan_,

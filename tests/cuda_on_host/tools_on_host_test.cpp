@@ -95,6 +95,49 @@ TEST_CASE("devices are listed, or why there is none") {
   CHECK(contains(none.err, "/nowhere.so does not exist"));
 }
 
+TEST_CASE("a profiler is told the rows of a step where log.trace is given") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small);
+  const std::string text = dir.write("text.txt", std::string(2000, 'a') + "to be or not to be");
+  const auto lines_of = [&](const std::string& trace) {
+    const Outcome run = trainctl({"train",     "--config",
+                                  config,      "--output",
+                                  dir / "run", "--overwrite",
+                                  "--steps",   "2",
+                                  "--set",     "data.train=" + text,
+                                  "--set",     "data.tokenizer=byte",
+                                  "--set",     "model.vocab_size=256",
+                                  "--set",     "lr_schedule.warmup_steps=0",
+                                  "--set",     "log.trace=" + trace,
+                                  "--set",     "cluster.matmul_flops=1e12",
+                                  "--set",     "cluster.memory_bandwidth=1e12",
+                                  "--set",     "cluster.bandwidth=1e11",
+                                  "--set",     "cluster.latency=1e-5"},
+                                 {emulated, "NVTX_INJECTION64_PATH=" TRAINCTL_NVTX_PROFILER,
+                                  "NVTX_LINES=" + (dir / "lines")});
+    INFO(run.err);
+    CHECK(run.exit_code == 0);
+    return std::filesystem::exists(dir / "lines") ? read_file(dir / "lines") : "";
+  };
+  const std::string quiet = lines_of("\"\"");
+  CHECK(quiet.empty());
+  const std::string lines = lines_of(dir / "trace.json");
+  INFO(lines);
+  const auto count = [&](const std::string& line) {
+    std::size_t found = 0;
+    for (auto at = lines.find(line); at != std::string::npos; at = lines.find(line, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  CHECK(count("+step\n") == 2);
+  CHECK(count("+F0.0[0,3)\n") == 2);
+  CHECK(count("+B0.0[") >= 2);
+  // Each range ends before the next begins.
+  CHECK(count("+") == count("-\n"));
+  CHECK(count("\n+") == count("-\n+"));
+}
+
 TEST_CASE("plan tells what a device holds, and whether it fits") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small);
