@@ -47,6 +47,9 @@ if(on_host)
   trainctl_test(NAME cuda_tools_on_host LABEL unit
     SOURCES cuda_on_host/tools_on_host_test.cpp LIBS trainctl_cli_process)
   add_dependencies(test_cuda_tools_on_host test_cuda_device)  # scripts/gpu_check.sh runs it
+  add_dependencies(test_cuda_tools_on_host nvtx_profiler)
+  target_compile_definitions(test_cuda_tools_on_host PRIVATE
+    TRAINCTL_NVTX_PROFILER="$<TARGET_FILE:nvtx_profiler>")
   foreach(name engine tools)
     target_compile_definitions(test_cuda_${name}_on_host PRIVATE
       TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
@@ -63,7 +66,10 @@ endif()
 trainctl_test(NAME cuda_checks LABEL unit
   SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options)
 trainctl_test(NAME cuda_module LABEL unit SOURCES ops/cuda_module_test.cpp LIBS trainctl_ops)
-foreach(name module device ops nccl)
+trainctl_test(NAME cuda_kernels LABEL unit SOURCES ops/cuda_kernels_test.cpp LIBS trainctl_base)
+target_compile_definitions(test_cuda_kernels PRIVATE TRAINCTL_CUDA_FILE="$<TARGET_FILE:trainctl_cuda>")
+set_tests_properties(cuda_kernels PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: the module has no code")
+foreach(name module device ops nccl kernels)
   add_dependencies(test_cuda_${name} trainctl_cuda)
 endforeach()
 set_tests_properties(${tests} PROPERTIES
