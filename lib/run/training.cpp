@@ -307,8 +307,7 @@ class Training::Impl {
     WholeParams whole = engine_.whole_parameters(unused.bytes());
     if (!first()) return whole.give();
     const HeldWeights weights([&](const std::string& name) { return whole.get(name); });
-    write_model(directory_, plan_.model, weights,
-                {.stored = DType::f32, .tokens = special_tokens()}, whole.rest());
+    write_model(directory_, plan_.model, weights, {.tokens = special_tokens()}, whole.rest());
     whole.end();
     log_info("weights: " + (directory_ / "model.safetensors").string());
     if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
