@@ -49,7 +49,8 @@ Machine::Machine()
     : devices_(std::stoul(setting("CUDA_ON_HOST_DEVICES", "4"))),
       default_streams_(devices_.size()),
       chance_(std::stoull(setting("CUDA_ON_HOST_SEED", "1"))),
-      memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))) {
+      memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))),
+      unawaited_bytes_(std::stoull(setting("CUDA_ON_HOST_UNAWAITED", "0"))) {
   mode_ = mode_of(setting("CUDA_ON_HOST_ORDER", "random"));
   closed_ = setting("CUDA_ON_HOST_CLOSED", "0") == "1";
 }

@@ -32,6 +32,7 @@ struct Work {
 struct Mark {
   cudaStream_t stream = nullptr;
   bool reached = false;
+  bool told_early = false;  // CUDA_ON_HOST_UNAWAITED: the host is told that it is reached
   std::chrono::steady_clock::time_point time{};  // when
 };
 
@@ -73,6 +74,9 @@ class Machine {
   int devices() const { return static_cast<int>(devices_.size()); }
   std::size_t memory_bytes() const { return memory_bytes_; }
   Chance& chance() { return chance_; }
+  /// Copies to the host of so many bytes are not waited for, as by a program that forgets to; 0:
+  /// none.
+  std::size_t unawaited_bytes() const { return unawaited_bytes_; }
 
   void add(cudaStream_t stream);
   /// Once it has done what it still has to do.
@@ -117,6 +121,7 @@ class Machine {
   bool closed_ = false;
   Chance chance_;
   std::size_t memory_bytes_;
+  std::size_t unawaited_bytes_;
 };
 
 /// The message of the last failure of the calling thread.
@@ -131,6 +136,7 @@ struct CUstream_st {
   std::uint64_t priority = 0;
   bool running = false;  // its first work runs now
   bool removed = false;
+  bool tells_early = false;  // see Mark, of the next event
   std::deque<cuda_on_host::Work> queue;
 };
 

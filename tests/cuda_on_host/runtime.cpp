@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "device/cuda_check.h"
 #include "launch.h"
@@ -219,6 +220,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const std::byte* begin = nullptr;
   const bool to_device = machine.find(to, &begin) != nullptr;
   const bool from_device = machine.find(from, &begin) != nullptr;
+  stream->tells_early =
+      from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();
   return enqueue_work(stream, [=] {
     Machine& now = Machine::get();
     const std::byte* start = nullptr;
@@ -286,6 +289,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(machine.mutex);
   stream = stream_or_default(stream);
   const auto mark = std::make_shared<Mark>(Mark{stream});
+  mark->told_early = std::exchange(stream->tells_early, false);
   event->latest = mark;
   machine.enqueue(stream, {[mark] {
                              mark->time = std::chrono::steady_clock::now();
@@ -299,7 +303,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   const auto mark = event->latest;
-  if (mark == nullptr || mark->reached) return device_error(machine);
+  if (mark == nullptr || mark->reached || mark->told_early) return device_error(machine);
   machine.advance(mark->stream);
   if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
   return mark->reached ? cudaSuccess : cudaErrorNotReady;

@@ -56,7 +56,6 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
     refuse("offload.weights", "weights on the host of a CUDA device");
   }
   if (plan.model.experts > 1) {
-    if (plan.device == DeviceKind::cuda) refuse("parallel.device", "experts on CUDA devices");
     if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");
   }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
