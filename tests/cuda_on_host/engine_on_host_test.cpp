@@ -90,6 +90,11 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: Llama 
   const Outcome half = verify(llama, "dp2+m2", {"--set", "precision.compute=fp16"});
   INFO(half.out << half.err);
   CHECK(half.exit_code == 0);
+  const Outcome weights = verify(llama, "dp1+offloadw,dp2+offloadw2+m2",
+                                 {"--set", "precision.compute=bf16", "--set", "model.num_layers=3"},
+                                 {emulated, "CUDA_ON_HOST_PAGE_LOCKED=1"});
+  INFO(weights.out << weights.err);
+  CHECK(weights.exit_code == 0);
 }
 
 TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: experts") {

@@ -99,6 +99,11 @@ class Machine {
   const Allocation* find(const void* address, const std::byte** begin) const;
   /// Whether [address, address + bytes) is host memory or lies within one allocation.
   bool is_whole(const void* address, std::size_t bytes) const;
+  /// Page-locked memory of the host, by where it begins, with its bytes.
+  std::map<std::uintptr_t, std::size_t> page_locked;
+  /// Whether a stream may copy from or to this memory of the host: all, or with
+  /// CUDA_ON_HOST_PAGE_LOCKED what is page-locked.
+  bool is_for_streams(const void* address) const;
   /// Marks the device as failed where some allocation was overrun.
   void check_overruns(int device);
   /// The device has failed: no work of it runs any more.
@@ -119,6 +124,7 @@ class Machine {
   std::condition_variable changed_;
   Mode mode_ = Mode::random;
   bool closed_ = false;
+  bool only_page_locked_ = false;
   Chance chance_;
   std::size_t memory_bytes_;
   std::size_t unawaited_bytes_;

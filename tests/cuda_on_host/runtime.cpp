@@ -174,10 +174,15 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *data == nullptr ? report(cudaErrorMemoryAllocation) : cudaSuccess;
+  if (*data == nullptr) return report(cudaErrorMemoryAllocation);
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().page_locked[reinterpret_cast<std::uintptr_t>(*data)] = bytes;
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().page_locked.erase(reinterpret_cast<std::uintptr_t>(data));
   std::free(data);
   return cudaSuccess;
 }
@@ -205,7 +210,8 @@ cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
   return cudaMemsetAsync(data, value, bytes, stream_or_default(nullptr));
 }
 
-/// Host memory counts as pinned: it is read and written when the stream comes to it.
+/// Host memory is read and written when the stream comes to it, as if all were page-locked: of
+/// other memory CUDA would make the host wait.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   Machine& machine = Machine::get();
@@ -220,6 +226,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const std::byte* begin = nullptr;
   const bool to_device = machine.find(to, &begin) != nullptr;
   const bool from_device = machine.find(from, &begin) != nullptr;
+  const bool waits = stream == machine.default_stream();  // cudaMemcpy, of any memory
+  if (bytes > 0 && !waits &&
+      ((!to_device && !machine.is_for_streams(to)) ||
+       (!from_device && !machine.is_for_streams(from)))) {
+    return report(cudaErrorInvalidValue,
+                  "a copy beside the host of memory that is not page-locked");
+  }
   stream->tells_early =
       from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();
   return enqueue_work(stream, [=] {
