@@ -167,6 +167,42 @@ TEST_CASE("a run on a CUDA device saves, and goes on from there on the CPU and o
   }
 }
 
+TEST_CASE("auto is CUDA where every rank has a device of one kind, else the CPU") {
+  const TempDir dir;
+  const auto run = [&](const std::string& device, const std::vector<std::string>& environment) {
+    return trainctl(training(dir, "run", {"--device", device, "--local-ranks", "2"}), environment);
+  };
+  struct Case {
+    std::vector<std::string> environment;
+    std::string meaning;  // of auto
+    std::string refusal;  // of cuda; empty: none
+  };
+  const Case cases[] = {
+      {{emulated}, "a CUDA device for each rank: CUDA on the host, compute capability 9.0", ""},
+      {{emulated, "CUDA_ON_HOST_DEVICES=1"},
+       "the CPU: rank 1: rank 1 of this machine has no device of its own",
+       "rank 1 of this machine has no device of its own"},
+      {{emulated, "CUDA_ON_HOST_OTHER_FROM=1"},
+       "the CPU: the ranks see different devices: rank 0 CUDA on the host, compute capability 9.0, "
+       "rank 1 CUDA on the host, compute capability 8.0",
+       "the ranks see different devices"},
+      {{"TRAINCTL_CUDA_MODULE=/nowhere.so"},
+       "the CPU: rank 0: [cuda] /nowhere.so does not exist",
+       "/nowhere.so does not exist"}};
+  for (const Case& one : cases) {
+    INFO(one.meaning);
+    const Outcome found = run("auto", one.environment);
+    INFO(found.err);
+    CHECK(found.exit_code == 0);
+    CHECK(contains(found.err, "parallel.device auto: " + one.meaning));
+    if (one.refusal.empty()) continue;
+    const Outcome refused = run("cuda", one.environment);
+    INFO(refused.err);
+    CHECK(refused.exit_code == 69);
+    CHECK(contains(refused.err, one.refusal));
+  }
+}
+
 TEST_CASE("a device fails a rank: too few of them, too little memory, none") {
   const TempDir dir;
   const Outcome few =

@@ -50,7 +50,8 @@ Machine::Machine()
       default_streams_(devices_.size()),
       chance_(std::stoull(setting("CUDA_ON_HOST_SEED", "1"))),
       memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))),
-      unawaited_bytes_(std::stoull(setting("CUDA_ON_HOST_UNAWAITED", "0"))) {
+      unawaited_bytes_(std::stoull(setting("CUDA_ON_HOST_UNAWAITED", "0"))),
+      first_other_(std::stoi(setting("CUDA_ON_HOST_OTHER_FROM", "1000"))) {
   mode_ = mode_of(setting("CUDA_ON_HOST_ORDER", "random"));
   closed_ = setting("CUDA_ON_HOST_CLOSED", "0") == "1";
   only_page_locked_ = setting("CUDA_ON_HOST_PAGE_LOCKED", "0") == "1";

@@ -73,6 +73,8 @@ class Machine {
   Device& at(int number) { return devices_[static_cast<std::size_t>(number)]; }
   int devices() const { return static_cast<int>(devices_.size()); }
   std::size_t memory_bytes() const { return memory_bytes_; }
+  /// The compute capability of a device, before its dot.
+  int major_of(int device) const { return device < first_other_ ? 9 : 8; }
   Chance& chance() { return chance_; }
   /// Copies to the host of so many bytes are not waited for, as by a program that forgets to; 0:
   /// none.
@@ -128,6 +130,7 @@ class Machine {
   Chance chance_;
   std::size_t memory_bytes_;
   std::size_t unawaited_bytes_;
+  int first_other_;
 };
 
 /// The message of the last failure of the calling thread.

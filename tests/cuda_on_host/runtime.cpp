@@ -122,7 +122,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
   std::memset(properties, 0, sizeof *properties);
   std::snprintf(properties->name, sizeof properties->name, "CUDA on the host");
-  properties->major = 9;
+  properties->major = Machine::get().major_of(device);
   properties->multiProcessorCount = 4;
   properties->totalGlobalMem = Machine::get().memory_bytes();
   return cudaSuccess;
