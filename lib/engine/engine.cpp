@@ -165,8 +165,8 @@ void Engine::complete_weights() {
   settle();
 }
 
-Slab Engine::gather_parameters() {
-  return trainctl::gather_parameters(plan_, store_, everyone_->on_host(), input_.deadline_seconds);
+WholeParams Engine::whole_parameters(std::span<std::byte> work) {
+  return {plan_, store_, everyone_->on_host(), input_.deadline_seconds, work};
 }
 
 void Engine::resume(const TrainState& state) {

@@ -66,8 +66,8 @@ class Engine {
   void complete_weights();
   /// With a parallel optimizer, weights are complete only after complete_weights().
   ParamStore& parameters() { return store_; }
-  /// See gather_parameters in whole_params.h. Collective.
-  Slab gather_parameters();
+  /// See whole_params.h. Of all ranks, over messages.
+  WholeParams whole_parameters(std::span<std::byte> work = {});
   const OpContext& ops() const { return ops_; }
   const StepState& step_state() const { return state_.host(); }  // after the last step
   const DeviceWorld& devices() const { return devices_; }

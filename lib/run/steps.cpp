@@ -64,14 +64,4 @@ std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Co
   return engine.evaluate(*corpus.validation, evaluation_rule(corpus, plan), max_sequences, ends);
 }
 
-WholeWeights::WholeWeights(Engine& engine, const Plan& plan)
-    : store_(engine.parameters()),
-      gathered_(plan.mesh.tp * plan.mesh.ep * plan.mesh.etp * plan.mesh.pp > 1 ||
-                store_.ownership().divided || plan.device != DeviceKind::cpu),
-      whole_(gathered_ ? engine.gather_parameters() : Slab()) {}
-
-Tensor WholeWeights::operator()(const std::string& name) const {
-  return gathered_ ? whole_.at(name) : store_.master(store_.index_of(name));
-}
-
 }  // namespace trainctl

@@ -33,18 +33,4 @@ std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Co
                                       std::int64_t max_sequences,
                                       const std::function<bool()>& ends = {});
 
-/// The whole model on rank 0, in fp32. One rank that holds all masters needs no copy of them.
-class WholeWeights {
- public:
-  /// Collective. `engine` must outlive this object.
-  WholeWeights(Engine& engine, const Plan& plan);
-  /// On rank 0; with the vocabulary's padding.
-  Tensor operator()(const std::string& name) const;
-
- private:
-  const ParamStore& store_;
-  bool gathered_;
-  Slab whole_;
-};
-
 }  // namespace trainctl

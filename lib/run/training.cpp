@@ -303,12 +303,12 @@ class Training::Impl {
       if (first()) log_info("no model.safetensors: it has no form for experts of a GPT-2");
       return;
     }
-    const WholeWeights whole(engine_, plan_);
-    if (!first()) return;
     const HostValues unused(engine_.parameters().gradients());
-    const HeldWeights weights([&](const std::string& name) { return whole(name); });
-    write_model(directory_, plan_.model, weights,
-                {.stored = DType::f32, .tokens = special_tokens()}, unused.bytes());
+    WholeParams whole = engine_.whole_parameters(unused.bytes());
+    if (!first()) return whole.give();
+    const HeldWeights weights([&](const std::string& name) { return whole.get(name); });
+    write_model(directory_, plan_.model, weights, {.tokens = special_tokens()}, whole.rest());
+    whole.end();
     log_info("weights: " + (directory_ / "model.safetensors").string());
     if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
     const std::string reason = unknown_to_hugging_face(plan_.model);

@@ -211,11 +211,14 @@ class FreeRun {
 
   void export_weights() {
     if (given_.faults.exported) given_.faults.exported(world_.rank(), plan_);
-    const WholeWeights whole(engine_, plan_);
+    WholeParams whole = engine_.whole_parameters();
     if (world_.rank() == 0) {
       for (const auto& [name, values] : record_.found.exported)
-        exported_[name] = values_of(whole(name));
+        exported_[name] = values_of(whole.get(name));
+      whole.end();
       compare_exported();
+    } else {
+      whole.give();
     }
     gather_values(*everyone_, 0.0);  // now all ranks may read them
     compare_owned();

@@ -71,7 +71,7 @@ const std::vector<Setting> settings = {
     {"parallel.parallel_mode", {"auto_parallel"}},
     {"parallel.device_num", {"1", "2", "4"}},
     {"parallel.rank_order", {"pp-dp-ep-cp-tp", "dp-tp-cp-ep-pp", "tp-tp"}},
-    {"parallel.pipeline.comm_backend", {"ucc"}},
+    {"parallel.pipeline.comm_backend", {"ucc", "nccl"}},
     {"parallel.pipeline.scheduler", {"gpipe", "zb-h1", "zb-v"}},
     {"parallel.pipeline.layout", {"Et|tL", "E|ttL", "Ett||L", "E|t|t|L", "Ett|L"}},
     {"parallel.pipeline.first_stage_layers", {"1", "2"}},

@@ -197,14 +197,15 @@ std::map<std::string, std::vector<float>> exported(const SampleRun& given) {
   std::map<std::string, std::vector<float>> values;
   SampleRun run = given;
   run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
-    const Slab whole = engine.gather_parameters();
-    if (world.rank() != 0) return;
+    WholeParams whole = engine.whole_parameters();
+    if (world.rank() != 0) return whole.give();
     for (const StagePlan& stage : plan.stages) {
       for (const ParamSpec& row : stage.parameters) {
-        const Tensor x = whole.at(row.name);
+        const Tensor x = whole.get(row.name);
         values[row.name].assign(x.as<float>(), x.as<float>() + x.numel());
       }
     }
+    whole.end();
   };
   train_sample(run);
   return values;

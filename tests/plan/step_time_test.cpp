@@ -39,6 +39,17 @@ TEST_CASE("calls cost rounds of a ring and the bytes that a rank sends") {
   CHECK(wire_seconds(call("send", 4), bandwidth) == Approx(10));
 }
 
+TEST_CASE("a small gather of many ranks takes as many rounds as the ranks can be doubled") {
+  const Rates latency{.latency = 0.5, .bandwidth = never};
+  CHECK(wire_seconds(call("all_gather", 8), latency) == Approx(10 * 7 * 0.5));
+  CHECK(wire_seconds(call("all_gather", 9), latency) == Approx(10 * 4 * 0.5));
+  CHECK(wire_seconds(call("all_gather", 16), latency) == Approx(10 * 4 * 0.5));
+  CHECK(wire_seconds(call("all_gather", 2304), latency) == Approx(10 * 12 * 0.5));
+  CollectiveUse large = call("all_gather", 16);
+  large.bytes = large.count * ((64 << 10) + 1);
+  CHECK(wire_seconds(large, latency) == Approx(10 * 15 * 0.5));
+}
+
 TEST_CASE("on one rank products take all operations of the step") {
   const Config config = gpt2_124m();
   const Rates rates{

@@ -1,6 +1,8 @@
 // What a run looks at before its first step.
 #include "run/preflight/preflight.h"
 
+#include <sys/resource.h>
+
 #include <fstream>
 
 #include "catch.h"
@@ -97,6 +99,49 @@ TEST_CASE("all that is wrong is found at once, and each is one line") {
     CHECK_THAT(all, Catch::Contains(part));
   }
   CHECK_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST_CASE("a limit of address space that the plan does not fit in is found before a step") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  const Folder folder;
+  folder.write("text.txt", "a few words\n");
+  folder.write("a.yaml", R"(model: {num_layers: 2, hidden_size: 1024, num_attention_heads: 16,
+  vocab_size: 256, seq_length: 4096}
+train: {steps: 4, global_batch_size: 2}
+lr_schedule: {max_lr: 1e-3}
+data: {train: )" + folder.path().string() +
+                             "/text.txt}\n");
+  ReadResult read = read_config(folder.path() / "a.yaml", {});
+  const Plan plan = prepare(read, {}, Purpose::train);
+  INFO(render_text(read.diagnostics, false));
+  REQUIRE_FALSE(read.diagnostics.has_errors());
+  const MemoryEstimate memory = plan.most_memory();
+  // Of the line about address space, with so much room beside what the process has.
+  const auto finding = [&](std::int64_t room) {
+    const rlimit wide{std::int64_t{1} << 47, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_AS, &wide) == 0);
+    const auto space = address_space();
+    REQUIRE(space.has_value());
+    const rlimit now{static_cast<rlim_t>(space->used + room), before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);
+    const auto findings =
+        preflight({.read = read, .plan = plan, .directory = folder.path() / "run"});
+    REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+    for (const Finding& one : findings) {
+      if (one.text.find("address space: ") == 0) return one;
+    }
+    return Finding{};
+  };
+  const std::int64_t planned = memory.total() - memory.runtime;
+  REQUIRE(planned > std::int64_t{256} << 20);
+  const Finding fits = finding(planned + (std::int64_t{64} << 20));
+  CHECK(fits.level == Finding::Level::fine);
+  CHECK_THAT(fits.text, Catch::Contains("planned for a process"));
+  const Finding tight = finding(planned - (std::int64_t{64} << 20));
+  CHECK(tight.level == Finding::Level::error);
+  CHECK(tight.code == ExitCode::unavailable);
+  CHECK_THAT(tight.text, Catch::Contains("raise it with ulimit -v"));
 }
 
 TEST_CASE("tokens beyond the vocabulary are found when the whole data is read") {

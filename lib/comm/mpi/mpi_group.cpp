@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/gather_rounds.h"
 #include "base/staging.h"
 #include "comm/host/sum.h"
 #include "device/slab.h"
@@ -190,6 +191,10 @@ void MpiGroup::post_distribution(const Tensor& data, const Cut& cut, std::int64_
 }
 
 void MpiGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
+  if (gathers_by_doubling(size(), data.bytes())) {
+    gather_by_doubling(shard, data);
+    return;
+  }
   MpiRequests& requests = exchanges_[0];
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
@@ -200,6 +205,31 @@ void MpiGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
   }
   copy_bytes(bytes_of(data) + rank() * shard.bytes(), bytes_of(shard), shard.bytes());
   finish(requests, "all_gather");
+}
+
+/// Round by round a rank sends all that it has, its own shard and those that follow, to the rank as
+/// many places before it. So shards only ever come from later ranks, and around the end from rank 0
+/// on.
+void MpiGroup::gather_by_doubling(const Tensor& shard, const Tensor& data) {
+  MpiRequests& requests = exchanges_[0];
+  const auto for_runs = [&](int first, int count, const auto& pass) {
+    const int before_end = std::min(count, size() - first);
+    pass(bytes_of(data) + first * shard.bytes(), before_end * shard.bytes());
+    pass(bytes_of(data), (count - before_end) * shard.bytes());
+  };
+  copy_bytes(bytes_of(data) + rank() * shard.bytes(), bytes_of(shard), shard.bytes());
+  for (int have = 1; have < size(); have *= 2) {
+    const int count = std::min(have, size() - have);
+    const int to = (rank() + size() - have) % size();
+    const int from = (rank() + have) % size();
+    for_runs(from, count, [&](std::byte* place, std::int64_t bytes) {
+      requests.receive(place, bytes, from, plain_tag);
+    });
+    for_runs(rank(), count, [&](const std::byte* place, std::int64_t bytes) {
+      requests.send(place, bytes, to, plain_tag);
+    });
+    finish(requests, "all_gather");
+  }
 }
 
 void MpiGroup::do_broadcast(const Tensor& data, int root) {

@@ -42,6 +42,7 @@ class MpiGroup : public HostGroup {
 
   Cut cut(std::int64_t per_rank, const Tensor& data) const;
   void all_reduce_at_once(const Tensor& data);
+  void gather_by_doubling(const Tensor& shard, const Tensor& data);
   void reduce_in_pieces(const Tensor& data, const Cut& cut, std::byte* out, bool distribute);
   void post_exchange(const Tensor& data, const Cut& cut, std::int64_t piece);
   void sum_piece(const Tensor& data, const Cut& cut, std::int64_t piece, std::byte* out);

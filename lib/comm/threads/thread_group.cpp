@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/gather_rounds.h"
 #include "comm/host/patience.h"
 #include "comm/host/sum.h"
 
@@ -164,7 +165,7 @@ void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
     copy_bytes(bytes_of(data) + other * shard.bytes(),
                meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
   }
-  spend(start, size() - 1, (size() - 1) * shard.bytes());
+  spend(start, gather_rounds(size(), data.bytes()), (size() - 1) * shard.bytes());
   meet(false);
 }
 

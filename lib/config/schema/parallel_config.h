@@ -68,7 +68,7 @@ struct PipelineConfig {
   std::optional<PipelineCommBackend> comm_backend;
   bool variable_seq_lengths = false;
   bool overlap_p2p_comm = false;
-  std::optional<bool> batch_p2p_comm;  // default: not overlap_p2p_comm
+  std::optional<bool> batch_p2p_comm;  // default: pipeline_fields.h
   bool batch_p2p_sync = true;
   bool use_ring_exchange_p2p = false;
   bool overlap_p2p_comm_warmup_flush = false;

@@ -48,9 +48,9 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
               "A micro-batch is as long as its longest document, not seq_length"));
   visit(pipeline.overlap_p2p_comm,
         field("overlap_p2p_comm", "Post receives one pass ahead (needs chunks or gpipe)"));
-  visit(
-      pipeline.batch_p2p_comm,
-      field("batch_p2p_comm", "Post adjacent messages as one batch").unset("not overlap_p2p_comm"));
+  visit(pipeline.batch_p2p_comm,
+        field("batch_p2p_comm", "Post adjacent messages as one batch")
+            .unset("not overlap_p2p_comm; false for zb-v, and for zb-h1 with several chunks"));
   visit(pipeline.batch_p2p_sync,
         field("batch_p2p_sync", "Wait for the device after each batch of messages"));
   visit(pipeline.use_ring_exchange_p2p,

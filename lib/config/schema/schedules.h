@@ -26,6 +26,7 @@ struct ScheduleTraits {
   bool groups = false;          // several chunks are run in groups of micro-batches
   bool overlaps = true;         // messages may overlap with one chunk per stage
   bool batches = true;          // messages may be exchanged in batches
+  bool apart = false;           // those of several chunks are by default exchanged one by one
   bool places_weights = false;  // W comes where it fills a gap, apart from its B
 };
 
@@ -44,6 +45,7 @@ inline constexpr ScheduleTraits schedules[] = {
      .chunked_name = "interleaved_zb_h1",
      .groups = true,
      .overlaps = false,
+     .apart = true,
      .places_weights = true},
     {.value = PipelineScheduler::zb_v,
      .word = "zb-v",

@@ -1,5 +1,6 @@
 #include "engine/parameters/whole_params.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/at.h"
@@ -11,66 +12,114 @@ namespace trainctl {
 
 namespace {
 
-constexpr int tag = 1;
+enum Tag : int { request_tag = 1, part_tag };
 
-/// `values`: what `rank` owns of its share.
-void place(const ParamSpec& row, const Mesh& mesh, std::int64_t rank, const Slice& owned,
-           const Tensor& values, const Tensor& whole) {
-  for (const ShardPiece& piece : pieces_in(row, mesh, rank, owned)) {
+constexpr std::int64_t no_more = -1;  // the request that ends all
+
+}  // namespace
+
+WholeParams::WholeParams(const Plan& plan, const ParamStore& store, Group& everyone,
+                         double deadline_seconds, std::span<std::byte> work)
+    : plan_(plan), store_(store), everyone_(everyone), deadline_(deadline_seconds), rest_(work) {
+  if (everyone.rank() != 0) return;
+  find_parts();
+  take_memory(work);
+}
+
+/// Of ranks that own the same values, one gives them.
+void WholeParams::find_parts() {
+  for (int rank = 0; rank < everyone_.size(); ++rank) {
+    const StagePlan& stage = plan_.stage_of(rank);
+    const OwnershipTable table = make_ownership(plan_, rank);
+    for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
+      const Ownership& own = at(table.parameters, i);
+      if (!own.counts || own.owned.length() == 0) continue;
+      const ParamSpec& row = at(stage.parameters, i);
+      Whole& whole = parameters_[row.name];
+      whole.shape = row.global_shape;
+      whole.parts.push_back({rank, i, own.owned});
+    }
+  }
+}
+
+void WholeParams::take_memory(std::span<std::byte> work) {
+  std::int64_t largest = 0;
+  std::int64_t largest_part = 0;
+  for (const auto& [name, whole] : parameters_) {
+    largest = std::max(largest, whole.shape.numel());
+    for (const Part& part : whole.parts) {
+      if (part.rank != 0) largest_part = std::max(largest_part, part.owned.length());
+    }
+  }
+  const std::int64_t bytes = (largest + largest_part) * size_of(DType::f32);
+  if (std::ssize(work) < bytes) {
+    own_ = Slab(DeviceKind::cpu, {{"whole", {largest}}, {"received", {largest_part}}});
+    whole_ = own_.at("whole");
+    received_ = own_.at("received");
+    return;
+  }
+  auto* values = reinterpret_cast<float*>(work.data());
+  whole_ = host_tensor(values, largest);
+  received_ = host_tensor(values + largest, largest_part);
+  rest_ = work.subspan(static_cast<std::size_t>(bytes));
+}
+
+template <class What>
+void WholeParams::finish(const Event& event, const What& what) const {
+  await(event, deadline_, [&] { return "the message with " + std::string(what); });
+}
+
+/// `values`: what the part's rank owns of its share.
+void WholeParams::place(const Part& part, const Tensor& values, const Tensor& whole) const {
+  const ParamSpec& row = at(plan_.stage_of(part.rank).parameters, part.index);
+  for (const ShardPiece& piece : pieces_in(row, plan_.mesh, part.rank, part.owned)) {
     std::memcpy(whole.as<float>() + piece.global, values.as<float>() + piece.local,
                 static_cast<std::size_t>(piece.length) * sizeof(float));
   }
 }
 
-void finish(const Event& event, const std::string& name, double seconds) {
-  await(event, seconds, [&] { return "the message with the shard of " + name; });
-}
-
-std::vector<SlabRow> whole_rows(const Plan& plan) {
-  std::vector<SlabRow> rows;
-  std::int64_t largest = 0;
-  for (const StagePlan& stage : plan.stages) {
-    for (const ParamSpec& row : stage.parameters) {
-      if (row.second_home) continue;
-      rows.push_back({row.name, row.global_shape, DType::f32});
-      largest = std::max(largest, row.shape.numel());
-    }
+Tensor WholeParams::get(const std::string& name) {
+  const Whole& found = parameters_.at(name);
+  const Part& first = found.parts.front();
+  const bool is_here = first.rank == 0 && first.owned.length() == found.shape.numel();
+  if (is_here && store_.gradients().device == DeviceKind::cpu) return store_.master(first.index);
+  for (const Part& part : found.parts) {
+    if (part.rank == 0) continue;
+    std::int64_t index = part.index;
+    finish(everyone_.send(host_tensor(&index, 1), part.rank, request_tag, stream_),
+           "the request for " + name);
   }
-  rows.push_back({"received", Shape{largest}, DType::f32});
-  return rows;
-}
-
-}  // namespace
-
-Slab gather_parameters(const Plan& plan, const ParamStore& store, Group& everyone,
-                       double deadline_seconds) {
-  const Mesh& mesh = plan.mesh;
-  const bool root = everyone.rank() == 0;
-  Slab whole = root ? Slab(DeviceKind::cpu, whole_rows(plan)) : Slab();
-  Stream stream(DeviceKind::cpu, "gather", Stream::Mode::run_inline);
-  for (int rank = 0; rank < everyone.size(); ++rank) {
-    if (!root && rank != everyone.rank()) continue;
-    const StagePlan& stage = plan.stage_of(rank);
-    const bool here = rank == everyone.rank();
-    const OwnershipTable table = here ? store.ownership() : make_ownership(plan, rank);
-    for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
-      const ParamSpec& row = at(stage.parameters, i);
-      const Ownership& own = at(table.parameters, i);
-      // Of ranks that own the same values, one sends them.
-      if (!own.counts || own.owned.length() == 0) continue;
-      if (root && here) {
-        place(row, mesh, rank, own.owned, HostValues(store.master(i)).values(), whole.at(row.name));
-      } else if (root) {
-        const Tensor part = whole.at("received").slice(0, own.owned.length());
-        finish(everyone.receive(part, rank, tag, stream), row.name, deadline_seconds);
-        place(row, mesh, rank, own.owned, part, whole.at(row.name));
-      } else {
-        const HostValues own_part(store.master(i));
-        finish(everyone.send(own_part.values(), 0, tag, stream), row.name, deadline_seconds);
-      }
+  const Tensor whole = whole_.slice(0, found.shape.numel()).view(found.shape);
+  for (const Part& part : found.parts) {
+    if (part.rank == 0) {
+      place(part, HostValues(store_.master(part.index)).values(), whole);
+      continue;
     }
+    const Tensor values = received_.slice(0, part.owned.length());
+    finish(everyone_.receive(values, part.rank, part_tag, stream_), "a part of " + name);
+    place(part, values, whole);
   }
   return whole;
+}
+
+void WholeParams::end() {
+  std::int64_t request = no_more;
+  for (int rank = 1; rank < everyone_.size(); ++rank) {
+    finish(everyone_.send(host_tensor(&request, 1), rank, request_tag, stream_),
+           "the end of an export");
+  }
+}
+
+void WholeParams::give() {
+  std::int64_t index = no_more;
+  while (true) {
+    finish(everyone_.receive(host_tensor(&index, 1), 0, request_tag, stream_),
+           "a request of rank 0");
+    if (index == no_more) return;
+    const HostValues part(store_.master(static_cast<int>(index)));
+    const std::string& name = at(store_.table(), static_cast<int>(index)).name;
+    finish(everyone_.send(part.values(), 0, part_tag, stream_), "a part of " + name);
+  }
 }
 
 }  // namespace trainctl

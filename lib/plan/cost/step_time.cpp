@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/at.h"
+#include "base/gather_rounds.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
@@ -301,7 +302,9 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
   } else if (use.operation == "broadcast") {
     rounds = others;
   } else if (use.operation != "send" && use.operation != "receive") {
-    rounds = others;
+    rounds = use.operation == "all_gather"
+                 ? real(gather_rounds(use.ranks, use.bytes / std::max<std::int64_t>(1, use.count)))
+                 : others;
     sent = share;
   }
   return real(use.count) * rounds * rates.latency + real(use.bytes) * sent / rates.bandwidth;

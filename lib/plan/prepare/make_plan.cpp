@@ -70,13 +70,14 @@ DType dtype_of(ComputeType type) {
 }
 
 /// One stage sends nothing.
-void set_messages(Plan& plan, const PipelineConfig& pipeline) {
+void set_messages(Plan& plan, const PipelineConfig& pipeline, std::int64_t chunks) {
   plan.message_dtype = plan.compute;
   if (plan.mesh.pp == 1) return;
   plan.result_broadcast = pipeline.result_broadcast;
   if (pipeline.dtype) plan.message_dtype = dtype_of(*pipeline.dtype);
-  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm &&
-                                                        traits_of(pipeline.scheduler).batches);
+  const ScheduleTraits& traits = traits_of(pipeline.scheduler);
+  const bool in_batches = traits.batches && (chunks == 1 || !traits.apart);
+  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm && in_batches);
   // A ring exchange is a batch, whatever the keys for single messages say (Megatron-Core).
   const bool ring = pipeline.use_ring_exchange_p2p;
   plan.messages = {.mode = ring || batched             ? MessageMode::batched
@@ -112,7 +113,7 @@ Plan sizes_of(const Facts& facts) {
   plan.mesh = facts.mesh;
   plan.model = facts.model;
   plan.compute = dtype_of(resolve_compute(config.precision));
-  set_messages(plan, parallel.pipeline);
+  set_messages(plan, parallel.pipeline, facts.chunks);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
   plan.splits = resolve_splits(config, facts.mode, plan.mesh);
   plan.exchange = resolve_exchange(config, plan.mesh);

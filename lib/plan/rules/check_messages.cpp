@@ -66,6 +66,10 @@ void remark_ways(const Facts& facts, Check& check) {
     check.no_effect(batch_path, pipeline.batch_p2p_comm.has_value(), reason);
     check.no_effect(overlap_path, pipeline.overlap_p2p_comm, reason);
   }
+  check.no_effect("parallel.pipeline.comm_backend",
+                  pipeline.comm_backend == PipelineCommBackend::nccl && facts.mesh.pp > 1 &&
+                      facts.parallel().device == "cpu",
+                  "NCCL carries messages between devices, and device is cpu");
   const auto compute = resolve_compute(facts.config.precision);
   if (pipeline.dtype && *pipeline.dtype != compute && facts.mesh.pp > 1 &&
       check.clean({"parallel.pipeline.dtype", "precision.compute"})) {

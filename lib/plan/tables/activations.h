@@ -108,8 +108,7 @@ struct ActivationSpec {
 ///         gathered: layers.N.attention.gathered .mlp.gathered [T,H], until W
 ///  kept on the host: first.layers.N.* (storage staged), host.layers.N.* (storage host), and
 ///         layers.N.* (staged) from the copy back on; of a whole input .input and .input_again
-///  where micro-batches differ in what they keep, a unit has its rows twice, with equal names
-///  experts: expert_rows.h
+///  where micro-batches differ in what they keep, a unit's rows twice; experts: expert_rows.h
 
 struct ActivationInput {
   const ModelShape& model;

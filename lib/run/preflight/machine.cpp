@@ -134,6 +134,14 @@ std::optional<std::int64_t> free_disk(const fs::path& path) {
   return static_cast<std::int64_t>(std::min(bytes, 9e18));
 }
 
+std::optional<AddressSpace> address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return AddressSpace{static_cast<std::int64_t>(limit.rlim_cur), pages * sysconf(_SC_PAGESIZE)};
+}
+
 std::int64_t file_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

@@ -27,6 +27,13 @@ int usable_cores(const std::filesystem::path& root = "/");
 /// Free bytes for this user on the file system of `path`, or of its nearest folder that exists.
 std::optional<std::int64_t> free_disk(const std::filesystem::path& path);
 
+/// Bytes of address space of this process; nothing without a limit (ulimit -v).
+struct AddressSpace {
+  std::int64_t limit = 0;
+  std::int64_t used = 0;
+};
+std::optional<AddressSpace> address_space();
+
 /// Files that this process may have open.
 std::int64_t file_limit();
 

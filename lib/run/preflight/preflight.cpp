@@ -73,6 +73,20 @@ Finding check_memory(const PreflightInput& input) {
   return {text, planned > room->free ? Level::warning : Level::fine};
 }
 
+/// What a shell allows one process. What it has now is the program, its libraries and their
+/// threads.
+std::optional<Finding> check_address_space(const PreflightInput& input) {
+  const auto space = address_space();
+  if (!space) return std::nullopt;
+  const MemoryEstimate& rank = input.plan.most_memory();
+  const std::int64_t planned = input.ranks_in_process * (rank.total() - rank.runtime);
+  const std::string text = "address space: " + format_bytes(planned) + " planned for a process, " +
+                           format_bytes(space->used) + " used already, the limit is " +
+                           format_bytes(space->limit);
+  if (planned + space->used <= space->limit) return Finding{text};
+  return Finding{text + "; raise it with ulimit -v", Level::error, ExitCode::unavailable};
+}
+
 Finding check_files(const PreflightInput& input) {
   const Config& config = input.read.config;
   const auto sources =
@@ -127,6 +141,7 @@ std::vector<Finding> preflight(const PreflightInput& input) {
   std::vector<Finding> findings = check_data(input);
   findings.push_back(check_disk(input));
   findings.push_back(check_memory(input));
+  if (auto finding = check_address_space(input)) findings.push_back(*finding);
   findings.push_back(check_files(input));
   if (auto finding = check_shared_memory(input)) findings.push_back(*finding);
   findings.push_back(check_threads(input));

@@ -52,16 +52,16 @@ Words chunk_words(const Config& config, const LayoutSizes& sizes) {
 
 /// How stages exchange messages.
 bool apply_messages(std::string_view word, Config& config) {
-  if (word != "single" && word != "overlapped") return false;
+  if (word != "batched" && word != "single" && word != "overlapped") return false;
   PipelineConfig& pipeline = config.parallel.pipeline;
-  pipeline.batch_p2p_comm = false;
+  pipeline.batch_p2p_comm = word == "batched";
   pipeline.overlap_p2p_comm = word == "overlapped";
   pipeline.overlap_p2p_comm_warmup_flush = false;
   return true;
 }
 
 Words message_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.pp > 1 ? Words{"", "single", "overlapped"} : Words{""};
+  return sizes.pp > 1 ? Words{"", "batched", "single", "overlapped"} : Words{""};
 }
 
 bool apply_outputs(std::string_view word, Config& config) {
@@ -314,7 +314,7 @@ constexpr LayoutSwitch switches[] = {
      "head_whole",
      "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
-    {"messages", "single, overlapped", "pipeline stages", apply_messages, message_words},
+    {"messages", "batched, single, overlapped", "pipeline stages", apply_messages, message_words},
     {"outputs", "deallocated", "pipeline stages", apply_outputs, output_words},
     {"message type", "send_fp32, send_bf16, send_fp16", "pipeline stages", apply_message_type,
      message_type_words},
