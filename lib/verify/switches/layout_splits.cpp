@@ -79,10 +79,10 @@ bool apply_attention_split(std::string_view word, Config& config) {
   return apply_layers(word, "attn_", &OperatorSplitsConfig::attention, config);
 }
 
+/// Mixed layers have every split.
 Words attention_split_words(const Config&, const LayoutSizes& sizes) {
   if (sizes.tp == 1) return {""};
-  if (sizes.cp > 1) return {"", "attn_features"};
-  return {"", "attn_tokens", "attn_whole", "attn_mixed"};
+  return sizes.cp > 1 ? Words{"", "attn_features"} : Words{"", "attn_mixed"};
 }
 
 bool apply_mlp_split(std::string_view word, Config& config) {
@@ -90,7 +90,7 @@ bool apply_mlp_split(std::string_view word, Config& config) {
 }
 
 Words mlp_split_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.tp > 1 ? Words{"", "mlp_tokens", "mlp_whole", "mlp_mixed"} : Words{""};
+  return sizes.tp > 1 ? Words{"", "mlp_mixed"} : Words{""};
 }
 
 bool apply_moves(std::string_view word, Config& config) {
