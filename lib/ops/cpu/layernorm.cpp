@@ -74,7 +74,7 @@ struct BackwardRow {
 /// dx = rstd (g - mean(g) - z mean(g z)) with g = dy weight and z the normalised input; adds to the
 /// two weight gradients.
 template <class T>
-void backward_row(const BackwardRow<T>& row, const float* weight, float* dweight, float* dbias,
+void backward_row(const BackwardRow<T> row, const float* weight, float* dweight, float* dbias,
                   std::int64_t hidden) {
   float g_total = 0;
   float gz_total = 0;

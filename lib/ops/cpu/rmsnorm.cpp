@@ -63,7 +63,7 @@ struct BackwardRow {
 /// dx = rstd (g - z mean(g z)) with g = dy weight and z the normalised input; adds to the weight's
 /// gradient.
 template <class T>
-void backward_row(const BackwardRow<T>& row, const float* weight, float* dweight,
+void backward_row(const BackwardRow<T> row, const float* weight, float* dweight,
                   std::int64_t hidden) {
   float gz_total = 0;
 #pragma omp simd reduction(+ : gz_total)
