@@ -73,7 +73,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
               .sum = shared("stream.sum"),
               .overlap = plan_.overlap,
               .beside = beside_.get(),
-              .arriving = plan_.overlap.any ? buffers_.at(0, "stream.partial") : Tensor{}},
+              .arriving = plan_.overlap.any ? shared("stream.partial") : Tensor{}},
        .context = {.split = plan_.context,
                    .tokens = plan_.tokens,
                    .length_step = plan_.length_step,
@@ -81,9 +81,9 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
                    .gather = context_.gather.get(),
-                   .packed = shared("cp.packed")},
+                   .packed = shared("heads.packed")},
        .experts = experts,
-       .split_vocabulary = plan_.split_vocabulary,
+       .splits = plan_.splits,
        .rope_table = buffers_.rope_table(),
        .weights =
            [this](const std::string& name) {
@@ -102,10 +102,9 @@ Pass Engine::make_pass(int view, int chunk) const {
     const std::string full = chunk_prefix(chunk) + "batch." + name;
     return buffers_.contains(full) ? buffers_.at(view, full) : Tensor{};
   };
-  const std::int64_t parts = plan_.sequence_parallel ? tp_->size() : 1;
-  const auto own = [&](const Tensor& x) {  // this rank's rows of the residual stream
-    if (parts == 1 || x.empty()) return x;
-    const std::int64_t rows = x.numel() / parts;
+  const auto own = [&](const Tensor& x) {  // this rank's share
+    if (x.empty()) return x;
+    const std::int64_t rows = x.numel() / tp_->size();
     return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
   };
   const BatchTensors all{
@@ -116,19 +115,21 @@ Pass Engine::make_pass(int view, int chunk) const {
       .loss_weight = row("loss_weight"),
       .first_position = input_.separate_documents ? row("first_position") : Tensor{},
       .query_token = row("query_token")};
+  const BatchTensors share{.tokens = own(all.tokens),
+                           .labels = own(all.labels),
+                           .position = own(all.position),
+                           .global_token = own(all.global_token),
+                           .loss_weight = own(all.loss_weight),
+                           .first_position = {},
+                           .query_token = {}};
   // Ranks along tp and cp route the same tokens: one of them counts.
   const bool counted = reads_first(plan_.mesh, world_.rank());
   return {
       .ops = &ops_,
       .state = state_.of_kernels(),
       .batch = all,
-      .stream = {.tokens = own(all.tokens),
-                 .labels = own(all.labels),
-                 .position = own(all.position),
-                 .global_token = own(all.global_token),
-                 .loss_weight = own(all.loss_weight),
-                 .first_position = {},
-                 .query_token = {}},
+      .stream = plan_.sequence_parallel ? share : all,
+      .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
       .training = true};
 }

@@ -20,7 +20,8 @@ Tensor by_query(const Attention::Saved& saved) {
 AttentionDropout Attention::dropout_of(const Pass& pass) const {
   if (!pass.training || dropout == 0) return {};
   return {.key = {.state = pass.state, .site = dropout_site, .probability = dropout},
-          .global_token = exchanges_heads() ? pass.batch.query_token : pass.batch.global_token,
+          .global_token =
+              pass.batch.query_token.empty() ? pass.batch.global_token : pass.batch.query_token,
           .first_head = first_head,
           .heads_total = heads,
           .seq_length = seq_length};
@@ -48,8 +49,10 @@ void Attention::project(const Pass& pass, const Saved& saved, bool gathers) cons
   }
   if (!rope_table.empty()) {
     for (const Tensor& x : {saved.q, saved.k}) {
-      rope(*pass.ops,
-           {.x = x, .position = pass.batch.position, .table = rope_table, .head_dim = head_dim});
+      rope(*pass.ops, {.x = x,
+                       .position = pass.tokens_of(split).position,
+                       .table = rope_table,
+                       .head_dim = head_dim});
     }
   }
   if (!exchanges_heads()) return;
@@ -105,7 +108,7 @@ void Attention::backward_rope(const Pass& pass, const Saved& saved, const Gradie
   if (rope_table.empty()) return;
   for (const Tensor& dx : {g.dq, g.dk}) {
     rope(*pass.ops, {.x = dx,
-                     .position = pass.batch.position,
+                     .position = pass.tokens_of(split).position,
                      .table = rope_table,
                      .head_dim = saved.shape.head_dim,
                      .inverse = true});
@@ -150,31 +153,54 @@ void Attention::backward_weight(const Pass& pass, const Saved& saved, const Grad
       [&] { add_first_weights(pass, saved, g); });
 }
 
+namespace {
+
+void set_head_exchange(Attention& layer, const LayerGroups& groups) {
+  const bool by_tokens = groups.split.attention == SplitBy::tokens;
+  Reshard& there = layer.to_heads;
+  there.group = by_tokens ? groups.tp.group : groups.context.heads;
+  there.at_once = !by_tokens || groups.moves_at_once;
+  there.packed = groups.context.packed;
+  layer.from_heads = there;
+  there.from = layer.from_heads.to = Layout::tokens;
+  there.to = layer.from_heads.from = Layout::features;
+}
+
+/// `made`: heads of this rank's products.
+void set_first_head(Attention& layer, const LayerGroups& groups, std::int64_t made) {
+  const SplitBy split = groups.split.attention;
+  const std::int64_t rank = split == SplitBy::whole ? 0 : groups.tp.group->rank();
+  const std::int64_t own = split == SplitBy::tokens ? made / groups.tp.group->size() : made;
+  const ContextParallel& context = groups.context;
+  layer.first_head = rank * own + context.rank % context.split.heads * (own / context.split.heads);
+}
+
+}  // namespace
+
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
                          const std::string& name, const Tensor& rope_table,
                          const LayerGroups& groups) {
   const TensorParallel& tp = groups.tp;
   const ContextParallel& context = groups.context;
+  const SplitBy split = groups.split.attention;
   Attention layer;
   layer.q = make_linear(weights, name + ".q", model.qkv_bias);
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
   layer.v = make_linear(weights, name + ".v", model.qkv_bias);
-  layer.out = make_row_linear(weights, name + ".out", model.linear_bias, tp);
-  layer.enter = {tp, tp.overlap.attention};
-  layer.leave = tp.leave(tp.overlap.attention);
+  layer.out = make_row_linear(weights, name + ".out", model.linear_bias, tp, split);
+  const RegionOverlap overlap = tp.overlap.of_attention(groups.split);
+  layer.split = split;
+  layer.enter = {tp, split, overlap};
+  layer.leave = tp.leave(split, overlap);
   if (model.qk_norm) {
     layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model.norm_epsilon);
     layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model.norm_epsilon);
   }
   layer.rope_table = rope_table;
   layer.dropout = static_cast<float>(model.attention_dropout);
-  layer.to_heads = {.group = context.heads, .from = Layout::tokens, .to = Layout::features};
-  layer.from_heads = {.group = context.heads, .from = Layout::features, .to = Layout::tokens};
-  layer.to_heads.packed = layer.from_heads.packed = context.packed;
+  set_head_exchange(layer, groups);
   layer.shared_keys = SharedKeys(context, groups.sequences);
-  const std::int64_t own_heads = layer.q.weight.value.rows() / model.head_dim;
-  layer.first_head = tp.group->rank() * own_heads +
-                     context.rank % context.split.heads * (own_heads / context.split.heads);
+  set_first_head(layer, groups, layer.q.weight.value.rows() / model.head_dim);
   layer.heads = model.heads;
   layer.seq_length = model.seq_length;
   return layer;

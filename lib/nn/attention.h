@@ -17,13 +17,18 @@ struct LayerGroups {
   TensorParallel tp;
   ContextParallel context{};
   std::int64_t sequences = 1;  // of a micro-batch
+  BlockSplit split{};          // of the operators over tp
+  bool moves_at_once = false;  // OperatorSplits::moves_at_once
 };
 
 struct Attention {
   Linear q, k, v, out;
   GatheredProducts enter;
   Reshard leave;
-  Reshard to_heads, from_heads;  // over context-parallel ranks; without a group: nothing to move
+  // Over context-parallel ranks, or where attention is split by tokens over tensor-parallel ones;
+  // without a group: nothing to move.
+  Reshard to_heads, from_heads;
+  SplitBy split = SplitBy::features;
   SharedKeys shared_keys;
   Norm q_norm, k_norm;  // empty without q/k norm
   Tensor rope_table;    // [positions, head_dim] fp32; empty without RoPE
@@ -34,11 +39,10 @@ struct Attention {
   std::int64_t seq_length = 0;  // for the element index of dropout
 
   /// T new tokens (S of them in this rank's part of the residual stream), K keys (T in training),
-  /// heads and features of this rank. If the stream is not split by token, S is T, `all_x` is x,
-  /// `partial` is y, `all_dy` is dy and `partial_dx` is dx. Attention itself works on Q queries and
-  /// on its own part of the features: where heads are exchanged over h context-parallel ranks, Q is
-  /// hT and so is K, and the features are 1 / h of the rank's. Where they are not, queries is q,
-  /// attended is context, and so are their gradients.
+  /// heads and features of this rank; S and T are to each other as in MlpSaved. Attention itself
+  /// works on Q queries and on its own part of the features: where heads are exchanged over h
+  /// ranks, Q is hT and so is K, and the features are 1 / h of the rank's. Where they are not,
+  /// queries is q, attended is context, and so are their gradients.
   struct Saved {
     AttentionShape shape;
     Tensor x;              // [S, hidden]

@@ -99,8 +99,9 @@ FeedForward make_feed_forward(const BlockSource& source, std::int64_t index) {
                         {source.groups.tp, source.experts});
   }
   if (model.gated_mlp)
-    return make_swiglu_mlp(source.weights, model, name + ".mlp", source.groups.tp);
-  return make_gelu_mlp(source.weights, model, name + ".mlp", source.groups.tp);
+    return make_swiglu_mlp(source.weights, model, name + ".mlp", source.groups.tp,
+                           source.groups.split);
+  return make_gelu_mlp(source.weights, model, name + ".mlp", source.groups.tp, source.groups.split);
 }
 
 }  // namespace

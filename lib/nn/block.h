@@ -61,7 +61,7 @@ struct Block {
                        std::int64_t site) const;
 };
 
-/// What the blocks of a stage share.
+/// What a block is made from; all but the split is the same for all blocks of a stage.
 struct BlockSource {
   const WeightSource& weights;
   const ModelShape& model;

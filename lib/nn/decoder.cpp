@@ -24,17 +24,21 @@ int stage_of(const DecoderInput& input) { return input.pp != nullptr ? input.pp-
 std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   std::vector<SlabRow> rows;
   const ModelShape& model = input.model;
-  const LocalShape local =
-      local_shape({.model = model, .mesh = input.mesh, .split_vocabulary = input.split_vocabulary});
-  const Shape shape{model.positions, local.kv};
+  const auto sizes = [&](int unit) {
+    return local_shape({.model = model,
+                        .mesh = input.mesh,
+                        .head = input.splits.head,
+                        .block = input.splits.of_unit(unit)});
+  };
   for (const UnitRange& range : units_of(input)) {
     const UnitRange blocks = blocks_in(range, model.layers);
     for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+      const Shape shape{model.positions, sizes(unit).kv};
       rows.push_back({"k" + std::to_string(unit - 1), shape, input.compute});
       rows.push_back({"v" + std::to_string(unit - 1), shape, input.compute});
     }
   }
-  rows.push_back({"own_logits", {1, local.vocabulary}, input.compute});
+  rows.push_back({"own_logits", {1, sizes(0).vocabulary}, input.compute});
   rows.push_back({"logits", {1, model.padded_vocab}, input.compute});
   rows.push_back({"logits_fp32", {1, model.padded_vocab}, DType::f32});
   return rows;
@@ -60,7 +64,7 @@ std::vector<SlabRow> work_rows(const DecoderInput& input) {
   for (const ActivationSpec& spec : make_activations({.model = model,
                                     .mesh = input.mesh,
                                     .compute = input.compute,
-                                    .split_vocabulary = input.split_vocabulary,
+                                    .splits = input.splits,
                                     .places = input.places,
                                     .stage = stage_of(input)},
                                                      units_of(input))) {
@@ -79,23 +83,27 @@ class DecoderOf final : public Decoder {
         units_(units_of(input)),
         places_(input.places),
         stage_(stage_of(input)),
+        splits_(input.splits),
         alone_(self_group("decoder")),
         tp_{input.tp != nullptr ? input.tp : alone_.get()},
         pp_(input.pp != nullptr ? input.pp : alone_.get()),
         cache_(DeviceKind::cpu, cache_rows(input)),
         work_(DeviceKind::cpu, work_rows(input)) {
-    const bool split = input.split_vocabulary;
-    if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, split);
+    if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, splits_.embedding);
     for (const UnitRange& range : units_) {
       const UnitRange blocks = blocks_in(range, model_.layers);
       for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-        blocks_.push_back(make_block(
-            {input.weights, model_, input.rope_table, {tp_}, {.ep = alone_.get()}}, unit - 1));
+        blocks_.push_back(make_block({input.weights,
+                                      model_,
+                                      input.rope_table,
+                                      {.tp = tp_, .split = splits_.of_unit(unit)},
+                                      {.ep = alone_.get()}},
+                                     unit - 1));
       }
     }
     if (!holds(head_unit(model_.layers))) return;
     final_norm_ = make_norm(input.weights, "final_norm", model_.norm_kind, model_.norm_epsilon);
-    head_ = make_vocab_head(input.weights, model_, tp_, split, *alone_);
+    head_ = make_vocab_head(input.weights, model_, tp_, splits_.head, *alone_);
   }
 
   std::span<const float> advance(const OpContext& ops,
@@ -133,6 +141,7 @@ class DecoderOf final : public Decoder {
     place.places = places_;
     place.stage = stage_;
     place.tp = tp_;
+    place.splits = splits_;
     place.activations = [&](int, const std::string& name) { return row(name, tokens); };
     BlockSaved saved = place_block(place, 0, layer);
     const std::string index = std::to_string(layer);
@@ -229,6 +238,7 @@ class DecoderOf final : public Decoder {
   std::vector<UnitRange> units_;  // per chunk of this stage
   ChunkPlaces places_;
   int stage_;
+  OperatorSplits splits_;
   std::unique_ptr<Group> alone_;
   TensorParallel tp_;
   Group* pp_;

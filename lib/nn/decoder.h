@@ -36,9 +36,9 @@ struct DecoderInput {
   Mesh mesh{};
   std::vector<UnitRange> units{};  // per chunk of this rank's stage; empty: all, in one
   ChunkPlaces places{};
-  Group* tp = nullptr;  // null: alone
-  Group* pp = nullptr;  // null: alone
-  bool split_vocabulary = false;
+  Group* tp = nullptr;      // null: alone
+  Group* pp = nullptr;      // null: alone
+  OperatorSplits splits{};  // tokens are not split here: for_decoding
 };
 
 std::unique_ptr<Decoder> make_decoder(const DecoderInput& input);

@@ -22,7 +22,7 @@ void drop(const Embedding& layer, const Pass& pass, const Tensor& x) {
 }  // namespace
 
 void Embedding::forward(const Pass& pass, const Saved& saved) const {
-  embedding_forward(*pass.ops, {.indices = split ? pass.batch.tokens : pass.stream.tokens,
+  embedding_forward(*pass.ops, {.indices = pass.tokens_of(split).tokens,
                                 .table = token.value,
                                 .first_row = first_row,
                                 .y = saved.all_y});
@@ -43,23 +43,23 @@ void Embedding::backward(const Pass& pass, const Tensor& dy, const Tensor& all_d
                        {.indices = pass.stream.position, .dy = dy, .dtable = position.gradient});
   }
   leave.backward(pass, dy, all_dy);
-  embedding_backward(*pass.ops, {.indices = split ? pass.batch.tokens : pass.stream.tokens,
+  embedding_backward(*pass.ops, {.indices = pass.tokens_of(split).tokens,
                                  .first_row = first_row,
                                  .dy = all_dy,
                                  .dtable = token.gradient});
 }
 
 Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
-                         const TensorParallel& tp, bool split_vocabulary) {
+                         const TensorParallel& tp, SplitBy split) {
   Embedding layer;
   layer.token = weights("embedding.token.weight");
   if (model.position_kind == PositionKind::learned) {
     layer.position = weights("embedding.position.weight");
   }
-  layer.first_row = split_vocabulary ? tp.group->rank() * layer.token.value.rows() : 0;
-  layer.split = split_vocabulary;
-  layer.leave = tp.leave();
-  if (!split_vocabulary) layer.leave.from = tp.stream;
+  const bool cut = split == SplitBy::features;
+  layer.first_row = cut ? tp.group->rank() * layer.token.value.rows() : 0;
+  layer.split = split;
+  layer.leave = tp.leave(split);
   layer.dropout = static_cast<float>(model.embedding_dropout);
   return layer;
 }

@@ -1,6 +1,6 @@
 // Token embedding, plus learned positions where the model has them, plus dropout. A table split
 // among tensor-parallel ranks gives partial rows that are summed; with a whole table, each rank
-// looks up the rows of its part of the residual stream.
+// looks up the rows of its share of the tokens, or of all.
 #pragma once
 
 #include "nn/exchange/reshard.h"
@@ -13,24 +13,25 @@ struct Embedding {
   Weight token;     // [rows, hidden]: the vocabulary, or this rank's part of it
   Weight position;  // [positions, hidden]; empty with RoPE
   std::int64_t first_row = 0;
-  bool split = false;  // the vocabulary is split
-  Reshard leave;       // from the table's output to the residual stream
+  SplitBy split = SplitBy::whole;
+  Reshard leave;  // from the table's output to the residual stream
   float dropout = 0;
 
   /// S rows of the residual stream, T tokens.
   struct Saved {
-    Tensor all_y;  // [T, hidden] temporary for a split vocabulary; y if nothing is gathered
+    Tensor all_y;  // [T, hidden] temporary, of the tokens that the look-up is for; if they are
+                   // those of the stream y, if fewer this rank's rows of it
     Tensor y;      // [S, hidden]
   };
 
   /// Overwrites y.
   void forward(const Pass& pass, const Saved& saved) const;
   /// Adds to the gradients of the tables. dy [S, hidden] is masked in place with dropout; all_dy
-  /// [T, hidden] is temporary, or dy if nothing is gathered.
+  /// [T, hidden] is as all_y.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
 };
 
 Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
-                         const TensorParallel& tp, bool split_vocabulary);
+                         const TensorParallel& tp, SplitBy split);
 
 }  // namespace trainctl

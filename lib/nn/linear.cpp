@@ -51,9 +51,9 @@ Linear make_linear(const WeightSource& weights, const std::string& name, bool wi
 }
 
 Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,
-                       const TensorParallel& tp) {
+                       const TensorParallel& tp, SplitBy split) {
   Linear layer = make_linear(weights, name, with_bias);
-  layer.adds_bias = tp.group->rank() == 0;
+  layer.adds_bias = split != SplitBy::features || tp.group->rank() == 0;
   return layer;
 }
 

@@ -30,8 +30,9 @@ void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& d
 
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias);
-/// The same for a layer whose outputs are summed over the ranks of `tp`: the first adds the bias.
+/// The last product of an operator. By features the outputs are summed over the ranks of `tp`: the
+/// first adds the bias.
 Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,
-                       const TensorParallel& tp);
+                       const TensorParallel& tp, SplitBy split);
 
 }  // namespace trainctl

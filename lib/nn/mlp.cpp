@@ -103,20 +103,24 @@ void SwigluMlp::backward_weight(const Pass& pass, const Saved& saved, const Grad
 }
 
 GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                      const TensorParallel& tp) {
+                      const TensorParallel& tp, BlockSplit split) {
+  const SplitBy own = split.feed_forward;
+  const RegionOverlap overlap = tp.overlap.of_mlp(split);
   return {make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp),
-          {tp, tp.overlap.mlp},
-          tp.leave(tp.overlap.mlp)};
+          make_row_linear(weights, name + ".down", model.linear_bias, tp, own),
+          {tp, own, overlap},
+          tp.leave(own, overlap)};
 }
 
 SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name, const TensorParallel& tp) {
+                          const std::string& name, const TensorParallel& tp, BlockSplit split) {
+  const SplitBy own = split.feed_forward;
+  const RegionOverlap overlap = tp.overlap.of_mlp(split);
   return {make_linear(weights, name + ".gate", model.linear_bias),
           make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp),
-          {tp, tp.overlap.mlp},
-          tp.leave(tp.overlap.mlp)};
+          make_row_linear(weights, name + ".down", model.linear_bias, tp, own),
+          {tp, own, overlap},
+          tp.leave(own, overlap)};
 }
 
 }  // namespace trainctl

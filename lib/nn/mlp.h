@@ -30,9 +30,9 @@ struct SharedRows {
   Tensor y;  // [S, hidden] temporary: output, then input gradient, where routed ones take S rows
 };
 
-/// T tokens (S of them in this rank's part of the residual stream), F features of this rank; `gate`
-/// and `dgate` are used by SwigluMlp only. If the stream is not split by token, S is T, `all_x`
-/// is x, `partial` is y, `all_dy` is dy and `partial_dx` is dx.
+/// T tokens that the layer works on (S in this rank's part of the residual stream), F features of
+/// this rank; `gate` and `dgate` are used by SwigluMlp only. If S is T, `all_x` is x, `partial` is
+/// y, `all_dy` is dy and `partial_dx` is dx; if T is less, they are this rank's rows of these.
 struct MlpSaved {
   Tensor x;              // [S, hidden]
   Tensor all_x;          // [T, hidden] temporary, unless it is kept
@@ -92,8 +92,8 @@ struct SwigluMlp {
 
 /// `name` is "layers.N.mlp".
 GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                      const TensorParallel& tp);
+                      const TensorParallel& tp, BlockSplit split);
 SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name, const TensorParallel& tp);
+                          const std::string& name, const TensorParallel& tp, BlockSplit split);
 
 }  // namespace trainctl

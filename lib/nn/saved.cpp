@@ -13,9 +13,18 @@ namespace {
 
 bool by_token(const StageInput& input) { return input.tp.stream == Layout::tokens; }
 
-/// The same at the vocabulary: only a split one needs all tokens.
-Tensor vocabulary_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
-  return by_token(input) && input.split_vocabulary ? input.activations(view, name) : own;
+/// The tokens that an operator works on, for a moment: all of them where it gathers the stream, its
+/// share of a whole stream, else `own`.
+Tensor tokens_inside(const StageInput& input, int view, const char* name, const Tensor& own,
+                     SplitBy split) {
+  if (gathers(input.tp.stream, split)) return input.activations(view, name);
+  const bool share = !by_token(input) && split == SplitBy::tokens;
+  return share ? own_rows(*input.tp.group, own) : own;
+}
+
+/// The first elements of scratch that several blocks use, as one of them needs it.
+Tensor of_scratch(const Tensor& scratch, const Shape& shape) {
+  return scratch.view({scratch.numel()}).slice(0, shape.numel()).view(shape);
 }
 
 /// A tensor of all tokens that is needed for a moment: `own` where the stream is not split.
@@ -40,6 +49,12 @@ AttentionShape attention_shape(const StageInput& input, const Tensor& q, const T
           .head_dim = model.head_dim,
           .query_offset = 0,
           .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))};
+}
+
+/// Whether a block's attention works on all tokens of its part of the heads, which ranks exchange.
+bool exchanges_heads(const StageInput& input, int unit) {
+  const bool by_tokens = input.splits.of_unit(unit).attention == SplitBy::tokens;
+  return by_tokens || input.context.split.heads > 1;
 }
 
 int chunk_of(const StageInput& input, int unit) {
@@ -110,19 +125,24 @@ class BlockRows {
   Attention::Saved attention(const Tensor& x) const {
     const auto own = [&](const char* name) { return made(BlockPart::qkv, name); };
     const bool normed = input_.model.qk_norm;
+    const SplitBy split = input_.splits.of_unit(unit_).attention;
     Attention::Saved saved;
     saved.x = x;
-    saved.keeps_x = form_.gathered(BlockPart::qkv);
+    saved.keeps_x = form_.gathered(BlockPart::qkv) && gathers(input_.tp.stream, split);
     saved.all_x = saved.keeps_x ? kept("attention.gathered")
-                                : all_tokens(input_, view_, "stream.gathered", x);
+                                : tokens_inside(input_, view_, "stream.gathered", x, split);
     saved.queries = own("attention.q");
     saved.keys = own("attention.k");
     saved.values = own("attention.v");
     saved.shape = attention_shape(input_, saved.queries, saved.keys);
-    const bool exchanges = input_.context.split.heads > 1;
-    saved.q = exchanges ? shared("cp.own_q") : saved.queries;
-    saved.k = exchanges ? shared("cp.own_k") : saved.keys;
-    saved.v = exchanges ? shared("cp.own_v") : saved.values;
+    const bool exchanges = exchanges_heads(input_, unit_);
+    const auto made_here = [&](const char* name, const Tensor& attended) {
+      const std::int64_t rows = saved.all_x.rows();
+      return exchanges ? of_scratch(shared(name), {rows, attended.numel() / rows}) : attended;
+    };
+    saved.q = made_here("heads.own_q", saved.queries);
+    saved.k = made_here("heads.own_k", saved.keys);
+    saved.v = made_here("heads.own_v", saved.values);
     saved.q_raw = normed ? own("attention.q_raw") : saved.q;
     saved.k_raw = normed ? own("attention.k_raw") : saved.k;
     if (normed) {
@@ -134,7 +154,7 @@ class BlockRows {
     saved.shared = shared_buffers(input_, view_);
     saved.logsumexp = made(BlockPart::attention, "attention.logsumexp");
     saved.y = shared("branch");
-    saved.partial = all_tokens(input_, view_, "stream.partial", saved.y);
+    saved.partial = tokens_inside(input_, view_, "stream.partial", saved.y, split);
     return saved;
   }
 
@@ -142,12 +162,13 @@ class BlockRows {
     const bool experts = input_.model.has_experts(unit_ - 1);
     const auto all = [&](const char* name, const Tensor& own) {
       return experts ? expert_tokens(input_, view_, name, own)
-                     : all_tokens(input_, view_, name, own);
+                     : tokens_inside(input_, view_, name, own,
+                                     input_.splits.of_unit(unit_).feed_forward);
     };
     const std::string name = experts ? "moe." : "mlp.";
     const Tensor branch = shared("branch");
     const Tensor all_x = all("stream.gathered", x);
-    const bool keeps = form_.gathered(BlockPart::mlp) && all_x.data != x.data;
+    const bool keeps = form_.gathered(BlockPart::mlp) && all_x.rows() > x.rows();
     return {.x = x,
             .all_x = keeps ? kept("mlp.gathered") : all_x,
             .keeps_x = keeps,
@@ -231,33 +252,41 @@ BlockGradients place_block_gradients(const StageInput& input, int view, int unit
   g.dx = input_gradient_of(input, view, unit);
   g.d_norm = shared("d_norm");
   g.d_middle = row("attention.d_middle");
-  const Tensor partial = all_tokens(input, view, "stream.partial", g.d_norm);
-  const std::int64_t heads = input.context.split.heads;
-  const bool exchanges = heads > 1;
-  const auto exchanged = [&](const char* before, const char* after) {  // as attention has it
-    const Tensor own = row(after);
-    return exchanges ? shared(before).view({own.rows() * heads, own.columns() / heads}) : own;
+  const BlockSplit split = input.splits.of_unit(unit);
+  const auto inside_dx = [&](SplitBy own) {
+    return tokens_inside(input, view, "stream.partial", g.d_norm, own);
+  };
+  const bool exchanges = exchanges_heads(input, unit);
+  const auto exchanged = [&](const char* before, const char* as, const char* after) {
+    return exchanges ? of_scratch(shared(before), row(as).shape) : row(after);
   };
   const Tensor attention_dy = masked ? row("attention.d_branch") : g.d_middle;
-  g.attention = {.dy = attention_dy,
-                 .all_dy = by_token(input) ? row("attention.d_gathered") : attention_dy,
-                 .d_context = shared("d_context"),
-                 .d_attended = shared(exchanges ? "cp.d_attended" : "d_context"),
-                 .d_queries = exchanged("cp.own_q", "attention.d_q"),
-                 .d_keys = exchanged("cp.own_k", "attention.d_k"),
-                 .d_values = exchanged("cp.own_v", "attention.d_v"),
-                 .dq = row("attention.d_q"),
-                 .dk = row("attention.d_k"),
-                 .dv = row("attention.d_v"),
-                 .partial_dx = partial,
-                 .dx = g.d_norm};
+  const Tensor d_context = of_scratch(shared("d_context"), row("attention.d_q").shape);
+  g.attention = {
+      .dy = attention_dy,
+      .all_dy = gathers(input.tp.stream, split.attention)
+                    ? row("attention.d_gathered")
+                    : tokens_inside(input, view, "", attention_dy, split.attention),
+      .d_context = d_context,
+      .d_attended =
+          exchanges ? of_scratch(shared("heads.d_attended"), row("attention.q").shape) : d_context,
+      .d_queries = exchanged("heads.own_q", "attention.q", "attention.d_q"),
+      .d_keys = exchanged("heads.own_k", "attention.k", "attention.d_k"),
+      .d_values = exchanged("heads.own_v", "attention.v", "attention.d_v"),
+      .dq = row("attention.d_q"),
+      .dk = row("attention.d_k"),
+      .dv = row("attention.d_v"),
+      .partial_dx = inside_dx(split.attention),
+      .dx = g.d_norm};
   const bool experts = model.has_experts(unit - 1);
   const Tensor mlp_dy = masked ? row("mlp.d_branch") : g.dy;
-  const Tensor mlp_partial =
-      experts ? expert_tokens(input, view, "stream.partial", g.d_norm) : partial;
-  const bool gathers = by_token(input) && mlp_partial.data != g.d_norm.data;
+  const Tensor mlp_partial = experts ? expert_tokens(input, view, "stream.partial", g.d_norm)
+                                     : inside_dx(split.feed_forward);
+  const Tensor inside_dy = by_token(input) || experts
+                               ? mlp_dy
+                               : tokens_inside(input, view, "", mlp_dy, split.feed_forward);
   g.mlp = {.dy = mlp_dy,
-           .all_dy = gathers ? row("mlp.d_gathered") : mlp_dy,
+           .all_dy = mlp_partial.rows() > g.d_norm.rows() ? row("mlp.d_gathered") : inside_dy,
            .dgate = model.gated_mlp ? row(experts ? "moe.d_gate" : "mlp.d_gate") : Tensor{},
            .dup = row(experts ? "moe.d_up" : "mlp.d_up"),
            .partial_dx = mlp_partial,
@@ -304,21 +333,23 @@ ViewSaved place_view(const StageInput& input, int view) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
         saved.embedding.y = output_of(input, view, 0);
-        saved.embedding.all_y = vocabulary_tokens(input, view, "stream.partial", saved.embedding.y);
+        saved.embedding.all_y =
+            tokens_inside(input, view, "stream.partial", saved.embedding.y, input.splits.embedding);
       } else if (unit < head) {
         saved.blocks.push_back(place_block(input, view, unit - 1));
         saved.first.push_back(place_block(input, view, unit - 1, BlockUse::first));
       } else {
         saved.final_norm = {row("head.input"), row("head.norm"),
                             has_mean ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
+        const SplitBy split = input.splits.head;
         saved.head = {
             .x = saved.final_norm.y,
-            .all_x = vocabulary_tokens(input, view, "stream.gathered", saved.final_norm.y),
-            .partial_dx = vocabulary_tokens(input, view, "stream.partial", row("head.d_norm")),
+            .all_x = tokens_inside(input, view, "stream.gathered", saved.final_norm.y, split),
+            .partial_dx = tokens_inside(input, view, "stream.partial", row("head.d_norm"), split),
             .dx = row("head.d_norm"),
             .logits = row("head.logits"),
             .stats = row("head.stats"),
-            .all_stats = row(input.split_vocabulary ? "head.all_stats" : "head.stats"),
+            .all_stats = row(split == SplitBy::features ? "head.all_stats" : "head.stats"),
             .kept_stats =
                 input.defers_head && input.defers_head(view) ? row("head.kept_stats") : Tensor{}};
       }
@@ -334,8 +365,8 @@ ViewGradients place_gradients(const StageInput& input, int view) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
         gradients.embedded = input.activations(view, gradient_row(0));
-        gradients.all_embedded =
-            vocabulary_tokens(input, view, "stream.gathered", gradients.embedded);
+        gradients.all_embedded = tokens_inside(input, view, "stream.gathered", gradients.embedded,
+                                               input.splits.embedding);
       } else if (unit < head) {
         gradients.blocks.push_back(place_block_gradients(input, view, unit));
       } else {

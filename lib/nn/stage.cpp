@@ -83,12 +83,11 @@ class DecoderStage final : public Stage {
  private:
   void add_unit(const StageInput& input, int unit) {
     if (unit == 0) {
-      embedding_ = make_embedding(input.weights, input.model, input.tp, input.split_vocabulary);
+      embedding_ = make_embedding(input.weights, input.model, input.tp, input.splits.embedding);
     } else if (unit == head_unit_) {
       final_norm_ =
           make_norm(input.weights, "final_norm", input.model.norm_kind, input.model.norm_epsilon);
-      head_ =
-          make_vocab_head(input.weights, input.model, input.tp, input.split_vocabulary, *alone_);
+      head_ = make_vocab_head(input.weights, input.model, input.tp, input.splits.head, *alone_);
     } else {
       block_at_.resize(static_cast<std::size_t>(unit) + 1);
       block_at_.back() = blocks_.size();
@@ -97,7 +96,8 @@ class DecoderStage final : public Stage {
       blocks_.push_back(make_block({input.weights,
                                     input.model,
                                     input.rope_table,
-                                    {input.tp, input.context, input.micro_batch_size},
+                                    {input.tp, input.context, input.micro_batch_size,
+                                     input.splits.of_unit(unit), input.splits.moves_at_once},
                                     experts},
                                    unit - 1));
     }

@@ -48,7 +48,7 @@ struct StageInput {
   TensorParallel tp;
   ContextParallel context{};
   ExpertGroups experts{};
-  bool split_vocabulary = false;
+  OperatorSplits splits{};
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;
   ActivationSource activations;

@@ -28,7 +28,7 @@ void VocabHead::logits(const Pass& pass, const Tensor& x, const Tensor& logits) 
 
 VocabHead::Chunk VocabHead::chunk_of(const Pass& pass, const Saved& saved,
                                      std::int64_t begin) const {
-  const BatchTensors& batch = split ? pass.batch : pass.stream;
+  const BatchTensors& batch = pass.tokens_of(split);
   const std::int64_t end = std::min(begin + saved.logits.rows(), saved.all_x.rows());
   const std::int64_t rows = end - begin;
   const bool keeps = pass.training && !saved.kept_stats.empty();
@@ -96,18 +96,16 @@ void VocabHead::backward_weight(const Pass& pass, const Saved& saved) const {
 }
 
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
-                          const TensorParallel& tp, bool split_vocabulary, Group& alone) {
+                          const TensorParallel& tp, SplitBy split, Group& alone) {
   VocabHead layer;
   layer.weight = weights(model.tied ? "embedding.token.weight" : "head.weight");
   const std::int64_t rows = layer.weight.value.rows();
-  layer.group = split_vocabulary ? tp.group : &alone;
+  layer.group = split == SplitBy::features ? tp.group : &alone;
   layer.first_row = layer.group->rank() * rows;
   layer.vocab = std::clamp<std::int64_t>(model.vocab - layer.first_row, 0, rows);
-  layer.split = split_vocabulary;
-  const bool own_tokens = !split_vocabulary && tp.stream == Layout::tokens;
-  layer.owns_loss = own_tokens || tp.group->rank() == 0;
-  layer.enter = tp.enter();
-  if (!split_vocabulary) layer.enter.to = tp.stream;
+  layer.split = split;
+  layer.owns_loss = split == SplitBy::tokens || tp.group->rank() == 0;
+  layer.enter = tp.enter(split);
   return layer;
 }
 

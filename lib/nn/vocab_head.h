@@ -17,12 +17,12 @@ struct VocabHead {
   std::int64_t first_row = 0;
   std::int64_t vocab = 0;  // real tokens among the rows
   Group* group = nullptr;  // the ranks that share the vocabulary
-  bool split = false;      // the vocabulary is split: every rank needs all tokens
-  bool owns_loss = true;   // one of the ranks that compute the same loss
+  SplitBy split = SplitBy::whole;
+  bool owns_loss = true;  // one of the ranks that compute the same loss
   Reshard enter;
 
-  /// S rows of the residual stream, T tokens: all with a split vocabulary, else this rank's S.
-  /// If nothing is gathered, all_x is x and partial_dx is dx.
+  /// S rows of the residual stream, T tokens that the head takes. If they are the same, all_x is x
+  /// and partial_dx is dx; if they are fewer, this rank's rows of these.
   struct Saved {
     Tensor x;           // [S, hidden]
     Tensor all_x;       // [T, hidden] temporary
@@ -53,6 +53,6 @@ struct VocabHead {
 };
 
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
-                          const TensorParallel& tp, bool split_vocabulary, Group& alone);
+                          const TensorParallel& tp, SplitBy split, Group& alone);
 
 }  // namespace trainctl

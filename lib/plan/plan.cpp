@@ -16,9 +16,13 @@ Plan Plan::at_length(std::int64_t length) const {
   plan.length_step = 0;
   plan.model.seq_length = length;
   plan.tokens.seq_length = length;
-  plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
-                            plan.split_vocabulary});
+  plan.local = plan.local_of(0);
   return plan;
+}
+
+LocalShape Plan::local_of(int unit) const {
+  return local_shape({model, mesh, micro_batch_size, sequence_parallel, splits.head, exchange,
+                      splits.of_unit(unit)});
 }
 
 const Plan& Plan::after(std::int64_t completed) const {

@@ -17,8 +17,6 @@
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/activations.h"
-#include "plan/tables/layout.h"
-#include "plan/tables/local_shape.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 #include "plan/tables/params.h"
@@ -82,7 +80,8 @@ struct Plan {
   std::int64_t head_tokens = 0;  // whose logits exist at a time
   DType compute = DType::f32;
   DeviceKind device = DeviceKind::cpu;
-  bool sequence_parallel = false, split_vocabulary = false;
+  bool sequence_parallel = false;
+  OperatorSplits splits;    // of operators over tensor-parallel ranks
   ExchangeRule exchange;    // between ranks that hold different experts
   TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products
   bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp or etp
@@ -117,6 +116,7 @@ struct Plan {
   /// For the step that follows so many completed ones: this plan, or one of `smaller`.
   const Plan& after(std::int64_t completed) const;
   Plan at_length(std::int64_t length) const;  // sizes and traffic of shorter sequences, not rows
+  LocalShape local_of(int unit) const;        // of a block: `local` is of one by features
   std::int64_t activation_bytes(int stage) const;  // of a rank, with any number of micro-batches
   std::int64_t host_bytes(int stage) const;        // the same of what is kept on the host
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.

@@ -118,6 +118,9 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose) {
   if (read.complete) {
     if (rules_of(purpose).any_batch) fill_batch(read, site);
     forgive_missing(purpose, read.diagnostics);
+    if (rules_of(purpose).strategy_file) {
+      settle_splits(read.config, read.sources, site, read.diagnostics);
+    }
     settle_lengths(read.config, read.sources, site, windows_of(read, purpose), read.diagnostics);
     forgive_missing(purpose, read.diagnostics);  // the steps that nothing gives
     plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);

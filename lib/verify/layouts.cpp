@@ -179,7 +179,8 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   Config changed = config;
   const LayoutSizes& sizes = choice.sizes;
   ParallelConfig& parallel = changed.parallel;
-  parallel.parallel_mode.reset();
+  const bool by_operator = parallel.parallel_mode == ParallelMode::semi_auto_parallel;
+  if (!by_operator || sizes.tp == 1) parallel.parallel_mode.reset();
   parallel.device_num.reset();
   parallel.tensor_parallel = sizes.tp;
   parallel.pipeline_stages = sizes.pp;
@@ -202,7 +203,11 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
       parallel.virtual_pipeline_stages != config.parallel.virtual_pipeline_stages) {
     deal_layers(changed);
   }
-  if (sizes.tp == 1) parallel.vocab_emb_dp.reset();
+  if (sizes.tp == 1) {
+    parallel.vocab_emb_dp.reset();
+    parallel.operator_splits = {};
+    parallel.enable_alltoall = false;
+  }
   if (!sizes.sequence_parallel) parallel.tp_comm_overlap = {};
   return changed;
 }

@@ -37,7 +37,8 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
 /// files.
 const std::map<std::string, std::vector<std::string>> rooms = {
     {"config", {"report", "yaml", "schema", "support", "upstream", "read", "explain", "migrate"}},
-    {"plan", {"tables", "rules", "gradients", "schedule", "", "ownership", "cost", "prepare"}},
+    {"plan",
+     {"splits", "tables", "rules", "gradients", "schedule", "", "ownership", "cost", "prepare"}},
     {"ops", {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda"}},
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},

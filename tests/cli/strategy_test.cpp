@@ -114,6 +114,42 @@ TEST_CASE("a file for other sizes is refused where it is named") {
   CHECK(found["summary"].get<std::string>().ends_with(" more differ"));
 }
 
+TEST_CASE("with semi_auto_parallel the file decides the splits of operators") {
+  const TempDir dir;
+  const std::string mode = "parallel.parallel_mode=semi_auto_parallel";
+  const std::string config = dir.write("a.yaml", split_config());
+  const auto splits_of = [](const Outcome& outcome) {
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return nlohmann::json::parse(outcome.out)["operator_splits"];
+  };
+  const auto plan_json = [&](Words settings) {
+    settings.push_back(mode);
+    Words words = {"plan", "--config", config, "--world-size", "4", "--format", "json"};
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    return trainctl(words);
+  };
+  for (const std::string name : {"s.json", "s.ckpt"}) {
+    const std::string file = dir / name;
+    const auto written =
+        splits_of(plan_json({"parallel.operator_splits.attention=tokens",
+                             "parallel.operator_splits.feed_forward=whole", save_key + file}));
+    CHECK(written["attention"] == "tokens");
+    CHECK(splits_of(plan_json({load_key + file})) == written);
+    CHECK(splits_of(plan_json({}))["attention"] == "features");
+    // Other modes only compare it.
+    const Outcome other = on_four("plan", config, {load_key + file});
+    CHECK(other.exit_code == invalid);
+    CHECK(contains(other.err, "strategy-differs"));
+  }
+  const std::string file = dir / "s.json";
+  const Outcome refused = on_four(
+      "validate", config, {mode, load_key + file, "parallel.operator_splits.attention=whole"});
+  CHECK(refused.exit_code == invalid);
+  CHECK(contains(refused.err, "strategy-operators"));
+  CHECK(contains(refused.err, "it contradicts " + file + ":"));
+}
+
 TEST_CASE("files that cannot be read are named with the reason") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", split_config());

@@ -304,6 +304,25 @@ TEST_CASE("generate writes the same text in the layout of the run, over threads 
   CHECK(contains(three.err, "has no layout for 3 ranks"));
 }
 
+TEST_CASE("generate writes the same text where the run split operators by tokens") {
+  const TempDir dir;
+  const std::string config = dir.write(
+      "a.yaml", small_config() +
+                    "parallel:\n  parallel_mode: semi_auto_parallel\n  tensor_parallel: 2\n"
+                    "  threads_per_rank: 1\n"
+                    "  operator_splits: {attention: tokens, feed_forward: tokens, embedding: "
+                    "tokens, head: tokens}\n");
+  REQUIRE(trainctl(train_words(config, dir / "run", {"--local-ranks", "2"})).exit_code == 0);
+  std::vector<std::string> words{"generate",     "--run", dir / "run", "--prompt", "The",
+                                 "--max-tokens", "20",    "--seed",    "3"};
+  const Outcome alone = trainctl(words);
+  words.insert(words.end(), {"--local-ranks", "2"});
+  const Outcome two = trainctl(words);
+  INFO(two.err);
+  CHECK(alone.out.size() > 20);
+  CHECK(two.out == alone.out);
+}
+
 TEST_CASE("bench comm measures over threads and over MPI") {
   const std::vector<std::string> sizes{"--max-bytes", "4096", "--format", "json"};
   std::vector<std::string> threads{"bench", "comm", "--local-ranks", "2"};

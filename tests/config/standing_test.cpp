@@ -28,22 +28,23 @@ using List = std::vector<std::string>;
 TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
 
 TEST_CASE("a value that is not built is refused with its place") {
-  CHECK(findings("parallel: {enable_alltoall: true}\n") ==
-        List{"error parallel.enable_alltoall not built yet: enable_alltoall: true"});
-  const ReadResult result = read(good_text + "parallel: {enable_alltoall: true}\n");
+  const std::string line = "parallel: {parallel_mode: auto_parallel}\n";
+  CHECK(findings(line) ==
+        List{"error parallel.parallel_mode not built yet: parallel_mode: auto_parallel"});
+  const ReadResult result = read(good_text + line);
   Diagnostics diagnostics;
   check_built(result.config, result.sources, Severity::warning, diagnostics);
   REQUIRE(diagnostics.list().size() == 1);
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
-  CHECK(diagnostics.list()[0].help == "today: enable_alltoall: false");
-  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:29");
+  CHECK(diagnostics.list()[0].help ==
+        "today: parallel_mode: stand_alone, data_parallel, hybrid_parallel or semi_auto_parallel");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:27");
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  for (const char* line :
-       {"parallel: {enable_alltoall: true}", "parallel: {parallel_mode: auto_parallel}",
-        "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"}) {
+  for (const char* line : {"parallel: {parallel_mode: auto_parallel}",
+                           "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"}) {
     CAPTURE(line);
     CHECK(findings(std::string(line) + "\n").size() == 1);
   }
@@ -127,7 +128,7 @@ TEST_CASE("the status of a key") {
 }
 
 TEST_CASE("what serves today") {
-  CHECK(today("parallel.enable_alltoall") == "today: enable_alltoall: false");
+  CHECK(today("moe.overlap_expert_parallel_comm") == "today: overlap_expert_parallel_comm: false");
   CHECK(today("parallel.pipeline.layout") ==
         "today: layout: with scheduler zb-v, no part is empty");
   CHECK(today("precision.enable_autocast").empty());

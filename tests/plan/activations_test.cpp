@@ -14,7 +14,7 @@ using Table = std::map<std::string, ActivationSpec>;
 struct Share {  // of a rank
   Mesh mesh{};
   bool sequence_parallel = false;
-  bool split_vocabulary = false;
+  SplitBy vocabulary = SplitBy::whole;
   std::vector<UnitRange> units{};  // empty: all
   ChunkPlaces places{};
   int stage = 0;
@@ -26,8 +26,12 @@ Table rows_of(const Config& config, std::int64_t micro, DType compute, const Sha
   const int units = static_cast<int>(model.layers) + 2;
   Table rows;
   const std::vector<UnitRange> all{{0, units}};
-  ActivationInput input{
-      model, share.mesh, micro, compute, share.sequence_parallel, share.split_vocabulary};
+  ActivationInput input{model,
+                        share.mesh,
+                        micro,
+                        compute,
+                        share.sequence_parallel,
+                        with_vocabulary(share.vocabulary)};
   input.places = share.places;
   input.stage = share.stage;
   input.context = share.context;
@@ -183,7 +187,7 @@ TEST_CASE("the order of the rows on one rank", "[activations]") {
   config.model.num_layers = 1;
   const ModelShape model = model_shape(config.model);
   std::vector<std::string> names;
-  for (const auto& row : make_activations({model, Mesh{}, 1, DType::f32, false, false}, {{0, 3}})) {
+  for (const auto& row : make_activations({model, Mesh{}, 1, DType::f32, false, {}}, {{0, 3}})) {
     names.push_back(row.name);
   }
   const std::string n = "layers.0.";
@@ -232,7 +236,7 @@ TEST_CASE("the order of the rows on one rank", "[activations]") {
 TEST_CASE("tensor parallelism cuts what lies between gather and scatter", "[activations]") {
   const Config config = small_config();
   const std::int64_t t = 3 * 64;
-  const Share share{.mesh = Mesh{.tp = 4, .edp = 4}, .split_vocabulary = true};
+  const Share share{.mesh = Mesh{.tp = 4, .edp = 4}, .vocabulary = SplitBy::features};
   const Table rows = rows_of(config, 3, DType::f32, share);
   CHECK(shape_of(rows, "layers.1.input") == Shape{t, 128});
   CHECK(shape_of(rows, "layers.1.norm1") == Shape{t, 128});
@@ -259,7 +263,7 @@ TEST_CASE("tensor parallelism cuts what lies between gather and scatter", "[acti
   CHECK(shape_of(cut, "stream.gathered") == Shape{t, 128});
   CHECK(cut.at("stream.partial").storage == Storage::shared);
   CHECK(shape_of(cut, "layers.1.mlp.d_gathered") == Shape{t, 128});
-  sequence.split_vocabulary = false;  // then each rank scores its own tokens
+  sequence.vocabulary = SplitBy::tokens;  // then each rank scores its own tokens
   CHECK(shape_of(rows_of(config, 3, DType::f32, sequence), "head.logits") == Shape{48, 256});
 }
 
@@ -315,8 +319,8 @@ TEST_CASE("ranks that exchange heads attend to all their tokens", "[activations]
   check_row(rows, "chunk.0.batch.first_position", {4096}, DType::i32, batch);
   check_row(rows, "chunk.0.batch.query_token", {4096}, DType::i64, batch);
   check_row(rows, "chunk.0.batch.position", {2048}, DType::i32, batch);
-  check_row(rows, "cp.own_q", {2048, 2048}, DType::bf16, shared);
-  check_row(rows, "cp.packed", {2048, 2048}, DType::bf16, shared);
+  check_row(rows, "heads.own_q", {2048, 2048}, DType::bf16, shared);
+  check_row(rows, "heads.packed", {2048, 2048}, DType::bf16, shared);
   check_row(rows, "cp.k", {2 * 4096, 256}, DType::bf16, shared);
 }
 

@@ -126,6 +126,7 @@ const std::map<std::string, std::string> tested_elsewhere = {
     {"unreadable", "cli/explain_test.cpp"},
     {"strategy-file", "cli/strategy_test.cpp"},
     {"strategy-differs", "formats/strategy_file_test.cpp"},
+    {"strategy-operators", "formats/strategy_decides_test.cpp"},
     {"strategy-unknown", "formats/strategy_file_test.cpp"},
 };
 

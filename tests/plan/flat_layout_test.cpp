@@ -318,7 +318,7 @@ TEST_CASE("experts and chunks have buckets of their own under every rule", "[fla
   input.replicas = 4;
   input.expert_replicas = 2;
   input.parallel_optimizer = true;
-  const auto rows = make_parameters({model, mesh, false, false}, input.units);
+  const auto rows = make_parameters({model, mesh, false, {}}, input.units);
   for (const BucketRule rule :
        {BucketRule::size, BucketRule::megatron, BucketRule::comm_fusion, BucketRule::layers}) {
     INFO(word_of(rule));

@@ -321,7 +321,8 @@ double seconds_of(const Plan& plan, const StageForms& forms, const Rates& rates)
   double seconds = 0;
   for (const auto& [unit, form] : forms.usual) {
     const auto bytes = static_cast<double>(form_bytes(plan, 0, unit, form).on_host);
-    seconds += repeat_seconds(repeat_cost(plan, form), rates) + 4 * bytes / rates.memory_bandwidth;
+    seconds +=
+        repeat_seconds(repeat_cost(plan, unit, form), rates) + 4 * bytes / rates.memory_bandwidth;
   }
   return seconds;
 }

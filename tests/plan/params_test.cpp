@@ -43,7 +43,7 @@ int cut(const ParamSpec& row, Axis axis) { return row.split_dim[static_cast<std:
 /// All parameters of a rank, the vocabulary cut over tp.
 std::vector<ParamSpec> split(const Config& config, const Mesh& mesh, bool sequence_parallel) {
   const ModelShape model = model_shape(config.model, config.moe);
-  return make_parameters({model, mesh, sequence_parallel, true},
+  return make_parameters({model, mesh, sequence_parallel, with_vocabulary(SplitBy::features)},
                          {{0, static_cast<int>(model.layers) + 2}});
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("columns, rows and the vocabulary are cut over tp", "[params]") {
   CHECK(cut(find(rows, "layers.1.mlp.down.weight"), Axis::tp) == 1);
   CHECK(cut(find(rows, "layers.1.mlp.down.bias"), Axis::tp) == -1);
   const auto whole = make_parameters(
-      {model_shape(small_config().model), Mesh{.tp = 4, .edp = 4}, false, false}, {{0, 6}});
+      {model_shape(small_config().model), Mesh{.tp = 4, .edp = 4}, false, {}}, {{0, 6}});
   CHECK(find(whole, "embedding.token.weight").shape == Shape{256, 128});
   CHECK(find(whole, "layers.1.mlp.up.weight").shape == Shape{128, 128});
 }
@@ -221,8 +221,9 @@ TEST_CASE("the shards of every parameter make the whole", "[params]") {
       for (const std::int64_t tp : {1, 2, 4}) {
         const Mesh mesh{.tp = tp, .cp = 2, .dp = 4, .etp = 2, .ep = 4, .edp = tp};
         const ModelShape model = model_shape(config.model, moe);
-        for (const ParamSpec& row : make_parameters({model, mesh, tp > 1, tp > 1},
-                                                    {{0, static_cast<int>(model.layers) + 2}})) {
+        for (const ParamSpec& row :
+             make_parameters({model, mesh, tp > 1, with_vocabulary(SplitBy::features)},
+                             {{0, static_cast<int>(model.layers) + 2}})) {
           INFO(row.name);
           std::int64_t parts = 1;
           for (const Axis axis : all_axes) {
@@ -340,7 +341,7 @@ TEST_CASE("stages hold every parameter once, a tied embedding twice", "[params]"
     int second = 0;
     for (const auto& units : stages) {
       int unit = 0;
-      for (const ParamSpec& row : make_parameters({model, mesh, false, false}, units)) {
+      for (const ParamSpec& row : make_parameters({model, mesh, false, {}}, units)) {
         CHECK(row.unit >= unit);
         unit = row.unit;
         second += row.second_home ? 1 : 0;

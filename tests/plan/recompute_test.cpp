@@ -43,7 +43,7 @@ std::set<std::string> rows_with(const StagePlan& stage, Storage storage,
 double seconds_of(const Plan& plan, const StageForms& forms, const Rates& rates) {
   double seconds = 0;
   for (const auto& [unit, form] : forms.usual) {
-    seconds += repeat_seconds(repeat_cost(plan, form), rates);
+    seconds += repeat_seconds(repeat_cost(plan, unit, form), rates);
   }
   return seconds;
 }
@@ -91,7 +91,7 @@ TEST_CASE("words of forms", "[recompute]") {
 TEST_CASE("forms of layers", "[recompute]") {
   const LayerForms forms = parse_layer_forms("full*2, norms , none", 4);
   CHECK(forms.error.empty());
-  CHECK(forms.parts == std::vector<std::uint8_t>{all_parts, all_parts, *parse_form("norms"), 0});
+  CHECK(forms.values == std::vector<std::uint8_t>{all_parts, all_parts, *parse_form("norms"), 0});
   CHECK(parse_layer_forms("full*3", 2).error == "it has more than 2 forms");
   CHECK(parse_layer_forms("full*9999999999999", 2).error == "it has more than 2 forms");
   CHECK(parse_layer_forms("full*x", 2).error == "cannot read 'full*x'");

@@ -79,6 +79,43 @@ constexpr CodeNote mesh_notes[] = {
      "does not depend on tensor_parallel.",
      "model: {make_vocab_size_divisible_by: 1, vocab_size: 255}, parallel: {tensor_parallel: 2}",
      "model: {vocab_size: 255}, parallel: {tensor_parallel: 2}"},
+    {"operator-splits", "operator_splits cannot be read",
+     "attention and feed_forward are one of features, tokens and whole, or a list with one for "
+     "each "
+     "layer, in which *n repeats a word.",
+     "2 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, operator_splits: "
+     "{attention: 'tokens*3'}}",
+     "2 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, operator_splits: "
+     "{attention: 'tokens*3, whole'}}"},
+    {"operator-splits-table", "Two splits of one table",
+     "vocab_emb_dp says whether each tensor-parallel rank holds the whole token table; with tied "
+     "embeddings the head reads the same table. Gradients of a whole table are summed if the ranks "
+     "split tokens and are not if every rank computes everything, so both operators must agree.",
+     "2 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, operator_splits: "
+     "{head: tokens}}",
+     "2 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, operator_splits: "
+     "{embedding: tokens, head: tokens}}"},
+    {"operator-splits-heads", "Heads cannot be divided among the ranks that exchange them",
+     "Attention that is split by tokens exchanges q, k and v, so that each rank has all tokens of "
+     "a "
+     "part of the heads: tensor_parallel must divide heads and query groups.",
+     "2 ranks: model: {num_query_groups: 1}, parallel: {parallel_mode: semi_auto_parallel, "
+     "tensor_parallel: 2, operator_splits: {attention: tokens}}",
+     "2 ranks: model: {num_query_groups: 1}, parallel: {parallel_mode: semi_auto_parallel, "
+     "tensor_parallel: 2, operator_splits: {attention: whole}}"},
+    {"operator-splits-context", "Attention in another split with context parallelism",
+     "Context-parallel ranks exchange keys and values of the heads of each tensor-parallel rank.",
+     "4 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, context_parallel: "
+     "2, operator_splits: {attention: tokens}}",
+     "4 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, context_parallel: "
+     "2, operator_splits: {feed_forward: tokens}}"},
+    {"operator-splits-tokens", "Tokens cannot be divided among the tensor-parallel ranks",
+     "An operator that is split by tokens gets as many tokens on each rank.",
+     "3 ranks: model: {num_attention_heads: 4}, parallel: {parallel_mode: semi_auto_parallel, "
+     "tensor_parallel: 3, operator_splits: {attention: whole, feed_forward: tokens, embedding: "
+     "whole, head: whole}}, train: {micro_batch_size: 1}",
+     "2 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, operator_splits: "
+     "{feed_forward: tokens}}, train: {micro_batch_size: 1}"},
     {"sequence-parallel-tensor", "sequence_parallel without tensor parallelism",
      "sequence_parallel splits tokens among tensor-parallel ranks, so tensor_parallel must be "
      "above 1 "

@@ -134,6 +134,12 @@ constexpr CodeNote options_notes[] = {
      "message names the first parameter that differs.",
      "a file written with tensor_parallel 2, loaded with tensor_parallel 4",
      "a file written with the same sizes"},
+    {"strategy-operators", "The strategy file's splits of operators do not fit together",
+     "With semi_auto_parallel the file decides how tensor-parallel ranks share each operator. The "
+     "products of attention, and those of the MLP, are split alike, since the tensors between them "
+     "stay on their ranks; what operator_splits says must agree.",
+     "a file in which layers.0.mlp.up is split by tokens and layers.0.mlp.down by features",
+     "a file that save_file wrote with operator_splits: {feed_forward: tokens}"},
     {"strategy-unknown", "The strategy file has parameters that are not in the model",
      "They are ignored.", "a file written for a larger model", "a file of this model"},
     {"no-effect", "An option has no effect",

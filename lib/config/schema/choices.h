@@ -21,6 +21,7 @@ enum class OnBadLoss { stop, skip };
 enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
 enum class FusionMode { automatic, size, index };
 enum class BucketRule { size, megatron, comm_fusion, layers };
+enum class SplitBy { features, tokens, whole };
 enum class CpCommType { p2p, all_gather, a2a, a2a_p2p };
 enum class EntropyFusion { native, te };
 enum class BootstrapBackend { nccl, mpi, gloo };

@@ -89,6 +89,12 @@ struct TpCommOverlapConfig {  // overlap of tensor-parallel collectives with mat
   bool operator==(const TpCommOverlapConfig&) const = default;
 };
 
+struct OperatorSplitsConfig {  // semi_auto_parallel: how tensor-parallel ranks share each operator
+  std::optional<SplitBy> embedding, head;              // default: by vocab_emb_dp
+  std::optional<std::string> attention, feed_forward;  // a word, or "features*2, tokens*2"
+  bool operator==(const OperatorSplitsConfig&) const = default;
+};
+
 struct StrategyFileConfig {
   std::string load_file;
   std::string save_file;
@@ -114,6 +120,7 @@ struct ParallelConfig {
   PipelineConfig pipeline;
   ParallelOptimizerConfig parallel_optimizer;
   TpCommOverlapConfig tp_comm_overlap;
+  OperatorSplitsConfig operator_splits;
   std::optional<BucketRule> bucket_rule;    // default: derived from the keys below, else size
   std::optional<std::int64_t> bucket_size;  // gradient elements reduced together
   CommFusionConfig comm_fusion;

@@ -27,6 +27,20 @@ void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
 }
 
 template <class Visitor>
+void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
+  const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
+  visit(splits.embedding, field("embedding", "Split of the token table").unset(vocabulary));
+  visit(splits.attention,
+        field("attention",
+              "Split of attention and its products: features, tokens or whole, or one "
+              "for each layer as in features*2, tokens*2")
+            .unset("features"));
+  visit(splits.feed_forward,
+        field("feed_forward", "The same of the MLP, in layers without experts").unset("features"));
+  visit(splits.head, field("head", "Split of the logits and the loss").unset(vocabulary));
+}
+
+template <class Visitor>
 void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   const auto size = [](const char* key, const char* meaning) {
     return field(key, meaning).from(1).to(most_ranks_in_config);
@@ -77,6 +91,10 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
                 field("parallel_optimizer", "Optimizer state sharded over the replicas"));
   visit.section(parallel.tp_comm_overlap,
                 field("tp_comm_overlap", "Overlap of tensor-parallel collectives"));
+  visit.section(parallel.operator_splits,
+                field("operator_splits",
+                      "semi_auto_parallel: how tensor-parallel ranks share each "
+                      "operator"));
   visit(parallel.bucket_rule, field("bucket_rule", "How gradients form buckets")
                                   .unset("comm_fusion if comm_fusion is given, layers if "
                                          "gradient_aggregation_group is given, else size"));

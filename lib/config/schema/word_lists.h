@@ -102,6 +102,8 @@ inline constexpr Word bucket_words[] = {{"size", BucketRule::size},
                                         {"megatron", BucketRule::megatron},
                                         {"comm_fusion", BucketRule::comm_fusion},
                                         {"layers", BucketRule::layers}};
+inline constexpr Word split_by_words[] = {
+    {"features", SplitBy::features}, {"tokens", SplitBy::tokens}, {"whole", SplitBy::whole}};
 inline constexpr Word cp_comm_words[] = {{"p2p", CpCommType::p2p},
                                          {"all_gather", CpCommType::all_gather},
                                          {"a2a", CpCommType::a2a},

@@ -38,6 +38,8 @@ inline constexpr std::span<const Word> words_of<FusionMode> = detail::fusion_wor
 template <>
 inline constexpr std::span<const Word> words_of<BucketRule> = detail::bucket_words;
 template <>
+inline constexpr std::span<const Word> words_of<SplitBy> = detail::split_by_words;
+template <>
 inline constexpr std::span<const Word> words_of<CpCommType> = detail::cp_comm_words;
 template <>
 inline constexpr std::span<const Word> words_of<EntropyFusion> = detail::entropy_words;

@@ -52,9 +52,10 @@ class Sizes {
   std::string rows_;
 };
 
+/// Where layers have different splits, of the first one.
 std::string model_sizes(const Plan& plan) {
   const ModelShape& model = plan.model;
-  const LocalShape& local = plan.local;
+  const LocalShape local = plan.local_of(1);
   Sizes sizes;
   sizes.add("layers", model.layers);
   sizes.add("hidden size", model.hidden);
@@ -68,7 +69,7 @@ std::string model_sizes(const Plan& plan) {
   }
   sizes.add("vocabulary", model.vocab);
   if (model.padded_vocab != model.vocab || local.vocabulary != model.vocab) {
-    sizes.add("rows of the embedding", model.padded_vocab, local.vocabulary);
+    sizes.add("rows of the head", model.padded_vocab, local.vocabulary);
   }
   return sizes.table("Model");
 }

@@ -51,6 +51,19 @@ void write_model(JsonText& json, const ModelShape& model) {
   json.close();
 }
 
+/// One rank has everything: then all are whole.
+void write_splits(JsonText& json, const Plan& plan) {
+  const bool alone = plan.mesh.tp == 1;
+  const auto layers = [&](const std::string& text) { return alone ? "whole" : text; };
+  json.key("operator_splits").open_object(one_line);
+  json.member("embedding", word_of(plan.splits.embedding));
+  json.member("attention", layers(plan.splits.attention_text()));
+  json.member("feed_forward", layers(plan.splits.feed_forward_text()));
+  json.member("head", word_of(plan.splits.head));
+  json.member("heads_by_all_to_all", plan.splits.moves_at_once);
+  json.close();
+}
+
 void write_exchange(JsonText& json, const Plan& plan) {
   const ExchangeRule& rule = plan.exchange;
   const LocalShape& local = plan.local;
@@ -142,7 +155,8 @@ std::string print_json(const PrintInput& input) {
   write_exchange(json, plan);
   json.member("compute", name_of(plan.compute));
   json.member("sequence_parallel", plan.sequence_parallel);
-  json.member("split_vocabulary", plan.split_vocabulary);
+  json.member("split_vocabulary", plan.splits.head == SplitBy::features);
+  write_splits(json, plan);
   json.member("micro_batch_size", plan.micro_batch_size);
   json.member("microbatches", plan.microbatches);
   json.member("length_step", plan.length_step);

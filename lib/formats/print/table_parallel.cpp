@@ -128,6 +128,13 @@ std::string mesh_section(const Plan& plan) {
                                     " rows of a rank's micro-batch go to experts, at most " +
                                     format_grouped(plan.local.expert_rows) + " come to its own");
   }
+  if (mesh.tp > 1 && plan.mode == ParallelMode::semi_auto_parallel) {
+    const OperatorSplits& splits = plan.splits;
+    text += labelled("splits", "embedding " + std::string(word_of(splits.embedding)) +
+                                   "; attention " + splits.attention_text() + "; feed-forward " +
+                                   splits.feed_forward_text() + "; head " +
+                                   std::string(word_of(splits.head)));
+  }
   const std::string exchange = exchange_text(plan.exchange, mesh);
   if (!exchange.empty()) text += labelled("exchange", exchange);
   text += labelled(

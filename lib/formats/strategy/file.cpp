@@ -66,15 +66,25 @@ class Operators {
     std::vector<std::vector<std::int64_t>> inputs{input_of(spec), whole_split(spec)};
     if (bias != nullptr) inputs.push_back(whole_split(*bias));
     add(spec.name.substr(0, spec.name.rfind('.')), std::move(inputs));
-    if (spec.kind == ParamKind::query) query_slices_ = slices_of(spec, 0);
-    if (spec.kind == ParamKind::key) key_slices_ = slices_of(spec, 0);
+    // Attention by tokens works on all tokens of a part of the heads.
+    const bool exchanges = split_of(spec.unit).attention == SplitBy::tokens;
+    const std::int64_t exchanged = exchanges ? plan_.mesh.tp : 1;
+    if (spec.kind == ParamKind::query) query_slices_ = exchanged * slices_of(spec, 0);
+    if (spec.kind == ParamKind::key) key_slices_ = exchanged * slices_of(spec, 0);
   }
 
-  void add_head(const ParamSpec& table) { add("head", {{dp(), cp(), 1}, whole_split(table)}); }
+  void add_head(const ParamSpec& table) {
+    add("head", {{dp(), token_cuts(plan_.splits.head), 1}, whole_split(table)});
+  }
 
  private:
   std::int64_t dp() const { return plan_.mesh.dp; }
   std::int64_t cp() const { return plan_.mesh.cp; }
+  BlockSplit split_of(int unit) const { return plan_.splits.of_unit(unit); }
+  /// Of the tokens that an operator works on.
+  std::int64_t token_cuts(SplitBy split) const {
+    return cp() * (split == SplitBy::tokens ? plan_.mesh.tp : 1);
+  }
 
   void add_attention(const std::string& name) {
     const std::vector<std::int64_t> key{dp(), key_slices_, cp(), 1};
@@ -87,18 +97,35 @@ class Operators {
     // Between the products sequence parallelism splits the tokens over tp as well.
     const std::int64_t stream_cuts = cp() * (plan_.sequence_parallel ? plan_.mesh.tp : 1);
     switch (spec.kind) {
-      case ParamKind::token_embedding: return {dp(), cp()};
+      case ParamKind::token_embedding: return {dp(), token_cuts(plan_.splits.embedding)};
       case ParamKind::position_embedding: return {dp(), stream_cuts};
-      case ParamKind::query_norm: return {dp(), query_slices_, cp(), 1};
-      case ParamKind::key_norm: return {dp(), key_slices_, cp(), 1};
+      case ParamKind::query_norm:
+      case ParamKind::key_norm: {
+        const SplitBy split = split_of(spec.unit).attention;
+        const std::int64_t heads = spec.kind == ParamKind::key_norm ? key_slices_ : query_slices_;
+        return {dp(), split == SplitBy::features ? heads : 1, token_cuts(split), 1};
+      }
+      case ParamKind::head: return {dp(), token_cuts(plan_.splits.head), 1};
+      case ParamKind::query:
+      case ParamKind::key:
+      case ParamKind::value:
+      case ParamKind::attention_output:
+        return {dp(), token_cuts(split_of(spec.unit).attention), slices_of(spec, 1)};
+      case ParamKind::mlp_gate:
+      case ParamKind::mlp_up:
+      case ParamKind::mlp_down: {
+        const bool shared = plan_.model.has_experts(spec.unit - 1);  // always by features
+        const SplitBy split = shared ? SplitBy::features : split_of(spec.unit).feed_forward;
+        return {dp(), token_cuts(split), slices_of(spec, 1)};
+      }
       case ParamKind::expert_gate:
       case ParamKind::expert_up:
       case ParamKind::expert_down: return {slices_of(spec, 0), plan_.mesh.edp, slices_of(spec, 2)};
       case ParamKind::norm:
       case ParamKind::router:
       case ParamKind::expert_bias: return {dp(), stream_cuts, 1};
-      default: return {dp(), cp(), slices_of(spec, 1)};
     }
+    return {};
   }
 
   static std::vector<std::int64_t> whole_split(const ParamSpec& spec) {

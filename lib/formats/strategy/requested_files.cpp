@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/whole_file.h"
+#include "formats/strategy/decide.h"
 #include "formats/strategy/file.h"
 #include "formats/strategy/group_file.h"
 
@@ -61,6 +62,25 @@ void write_group_file(const std::string& file, const Config& config, const Plan&
 }
 
 }  // namespace
+
+void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnostics& diagnostics) {
+  const std::string& file = config.parallel.strategy_ckpt_config.load_file;
+  const Check check(sources, diagnostics);
+  const Facts facts(config, site);
+  const bool reads = facts.mode == ParallelMode::semi_auto_parallel && !file.empty();
+  if (!reads || !facts.mesh_is_clean(check) || facts.mesh.tp == 1 || !check.clean({"model"})) {
+    return;
+  }
+  try {
+    const bool json = is_json_name(file);
+    const std::string text = read_whole(file);
+    const LayoutFile layouts = read_layouts(text, json);
+    decide_splits({file, json ? std::string_view(text) : std::string_view(), layouts}, facts.mesh,
+                  facts.model, config, sources, diagnostics);
+  } catch (const Error&) {
+    return;  // check_layout_file says it
+  }
+}
 
 void check_layout_file(const Config& config, const Plan& plan, const SourceMap& sources,
                        Diagnostics& diagnostics) {

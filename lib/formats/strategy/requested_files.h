@@ -11,6 +11,10 @@
 
 namespace trainctl {
 
+/// With semi_auto_parallel and several tensor-parallel ranks, load_file decides how operators are
+/// split: decide_splits. A file that cannot be read is left to check_layout_file.
+void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnostics& diagnostics);
+
 /// Reads load_file, if given, and compares it with the plan. Adds "strategy-file" for an unreadable
 /// file, and the findings of compare_layouts.
 void check_layout_file(const Config& config, const Plan& plan, const SourceMap& sources,

@@ -29,8 +29,8 @@ GatheredInput gathered_of(const Saved& saved, const Gradients& g) {
 class GatheredProducts {
  public:
   GatheredProducts() = default;
-  GatheredProducts(const TensorParallel& tp, const RegionOverlap& region)
-      : enter_(tp.enter(region)), weights_in_back_(region.weights_in_back) {}
+  GatheredProducts(const TensorParallel& tp, SplitBy split, const RegionOverlap& region)
+      : enter_(tp.enter(split, region)), weights_in_back_(region.weights_in_back) {}
 
   /// work(RowRange) makes the products of rows of all_x, which are gathered if `gathers`, else
   /// there.

@@ -4,6 +4,7 @@
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/step_state.h"
+#include "plan/splits/splits.h"
 
 namespace trainctl {
 
@@ -21,12 +22,18 @@ struct Pass {
   const OpContext* ops = nullptr;
   StepState* state = nullptr;  // device memory
   BatchTensors batch;
-  BatchTensors stream;  // the part for this rank's rows of the residual stream; all of it unless
-                        // the stream is split by token
+  BatchTensors stream;   // the part for this rank's rows of the residual stream; all of it unless
+                         // the stream is split by token
+  BatchTensors share{};  // this rank's share of the tokens, for operators that are split by token
   // [layers of the model, router_sums + experts] fp32: what routers add up (ops/router.h); empty:
   // on ranks whose tokens others count
   Tensor router_sums{};
   bool training = true;  // false: no dropout, no gradients
+
+  /// Of the tokens that an operator works on.
+  const BatchTensors& tokens_of(SplitBy split) const {
+    return split == SplitBy::tokens ? share : batch;
+  }
 };
 
 }  // namespace trainctl

@@ -15,11 +15,6 @@ void copy(const Pass& pass, const Tensor& x, const Tensor& y) {
   if (x.data != y.data) pass.ops->stream->copy(y, x);
 }
 
-Tensor own_rows(const Group& group, const Tensor& x) {
-  const std::int64_t rows = x.rows() / group.size();
-  return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
-}
-
 /// Casts x to fp32, sums it and casts the result, or this rank's rows, to y.
 void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tensor& x,
                  const Tensor& y) {
@@ -68,6 +63,35 @@ void exchange(const Pass& pass, const Reshard& reshard, Layout from, const Tenso
   swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
 }
 
+/// The same by gathers. Each rank's part goes by blocks, one for each rank, of which this one takes
+/// its own.
+void exchange_gathered(const Pass& pass, const Reshard& reshard, Layout from, const Tensor& x,
+                       const Tensor& y) {
+  Group& group = *reshard.group;
+  Stream& stream = *pass.ops->stream;
+  const std::int64_t ranks = group.size();
+  const Tensor all = reshard.packed.view({reshard.packed.numel()}).slice(0, ranks * x.numel());
+  const std::int64_t block = x.numel() / ranks;
+  const auto block_in = [&](const Tensor& blocks, std::int64_t number) {
+    return blocks.view({blocks.numel()}).slice(number * block, (number + 1) * block);
+  };
+  const auto take_own = [&](const Tensor& to) {
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      copy(pass, block_in(all, rank * ranks + group.rank()), block_in(to, rank));
+    }
+  };
+  if (from == Layout::tokens) {
+    const Tensor own = all.slice(group.rank() * x.numel(), (group.rank() + 1) * x.numel());
+    swap_blocks(*pass.ops, {.x = x, .y = own, .rows = x.rows(), .columns = ranks});
+    group.all_gather(own, all, stream);
+    return take_own(y);
+  }
+  group.all_gather(x, all, stream);
+  take_own(all);  // a block never goes behind one that is still to be taken
+  const Tensor packed = all.slice(0, y.numel());
+  swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
+}
+
 void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, const Tensor& y) {
   if (reshard.group == nullptr || reshard.group->size() == 1) return copy(pass, x, y);
   Group& group = *reshard.group;
@@ -85,7 +109,9 @@ void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, co
       return group.reduce_scatter(x, y, *pass.ops->stream);
     case Collective::all_gather_tokens: return group.all_gather(x, y, *pass.ops->stream);
     case Collective::slice_tokens: return copy(pass, own_rows(group, x), y);
-    case Collective::all_to_all: return exchange(pass, reshard, way.from, x, y);
+    case Collective::all_to_all:
+      return reshard.at_once ? exchange(pass, reshard, way.from, x, y)
+                             : exchange_gathered(pass, reshard, way.from, x, y);
     default:
       throw Error(ExitCode::internal,
                   "not built yet: gathering or summing a tensor split by features");

@@ -29,8 +29,10 @@ struct Reshard {
   // [T, hidden] fp32: other types are cast into it, summed, and cast back. Empty: summed in their
   // own type.
   Tensor sum{};
-  // As many elements as the tensor: where it lies by rank on its way between tokens and features.
-  Tensor packed{};
+  // Between tokens and features: by an all-to-all, or by a gather of which each rank takes its
+  // part.
+  bool at_once = true;
+  Tensor packed{};  // where the tensor lies by rank on this way; gathered, that of all ranks
   Beside beside{};
 
   /// x has layout `from`, y layout `to`; y is overwritten. If the collective is none or an
@@ -118,11 +120,11 @@ struct TensorParallel {
   Stream* beside = nullptr;  // where what overlaps is made
   Tensor arriving{};         // see Beside
 
-  /// Before a column-parallel layer: every rank needs all tokens.
-  Reshard enter(const RegionOverlap& region = {}) const {
+  /// From the residual stream to what an operator reads. By features every rank needs all tokens.
+  Reshard enter(SplitBy split = SplitBy::features, const RegionOverlap& region = {}) const {
     return {.group = group,
             .from = stream,
-            .to = Layout::replicated,
+            .to = inside_of(split).reads,
             .sum = sum,
             .beside = {.stream = beside,
                        .forward = region.gather,
@@ -131,10 +133,10 @@ struct TensorParallel {
                        .whole_backward = region.scatter_whole,
                        .arriving = arriving}};
   }
-  /// After a row-parallel layer: its output is a sum over the ranks.
-  Reshard leave(const RegionOverlap& region = {}) const {
+  /// From what an operator makes to the residual stream. By features it is a sum over the ranks.
+  Reshard leave(SplitBy split = SplitBy::features, const RegionOverlap& region = {}) const {
     return {.group = group,
-            .from = Layout::partial,
+            .from = inside_of(split).makes,
             .to = stream,
             .sum = sum,
             .beside = {.stream = beside,

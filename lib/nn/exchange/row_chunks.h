@@ -3,6 +3,7 @@
 // collective is the c-th of every rank.
 #pragma once
 
+#include "comm/group.h"
 #include "device/tensor.h"
 #include "plan/tables/layout.h"
 
@@ -13,6 +14,12 @@ struct RowRange {
   Tensor of(const Tensor& x) const { return x.slice(begin, end); }
   std::int64_t count() const { return end - begin; }
 };
+
+/// This rank's rows of a tensor that all ranks of `group` have.
+inline Tensor own_rows(const Group& group, const Tensor& x) {
+  const std::int64_t rows = x.rows() / group.size();
+  return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
+}
 
 struct RowChunks {
   std::int64_t ranks = 1;

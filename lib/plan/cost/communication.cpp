@@ -13,6 +13,8 @@ namespace {
 constexpr std::int64_t fp32 = 4;
 constexpr std::int64_t counted_as = 8;  // bytes of a number of rows
 
+}  // namespace
+
 std::string_view word_for(Collective collective) {
   switch (collective) {
     case Collective::all_reduce: return "all_reduce";
@@ -24,6 +26,15 @@ std::string_view word_for(Collective collective) {
     default: return "";
   }
 }
+
+HeadExchange head_exchange(const Plan& plan, const LocalShape& local) {
+  const std::int64_t parts = plan.splits.moves_at_once ? 1 : local.head_ranks;
+  const std::int64_t bytes = local.attention_rows * parts * size_of(plan.compute);
+  return {plan.splits.moves_at_once ? "all_to_all" : "all_gather", bytes * local.q,
+          bytes * local.kv};
+}
+
+namespace {
 
 /// Of the layers, over `group`.
 UseList::Call layer_call(const std::string& operation, const std::string& what,
@@ -119,35 +130,66 @@ Passes passes_of(const UseList& list, const Counted& counted) {
   return passes;
 }
 
-/// Passes through blocks with experts, or through those without.
-Passes passes_of(const UseList& list, bool experts) {
-  return passes_of(list,
-                   [&](int unit) { return list.plan().model.has_experts(unit - 1) == experts; });
+/// Passes through blocks with experts.
+Passes expert_passes(const UseList& list) {
+  return passes_of(list, [&](int unit) { return list.plan().model.has_experts(unit - 1); });
 }
 
-/// A region between enter (stream -> replicated) and leave (partial -> stream), and their duals.
-/// `first` is the part that begins with the region's first product; the last product of the MLP is
-/// never repeated.
+/// A region between enter (from the stream) and leave (to it), and their duals. `first` is the part
+/// that begins with the region's first product; the last product of the MLP is never repeated.
 void add_region(UseList& list, const Passes& passes, const std::string& what, BlockPart first,
-                const RegionOverlap& overlap = {}) {
+                SplitBy split = SplitBy::features, const RegionOverlap& overlap = {}) {
+  const Inside inside = inside_of(split);
   const auto region = [&](bool chunked) {
     return UseList::Region{what, UnitKind::block, list.stream_elements(), 0, chunked};
   };
   const Layout stream = list.stream();
   const bool last = first == BlockPart::mlp;
-  list.reshard(stream, Layout::replicated, region(overlap.gather),
-               passes.of(first) - passes.kept(first));
-  list.reshard(Layout::partial, stream, region(overlap.scatter),
+  list.reshard(stream, inside.reads, region(overlap.gather), passes.of(first) - passes.kept(first));
+  list.reshard(inside.makes, stream, region(overlap.scatter),
                last ? passes.once : passes.of(BlockPart::projection));
-  list.reshard(dual(stream), dual(Layout::partial), region(overlap.gather_back), passes.once);
-  list.reshard(dual(Layout::replicated), dual(stream), region(overlap.scatter_back), passes.once);
+  list.reshard(dual(stream), dual(inside.makes), region(overlap.gather_back), passes.once);
+  list.reshard(dual(inside.reads), dual(stream), region(overlap.scatter_back), passes.once);
 }
 
 /// A weight gradient needs its gathered input once more, unless that is kept.
-void add_gathers(UseList& list, const Passes& passes, const std::string& what, BlockPart first) {
-  if (list.stream() != Layout::tokens) return;
+void add_gathers(UseList& list, const Passes& passes, const std::string& what, BlockPart first,
+                 SplitBy split = SplitBy::features) {
+  if (!gathers(list.stream(), split)) return;
   const UseList::Region region{what, UnitKind::block, list.stream_elements()};
-  list.reshard(list.stream(), Layout::replicated, region, passes.once - passes.kept(first));
+  list.reshard(list.stream(), inside_of(split).reads, region, passes.once - passes.kept(first));
+}
+
+/// Tokens for heads where attention is split by tokens: queries, keys and values there, the result
+/// back, and the duals in backward.
+void add_head_exchange(UseList& list, const Passes& passes) {
+  const Plan& plan = list.plan();
+  LocalShapeInput input{plan.model, plan.mesh, plan.micro_batch_size};
+  input.block.attention = SplitBy::tokens;
+  const HeadExchange exchange = head_exchange(plan, local_shape(input));
+  const UseList::Call call = layer_call(exchange.operation, "heads", "tp");
+  const std::int64_t forward = passes.of(BlockPart::qkv);
+  list.add(call, forward + passes.of(BlockPart::attention) + 2 * passes.once, exchange.q);
+  list.add(call, 2 * (forward + passes.once), exchange.kv);
+}
+
+/// What the operators of blocks exchange, by their splits.
+void add_blocks(UseList& list) {
+  const Plan& plan = list.plan();
+  for (const SplitBy split : all_splits) {
+    const Passes attention =
+        passes_of(list, [&](int unit) { return plan.splits.of_unit(unit).attention == split; });
+    const Passes mlp = passes_of(list, [&](int unit) {
+      return !plan.model.has_experts(unit - 1) && plan.splits.of_unit(unit).feed_forward == split;
+    });
+    const BlockSplit both{split, split};
+    add_region(list, attention, "attention", BlockPart::qkv, split,
+               plan.overlap.of_attention(both));
+    add_gathers(list, attention, "attention", BlockPart::qkv, split);
+    if (split == SplitBy::tokens) add_head_exchange(list, attention);
+    add_region(list, mlp, "mlp", BlockPart::mlp, split, plan.overlap.of_mlp(both));
+    add_gathers(list, mlp, "mlp", BlockPart::mlp, split);
+  }
 }
 
 /// Inputs of repeated blocks that tensor-parallel ranks share.
@@ -160,19 +202,21 @@ void add_slices(UseList& list) {
 
 void add_vocabulary(UseList& list) {
   const Plan& plan = list.plan();
-  if (!plan.split_vocabulary) return;
   const UseList::Region embedding{"embedding", UnitKind::embedding, list.stream_elements()};
   const UseList::Region head{"head", UnitKind::head, list.stream_elements()};
   const Layout stream = list.stream();
   const std::int64_t count = plan.microbatches;
   if (list.holds(0)) {
-    list.reshard(Layout::partial, stream, embedding, count);
-    list.reshard(dual(stream), dual(Layout::partial), embedding, count);
+    const Layout makes = inside_of(plan.splits.embedding).makes;
+    list.reshard(makes, stream, embedding, count);
+    list.reshard(dual(stream), dual(makes), embedding, count);
   }
   if (!list.holds(head_unit(plan.model.layers))) return;
   // Where its weight gradient is deferred, once more for it.
-  list.reshard(stream, Layout::replicated, head, count + list.stage().deferral.microbatches);
-  list.reshard(dual(Layout::replicated), dual(stream), head, count);
+  const Layout reads = inside_of(plan.splits.head).reads;
+  list.reshard(stream, reads, head, count + list.stage().deferral.microbatches);
+  list.reshard(dual(reads), dual(stream), head, count);
+  if (plan.splits.head != SplitBy::features) return;
   // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
   // of the head.
   const std::int64_t rows = plan.local.head_rows;
@@ -310,13 +354,9 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
                                                   const Config& config) {
   UseList list(plan, rank, config);
   const Passes passes = passes_of(list, [](int) { return true; });
-  const Passes dense = passes_of(list, false);
-  const Passes experts = passes_of(list, true);
+  const Passes experts = expert_passes(list);
   if (plan.mesh.tp > 1) {
-    add_region(list, passes, "attention", BlockPart::qkv, plan.overlap.attention);
-    add_gathers(list, passes, "attention", BlockPart::qkv);
-    add_region(list, dense, "mlp", BlockPart::mlp, plan.overlap.mlp);
-    add_gathers(list, dense, "mlp", BlockPart::mlp);
+    add_blocks(list);
     const bool shared = plan.model.shared_ffn > 0;
     if (experts_need_all(plan.model, plan.exchange.by_stream)) {
       add_region(list, experts, "experts", BlockPart::mlp);

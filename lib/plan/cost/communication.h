@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/plan.h"
@@ -58,6 +59,16 @@ class UseList {
   const Config& config_;
   std::vector<CollectiveUse> uses_;
 };
+
+/// The operation of a collective; "": none.
+std::string_view word_for(Collective collective);
+
+/// How a block's tensors of this rank's tokens become tensors of its heads, over tp.
+struct HeadExchange {
+  const char* operation = "";
+  std::int64_t q = 0, kv = 0;  // bytes of one call: of queries or results, of keys or values
+};
+HeadExchange head_exchange(const Plan& plan, const LocalShape& local);
 
 /// Gradients, parameters and scalars: communication_state.cpp.
 void add_state(UseList& list);

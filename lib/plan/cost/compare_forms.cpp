@@ -55,7 +55,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Conf
     }
     lay_out(plan, stage, config, laid);
     const FormBytes bytes = form_bytes(plan, stage, blocks.front(), form);
-    const RepeatCost repeat = repeat_cost(plan, form);
+    const RepeatCost repeat = repeat_cost(plan, blocks.front(), form);
     RecomputeCost& cost = costs.emplace_back();
     cost.form = form_text(form.again);
     cost.in_use = std::binary_search(in_use.begin(), in_use.end(), form.again);
@@ -65,7 +65,8 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Conf
     cost.on_host = laid.activation_slots.host_bytes;
     cost.flops = repeat.flops;
     if (rates) {
-      cost.seconds = repeat_seconds(repeat, *rates) + repeat_wire_seconds(plan, form, *rates);
+      cost.seconds =
+          repeat_seconds(repeat, *rates) + repeat_wire_seconds(plan, blocks.front(), form, *rates);
     }
   }
   std::stable_sort(costs.begin(), costs.end(),

@@ -20,6 +20,10 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
                              const std::vector<UnitRange>& units);
 
+/// The same of one rank's part of a unit: an operator that is split in no way is whole on every
+/// tensor-parallel rank.
+FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit);
+
 /// Traffic of one rank in one step: collectives of the layers by transition(from, to) of
 /// plan/tables/layout.h, messages between stages, gradients, parameters. The ranks of a stage
 /// differ at most in the bytes of slices that do not divide evenly.

@@ -39,4 +39,30 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens) {
   return estimate_flops(model, tokens, {all_units(model.layers)});
 }
 
+FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit) {
+  const ModelShape& model = plan.model;
+  const auto tp = static_cast<double>(plan.mesh.tp);
+  const double ranks = static_cast<double>(plan.mesh.tp * plan.mesh.cp);
+  const FlopsEstimate all = estimate_flops(model, tokens, {{unit, unit + 1}});
+  const auto attention = static_cast<double>(6 * tokens) * static_cast<double>(model.hidden) *
+                         static_cast<double>(2 * (model.q_features() + model.kv_features()));
+  double whole = 0;  // of the products
+  double attended = all.attention_causal / ranks;
+  if (unit == head_unit(model.layers)) {
+    if (plan.splits.head == SplitBy::whole) whole = all.matmul;
+  } else if (unit > 0) {
+    const BlockSplit split = plan.splits.of_unit(unit);
+    const bool experts = model.has_experts(unit - 1);
+    if (split.attention == SplitBy::whole) {
+      whole += attention;
+      attended *= tp;
+    }
+    if (split.feed_forward == SplitBy::whole && !experts) whole += all.matmul - attention;
+  }
+  FlopsEstimate own;
+  own.matmul = all.matmul / ranks + whole * (1 - 1 / tp) * tp / ranks;
+  own.attention_causal = attended;
+  return own;
+}
+
 }  // namespace trainctl

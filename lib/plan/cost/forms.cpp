@@ -32,7 +32,7 @@ std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const Recompu
   const std::vector<UnitRange>& units = at(plan.stages, stage).units;
   const std::int64_t first = recompute.layers ? plan.model.layers : count;
   for (const int unit : first_blocks(units, plan.model.layers, first)) {
-    const std::uint8_t parts = recompute.layers ? at(each.parts, unit - 1) : one;
+    const std::uint8_t parts = recompute.layers ? at(each.values, unit - 1) : one;
     if (parts != 0) forms[unit] = form_with(plan, recompute, parts);
   }
   return forms;
@@ -82,7 +82,7 @@ ActivationInput activation_input(const Plan& plan, const ModelShape& model, int 
           plan.micro_batch_size,
           plan.compute,
           plan.sequence_parallel,
-          plan.split_vocabulary,
+          plan.splits,
           plan.context,
           plan.messages,
           plan.message_dtype,

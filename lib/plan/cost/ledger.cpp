@@ -17,12 +17,7 @@ double product_flops(const Plan& plan, const std::vector<UnitRange>& units) {
   double flops = 0;
   for (const UnitRange& range : units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
-      const bool head = unit == head_unit(plan.model.layers);
-      // As in step_time.cpp: whole on every rank where nothing splits the head.
-      const bool split = !head || plan.split_vocabulary || plan.sequence_parallel;
-      const std::int64_t ranks = plan.mesh.cp * (split ? plan.mesh.tp : 1);
-      flops += estimate_flops(plan.model, tokens, {{unit, unit + 1}}).matmul /
-               static_cast<double>(ranks);
+      flops += rank_flops(plan, tokens, unit).matmul;
     }
   }
   return flops;
@@ -36,7 +31,7 @@ double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
       BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
       // The core of attention is not a product: it has a kernel of its own.
       form.again = static_cast<std::uint8_t>(form.again & ~bit_of(BlockPart::attention));
-      flops += repeat_cost(plan, form).flops;
+      flops += repeat_cost(plan, unit, form).flops;
     }
   }
   // The logits of a deferred weight gradient are made again: one of the head's three products.

@@ -1,5 +1,8 @@
 #include "plan/cost/recompute_cost.h"
 
+#include <string_view>
+
+#include "plan/cost/communication.h"
 #include "plan/cost/real.h"
 
 namespace trainctl {
@@ -14,10 +17,11 @@ struct Part {
 
 }  // namespace
 
-RepeatCost repeat_cost(const Plan& plan, const BlockForm& form) {
+RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form) {
   const ModelShape& model = plan.model;
-  const LocalShape& local = plan.local;
-  const double tokens = real(local.tokens);
+  const LocalShape local = plan.local_of(unit);
+  const double own = real(local.attention_rows);
+  const double tokens = real(model.experts > 1 ? local.tokens : local.mlp_rows);
   const double hidden = real(model.hidden);
   const double stream = real(local.stream_rows) * hidden;
   const double q = real(local.q);
@@ -28,9 +32,9 @@ RepeatCost repeat_cost(const Plan& plan, const BlockForm& form) {
   const double pairs = real(model.seq_length + 1) / 2;  // keys that a query sees
   const Part parts[] = {
       {BlockPart::norm1, 0, stream},
-      {BlockPart::qkv, 2 * tokens * hidden * qkv, tokens * qkv},
-      {BlockPart::attention, 4 * tokens * q * pairs, tokens * q},
-      {BlockPart::projection, 2 * tokens * hidden * q, stream},
+      {BlockPart::qkv, 2 * own * hidden * qkv, own * qkv},
+      {BlockPart::attention, 4 * own * q * pairs, own * q},
+      {BlockPart::projection, 2 * own * hidden * q, stream},
       {BlockPart::norm2, 0, stream},
       {BlockPart::mlp, 2 * tokens * hidden * wide, tokens * wide},
       {BlockPart::activation, 0, tokens * ffn},
@@ -48,26 +52,34 @@ double repeat_seconds(const RepeatCost& cost, const Rates& rates) {
   return cost.flops / rates.matmul_flops + cost.bytes / rates.memory_bandwidth;
 }
 
-double repeat_wire_seconds(const Plan& plan, const BlockForm& form, const Rates& rates) {
-  const bool by_token = plan.sequence_parallel;
-  std::int64_t calls[3] = {};  // gathers, sums over all, sums of which each rank takes its rows
-  for (const BlockPart part : {BlockPart::qkv, BlockPart::mlp}) {
-    if (by_token && form.repeats(part) && !form.gathered(part)) ++calls[0];
-  }
-  if (form.slices_input) ++calls[0];
-  if (form.repeats(BlockPart::projection)) ++calls[by_token ? 2 : 1];
-  constexpr const char* operations[] = {"all_gather", "all_reduce", "reduce_scatter"};
-  const std::int64_t bytes = plan.local.tokens * plan.model.hidden * size_of(plan.compute);
+double repeat_wire_seconds(const Plan& plan, int unit, const BlockForm& form, const Rates& rates) {
+  if (plan.mesh.tp == 1) return 0;
+  const BlockSplit split = plan.splits.of_unit(unit);
+  const Layout stream = plan.sequence_parallel ? Layout::tokens : Layout::invariant;
   double seconds = 0;
-  for (int kind = 0; kind < 3 && plan.mesh.tp > 1; ++kind) {
-    if (calls[kind] == 0) continue;
+  const auto add = [&](std::string_view operation, std::int64_t count, std::int64_t bytes) {
+    if (operation.empty()) return;
     CollectiveUse use;
-    use.operation = operations[kind];
+    use.operation = operation;
     use.ranks = plan.mesh.tp;
-    use.count = calls[kind];
-    use.bytes = calls[kind] * bytes;
+    use.count = count;
+    use.bytes = count * bytes;
     seconds += wire_seconds(use, rates);
-  }
+  };
+  const auto reshard = [&](Layout from, Layout to) {
+    add(word_for(transition(from, to).value_or(Collective::none)), 1,
+        plan.local.tokens * plan.model.hidden * size_of(plan.compute));
+  };
+  const auto enters = [&](BlockPart part) { return form.repeats(part) && !form.gathered(part); };
+  if (enters(BlockPart::qkv)) reshard(stream, inside_of(split.attention).reads);
+  if (enters(BlockPart::mlp)) reshard(stream, inside_of(split.feed_forward).reads);
+  if (form.slices_input) reshard(Layout::tokens, Layout::invariant);
+  if (form.repeats(BlockPart::projection)) reshard(inside_of(split.attention).makes, stream);
+  if (split.attention != SplitBy::tokens) return seconds;
+  const HeadExchange exchange = head_exchange(plan, plan.local_of(unit));
+  if (form.repeats(BlockPart::qkv)) add(exchange.operation, 1, exchange.q);
+  if (form.repeats(BlockPart::qkv)) add(exchange.operation, 2, exchange.kv);
+  if (form.repeats(BlockPart::attention)) add(exchange.operation, 1, exchange.q);
   return seconds;
 }
 

@@ -1,6 +1,7 @@
 #include "plan/cost/step_time.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/at.h"
 #include "base/gather_rounds.h"
@@ -59,6 +60,18 @@ double gradient_bytes(const StagePlan& stage, int unit) {
   return bytes;
 }
 
+/// Of the units of a stage that are blocks, the first that stands for `unit`: its operators are
+/// split alike.
+int block_like(const StagePlan& stage, const Plan& plan, int unit) {
+  for (const UnitRange& range : stage.units) {
+    const UnitRange blocks = blocks_in(range, plan.model.layers);
+    for (int one = blocks.begin; one < blocks.end; ++one) {
+      if (plan.splits.of_unit(one) == plan.splits.of_unit(unit)) return one;
+    }
+  }
+  return 0;
+}
+
 /// Of the units of a stage that are blocks, the first; 0: it has none.
 int first_block(const StagePlan& stage, const Plan& plan) {
   for (const UnitRange& range : stage.units) {
@@ -68,7 +81,8 @@ int first_block(const StagePlan& stage, const Plan& plan) {
   return 0;
 }
 
-/// What the units of one stage move and compute with one micro-batch, on one rank.
+/// What the units of one stage move and compute with one micro-batch, on one rank; of its blocks,
+/// those like `block`.
 class UnitCosts {
  public:
   UnitCosts(const Plan& plan, int stage, const Rates& rates)
@@ -78,20 +92,17 @@ class UnitCosts {
         blocks_(count_blocks(rows_.units, plan.model.layers)),
         tokens_(plan.micro_batch_size * plan.model.seq_length) {}
 
-  UnitTimes times() const {
+  UnitTimes times(int block) const {
     UnitTimes times;
     add_embedding(times);
-    if (const int block = first_block(rows_, plan_); block > 0) add_block(times, block);
+    if (block > 0) add_block(times, block);
     add_head(times);
     return times;
   }
 
  private:
-  const Mesh& mesh() const { return plan_.mesh; }
   double memory(double bytes) const { return bytes / rates_.memory_bandwidth; }
-  double products(double flops, std::int64_t ranks) const {
-    return flops / real(ranks) / rates_.matmul_flops;
-  }
+  double products(double flops) const { return flops / rates_.matmul_flops; }
   /// Of one micro-batch, in both directions.
   double wire(UnitKind unit) const {
     const auto of_layers = [unit](const CollectiveUse& use) {
@@ -110,10 +121,9 @@ class UnitCosts {
   }
 
   void add_block(UnitTimes& times, int unit) const {
-    const FlopsEstimate flops = estimate_flops(plan_.model, tokens_, {{unit, unit + 1}});
-    const std::int64_t ranks = mesh().tp * mesh().cp;
-    const double product = products(flops.matmul, ranks) / 3;
-    const double attention = products(flops.attention_causal, ranks) / 3;
+    const FlopsEstimate flops = rank_flops(plan_, tokens_, unit);
+    const double product = products(flops.matmul) / 3;
+    const double attention = products(flops.attention_causal) / 3;
     const double kept = memory(kept_bytes(rows_, unit));
     const double hidden = hidden_seconds(plan_, rows_, rates_) / real(plan_.microbatches);
     const double each_way = (wire(UnitKind::block) - hidden) / real(blocks_) / 2;
@@ -126,18 +136,15 @@ class UnitCosts {
 
   void add_head(UnitTimes& times) const {
     const int unit = head_unit(plan_.model.layers);
-    const FlopsEstimate flops = estimate_flops(plan_.model, tokens_, {{unit, unit + 1}});
-    // Whole on every rank where neither the vocabulary nor the tokens are split over tp.
-    const bool split = plan_.split_vocabulary || plan_.sequence_parallel;
-    const std::int64_t ranks = mesh().cp * (split ? mesh().tp : 1);
+    const FlopsEstimate flops = rank_flops(plan_, tokens_, unit);
     const double logits = real(plan_.local.head_rows) * real(plan_.local.vocabulary);
     const double kept = kept_bytes(rows_, unit);
     const double each_way = wire(UnitKind::head) / 2;
-    times.forward.head = products(flops.matmul, ranks) + each_way +
+    times.forward.head = products(flops.matmul) + each_way +
                          memory(2 * kept + 4 * logits * real(size_of(plan_.compute)) +
                                 2 * gradient_bytes(rows_, unit));
     times.input.head = memory(3 * stream_bytes()) + each_way;
-    const double product = products(flops.matmul, ranks) / 3;
+    const double product = products(flops.matmul) / 3;
     times.deferred = product + memory(2 * gradient_bytes(rows_, unit));
     times.again = product + memory(4 * logits * real(size_of(plan_.compute)));
   }
@@ -153,10 +160,15 @@ class UnitCosts {
 class RowCosts {
  public:
   RowCosts(const Plan& plan, int stage, const Rates& rates)
-      : plan_(plan),
-        rows_(at(plan.stages, stage)),
-        rates_(rates),
-        times_(UnitCosts(plan, stage, rates).times()) {
+      : plan_(plan), rows_(at(plan.stages, stage)), rates_(rates) {
+    const UnitCosts costs(plan, stage, rates);
+    times_[0] = costs.times(first_block(rows_, plan));
+    for (const UnitRange& range : rows_.units) {
+      for (int unit = range.begin; unit < range.end; ++unit) {
+        const int like = block_like(rows_, plan, unit);
+        if (!times_.contains(like)) times_[like] = costs.times(like);
+      }
+    }
     for (const CollectiveUse& use : rows_.communication) {
       const double seconds = wire_seconds(use, rates);
       if (use.group == "embedding") {
@@ -178,7 +190,7 @@ class RowCosts {
 
   double of(const Action& row) const {
     if (row.kind == ActionKind::repeat) return repeat_of(row);
-    if (is_pass(row.kind)) return times_.of(row, plan_.model.layers) + deferred_of(row);
+    if (is_pass(row.kind)) return pass_of(row) + deferred_of(row);
     if (is_receive(row.kind)) return message_;
     switch (row.kind) {
       case ActionKind::reduce:
@@ -192,17 +204,26 @@ class RowCosts {
   }
 
  private:
+  double pass_of(const Action& row) const {
+    double seconds = 0;
+    for (Action one = row; one.begin < row.end; ++one.begin) {
+      one.end = one.begin + 1;
+      seconds += times_.at(block_like(rows_, plan_, one.begin)).of(one, plan_.model.layers);
+    }
+    return seconds;
+  }
   double deferred_of(const Action& row) const {
+    const UnitTimes& head = times_.at(0);
     if (!rows_.deferral.concerns(row)) return 0;
-    if (row.kind == ActionKind::forward) return -times_.deferred;
-    return row.kind == ActionKind::backward_weight ? times_.deferred + times_.again : 0;
+    if (row.kind == ActionKind::forward) return -head.deferred;
+    return row.kind == ActionKind::backward_weight ? head.deferred + head.again : 0;
   }
   /// Its collectives are among those that F and B share.
   double repeat_of(const Action& row) const {
     double seconds = 0;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
-      seconds += repeat_seconds(repeat_cost(plan_, form), rates_);
+      seconds += repeat_seconds(repeat_cost(plan_, unit, form), rates_);
     }
     return seconds;
   }
@@ -227,12 +248,12 @@ class RowCosts {
   const Plan& plan_;
   const StagePlan& rows_;
   Rates rates_;
-  UnitTimes times_;
-  double message_ = 0;          // one
-  double embedding_sum_ = 0;    // of a tied embedding
-  double gradients_ = 0;        // all buckets of the stage
-  double parameters_ = 0;       // all blocks
-  double bucket_elements_ = 0;  // of all sums
+  std::map<int, UnitTimes> times_;  // by the block that stands for others; 0: the stage's first
+  double message_ = 0;              // one
+  double embedding_sum_ = 0;        // of a tied embedding
+  double gradients_ = 0;            // all buckets of the stage
+  double parameters_ = 0;           // all blocks
+  double bucket_elements_ = 0;      // of all sums
   double gathered_elements_ = 0;
 };
 

@@ -38,7 +38,8 @@ struct RingWait {
 };
 RingWait ring_wait(const Plan& plan, const StagePlan& stage, const Rates& rates);
 
-/// Seconds of the passes through one unit with one micro-batch. All blocks take the same time.
+/// Seconds of the passes through one unit with one micro-batch, `layer` of blocks that are split
+/// alike.
 struct UnitTimes {
   struct Pass {
     double embedding = 0, layer = 0, head = 0;

@@ -43,10 +43,13 @@ class Hidden {
     for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan_.model.layers; ++unit) {
       const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
       const bool experts = plan_.model.has_experts(unit - 1);
+      const BlockSplit split = plan_.splits.of_unit(unit);
       if (experts) seconds += hidden_exchange(plan_, row.kind, form, rates_);
       for (const Region& region : regions_) {
-        const bool routed = region.part == BlockPart::mlp && experts;
-        if (!routed) seconds += of(row.kind, form, region);
+        const bool mlp = region.part == BlockPart::mlp;
+        if (mlp && experts) continue;
+        const bool overlaps = (mlp ? split.feed_forward : split.attention) == SplitBy::features;
+        if (overlaps) seconds += of(row.kind, form, region);
       }
     }
     return seconds;
@@ -134,9 +137,12 @@ double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rat
 
 double early_weight_seconds(const Plan& plan, int unit, const Rates& rates) {
   double seconds = 0;
-  for (const Region& region : {attention_region(plan, rates), mlp_region(plan, rates)}) {
-    const bool routed = region.part == BlockPart::mlp && plan.model.has_experts(unit - 1);
-    if (region.overlap.weights_in_back && !routed) seconds += region.first;
+  const BlockSplit split = plan.splits.of_unit(unit);
+  if (plan.overlap.of_attention(split).weights_in_back) {
+    seconds += attention_region(plan, rates).first;
+  }
+  if (plan.overlap.of_mlp(split).weights_in_back && !plan.model.has_experts(unit - 1)) {
+    seconds += mlp_region(plan, rates).first;
   }
   return seconds;
 }

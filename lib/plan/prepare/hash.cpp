@@ -77,7 +77,11 @@ void add_sizes(Digest& digest, const Plan& plan) {
   for (const Axis axis : mesh.order) digest.add(axis);
   // Threads are among them: they decide the order of sums within a rank.
   digest.add(plan.compute, plan.micro_batch_size, plan.microbatches, plan.threads_per_rank);
-  digest.add(plan.mode, plan.sequence_parallel, plan.split_vocabulary, plan.group_size);
+  digest.add(plan.mode, plan.sequence_parallel, plan.group_size);
+  digest.add(plan.splits.embedding, plan.splits.head, plan.splits.moves_at_once);
+  for (const BlockSplit& block : plan.splits.blocks) {
+    digest.add(block.attention, block.feed_forward);
+  }
   digest.add(plan.map.route);
   digest.add(std::string_view(plan.schedule));
   digest.add(plan.messages.mode, plan.messages.keeps_outputs, plan.message_dtype,

@@ -114,7 +114,7 @@ Plan sizes_of(const Facts& facts) {
   plan.compute = dtype_of(resolve_compute(config.precision));
   set_messages(plan, parallel.pipeline, facts.chunks);
   plan.sequence_parallel = parallel.sequence_parallel && plan.mesh.tp > 1;
-  plan.split_vocabulary = plan.mesh.tp > 1 && !parallel.vocab_emb_dp.value_or(false);
+  plan.splits = resolve_splits(config, facts.mode, plan.mesh);
   plan.exchange = resolve_exchange(config, plan.mesh);
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, parallel);
@@ -122,8 +122,7 @@ Plan sizes_of(const Facts& facts) {
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;
-  plan.local = local_shape({plan.model, plan.mesh, plan.micro_batch_size, plan.sequence_parallel,
-                            plan.split_vocabulary, plan.exchange});
+  plan.local = plan.local_of(0);
   plan.threads_per_rank = threads_of(parallel, facts.site);
   plan.context = split_context(parallel, plan.mesh.cp);
   plan.tokens = token_layout(plan.context, plan.model.seq_length);
@@ -185,8 +184,8 @@ void add_stage(Plan& plan, int stage, const Config& config) {
     const ChunkLayers& held = plan.map.at(stage, chunk);
     rows.units.push_back({held.first_unit, held.end_unit});
   }
-  rows.parameters = make_parameters(
-      {plan.model, plan.mesh, plan.sequence_parallel, plan.split_vocabulary}, rows.units);
+  rows.parameters =
+      make_parameters({plan.model, plan.mesh, plan.sequence_parallel, plan.splits}, rows.units);
   rows.shards = shard_optimizer(
       {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},
       rows.parameters);

@@ -74,8 +74,8 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
     if (option.form.again != parts) continue;  // keeps what collectives give
     option.form.on_host = on_host;
     option.bytes = form_bytes(plan, stage, unit, option.form);
-    option.seconds = repeat_seconds(repeat_cost(plan, option.form), rates) +
-                     repeat_wire_seconds(plan, option.form, rates);
+    option.seconds = repeat_seconds(repeat_cost(plan, unit, option.form), rates) +
+                     repeat_wire_seconds(plan, unit, option.form, rates);
     if (on_host) option.seconds += exposed_copies(setting, option, passes);
     option.works = option.bytes.once;
     if (config.offload.double_buffering) option.works += option.bytes.on_host;

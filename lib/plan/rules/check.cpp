@@ -163,6 +163,7 @@ Facts::Facts(const Config& all, const Site& around) : config(all), site(around) 
   if (train.micro_batch_num && *train.micro_batch_num < 1) train.micro_batch_num.reset();
   batch = resolve_batch(train, mesh);
   model = model_shape(all.model, all.moe);
+  operators = resolve_splits(all, mode, mesh);
 }
 
 bool Facts::mesh_is_clean(const Check& check) const {

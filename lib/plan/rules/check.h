@@ -82,6 +82,7 @@ struct Facts {
   std::int64_t chunks = 1;
   BatchSizes batch;
   ModelShape model;
+  OperatorSplits operators;  // how they are split over tp
 
   Facts(const Config& config, const Site& site);
   const ParallelConfig& parallel() const { return config.parallel; }

@@ -40,13 +40,12 @@ void remark_compiled(const Facts& facts, Check& check) {
                     parallel.search_mode != SearchMode::recursive_programming,
                     "only parallel_mode auto_parallel searches");
   }
-  if (facts.compiled || !facts.mesh_is_clean(check)) return;
-  if (facts.mesh.ep == 1) {
-    check.no_effect("parallel.enable_alltoall", parallel.enable_alltoall,
-                    "with " + mode_of(facts) +
-                        " no tensor changes the dimension it is split along, and expert_parallel "
-                        "is 1");
-  }
+  if (!facts.mesh_is_clean(check)) return;
+  check.no_effect("parallel.enable_alltoall",
+                  parallel.enable_alltoall && !facts.operators.any_attention(SplitBy::tokens),
+                  "no tensor moves from tokens to heads, as in attention that "
+                  "parallel.operator_splits splits by tokens; rows of experts and heads of "
+                  "context_parallel always go by all-to-all");
 }
 
 /// Keys of data and gradients that have no effect in this configuration.
@@ -139,9 +138,8 @@ void check_inputs(const Facts& facts, Check& check) {
                   input + "the " + counted(ranks, "rank") +
                       " of a stage must be divisible by the " + std::to_string(product) + " parts",
                   help);
-    } else if (!facts.compiled && product != data) {
-      check.error("dataset-strategy", path,
-                  input + "with " + mode_of(facts) + " only the batch can be split", help);
+    } else if (product != data) {
+      check.error("dataset-strategy", path, input + "only the batch can be split", help);
     } else {
       continue;
     }

@@ -21,6 +21,12 @@ void check_tensor_overlap(const Facts& facts, Check& check) {
                 std::string("set sequence_parallel to true") +
                     (facts.mesh.tp > 1 ? "" : " and tensor_parallel to 2 or more") +
                     ", or tp_comm_overlap.enable to false");
+  } else if (facts.mesh_is_clean(check)) {
+    const OperatorSplits& splits = facts.operators;
+    check.no_effect(
+        path,
+        !splits.any_attention(SplitBy::features) && !splits.any_feed_forward(SplitBy::features),
+        "no operator of a layer is split by features");
   }
 }
 

@@ -36,6 +36,7 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
     return;
   }
   const std::int64_t tp = facts.mesh.tp;
+  if (!facts.operators.any_attention(SplitBy::features)) return;
   if (shape.heads % tp != 0) {
     refuse_tensor("heads-tensor", "num_attention_heads", shape.heads, facts, check);
     return;
@@ -53,7 +54,7 @@ void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
       !check.clean({"model.hidden_size", "model.family", "model.ffn_hidden_size"})) {
     return;
   }
-  if (shape.ffn % facts.mesh.tp != 0) {
+  if (facts.operators.any_feed_forward(SplitBy::features) && shape.ffn % facts.mesh.tp != 0) {
     refuse_tensor("ffn-tensor", "ffn_hidden_size", shape.ffn, facts, check);
   } else if (facts.compiled && shape.hidden % facts.mesh.tp != 0) {
     refuse_tensor("hidden-tensor", "hidden_size", shape.hidden, facts, check);
@@ -61,8 +62,9 @@ void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
 }
 
 void check_vocabulary(const Facts& facts, const ModelShape& shape, Check& check) {
-  const ParallelConfig& parallel = facts.parallel();
-  if (!clean_of_tensor(facts, check) || parallel.vocab_emb_dp.value_or(false) ||
+  const OperatorSplits& splits = facts.operators;
+  const bool cut = splits.embedding == SplitBy::features || splits.head == SplitBy::features;
+  if (!cut || !clean_of_tensor(facts, check) ||
       !check.clean(
           {"model.vocab_size", "model.make_vocab_size_divisible_by", "parallel.vocab_emb_dp"})) {
     return;
@@ -91,6 +93,130 @@ void check_sequence_parallel(const Facts& facts, Check& check) {
                 "tensor_parallel is 1",
                 "set tensor_parallel to 2 or more, or sequence_parallel to false");
   }
+}
+
+constexpr const char* attention_key = "parallel.operator_splits.attention";
+constexpr const char* mlp_key = "parallel.operator_splits.feed_forward";
+constexpr const char* embedding_key = "parallel.operator_splits.embedding";
+constexpr const char* head_key = "parallel.operator_splits.head";
+
+/// The lists for the layers, word by word.
+void check_layer_splits(const Facts& facts, Check& check) {
+  const OperatorSplitsConfig& said = facts.parallel().operator_splits;
+  const std::int64_t layers = facts.config.model.num_layers;
+  const auto read = [&](const char* path, const std::optional<std::string>& text) {
+    if (!text || !check.clean({path, "model.num_layers"})) return;
+    const PerLayer<SplitBy> splits = parse_layer_splits(*text, layers);
+    if (splits.error.empty()) return;
+    check.error("operator-splits", path,
+                splits.error + "; it needs one for all layers or for each of " +
+                    named("model.num_layers", layers),
+                "a split is features, tokens or whole; *n repeats it: features*2, tokens*2");
+  };
+  read(attention_key, said.attention);
+  read(mlp_key, said.feed_forward);
+}
+
+/// The embedding and the head against vocab_emb_dp, and against each other where they are one
+/// table.
+void check_vocabulary_splits(const Facts& facts, Check& check) {
+  const OperatorSplitsConfig& said = facts.parallel().operator_splits;
+  const OperatorSplits& splits = facts.operators;
+  const auto& whole = facts.parallel().vocab_emb_dp;
+  const auto agree = [&](const char* path, const std::optional<SplitBy>& given, SplitBy split) {
+    if (!given || !whole || *whole == (split != SplitBy::features)) return;
+    check.error("operator-splits-table", path,
+                "it is " + std::string(word_of(split)) + ", but vocab_emb_dp" +
+                    check.place_of("parallel.vocab_emb_dp") + " is " +
+                    (*whole ? "true: the table is whole on every rank"
+                            : "false: ranks have parts of the table"),
+                "leave vocab_emb_dp out");
+  };
+  agree(embedding_key, said.embedding, splits.embedding);
+  agree(head_key, said.head, splits.head);
+  if (!facts.model.tied || splits.embedding == splits.head) return;
+  const bool by_head = said.head.has_value();
+  const char* path = by_head ? head_key : embedding_key;
+  if (!check.clean({embedding_key, head_key})) return;
+  const std::string embedding(word_of(splits.embedding));
+  const std::string head(word_of(splits.head));
+  check.error("operator-splits-table", path,
+              "the embedding" + check.place_of(embedding_key) + " has the split " + embedding +
+                  " and the head" + check.place_of(head_key) + " the split " + head +
+                  ", but with tie_word_embeddings both read embedding.token.weight",
+              "give both the same split, or set model.tie_word_embeddings to false");
+}
+
+/// Attention by tokens exchanges tokens for heads.
+void check_attention_split(const Facts& facts, Check& check) {
+  const OperatorSplits& splits = facts.operators;
+  const bool by_tokens = splits.any_attention(SplitBy::tokens);
+  if (!by_tokens && !splits.any_attention(SplitBy::whole)) return;
+  const std::int64_t tp = facts.mesh.tp;
+  const ModelShape& shape = facts.model;
+  if (facts.mesh.cp > 1) {
+    check.error("operator-splits-context", attention_key,
+                "with " + named("context_parallel", facts.mesh.cp) +
+                    check.place_of("parallel.context_parallel") +
+                    " attention exchanges keys of the heads that each tensor-parallel rank has, so "
+                    "it must be split by features",
+                "set operator_splits.attention to features, or context_parallel to 1");
+    return;
+  }
+  if (!by_tokens || (shape.heads % tp == 0 && shape.kv_heads % tp == 0)) return;
+  const bool heads = shape.heads % tp != 0;
+  check.error("operator-splits-heads", attention_key,
+              "split by tokens, the ranks exchange q, k and v for all tokens of a part of the "
+              "heads, so " +
+                  indivisible(heads ? named("num_attention_heads", shape.heads)
+                                    : named("num_query_groups", shape.kv_heads),
+                              named("tensor_parallel", tp)),
+              "set operator_splits.attention to whole" + std::string(heads ? "" : " or features") +
+                  ", or tensor_parallel to " +
+                  divisors_near(heads ? shape.heads : shape.kv_heads, tp));
+}
+
+/// Without sequence parallelism the tokens of a micro-batch are cut only here.
+void check_token_share(const Facts& facts, Check& check) {
+  if (facts.parallel().sequence_parallel) return;
+  const std::int64_t tokens =
+      facts.batch.micro_batch_size * facts.config.model.seq_length / facts.mesh.cp;
+  if (!facts.operators.any(SplitBy::tokens) || tokens % facts.mesh.tp == 0) return;
+  check.error("operator-splits-tokens", "parallel.operator_splits",
+              indivisible("a micro-batch has " + counted(tokens, "token") + " on a rank, which",
+                          named("tensor_parallel", facts.mesh.tp) + " to be split by tokens"),
+              "set seq_length to " +
+                  multiples_near(facts.mesh.tp * facts.mesh.cp, facts.config.model.seq_length) +
+                  ", or use features or whole");
+}
+
+bool has_dense_layer(const ModelShape& shape) {
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    if (!shape.has_experts(layer)) return true;
+  }
+  return false;
+}
+
+void check_operator_splits(const Facts& facts, Check& check) {
+  const OperatorSplitsConfig& said = facts.parallel().operator_splits;
+  const char* path = "parallel.operator_splits";
+  const bool given = said != OperatorSplitsConfig{};
+  if (!facts.mesh_is_clean(check) || !check.clean({path})) return;
+  if (facts.mode != ParallelMode::semi_auto_parallel || facts.mesh.tp == 1) {
+    return check.no_effect(path, given,
+                           facts.mesh.tp == 1
+                               ? "tensor_parallel is 1, so no operator is split"
+                               : "with parallel_mode " + std::string(word_of(facts.mode)) +
+                                     " every operator is split by features; semi_auto_parallel "
+                                     "reads it");
+  }
+  check_layer_splits(facts, check);
+  check_vocabulary_splits(facts, check);
+  if (!check.clean({"model", "train", attention_key, mlp_key})) return;
+  check_attention_split(facts, check);
+  check_token_share(facts, check);
+  check.no_effect(mlp_key, said.feed_forward && !has_dense_layer(facts.model),
+                  "every layer has experts, whose split is expert_tensor_parallel");
 }
 
 void check_sequence(const Facts& facts, Check& check) {
@@ -199,6 +325,7 @@ void check_splits(const Facts& facts, Check& check) {
   check_heads(facts, shape, check);
   check_widths(facts, shape, check);
   check_vocabulary(facts, shape, check);
+  check_operator_splits(facts, check);
   check_sequence(facts, check);
   check_hierarchy(facts, check);
   check_context_heads(facts, shape, check);

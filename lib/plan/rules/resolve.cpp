@@ -90,6 +90,7 @@ ParallelConfig for_one_rank(ParallelConfig parallel) {
   parallel.pipeline = usual.pipeline;
   parallel.parallel_optimizer = usual.parallel_optimizer;
   parallel.tp_comm_overlap = usual.tp_comm_overlap;
+  parallel.operator_splits = usual.operator_splits;
   parallel.delay_wgrad_compute = usual.delay_wgrad_compute;
   parallel.vocab_emb_dp.reset();
   return parallel;
@@ -155,8 +156,10 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
   const RecomputeConfig& recompute = config.recompute;
   const bool slices = recompute.enable && recompute.slice_activation;
   const TokenLayout tokens = token_layout(split_context(parallel, mesh.cp), 0);
-  const std::int64_t parts =
-      tokens.ranks * tokens.pieces() * (parallel.sequence_parallel || slices ? mesh.tp : 1);
+  const OperatorSplits splits =
+      resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
+  const bool cuts = parallel.sequence_parallel || slices || splits.any(SplitBy::tokens);
+  const std::int64_t parts = tokens.ranks * tokens.pieces() * (cuts ? mesh.tp : 1);
   return std::lcm(parts, multiple);
 }
 
@@ -201,6 +204,41 @@ ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh) {
     rule.chunks = std::max<std::int64_t>(1, moe.comp_comm_parallel_degree);
   }
   return rule;
+}
+
+namespace {
+
+/// Of each layer; empty: all by features.
+std::vector<SplitBy> layer_splits(const std::optional<std::string>& text, std::int64_t layers) {
+  if (!text) return {};
+  PerLayer<SplitBy> read = parse_layer_splits(*text, layers);
+  return read.error.empty() ? std::move(read.values) : std::vector<SplitBy>{};
+}
+
+}  // namespace
+
+OperatorSplits resolve_splits(const Config& config, ParallelMode mode, const Mesh& mesh) {
+  const ParallelConfig& parallel = config.parallel;
+  OperatorSplits splits;
+  if (mesh.tp == 1) return splits;
+  splits = with_vocabulary(!parallel.vocab_emb_dp.value_or(false) ? SplitBy::features
+                           : parallel.sequence_parallel           ? SplitBy::tokens
+                                                                  : SplitBy::whole);
+  if (mode != ParallelMode::semi_auto_parallel) return splits;
+  const OperatorSplitsConfig& said = parallel.operator_splits;
+  splits.moves_at_once = parallel.enable_alltoall;
+  splits.embedding = said.embedding.value_or(splits.embedding);
+  splits.head = said.head.value_or(splits.head);
+  const std::int64_t layers = config.model.num_layers;
+  const std::vector<SplitBy> attention = layer_splits(said.attention, layers);
+  const std::vector<SplitBy> mlp = layer_splits(said.feed_forward, layers);
+  if (attention.empty() && mlp.empty()) return splits;
+  splits.blocks.resize(static_cast<std::size_t>(layers));
+  for (std::size_t layer = 0; layer < splits.blocks.size(); ++layer) {
+    if (!attention.empty()) splits.blocks[layer].attention = attention[layer];
+    if (!mlp.empty()) splits.blocks[layer].feed_forward = mlp[layer];
+  }
+  return splits;
 }
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel) {

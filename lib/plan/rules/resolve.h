@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
+#include "plan/splits/splits.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/site.h"
@@ -69,6 +70,11 @@ TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh&
 /// With group_wise_a2a, or where experts are cut otherwise than dense layers, each tensor-parallel
 /// rank sends its own share of the tokens.
 ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh);
+
+/// Of operators over tp. Only semi_auto_parallel splits them otherwise than by features; the
+/// embedding and the head then as vocab_emb_dp says, if nothing else does. A word or list that
+/// cannot be read, which is an error, counts as features.
+OperatorSplits resolve_splits(const Config& config, ParallelMode mode, const Mesh& mesh);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 /// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with

@@ -73,12 +73,23 @@ struct Rows {
 struct StageShare {
   const ActivationInput& input;
   const ModelShape& model;
+  const BlockSplit split;  // of the block that is being added
   const LocalShape local;
 
-  /// What attention works on: all tokens of the ranks that exchange heads, of a part of the heads.
-  std::int64_t attended_tokens() const { return local.tokens * input.context.heads; }
-  std::int64_t attended_q() const { return local.q / input.context.heads; }
-  std::int64_t attended_kv() const { return local.kv / input.context.heads; }
+  StageShare(const ActivationInput& of, BlockSplit block)
+      : input(of),
+        model(of.model),
+        split(block),
+        local(local_shape({of.model, of.mesh, of.micro_batch_size, of.sequence_parallel,
+                           of.splits.head, of.exchange, block})) {}
+
+  Layout stream() const { return input.sequence_parallel ? Layout::tokens : Layout::invariant; }
+  /// The ranks that exchange tokens for heads: context-parallel ones, or tensor-parallel ones.
+  std::int64_t head_ranks() const { return input.context.heads * local.head_ranks; }
+  /// What attention works on: all tokens of these ranks, of a part of the heads.
+  std::int64_t attended_tokens() const { return local.attention_rows * head_ranks(); }
+  std::int64_t attended_q() const { return local.q / head_ranks(); }
+  std::int64_t attended_kv() const { return local.kv / head_ranks(); }
 };
 
 }  // namespace trainctl

@@ -25,8 +25,9 @@ void add_norm(Rows& rows, const StageShare& share, const std::string& name, Bloc
 /// Whether a block's MLP or experts need all tokens of the micro-batch, of which sequence
 /// parallelism leaves a part on each rank.
 bool gathers_mlp(const StageShare& share, bool experts) {
-  if (!share.input.sequence_parallel) return false;
-  return !experts || experts_need_all(share.model, share.input.exchange.by_stream);
+  if (!experts) return gathers(share.stream(), share.split.feed_forward);
+  return share.input.sequence_parallel &&
+         experts_need_all(share.model, share.input.exchange.by_stream);
 }
 
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
@@ -55,48 +56,52 @@ void add_gathered(Rows& rows, const StageShare& share, const std::string& branch
 
 void add_attention(Rows& rows, const StageShare& share, const std::string& attention) {
   const LocalShape& local = share.local;
-  add_gathered(rows, share, attention, BlockPart::qkv);
+  const std::int64_t own = local.attention_rows;
+  if (gathers(share.stream(), share.split.attention)) {
+    add_gathered(rows, share, attention, BlockPart::qkv);
+  }
   rows.begin(BlockPart::qkv);
   if (share.model.qk_norm) {
-    rows.row(attention + "q_raw", local.tokens, local.q, for_backward);
-    rows.row(attention + "k_raw", local.tokens, local.kv, for_backward);
-    rows.statistic(attention + "q_rstd", local.tokens * local.heads);
-    rows.statistic(attention + "k_rstd", local.tokens * local.kv_heads);
+    rows.row(attention + "q_raw", own, local.q, for_backward);
+    rows.row(attention + "k_raw", own, local.kv, for_backward);
+    rows.statistic(attention + "q_rstd", own * local.heads);
+    rows.statistic(attention + "k_rstd", own * local.kv_heads);
   }
   const std::int64_t tokens = share.attended_tokens();
   rows.row(attention + "q", tokens, share.attended_q(), for_backward);
   rows.row(attention + "k", tokens, share.attended_kv(), for_backward);
   rows.row(attention + "v", tokens, share.attended_kv(), for_backward);
   rows.begin(BlockPart::attention);
-  if (share.input.context.heads > 1) {
+  if (share.head_ranks() > 1) {
     rows.row(attention + "attended", tokens, share.attended_q(), for_backward);
   }
-  rows.row(attention + "context", local.tokens, local.q, for_weight);
-  rows.statistic(attention + "logsumexp", local.tokens * local.heads);
+  rows.row(attention + "context", own, local.q, for_weight);
+  rows.statistic(attention + "logsumexp", own * local.heads);
   rows.end();
 }
 
 void add_attention_gradients(Rows& rows, const StageShare& share, const std::string& attention) {
   const LocalShape& local = share.local;
   add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention,
-                       share.input.sequence_parallel);
-  rows.row(attention + "d_q", local.tokens, local.q, output_gradient);
-  rows.row(attention + "d_k", local.tokens, local.kv, output_gradient);
-  rows.row(attention + "d_v", local.tokens, local.kv, output_gradient);
+                       gathers(share.stream(), share.split.attention));
+  rows.row(attention + "d_q", local.attention_rows, local.q, output_gradient);
+  rows.row(attention + "d_k", local.attention_rows, local.kv, output_gradient);
+  rows.row(attention + "d_v", local.attention_rows, local.kv, output_gradient);
 }
 
 void add_mlp(Rows& rows, const StageShare& share, const std::string& mlp) {
   const LocalShape& local = share.local;
   const bool gated = share.model.gated_mlp;
-  add_gathered(rows, share, mlp, BlockPart::mlp);
+  const std::int64_t tokens = local.mlp_rows;
+  if (gathers_mlp(share, false)) add_gathered(rows, share, mlp, BlockPart::mlp);
   rows.begin(BlockPart::mlp);
-  if (gated) rows.row(mlp + "gate", local.tokens, local.ffn, for_backward);
-  rows.row(mlp + "up", local.tokens, local.ffn, for_backward);
+  if (gated) rows.row(mlp + "gate", tokens, local.ffn, for_backward);
+  rows.row(mlp + "up", tokens, local.ffn, for_backward);
   rows.begin(BlockPart::activation);
-  rows.row(mlp + "act", local.tokens, local.ffn, for_weight);
+  rows.row(mlp + "act", tokens, local.ffn, for_weight);
   rows.end();
-  rows.row(mlp + "d_up", local.tokens, local.ffn, output_gradient);
-  if (gated) rows.row(mlp + "d_gate", local.tokens, local.ffn, output_gradient);
+  rows.row(mlp + "d_up", tokens, local.ffn, output_gradient);
+  if (gated) rows.row(mlp + "d_gate", tokens, local.ffn, output_gradient);
 }
 
 /// What a block reads and the unit below writes; from F to R perhaps only this rank's share of it.
@@ -160,13 +165,12 @@ void add_head(Rows& rows, const StageShare& share) {
 /// What attention exchanges with other ranks, on its way.
 void add_context_scratch(Rows& rows, const StageShare& share) {
   const ContextSplit& split = share.input.context;
+  if (split.ring * split.gather == 1) return;
   const LocalShape& local = share.local;
   const std::int64_t tokens = share.attended_tokens();
   const std::int64_t held = split.ring > 1 ? 2 * tokens : split.gather * tokens;
-  if (split.ring * split.gather > 1) {
-    for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-      rows.row(name, held, share.attended_kv(), shared);
-    }
+  for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
+    rows.row(name, held, share.attended_kv(), shared);
   }
   if (split.ring > 1) {
     rows.row("cp.part_q", tokens, share.attended_q(), shared);
@@ -174,21 +178,45 @@ void add_context_scratch(Rows& rows, const StageShare& share) {
     rows.row("cp.part_v", tokens, share.attended_kv(), shared);
     rows.add("cp.part_logsumexp", Shape{local.tokens * local.heads}, DType::f32, shared);
   }
-  if (split.heads == 1) return;
-  rows.row("cp.own_q", local.tokens, local.q, shared);
-  rows.row("cp.own_k", local.tokens, local.kv, shared);
-  rows.row("cp.own_v", local.tokens, local.kv, shared);
-  rows.row("cp.d_attended", tokens, share.attended_q(), shared);
-  rows.row("cp.packed", local.tokens, local.q, shared);
 }
 
-void add_block_scratch(Rows& rows, const StageShare& share) {
-  const ModelShape& model = share.model;
+/// What ranks that exchange tokens for heads have on its way.
+void add_head_exchange(Rows& rows, const StageShare& share) {
   const LocalShape& local = share.local;
-  rows.row("branch", local.stream_rows, model.hidden, shared);
-  rows.row("d_norm", local.stream_rows, model.hidden, shared);
-  rows.row("d_context", local.tokens, local.q, shared);
+  const std::int64_t own = local.attention_rows;
+  rows.row("heads.own_q", own, local.q, shared);
+  rows.row("heads.own_k", own, local.kv, shared);
+  rows.row("heads.own_v", own, local.kv, shared);
+  rows.row("heads.d_attended", share.attended_tokens(), share.attended_q(), shared);
+  const bool gathers = local.head_ranks > 1 && !share.input.splits.moves_at_once;
+  rows.row("heads.packed", own * (gathers ? local.head_ranks : 1), local.q, shared);
+}
+
+/// One share for each split of attention that blocks of these units have.
+std::vector<StageShare> attention_shares(const StageShare& share,
+                                         const std::vector<UnitRange>& units) {
+  std::vector<StageShare> shares;
+  for (const SplitBy split : all_splits) {
+    const bool used = any_block(units, share.model.layers, [&](int unit) {
+      return share.input.splits.of_unit(unit).attention == split;
+    });
+    if (used) shares.emplace_back(share.input, BlockSplit{split, SplitBy::features});
+  }
+  return shares;
+}
+
+void add_block_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRange>& units) {
+  const std::vector<StageShare> shares = attention_shares(share, units);
+  if (shares.empty()) return;
+  const StageShare& most = *std::ranges::max_element(
+      shares, {}, [](const StageShare& one) { return one.local.attention_rows * one.local.q; });
+  rows.row("branch", share.local.stream_rows, share.model.hidden, shared);
+  rows.row("d_norm", share.local.stream_rows, share.model.hidden, shared);
+  rows.row("d_context", most.local.attention_rows, most.local.q, shared);
   add_context_scratch(rows, share);
+  for (const StageShare& one : shares) {
+    if (one.head_ranks() > 1) add_head_exchange(rows, one);
+  }
 }
 
 /// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
@@ -236,7 +264,7 @@ void add_head_scratch(Rows& rows, const StageShare& share) {
     rows.add(name, Shape{3 * ranks, chunk}, DType::f32, shared);
   };
   stats("head.stats", 1);
-  if (input.split_vocabulary) stats("head.all_stats", input.mesh.tp);
+  if (input.splits.head == SplitBy::features) stats("head.all_stats", input.mesh.tp);
 }
 
 /// The data of one chunk's micro-batch: what its units read.
@@ -254,7 +282,7 @@ void add_batch(Rows& rows, const StageShare& share, const UnitRange& units) {
   add("position", DType::i32, units.begin, Moment::backward);
   add("global_token", DType::i64, units.begin, Moment::backward);
   if (units.holds(head)) add("loss_weight", DType::f32, head, scored);
-  tokens = share.attended_tokens();
+  tokens *= share.input.context.heads;
   add("first_position", DType::i32, units.begin, Moment::backward);
   if (share.input.context.heads > 1) {
     add("query_token", DType::i64, units.begin, Moment::backward);
@@ -286,19 +314,34 @@ void add_units(Rows& rows, const StageShare& share, const UnitRange& range) {
   for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
     switch (kind_of_unit(rows.unit, layers)) {
       case UnitKind::embedding: add_embedding(rows, share); break;
-      case UnitKind::block: add_block_kinds(rows, share); break;
+      case UnitKind::block:
+        add_block_kinds(rows, {share.input, share.input.splits.of_unit(rows.unit)});
+        break;
       case UnitKind::head: add_head(rows, share); break;
     }
   }
+}
+
+/// Whether an operator of these units gathers the residual stream.
+bool gathers_any(const StageShare& share, const std::vector<UnitRange>& units) {
+  const OperatorSplits& splits = share.input.splits;
+  const Layout stream = share.stream();
+  const bool ends = (holds(units, 0) && gathers(stream, splits.embedding)) ||
+                    (holds(units, head_unit(share.model.layers)) && gathers(stream, splits.head));
+  return ends || any_block(units, share.model.layers, [&](int unit) {
+           const StageShare one(share.input, splits.of_unit(unit));
+           return gathers(stream, one.split.attention) ||
+                  gathers_mlp(one, share.model.has_experts(unit - 1));
+         });
 }
 
 void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRange>& units) {
   const std::int64_t hidden = share.model.hidden;
   const LocalShape& local = share.local;
   const ActivationInput& input = share.input;
-  if (count_blocks(units, share.model.layers) > 0) add_block_scratch(rows, share);
+  add_block_scratch(rows, share, units);
   if (count_expert_blocks(share.model, units) > 0) add_expert_scratch(rows, share);
-  if (input.sequence_parallel) {
+  if (gathers_any(share, units)) {
     rows.row("stream.gathered", local.tokens, hidden, shared);
     rows.row("stream.partial", local.tokens, hidden, shared);
   }
@@ -311,10 +354,7 @@ void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRang
 
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units) {
-  const StageShare share{
-      input, input.model,
-      local_shape({input.model, input.mesh, input.micro_batch_size, input.sequence_parallel,
-                   input.split_vocabulary, input.exchange})};
+  const StageShare share(input, {});
   Rows rows;
   rows.compute = input.compute;
   for (const UnitRange& range : units) {

@@ -2,7 +2,6 @@
 // it, the engine allocates it, the layers find their tensors in it by name.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "base/shape.h"
 #include "plan/tables/local_shape.h"
 #include "plan/tables/messages.h"
-#include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
 #include "plan/tables/token_layout.h"
@@ -90,7 +88,7 @@ struct ActivationSpec {
 /// A rank holds its share: T is divided by cp; with tensor parallelism Q, K, F, the heads and the
 /// vocabulary by tp (K by no more than there are key and value heads); with sequence parallelism
 /// the rows of the residual stream ([T,H], norms and their statistics, head.d_norm) have T / tp.
-/// What is kept for F's sake is always the tensor before a gather.
+/// An operator by tokens has T / tp instead, a whole one all. Kept is the tensor before a gather.
 ///  with sequence parallelism, shared: stream.gathered [T,H] (a column layer's input, a row
 ///         layer's input again), stream.partial [T,H] (before a reduce-scatter); gradient, until W:
 ///         layers.N.attention.d_gathered .mlp.d_gathered [T,H] (gathered gradients of the two
@@ -118,7 +116,8 @@ struct ActivationInput {
   const Mesh& mesh;
   std::int64_t micro_batch_size = 1;
   DType compute = DType::f32;
-  bool sequence_parallel = false, split_vocabulary = false;
+  bool sequence_parallel = false;
+  OperatorSplits splits{};
   ContextSplit context{};
   MessageRules messages{};
   DType message_dtype = DType::f32;

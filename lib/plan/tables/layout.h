@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "plan/splits/splits.h"
+
 namespace trainctl {
 
 enum class Layout : std::uint8_t {
@@ -63,6 +65,22 @@ constexpr std::optional<Collective> transition(Layout from, Layout to) {
   return std::nullopt;
 }
 
+/// How the tensors of an operator lie over the ranks that share it: what it reads, and what it
+/// makes.
+struct Inside {
+  Layout reads = Layout::replicated;
+  Layout makes = Layout::partial;
+};
+constexpr Inside inside_of(SplitBy split) {
+  if (split == SplitBy::tokens) return {Layout::tokens, Layout::tokens};
+  if (split == SplitBy::whole) return {Layout::invariant, Layout::invariant};
+  return {};
+}
+/// Whether an operator of this split gathers its input, of which each rank has some tokens.
+constexpr bool gathers(Layout stream, SplitBy split) {
+  return stream == Layout::tokens && inside_of(split).reads != Layout::tokens;
+}
+
 /// The most chunks in which a collective is made beside a product, each of equal rows.
 inline constexpr std::int64_t most_row_chunks = 4;
 /// In how many it is made where every rank has `rows` tokens.
@@ -89,6 +107,14 @@ struct RegionOverlap {
 struct TensorOverlap {
   RegionOverlap attention, mlp;
   bool any = false;
+
+  /// Of one block: what is not split by features has nothing to overlap.
+  RegionOverlap of_attention(BlockSplit split) const {
+    return split.attention == SplitBy::features ? attention : RegionOverlap{};
+  }
+  RegionOverlap of_mlp(BlockSplit split) const {
+    return split.feed_forward == SplitBy::features ? mlp : RegionOverlap{};
+  }
 };
 
 /// How the tokens of a layer get to the ranks of their experts and back (docs/experts.md).

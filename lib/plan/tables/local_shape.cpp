@@ -49,13 +49,21 @@ LocalShape local_shape(const LocalShapeInput& input) {
   LocalShape local;
   local.tokens = input.micro_batch_size * model.seq_length / mesh.cp;
   local.stream_rows = input.sequence_parallel ? local.tokens / mesh.tp : local.tokens;
-  local.heads = model.heads / mesh.tp;
-  local.kv_heads = std::max<std::int64_t>(1, model.kv_heads / mesh.tp);
+  const auto rows = [&](SplitBy split) {
+    return split == SplitBy::tokens ? local.tokens / mesh.tp : local.tokens;
+  };
+  const auto parts = [&](SplitBy split) { return split == SplitBy::features ? mesh.tp : 1; };
+  const SplitBy attention = input.block.attention;
+  local.attention_rows = rows(attention);
+  local.heads = model.heads / parts(attention);
+  local.kv_heads = std::max<std::int64_t>(1, model.kv_heads / parts(attention));
   local.q = local.heads * model.head_dim;
   local.kv = local.kv_heads * model.head_dim;
-  local.ffn = model.ffn / mesh.tp;
-  local.vocabulary = input.split_vocabulary ? model.padded_vocab / mesh.tp : model.padded_vocab;
-  local.head_rows = input.split_vocabulary ? local.tokens : local.stream_rows;
+  local.head_ranks = attention == SplitBy::tokens ? mesh.tp : 1;
+  local.mlp_rows = rows(input.block.feed_forward);
+  local.ffn = model.ffn / parts(input.block.feed_forward);
+  local.vocabulary = model.padded_vocab / parts(input.head);
+  local.head_rows = rows(input.head);
   local.experts = model.experts / mesh.ep;
   add_routing(input, local);
   local.expert_ffn = model.expert_ffn / mesh.etp;

@@ -15,20 +15,25 @@ struct LocalShapeInput {
   const Mesh& mesh;
   std::int64_t micro_batch_size = 1;
   bool sequence_parallel = false;
-  bool split_vocabulary = false;
+  SplitBy head = SplitBy::whole;
   ExchangeRule exchange{};
+  BlockSplit block{};  // of the block whose sizes these are
 };
 
 struct LocalShape {
   std::int64_t tokens = 0;       // of the micro-batch: 1 / cp
   std::int64_t stream_rows = 0;  // of the residual stream: with sequence parallelism 1 / tp of them
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  // at least 1: neighbouring ranks share one where there are fewer
-  std::int64_t q = 0;         // features of the queries
-  std::int64_t kv = 0;        // features of the keys, and of the values
+  std::int64_t attention_rows = 0;  // tokens of which this rank makes q, k, v and the output
+  std::int64_t heads = 0;           // of these products
+  std::int64_t kv_heads = 0;    // at least 1: neighbouring ranks share one where there are fewer
+  std::int64_t q = 0;           // features of the queries
+  std::int64_t kv = 0;          // features of the keys, and of the values
+  std::int64_t head_ranks = 1;  // tensor-parallel ranks that exchange tokens for heads, so that
+                                // attention has all tokens
+  std::int64_t mlp_rows = 0;    // tokens of the products of a plain MLP
   std::int64_t ffn = 0;
-  std::int64_t vocabulary = 0;      // rows of the embedding and the head
-  std::int64_t head_rows = 0;       // tokens that the head takes: all with a split vocabulary
+  std::int64_t vocabulary = 0;      // rows of the head
+  std::int64_t head_rows = 0;       // tokens that the head takes
   std::int64_t experts = 1;         // held here
   std::int64_t routed_tokens = 0;   // whose experts this rank uses: all of the micro-batch, or
                                     // those of its residual stream

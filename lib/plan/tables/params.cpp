@@ -47,6 +47,27 @@ Place place_of(ParamKind kind, bool bias) {
   return Place::stream;
 }
 
+/// How ranks along tp share the operator that a parameter of `unit` belongs to. Shared experts are
+/// cut as experts are.
+SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
+  const BlockSplit block = input.splits.of_unit(unit);
+  switch (kind) {
+    case ParamKind::token_embedding: return input.splits.embedding;
+    case ParamKind::head: return input.splits.head;
+    case ParamKind::query:
+    case ParamKind::key:
+    case ParamKind::value:
+    case ParamKind::query_norm:
+    case ParamKind::key_norm:
+    case ParamKind::attention_output: return block.attention;
+    case ParamKind::mlp_gate:
+    case ParamKind::mlp_up:
+    case ParamKind::mlp_down:
+      return input.model.has_experts(unit - 1) ? SplitBy::features : block.feed_forward;
+    default: return SplitBy::features;
+  }
+}
+
 bool is_expert(Place place) { return place == Place::expert_column || place == Place::expert_row; }
 
 /// Collects the rows of one stage in model order.
@@ -98,8 +119,9 @@ class Table {
 
  private:
   /// How many parts the place cuts into over an axis, and which dim.
-  void cut(ParamSpec& row, Place place) const {
+  void cut(ParamSpec& row, Place place, SplitBy split) const {
     const Mesh& mesh = input_.mesh;
+    if (split != SplitBy::features) return;
     const auto over = [&](Axis axis, std::int8_t dim) {
       if (mesh.size(axis) == 1) return;
       at(row.split_dim, axis) = dim;
@@ -108,11 +130,9 @@ class Table {
     switch (place) {
       case Place::stream:
       case Place::heads: return;
-      case Place::column: return over(Axis::tp, 0);
+      case Place::column:
+      case Place::vocabulary: return over(Axis::tp, 0);
       case Place::row: return over(Axis::tp, 1);
-      case Place::vocabulary:
-        if (input_.split_vocabulary) over(Axis::tp, 0);
-        return;
       case Place::key_value:
         row.tp_copies =
             std::max<std::int64_t>(1, mesh.tp / std::max<std::int64_t>(1, model_.kv_heads));
@@ -126,9 +146,10 @@ class Table {
   }
 
   /// How the layer's output lies over an axis that does not cut its parameter.
-  Layout output(Place place, Axis axis) const {
+  Layout output(Place place, SplitBy split, Axis axis) const {
     switch (axis) {
       case Axis::tp:
+        if (split != SplitBy::features && place != Place::stream) return inside_of(split).makes;
         if (place == Place::heads) return Layout::features;
         return input_.sequence_parallel && !is_expert(place) ? Layout::tokens : Layout::invariant;
       case Axis::cp:
@@ -148,10 +169,11 @@ class Table {
     row.shape = shape;
     row.unit = unit_;
     row.expert = is_expert(place);
-    cut(row, place);
+    const SplitBy split = split_of(input_, kind, unit_);
+    cut(row, place, split);
     for (const Axis axis : all_axes) {
       at(row.gradient_sum, axis) = at(row.split_dim, axis) < 0 && input_.mesh.size(axis) > 1 &&
-                                   gradient_is_summed(output(place, axis));
+                                   gradient_is_summed(output(place, split, axis));
     }
     return row;
   }
@@ -277,7 +299,9 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
 }
 
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh) {
-  return make_parameters({model, mesh, false, mesh.tp > 1}, {all_units(model.layers)});
+  return make_parameters(
+      {model, mesh, false, with_vocabulary(mesh.tp > 1 ? SplitBy::features : SplitBy::whole)},
+      {all_units(model.layers)});
 }
 
 }  // namespace trainctl

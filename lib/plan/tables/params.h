@@ -85,7 +85,7 @@ struct ParameterInput {
   const ModelShape& model;
   const Mesh& mesh;
   bool sequence_parallel = false;
-  bool split_vocabulary = false;  // over tp: not vocab_emb_dp
+  OperatorSplits splits{};  // over tp
 };
 /// The parameters of the units in `units` (every chunk of one stage), in model order. A tied head
 /// on another stage than the embedding has its own row embedding.token.weight with second_home.

@@ -1,7 +1,5 @@
 #include "plan/tables/recompute_form.h"
 
-#include <charconv>
-
 namespace trainctl {
 
 namespace {
@@ -26,26 +24,6 @@ constexpr FormWord words[] = {
     {"mlp", bit_of(BlockPart::mlp)},
     {"activations", bit_of(BlockPart::activation)},
 };
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-/// The text before the first `mark`; `rest` is what follows it.
-std::string_view cut(std::string_view text, char mark, std::string_view& rest) {
-  const std::size_t at = text.find(mark);
-  rest = at == std::string_view::npos ? std::string_view{} : text.substr(at + 1);
-  return trimmed(text.substr(0, at));
-}
-
-std::optional<std::int64_t> count_of(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || stop != text.data() + text.size() || value < 1) return {};
-  return value;
-}
 
 }  // namespace
 
@@ -89,30 +67,7 @@ std::string form_text(std::uint8_t parts) {
 }
 
 LayerForms parse_layer_forms(std::string_view text, std::int64_t layers) {
-  LayerForms forms;
-  std::string_view rest = text;
-  do {
-    const std::string_view entry = cut(rest, ',', rest);
-    std::string_view times;
-    const std::string_view form = cut(entry, '*', times);
-    const auto parts = parse_form(form);
-    const auto count = entry.find('*') == std::string_view::npos ? std::optional(std::int64_t{1})
-                                                                 : count_of(trimmed(times));
-    if (!parts || !count) {
-      forms.error = "cannot read '" + std::string(entry) + "'";
-      return forms;
-    }
-    const std::int64_t left = layers - static_cast<std::int64_t>(forms.parts.size());
-    if (*count > left) {
-      forms.error = "it has more than " + std::to_string(layers) + " forms";
-      return forms;
-    }
-    forms.parts.insert(forms.parts.end(), static_cast<std::size_t>(*count), *parts);
-  } while (!rest.empty());
-  if (static_cast<std::int64_t>(forms.parts.size()) < layers) {
-    forms.error = "it has " + std::to_string(forms.parts.size()) + " forms";
-  }
-  return forms;
+  return parse_per_layer<std::uint8_t>(text, layers, "forms", parse_form);
 }
 
 }  // namespace trainctl

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/splits/per_layer.h"
+
 namespace trainctl {
 
 /// The parts of a block's forward that make what the backward reads, in the order in which they
@@ -68,10 +70,7 @@ std::optional<std::uint8_t> parse_form(std::string_view text);
 /// The shortest text for the parts.
 std::string form_text(std::uint8_t parts);
 
-struct LayerForms {
-  std::vector<std::uint8_t> parts;  // of each layer of the model
-  std::string error;                // why the text cannot be read; empty if it can
-};
+using LayerForms = PerLayer<std::uint8_t>;  // the bits of the parts of each layer
 /// "full*2, norms+activations, none*3": a form for each of `layers` layers; *n repeats one.
 LayerForms parse_layer_forms(std::string_view text, std::int64_t layers);
 

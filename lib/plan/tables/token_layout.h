@@ -20,9 +20,10 @@ namespace trainctl {
 ///         [T,Q] cp.part_logsumexp [T*heads] fp32 (what the keys of one rank give)
 ///  heads over h ranks: instead of the layer's own layers.N.attention.q [hT,Q/h] .k .v [hT,K/h];
 ///         forward, until B: .attention.attended [hT,Q/h] (the result before it is given back);
-///         batch: .first_position [hT], and .query_token [hT] i64; cp.own_q [T,Q] cp.own_k cp.own_v
-///         [T,K] (before the exchange; in B of the gradients, as attention has them), cp.d_attended
-///         [hT,Q/h], cp.packed [T,Q] (on its way). The rows of a ring are in this form, too
+///         batch: .first_position [hT], and .query_token [hT] i64; heads.own_q [T,Q] .own_k .own_v
+///         [T,K] (before the exchange; in B of the gradients, as attention has them),
+///         heads.d_attended [hT,Q/h], heads.packed [T,Q] (on its way). The rows of a ring are in
+///         this form, too
 struct ContextSplit {
   std::int64_t heads = 1;
   std::int64_t ring = 1;

@@ -47,6 +47,18 @@ inline std::int64_t count_blocks(const std::vector<UnitRange>& units, std::int64
   return count;
 }
 
+/// Whether holds(unit) is true of a block among these units.
+template <class Holds>
+bool any_block(const std::vector<UnitRange>& units, std::int64_t layers, const Holds& holds) {
+  for (const UnitRange& range : units) {
+    const UnitRange blocks = blocks_in(range, layers);
+    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+      if (holds(unit)) return true;
+    }
+  }
+  return false;
+}
+
 /// The units of a stage, in order, that are its first `layers` blocks.
 inline std::vector<int> first_blocks(const std::vector<UnitRange>& units,
                                      std::int64_t layers_of_model, std::int64_t layers) {

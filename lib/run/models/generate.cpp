@@ -117,7 +117,7 @@ class Model {
                       .places = plan.map.places(),
                       .tp = tp_.get(),
                       .pp = pp_.get(),
-                      .split_vocabulary = plan.split_vocabulary});
+                      .splits = for_decoding(plan.splits)});
   }
 
   /// Forgets what was seen.

@@ -8,22 +8,13 @@
 #include "config/schema/words.h"
 #include "plan/rules/resolve.h"
 #include "verify/switches/layout_experts.h"
+#include "verify/switches/layout_splits.h"
 
 namespace trainctl {
 
 namespace {
 
 using Words = std::vector<std::string>;
-
-bool apply_vocabulary(std::string_view word, Config& config) {
-  if (word != "vocab_tp" && word != "vocab_dp") return false;
-  config.parallel.vocab_emb_dp = word == "vocab_dp";
-  return true;
-}
-
-Words vocabulary_words(const Config&, const LayoutSizes& sizes) {
-  return sizes.tp > 1 ? Words{"vocab_tp", "vocab_dp"} : Words{""};
-}
 
 /// With as many chunks as the schedule needs.
 bool apply_scheduler(std::string_view word, Config& config) {
@@ -139,9 +130,7 @@ bool apply_parallel_optimizer(std::string_view word, Config& config) {
     optimizer.threshold = 0;
     optimizer.optimizer_level = level;
     optimizer.gradient_accumulation_shard = level != OptimizerLevel::level1;
-    if (level == OptimizerLevel::level2) {
-      config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
-    }
+    if (level == OptimizerLevel::level2) split_model(config);
     return true;
   }
   return false;
@@ -156,7 +145,7 @@ bool apply_shard_size(std::string_view word, Config& config) {
   const auto ranks = number_in(word, "shard");
   if (!ranks) return false;
   if (!config.parallel.parallel_optimizer.enable) apply_parallel_optimizer("zero1", config);
-  config.parallel.parallel_mode = ParallelMode::hybrid_parallel;
+  split_model(config);
   config.parallel.parallel_optimizer.weight_shard_size = *ranks;
   return true;
 }
@@ -320,7 +309,10 @@ Words length_words(const Config& config, const LayoutSizes&) {
 }
 
 constexpr LayoutSwitch switches[] = {
-    {"vocabulary", "vocab_dp, vocab_tp", "tensor ranks", apply_vocabulary, vocabulary_words},
+    {"vocabulary",
+     "vocab_dp, vocab_tp, vocab_tokens, vocab_whole, emb_tokens, emb_whole, head_tokens, "
+     "head_whole",
+     "tensor ranks", apply_vocabulary, vocabulary_words},
     {"scheduler", "1f1b, gpipe, zb-h1, zb-v", "pipeline stages", apply_scheduler, scheduler_words},
     {"messages", "batched, single, overlapped", "pipeline stages", apply_messages, message_words},
     {"outputs", "deallocated", "pipeline stages", apply_outputs, output_words},
@@ -347,6 +339,11 @@ constexpr LayoutSwitch switches[] = {
      expert_part_words},
     {"expert chunks", "echunksN", "experts of other ranks", apply_expert_chunks,
      expert_chunk_words},
+    {"attention split", "attn_features, attn_tokens, attn_whole, attn_mixed", "tensor ranks",
+     apply_attention_split, attention_split_words},
+    {"feed-forward split", "mlp_features, mlp_tokens, mlp_whole, mlp_mixed", "tensor ranks",
+     apply_mlp_split, mlp_split_words},
+    {"moves", "alltoall", "tensor ranks", apply_moves, move_words},
 };
 
 }  // namespace
