@@ -44,10 +44,18 @@ if(on_host)
   test_on_host(cuda_nccl_on_host_lazy test_cuda_nccl CUDA_ON_HOST_ORDER=lazy)
   trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 600
     SOURCES cuda_on_host/engine_on_host_test.cpp LIBS trainctl_cli_process)
-  target_compile_definitions(test_cuda_engine_on_host PRIVATE
-    TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
-  add_dependencies(test_cuda_engine_on_host trainctl cuda_on_host)
-  test_on_host(cuda_engine_on_host test_cuda_engine_on_host)
+  trainctl_test(NAME cuda_tools_on_host LABEL unit
+    SOURCES cuda_on_host/tools_on_host_test.cpp LIBS trainctl_cli_process)
+  add_dependencies(test_cuda_tools_on_host test_cuda_device)  # scripts/gpu_check.sh runs it
+  add_dependencies(test_cuda_tools_on_host nvtx_profiler)
+  target_compile_definitions(test_cuda_tools_on_host PRIVATE
+    TRAINCTL_NVTX_PROFILER="$<TARGET_FILE:nvtx_profiler>")
+  foreach(name engine tools)
+    target_compile_definitions(test_cuda_${name}_on_host PRIVATE
+      TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
+    add_dependencies(test_cuda_${name}_on_host trainctl cuda_on_host)
+    test_on_host(cuda_${name}_on_host test_cuda_${name}_on_host)
+  endforeach()
   test_on_host(cuda_all_ops_on_host test_ops TRAINCTL_TEST_DEVICE=cuda)
 endif()
 
@@ -58,8 +66,17 @@ endif()
 trainctl_test(NAME cuda_checks LABEL unit
   SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options)
 trainctl_test(NAME cuda_module LABEL unit SOURCES ops/cuda_module_test.cpp LIBS trainctl_ops)
-foreach(name module device ops nccl)
+trainctl_test(NAME cuda_kernels LABEL unit SOURCES ops/cuda_kernels_test.cpp LIBS trainctl_base)
+target_compile_definitions(test_cuda_kernels PRIVATE TRAINCTL_CUDA_FILE="$<TARGET_FILE:trainctl_cuda>")
+set_tests_properties(cuda_kernels PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: the module has no code")
+foreach(name module device ops nccl kernels)
   add_dependencies(test_cuda_${name} trainctl_cuda)
 endforeach()
 set_tests_properties(${tests} PROPERTIES
   SKIP_REGULAR_EXPRESSION "skipped: (no CUDA device|the NVIDIA driver)" RUN_SERIAL ON)
+# For scripts/gpu_check.sh of a bundle.
+foreach(name cuda_device cuda_ops cuda_nccl ops)
+  set_target_properties(test_${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" INSTALL_RPATH_USE_LINK_PATH ON)
+  target_link_options(test_${name} PRIVATE LINKER:--disable-new-dtags)
+  install(TARGETS test_${name} RUNTIME DESTINATION checks COMPONENT checks EXCLUDE_FROM_ALL)
+endforeach()

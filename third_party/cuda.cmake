@@ -1,6 +1,6 @@
 # The CUDA compiler and toolkit (12.0 or newer) and NCCL (2.18 or newer). TRAINCTL_HAVE_CUDA is set
 # if all are found; lib/cuda_module.cmake then builds the CUDA module. Otherwise the build is CPU-only.
-# CMAKE_CUDA_ARCHITECTURES, CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT work as usual.
+# CMAKE_CUDA_ARCHITECTURES (or CUDAARCHS in the environment), CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT work as usual.
 # TRAINCTL_CUDA_HEADERS and NCCL_INCLUDE are set where there are headers: enough for tests/cuda_on_host.
 set(TRAINCTL_HAVE_CUDA OFF)
 if(NOT TRAINCTL_CUDA)
@@ -18,9 +18,18 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(ENV{CUDACXX} ${TRAINCTL_NVCC})
   endif()
 endif()
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # Machine code for Ampere and Hopper data centre devices; the last also as PTX for newer devices.
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "CUDA architectures")
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
+  # Machine code for Ampere, Hopper and Blackwell data centre devices; the last also as PTX for newer ones.
+  set(newest 90a-real 100)
+  set(compiler ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX})
+  if(compiler)
+    list(GET compiler 0 compiler)
+    execute_process(COMMAND ${compiler} --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
+    if(NOT known MATCHES "sm_100")  # CUDA before 12.8
+      set(newest 90a-real 90-virtual)
+    endif()
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES 80-real ${newest} CACHE STRING "CUDA architectures")
 endif()
 if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})

@@ -1,9 +1,12 @@
-// trainctl bench step | ops | overlap | checkpoint: where the time of a training step goes on this
-// machine.
+// trainctl bench step | ops | comm | overlap | checkpoint: where the time of a training step goes
+// on this machine.
+#include <algorithm>
 #include <iostream>
 
 #include "bench/bench.h"
+#include "comm/world.h"
 #include "commands.h"
+#include "execute.h"
 #include "output.h"
 
 namespace trainctl {
@@ -15,8 +18,13 @@ constexpr const char* examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
     "15\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
+    "  trainctl bench ops --config configs/gpt2-124m.yaml --set parallel.device=cuda\n"
+    "  trainctl bench comm --local-ranks 2 --device cuda\n"
+    "  mpirun -n 4 trainctl bench comm --max-bytes 1048576\n"
     "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n"
     "  trainctl bench checkpoint --config configs/gpt2-124m.yaml --directory /scratch\n";
+
+constexpr std::int64_t most_bytes = std::int64_t{1} << 36;
 
 /// Options of all benchmarks; false if only the help was requested.
 bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
@@ -50,6 +58,52 @@ int run_ops(const Arguments& arguments) {
   BenchRequest request;
   if (!read_request(line, arguments, request)) return 0;
   bench_ops(request, std::cout);
+  finish_output();
+  return 0;
+}
+
+int run_comm(const Arguments& arguments) {
+  CommandLine line(
+      "Measures every collective and messages between ranks over sizes. Under mpirun each process "
+      "is one rank; otherwise there are as many threads as --local-ranks says.",
+      "trainctl bench comm");
+  CommBench options;
+  std::string device = "cpu";
+  std::string format = "table";
+  std::int64_t local_ranks = 0;
+  std::int64_t iterations = options.iterations;
+  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
+                        2, 1024);
+  line.add_choice("--device", device, "Where the tensors are; cuda: over NCCL, a device each",
+                  {"cpu", "cuda"});
+  line.add_whole_number("--min-bytes", options.least_bytes, "The smallest size; default 1024", 4,
+                        most_bytes);
+  line.add_whole_number("--max-bytes", options.most_bytes, "The largest size; default 67108864", 4,
+                        most_bytes);
+  line.add_whole_number("--factor", options.factor, "From one size to the next; default 4", 2,
+                        most_bytes);
+  line.add_whole_number("--iterations", iterations, "Calls of a measurement; default 20", 1,
+                        1'000'000);
+  line.add_number("--deadline", options.deadline_seconds,
+                  "Seconds after which a missing rank ends it; default 60", 1);
+  line.add_format(format, {"table", "json"});
+  if (!line.parse(arguments, examples)) return 0;
+  const LaunchedAs launched = launched_as();
+  if (local_ranks == 0 && launched.size < 2) {
+    line.refuse("needs at least 2 ranks: --local-ranks 2, or mpirun -n 2");
+  }
+  if (options.least_bytes > options.most_bytes) {
+    line.refuse("--min-bytes " + std::to_string(options.least_bytes) + " is greater than " +
+                "--max-bytes " + std::to_string(options.most_bytes));
+  }
+  Arguments again = {"bench", "comm"};
+  again.insert(again.end(), arguments.begin(), arguments.end());
+  let_idle_threads_sleep(std::max(launched.size, static_cast<int>(local_ranks)), again);
+  options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+  options.local_ranks = static_cast<int>(local_ranks);
+  options.iterations = static_cast<int>(iterations);
+  options.json = format == "json";
+  bench_comm(options, std::cout);
   finish_output();
   return 0;
 }
@@ -95,6 +149,7 @@ int run_bench(const Arguments& arguments) {
       "trainctl bench", arguments, examples,
       {{"step", "Compare a training step with its matrix products", run_step},
        {"ops", "Compare each operation with the limits of the machine", run_ops},
+       {"comm", "Measure collectives and messages between ranks", run_comm},
        {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap},
        {"checkpoint", "Measure saving and loading of checkpoints", run_checkpoints}});
 }

@@ -30,8 +30,14 @@ struct LaunchRequest {
   std::string hostfile;
 };
 
+/// The one beside this program, as in a bundle, else the one in PATH.
+std::string mpirun_program() {
+  const std::filesystem::path beside = std::filesystem::path(own_path()).parent_path() / "mpirun";
+  return std::filesystem::exists(beside) ? beside.string() : "mpirun";
+}
+
 Launcher installed_launcher() {
-  const std::string version = output_of("mpirun", {"--version"});
+  const std::string version = output_of(mpirun_program(), {"--version"});
   require(!version.empty(), ExitCode::unavailable,
           "mpirun is not installed: install the package openmpi-bin, or use "
           "'trainctl train --local-ranks N' on one machine");
@@ -80,7 +86,7 @@ void append(Arguments& line, std::initializer_list<std::string> words) {
 }
 
 Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
-  Arguments line = {"mpirun", "-n", std::to_string(request.ranks)};
+  Arguments line = {mpirun_program(), "-n", std::to_string(request.ranks)};
   if (geteuid() == 0) append(line, {"--allow-run-as-root"});
   if (!request.hostfile.empty()) {
     append(line, {"--hostfile", request.hostfile});
@@ -98,7 +104,7 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
 }
 
 Arguments hydra_line(const LaunchRequest& request) {
-  Arguments line = {"mpirun", "-n", std::to_string(request.ranks)};
+  Arguments line = {mpirun_program(), "-n", std::to_string(request.ranks)};
   if (!request.hostfile.empty()) append(line, {"-f", request.hostfile});
   append(line, {"-bind-to", "none", "-genv", "OMP_WAIT_POLICY", wait_policy()});
   if (!request.hostfile.empty()) {

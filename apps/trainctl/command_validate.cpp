@@ -49,7 +49,7 @@ std::string summary_of(const std::string& file, const Plan& plan) {
     for (const ParamSpec& row : stage.parameters) {
       parameters += row.second_home ? 0 : row.global_shape.numel();
     }
-    fullest = std::max(fullest, stage.memory.total());
+    fullest = std::max(fullest, stage.memory.device());
   }
   const std::int64_t sequences = plan.tokens_per_step() / plan.model.seq_length;
   return file + ": valid; " + format_count(static_cast<double>(parameters)) + " parameters, " +

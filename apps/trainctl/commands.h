@@ -15,6 +15,7 @@ int run_data(const Arguments& arguments);
 int run_checkpoint(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
+int run_devices(const Arguments& arguments);
 int run_migrate(const Arguments& arguments);
 int run_schema(const Arguments& arguments);
 int run_explain(const Arguments& arguments);

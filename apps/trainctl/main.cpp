@@ -58,6 +58,7 @@ int run_command(const Arguments& arguments) {
        {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},
        {"watch", "Show a run on the terminal while it goes on", run_watch},
        {"bench", "Measure training steps, operations or communication", run_bench},
+       {"devices", "List the CUDA devices of this machine", run_devices},
        {"completion", "Print completion of commands for bash, zsh or fish", run_completion},
        {"explain", "Explain the code of a diagnostic", run_explain},
        {"schema", "Print every key of the YAML file, for editors or for people", run_schema}});

@@ -2,10 +2,13 @@
 // measured in the same run.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <iosfwd>
 #include <string>
 #include <vector>
+
+#include "base/device_kind.h"
 
 namespace trainctl {
 
@@ -16,13 +19,14 @@ struct BenchRequest {
   bool json = false;  // one JSON object on one line instead of a table
 };
 
-/// Alternates training steps on random tokens with replays of the step's own list of matrix
-/// products; prints tokens/s, the median ratio and its spread, and the rate of each product. Throws
-/// Error{config} with the diagnostics if the config is wrong.
+/// On the config's device, alternates training steps on random tokens with replays of the step's
+/// own list of matrix products; prints tokens/s, the median ratio and its spread, and the rate of
+/// each product. Throws Error{config} with the diagnostics if the config is wrong.
 void bench_step(const BenchRequest& request, std::ostream& out);
 
-/// For each op of the config's model, on one micro-batch: time, bytes, FLOPs and the fraction of
-/// the machine's ceiling (matrix rate or memory bandwidth, whichever bounds it).
+/// For each entry of the table of kernels, on one micro-batch of the config, and for matrix
+/// products of several sizes: time, bytes and FLOP per second and the fraction of the machine's
+/// ceiling (matrix rate or memory bandwidth, whichever bounds it). On the config's device.
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
 /// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
@@ -31,6 +35,20 @@ void bench_ops(const BenchRequest& request, std::ostream& out);
 /// simulated bubble of more stages at the measured times. Each ratio is printed next to its limit.
 /// `pairs` is the number of rounds.
 void bench_overlap(const BenchRequest& request, std::ostream& out);
+
+struct CommBench {
+  DeviceKind device = DeviceKind::cpu;
+  int local_ranks = 0;  // as threads of this process; 0: those that mpirun started
+  std::int64_t least_bytes = 1 << 10, most_bytes = 64 << 20;
+  std::int64_t factor = 4;  // from one size to the next, at least 2
+  int iterations = 20;      // of a measurement
+  double deadline_seconds = 60;
+  bool json = false;
+};
+
+/// Time and bandwidth of every collective and of messages around the ring of all ranks, at least
+/// two, and whether the results are right. On CUDA devices over NCCL. Rank 0 prints.
+void bench_comm(const CommBench& options, std::ostream& out);
 
 struct CheckpointBench {
   std::filesystem::path directory = ".";  // on the disk to measure; a folder in it comes and goes

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "config/read/read.h"
+#include "device/cuda_device.h"
 #include "plan/rules/resolve.h"
 #include "run/prepare.h"
 
@@ -22,6 +23,15 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   setup.config = read.config;
   return setup;
+}
+
+std::string open_bench_device(const Plan& plan) {
+  if (plan.device == DeviceKind::cpu) {
+    return "the CPU, " + std::to_string(plan.threads_per_rank) + " threads";
+  }
+  cuda_select_device(0);
+  const CudaDeviceProperties device = cuda_module().properties(0);
+  return device.name + ", " + std::to_string(device.multiprocessors) + " multiprocessors";
 }
 
 std::vector<Batch> random_batches(const Plan& plan) {

@@ -1,6 +1,7 @@
 // The common start of both benchmarks: a plan for one rank of this machine, and random tokens.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "bench/bench.h"
@@ -17,6 +18,10 @@ struct BenchSetup {
 
 /// Reads the config for a world of one rank. Throws Error{config} with the rendered diagnostics.
 BenchSetup read_bench_setup(const BenchRequest& request);
+
+/// Selects the device of the plan for this thread. Its name and number of threads or
+/// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.
+std::string open_bench_device(const Plan& plan);
 
 /// One step's micro-batches of random tokens, each with weight 1.
 std::vector<Batch> random_batches(const Plan& plan);

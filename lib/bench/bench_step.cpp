@@ -2,11 +2,13 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <ostream>
 
 #include "base/units.h"
 #include "bench/bench_setup.h"
 #include "bench/figures.h"
+#include "bench/work_clock.h"
 #include "engine/engine.h"
 #include "formats/print/text.h"
 #include "ops/matmul.h"
@@ -31,16 +33,20 @@ struct Product {
 /// and the next step overwrites what this leaves in them.
 class Replay {
  public:
-  Replay(const std::vector<Matmul>& list, const OpContext& ops) : list_(list), ops_(ops) {
+  Replay(const std::vector<Matmul>& list, const OpContext& ops)
+      : list_(list), ops_(ops), clock_(*ops.stream) {
     for (const Matmul& args : list) product_of(args).count += 1;
   }
 
   double run() {
-    return seconds_of([&] {
-      for (const Matmul& args : list_) {
-        product_of(args).seconds.push_back(seconds_of([&] { matmul(ops_, args); }));
-      }
-    });
+    clock_.begin();
+    for (const Matmul& args : list_) {
+      matmul(ops_, args);
+      clock_.lap();
+    }
+    const std::vector<double> laps = clock_.laps();
+    for (std::size_t i = 0; i < laps.size(); ++i) product_of(list_[i]).seconds.push_back(laps[i]);
+    return std::accumulate(laps.begin(), laps.end(), 0.0);
   }
 
   const std::vector<Product>& products() const { return products_; }
@@ -57,6 +63,7 @@ class Replay {
 
   const std::vector<Matmul>& list_;
   const OpContext& ops_;
+  WorkClock clock_;
   std::vector<Product> products_;
 };
 
@@ -123,11 +130,13 @@ std::string describe(const MatmulShape& s) {
          (s.accumulate ? " +=" : "");
 }
 
-void print_table(const Measured& measured, const Plan& plan, std::ostream& out) {
+void print_table(const Measured& measured, const Plan& plan, const std::string& where,
+                 std::ostream& out) {
   const double step = median(measured.step_seconds);
   const auto [low, high] = std::minmax_element(measured.ratios.begin(), measured.ratios.end());
   const double best = best_rate(measured.products);
-  out << "tokens/s           "
+  out << "on " << where << '\n'
+      << "tokens/s           "
       << printed("%.1f", static_cast<double>(plan.tokens_per_step()) / step) << "  (median of "
       << measured.ratios.size() << " steps of " << format_seconds(step) << ")\n"
       << "step / products    " << printed("%.3f", median(measured.ratios)) << "  ("
@@ -149,8 +158,9 @@ void print_table(const Measured& measured, const Plan& plan, std::ostream& out) 
 
 void bench_step(const BenchRequest& request, std::ostream& out) {
   const BenchSetup setup = read_bench_setup(request);
+  const std::string where = open_bench_device(setup.plan);
   const Measured measured = measure(setup, request.pairs);
-  if (!request.json) return print_table(measured, setup.plan, out);
+  if (!request.json) return print_table(measured, setup.plan, where, out);
   const double best = best_rate(measured.products);
   const nlohmann::ordered_json document{
       {"tokens_per_second",
@@ -160,6 +170,7 @@ void bench_step(const BenchRequest& request, std::ostream& out) {
       {"step_over_products_all", measured.ratios},
       {"products_flops_per_second", overall_rate(measured.products)},
       {"products_over_best", overall_rate(measured.products) / best},
+      {"device", where},
       {"threads", setup.plan.threads_per_rank},
       {"compute", std::string(name_of(setup.plan.compute))}};
   out << document.dump() << '\n';

@@ -17,6 +17,7 @@ struct CudaDeviceProperties {
   int capability = 0;  // 90 is compute capability 9.0
   int multiprocessors = 0;
   std::int64_t memory_bytes = 0;  // of the whole device
+  std::int64_t cache_bytes = 0;   // of its second level
 };
 
 /// The module's table for this folder. ops/ and comm/ have their own tables.
@@ -37,6 +38,9 @@ struct CudaModule {
   void (*release_mark)(void* mark) noexcept;
   void (*set_mark)(void* mark, void* stream);
   double (*seconds_between)(void* earlier, void* later);
+  // Ranges of the calling thread for a profiler (NVTX); without one they cost a few nanoseconds.
+  void (*begin_range)(const char* name);
+  void (*end_range)();
 };
 
 /// The module with a usable device; opened and checked once for the process.

@@ -1,5 +1,6 @@
 // The module's part for device/: which devices there are, and their memory.
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <cstring>
@@ -45,7 +46,7 @@ CudaDeviceProperties properties(int device) {
   cudaDeviceProp found{};
   CUDA_CHECK(cudaGetDeviceProperties(&found, device));
   return CudaDeviceProperties{found.name, found.major * 10 + found.minor, found.multiProcessorCount,
-                              static_cast<std::int64_t>(found.totalGlobalMem)};
+                              static_cast<std::int64_t>(found.totalGlobalMem), found.l2CacheSize};
 }
 
 void select(int device) { CUDA_CHECK(cudaSetDevice(device)); }
@@ -116,6 +117,10 @@ double seconds_between(void* earlier, void* later) {
   return double{milliseconds} * 1e-3;
 }
 
+void begin_range(const char* name) { nvtxRangePushA(name); }
+
+void end_range() { nvtxRangePop(); }
+
 const CudaModule device_part{.streams = &cuda_streams,
                              .why_unusable = why_unusable,
                              .device_count = device_count,
@@ -129,7 +134,9 @@ const CudaModule device_part{.streams = &cuda_streams,
                              .make_mark = make_mark,
                              .release_mark = release_mark,
                              .set_mark = set_mark,
-                             .seconds_between = seconds_between};
+                             .seconds_between = seconds_between,
+                             .begin_range = begin_range,
+                             .end_range = end_range};
 
 }  // namespace
 }  // namespace trainctl

@@ -147,6 +147,7 @@ void execute(std::span<const Batch> batches, const ExecutorParts& parts) {
       parts.activity->start(awaited_row(actions, row, row + messages));
     }
     meet_before(row, parts);
+    if (parts.trace != nullptr) parts.trace->start_row();
     if (messages > 0) {
       parts.pipeline->exchange({&actions[row], messages});
       if (parts.trace != nullptr) parts.trace->finish_messages(messages);

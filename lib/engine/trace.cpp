@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/hash.h"
+#include "device/cuda_device.h"
 
 namespace trainctl {
 
@@ -47,20 +48,47 @@ RankStep measure_rank(std::span<const Action> rows, std::span<const RowRecord> r
 
 }  // namespace
 
-Trace::Trace(std::span<const Action> rows, std::int64_t steps)
+Trace::Trace(std::span<const Action> rows, std::int64_t steps, bool ranges)
     : rows_(rows),
       kept_steps_(steps),
       ring_(rows.size() * static_cast<std::size_t>(steps)),
-      seconds_(static_cast<std::size_t>(steps)) {}
+      seconds_(static_cast<std::size_t>(steps)),
+      ranges_(ranges) {}
+
+void Trace::follow(const Stream& compute) {
+  device_ = &compute;
+  name_rows();
+}
+
+/// The names are made here, since a step allocates nothing.
+void Trace::name_rows() {
+  names_.clear();
+  if (!ranges_ || device_ == nullptr) return;
+  for (const Action& row : rows_) names_.push_back(to_string(row));
+}
+
+void Trace::start_row() {
+  if (names_.empty()) return;
+  cuda_module().begin_range(names_[next_].c_str());
+  in_range_ = true;
+}
+
+void Trace::end_range() {
+  if (!in_range_) return;
+  cuda_module().end_range();
+  in_range_ = false;
+}
 
 void Trace::change_rows(std::span<const Action> rows) {
   rows_ = rows;
   ring_.resize(rows.size() * static_cast<std::size_t>(kept_steps_));
   before_ = completed_;
+  name_rows();
 }
 
 void Trace::begin_step() {
   next_ = 0;  // a step that failed is overwritten
+  end_range();
   marks_.clear();
   begun_ = now();
   leave_out();
@@ -78,12 +106,14 @@ void Trace::leave_out() {
 void Trace::note_wait() { wait_end_ = point(); }
 
 void Trace::finish_row() {
+  end_range();
   const TimeSpent before = spent_;
   spent_ = spent_so_far();
   add({mark_, point(), wait_end_, spent_ - before});
 }
 
 void Trace::finish_messages(std::size_t count) {
+  end_range();
   const auto batch = rows_.subspan(next_, count);
   const auto found = std::find_if(batch.begin(), batch.end(),
                                   [](const Action& row) { return is_receive(row.kind); });

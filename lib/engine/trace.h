@@ -25,20 +25,23 @@ struct RowRecord {  // seconds of this host's steady clock
 
 class Trace {
  public:
-  /// Keeps the last `steps` steps of `rows`, which must outlive this object.
-  Trace(std::span<const Action> rows, std::int64_t steps);
+  /// Keeps the last `steps` steps of `rows`, which must outlive this object. `ranges`: on a device,
+  /// a profiler is told the name of the row that the host works on.
+  Trace(std::span<const Action> rows, std::int64_t steps, bool ranges = false);
   /// Between two steps: the coming ones have other rows. Those before are no longer kept.
   void change_rows(std::span<const Action> rows);
 
   /// For rows whose work is enqueued on `compute` of a device: times are when the device has come
   /// so far, not when the host has. Of these rows, products and collectives are not told apart.
-  void follow(const Stream& compute) { device_ = &compute; }
+  void follow(const Stream& compute);
 
   /// Called by the executor; allocates nothing. Rows are recorded without gaps, except for
   /// leave_out: each starts where the previous one ended, the first at begin_step.
   void begin_step();
   /// All time since the last row was between rows.
   void leave_out();
+  /// The next row, or the batch of messages that it begins.
+  void start_row();
   /// All time of the current row so far was waiting.
   void note_wait();
   void finish_row();
@@ -61,6 +64,8 @@ class Trace {
 
  private:
   void add(RowRecord record);
+  void name_rows();
+  void end_range();
   /// Of the clock, or the number of a mark.
   double point();
   TimeSpent spent_so_far() const { return device_ == nullptr ? time_spent() : TimeSpent{}; }
@@ -81,6 +86,9 @@ class Trace {
   const Stream* device_ = nullptr;
   TimeMarks marks_;   // of the running step
   double begun_ = 0;  // when mark 0 was set
+  bool ranges_;
+  bool in_range_ = false;
+  std::vector<std::string> names_;  // of the rows, for ranges on a device; else empty
 };
 
 /// The inputs of the functions below; collective over `everyone`, all ranks of the world in order.

@@ -19,7 +19,15 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t data = 0;           // prefetched batches
   std::int64_t checkpoint = 0;     // host memory: the copy that is written in the background
   std::int64_t runtime = 0;  // program, libraries and their own buffers: an allowance, see docs
+  // On a CUDA device, allowances: its context and what cuBLASLt loads; the buffers of NCCL.
+  std::int64_t library = 0;
+  std::int64_t communicators = 0;
+  bool on_cuda = false;  // else the rank has one memory, that of its host
   std::int64_t total() const;
+  /// Of the host: what is offloaded, data, checkpoint and runtime, or all.
+  std::int64_t host() const;
+  /// Of the device that works on the tensors: all that is not of the host, or all.
+  std::int64_t device() const { return on_cuda ? total() - host() : total(); }
 };
 
 struct FlopsEstimate {          // of one step over all ranks, forward and backward

@@ -80,7 +80,7 @@ std::int64_t Plan::active_parameter_count() const { return count_parameters(*thi
 const MemoryEstimate& Plan::most_memory() const {
   const auto most = std::max_element(
       stages.begin(), stages.end(),
-      [](const auto& a, const auto& b) { return a.memory.total() < b.memory.total(); });
+      [](const auto& a, const auto& b) { return a.memory.device() < b.memory.device(); });
   return most->memory;
 }
 

@@ -1,37 +1,36 @@
 #include "run/ceiling.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "base/parallel_for.h"
+#include "device/cuda_device.h"
+#include "ops/cast.h"
 #include "ops/matmul.h"
+#include "ops/normal_fill.h"
 
 namespace trainctl {
 
-namespace {
-
-template <class Body>
-double fastest_seconds(int rounds, Body body) {
-  using Clock = std::chrono::steady_clock;
-  double best = 1e30;
-  for (int round = 0; round < rounds; ++round) {
-    const auto start = Clock::now();
-    body();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+SquareProduct::SquareProduct(const OpContext& context, std::int64_t n, DType dtype)
+    : n_(n),
+      slab_(context.stream->device(),
+            {{"a", {n, n}, dtype}, {"b", {n, n}, dtype}, {"c", {n, n}, DType::f32}}) {
+  const Tensor wide = slab_.at("c").view({n * n});
+  std::uint64_t stream = 0;
+  for (const char* name : {"a", "b"}) {
+    normal_fill(context, {.x = wide, .seed = 1, .stream = ++stream});
+    cast(context, {.x = wide, .y = slab_.at(name).view({n * n})});
   }
-  return best;
+  context.stream->synchronize();
 }
 
-}  // namespace
-
-SquareProduct::SquareProduct(DeviceKind device, std::int64_t n, DType dtype)
-    : n_(n),
-      slab_(device, {{"a", {n, n}, dtype}, {"b", {n, n}, dtype}, {"c", {n, n}, DType::f32}}) {}
-
-void SquareProduct::run(const OpContext& context) const {
+void SquareProduct::enqueue(const OpContext& context) const {
   matmul(context,
          {.a = slab_.at("a"), .b = slab_.at("b"), .c = slab_.at("c"), .transpose_b = true});
+}
+
+void SquareProduct::run(const OpContext& context) const {
+  enqueue(context);
   context.stream->synchronize();
 }
 
@@ -42,11 +41,8 @@ LargeCopy::LargeCopy(DeviceKind device, std::int64_t bytes)
   std::memset(slab_.at("from").data, 1, static_cast<std::size_t>(bytes));
 }
 
-void LargeCopy::run(Stream& stream) const {
-  if (slab_.device() != DeviceKind::cpu) {
-    stream.copy(slab_.at("to"), slab_.at("from"));
-    return stream.synchronize();
-  }
+void LargeCopy::enqueue(Stream& stream) const {
+  if (slab_.device() != DeviceKind::cpu) return stream.copy(slab_.at("to"), slab_.at("from"));
   auto* to = static_cast<std::byte*>(slab_.at("to").data);
   const auto* from = static_cast<const std::byte*>(slab_.at("from").data);
   parallel_for(bytes_, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
@@ -54,15 +50,15 @@ void LargeCopy::run(Stream& stream) const {
   });
 }
 
-double matmul_ceiling(const OpContext& context, DType dtype) {
-  const SquareProduct product(context.stream->device(), 768, dtype);
-  return product.flops() / fastest_seconds(4, [&] { product.run(context); });
+void LargeCopy::run(Stream& stream) const {
+  enqueue(stream);
+  stream.synchronize();
 }
 
-double memory_ceiling() {
-  const LargeCopy copy(DeviceKind::cpu, std::int64_t{256} << 20);
-  Stream stream(DeviceKind::cpu, "copy", Stream::Mode::run_inline);
-  return copy.bytes() / fastest_seconds(4, [&] { copy.run(stream); });
+std::int64_t bytes_beyond_cache(DeviceKind device) {
+  if (device == DeviceKind::cpu) return std::int64_t{256} << 20;
+  constexpr std::int64_t least = std::int64_t{1} << 20;
+  return std::max(least, 4 * cuda_module().properties(0).cache_bytes);
 }
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// The peak rates of this machine, measured now: the denominator of every printed ratio.
+// What the peak rates of a machine are measured with: the denominator of every printed ratio.
 #pragma once
 
 #include "base/dtype.h"
@@ -7,11 +7,13 @@
 
 namespace trainctl {
 
-/// The library's product of [n, n] operands in `dtype`, on this rank's threads or device.
+/// The library's product of [n, n] operands in `dtype`, on this rank's threads or device. The
+/// operands are random: on a device zeros take less power and are multiplied faster.
 class SquareProduct {
  public:
-  SquareProduct(DeviceKind device, std::int64_t n, DType dtype);
-  void run(const OpContext& context) const;
+  SquareProduct(const OpContext& context, std::int64_t n, DType dtype);
+  void enqueue(const OpContext& context) const;
+  void run(const OpContext& context) const;  // and waits
   double flops() const { return 2.0 * static_cast<double>(n_ * n_ * n_); }
 
  private:
@@ -23,7 +25,8 @@ class SquareProduct {
 class LargeCopy {
  public:
   LargeCopy(DeviceKind device, std::int64_t bytes);
-  void run(Stream& stream) const;
+  void enqueue(Stream& stream) const;
+  void run(Stream& stream) const;                                     // and waits
   double bytes() const { return 2.0 * static_cast<double>(bytes_); }  // read and written
 
  private:
@@ -31,9 +34,8 @@ class LargeCopy {
   Slab slab_;
 };
 
-/// FLOP/s of such products; takes about 30 ms.
-double matmul_ceiling(const OpContext& context, DType dtype);
-/// Bytes per second of such copies.
-double memory_ceiling();
+/// Of a copy that leaves nothing of what was used before in the caches: of a device four times its
+/// second-level cache. Asks the calling thread's device, the first where there are several alike.
+std::int64_t bytes_beyond_cache(DeviceKind device);
 
 }  // namespace trainctl

@@ -48,7 +48,7 @@ double measure_products(Group& everyone, const OpContext& context, DType dtype) 
   // On a CPU this takes the same kernels as larger ones; a fast device needs more for a measure.
   constexpr double long_enough = 1e-3;
   for (std::int64_t n = 768;; n *= 2) {
-    const SquareProduct product(device, n, dtype);
+    const SquareProduct product(context, n, dtype);
     const double seconds = seconds_of_all(everyone, 3, [&] { product.run(context); });
     const bool enough = device == DeviceKind::cpu || seconds > long_enough || n > 8192;
     if (enough) return product.flops() / seconds;

@@ -59,7 +59,7 @@ class Training::Impl {
                             config_.train.seed, everyone, world.local_rank() == 0)),
         // Without a file the last steps are measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
-               std::max(config_.log.trace_steps, ledger_steps)),
+               std::max(config_.log.trace_steps, ledger_steps), !config_.log.trace.empty()),
         engine_(engine_input(), world),
         timers_(config_),
         saver_({.plan = plan_,
@@ -285,7 +285,7 @@ class Training::Impl {
              (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +
              " tokens per step, " + std::string(name_of(plan_.compute)) + ", CPU level " +
              std::string(name_of(cpu_level())) + ", about " +
-             format_bytes(plan_.most_memory().total()) + " per rank; writing to " +
+             format_bytes(plan_.most_memory().device()) + " per rank; writing to " +
              directory_.string());
   }
 
@@ -366,7 +366,7 @@ class Training::Impl {
   void tell_memory(std::int64_t peak) const {
     const MemoryEstimate& memory = plan_.most_memory();
     const std::int64_t planned =
-        input_.ranks_in_process * (memory.total() - memory.runtime) + memory.runtime;
+        input_.ranks_in_process * (memory.host() - memory.runtime) + memory.runtime;
     log_info("memory: " + format_bytes(peak) + " at most, planned " + format_bytes(planned));
   }
 

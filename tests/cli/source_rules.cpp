@@ -46,6 +46,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run", {"directory", "records", "views", "preflight", "", "models"}},
     {"verify", {"switches", ""}},
+    {"bench", {"", "ops", "comm"}},
 };
 
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is

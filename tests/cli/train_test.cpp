@@ -304,6 +304,32 @@ TEST_CASE("generate writes the same text in the layout of the run, over threads 
   CHECK(contains(three.err, "has no layout for 3 ranks"));
 }
 
+TEST_CASE("bench comm measures over threads and over MPI") {
+  const std::vector<std::string> sizes{"--max-bytes", "4096", "--format", "json"};
+  std::vector<std::string> threads{"bench", "comm", "--local-ranks", "2"};
+  threads.insert(threads.end(), sizes.begin(), sizes.end());
+  std::vector<std::string> processes = mpirun_words(2);
+  for (const char* word : {"bench", "comm"}) processes.emplace_back(word);
+  processes.insert(processes.end(), sizes.begin(), sizes.end());
+  const std::vector<Outcome> outcomes{trainctl(threads), run_program("mpirun", processes)};
+  const std::string wires[] = {"threads", "MPI"};
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    INFO(outcomes[i].err);
+    REQUIRE(outcomes[i].exit_code == 0);
+    const auto found = nlohmann::json::parse(outcomes[i].out);
+    CHECK(found["wire"] == wires[i]);
+    CHECK(found["ranks"] == 2);
+    CHECK(found["operations"].size() == 1 + 6 * 2);
+  }
+  const Outcome alone = trainctl({"bench", "comm"});
+  CHECK(alone.exit_code == 2);
+  CHECK(contains(alone.err, "needs at least 2 ranks: --local-ranks 2, or mpirun -n 2"));
+  const Outcome none =
+      trainctl({"bench", "comm", "--local-ranks", "2", "--min-bytes", "8", "--max-bytes", "4"});
+  CHECK(none.exit_code == 2);
+  CHECK(contains(none.err, "--min-bytes 8 is greater than --max-bytes 4"));
+}
+
 TEST_CASE("bench runs on a small model") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
@@ -314,7 +340,7 @@ TEST_CASE("bench runs on a small model") {
   const Outcome ops = trainctl({"bench", "ops", "--config", config, "--format", "json"});
   INFO(ops.err);
   CHECK(ops.exit_code == 0);
-  CHECK_NOTHROW(nlohmann::json::parse(ops.out));
+  for (const auto& row : nlohmann::json::parse(ops.out)) CHECK(row["seconds"].get<double>() > 0);
 }
 
 TEST_CASE("fused gathers and reduce-scatters of the parallel optimizer") {

@@ -26,7 +26,8 @@ TEST_CASE("help goes to standard output, examples first") {
                                                                  {"schema", "--help"},
                                                                  {"bench", "--help"},
                                                                  {"bench", "step", "--help"},
-                                                                 {"bench", "ops", "--help"}}) {
+                                                                 {"bench", "ops", "--help"},
+                                                                 {"bench", "comm", "--help"}}) {
     const Outcome outcome = trainctl(words);
     INFO(words.front() << ": " << outcome.err);
     CHECK(outcome.exit_code == 0);

@@ -113,7 +113,18 @@ TEST_CASE("a device fails a rank: too few of them, too little memory, none") {
       trainctl(training(dir, "small", {}), {emulated, "CUDA_ON_HOST_MEMORY=1048576"});
   INFO(small.err);
   CHECK(small.exit_code == 69);
-  CHECK(contains(small.err, "asked for on device 0"));
+  CHECK(contains(small.err, "of 1.00 MiB (CUDA on the host); "));
+  CHECK(contains(small.err, "of that are tensors, which do not fit"));
+  const Outcome bench = trainctl({"bench", "step", "--config", dir.write("b.yaml", gpt2)},
+                                 {emulated, "CUDA_ON_HOST_MEMORY=1048576"});
+  CHECK(bench.exit_code == 69);
+  CHECK(contains(bench.err, "asked for on device 0"));
+  // Room for the tensors, not for what is allowed for.
+  const Outcome tight =
+      trainctl(training(dir, "tight", {}), {emulated, "CUDA_ON_HOST_MEMORY=134217728"});
+  CHECK(tight.exit_code == 0);
+  CHECK(contains(tight.err, "warning: devices: "));
+  CHECK(contains(tight.err, "planned for each rank, of 128.00 MiB (CUDA on the host)"));
   const Outcome none = trainctl(training(dir, "none", {}), {"TRAINCTL_CUDA_MODULE=/nowhere.so"});
   INFO(none.err);
   CHECK(none.exit_code == 69);

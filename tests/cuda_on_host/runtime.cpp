@@ -124,6 +124,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = 9;
   properties->multiProcessorCount = 4;
   properties->totalGlobalMem = Machine::get().memory_bytes();
+  properties->l2CacheSize = 64 << 10;
   return cudaSuccess;
 }
 

@@ -265,3 +265,50 @@ TEST_CASE("the hash sees every stage and layout", "[hash]") {
   config.output.dir = "elsewhere";
   CHECK_FALSE(fresh(config, 4));
 }
+
+TEST_CASE("a rank with a CUDA device has two memories") {
+  Config config = small_config();
+  const MemoryEstimate cpu = memory_of(config);
+  CHECK_FALSE(cpu.on_cuda);
+  CHECK(cpu.device() == cpu.total());
+  CHECK(cpu.host() == cpu.total());
+  CHECK(cpu.library == 0);
+  config.parallel.device = "cuda";
+  const MemoryEstimate alone = memory_of(config);
+  CHECK(alone.on_cuda);
+  CHECK(alone.library == std::int64_t{640} << 20);
+  CHECK(alone.communicators == 0);
+  CHECK(alone.host() == alone.offloaded + alone.data + alone.checkpoint + alone.runtime);
+  CHECK(alone.device() == alone.parameters + alone.gradients + alone.optimizer + alone.activations +
+                              alone.communication + alone.library);
+  // Gradient sums, and the norm and loss of all ranks.
+  const MemoryEstimate two = memory_of(config, 2);
+  CHECK(two.communicators == 2 * (std::int64_t{288} << 20));
+  CHECK(two.communication == 0);  // NCCL has no staging of ours
+  config.parallel.pipeline_stages = 2;
+  const MemoryEstimate stages = memory_of(config, 2);
+  const std::int64_t lines = std::int64_t{36} << 20;
+  CHECK(stages.communicators % (std::int64_t{288} << 20) == 2 * lines);
+}
+
+TEST_CASE("a plan that does not fit into a CUDA device gets a warning") {
+  Config config = small_config();
+  config.parallel.device = "cuda";
+  config.cluster.device_memory = 0.5;
+  const auto found = [&] {
+    Diagnostics diagnostics;
+    make_plan(config, {.world_size = 1}, SourceMap{}, diagnostics);
+    return diagnostics.list();
+  };
+  REQUIRE(found().size() == 1);
+  const Diagnostic one = found().front();
+  CHECK(one.code == "device-memory");
+  CHECK(one.severity == Severity::warning);
+  CHECK(one.path == "cluster.device_memory");
+  CHECK(one.message.starts_with("the fullest rank needs "));
+  CHECK(one.message.find(" of its device, which has 512.00 MiB: parameters ") != std::string::npos);
+  CHECK(one.message.ends_with(", library 640.00 MiB"));
+  CHECK(one.help == "use recompute, smaller micro-batches, more ranks or a parallel optimizer");
+  config.cluster.device_memory = 80;
+  CHECK(found().empty());
+}

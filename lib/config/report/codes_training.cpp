@@ -54,6 +54,12 @@ constexpr CodeNote training_notes[] = {
      "if none is given, and writes them to measured.json.",
      "cluster: {matmul_flops: 1e12}",
      "cluster: {matmul_flops: 1e12, memory_bandwidth: 1e11, latency: 2e-6, bandwidth: 1e10}"},
+    {"device-memory", "The plan needs more memory than a CUDA device has",
+     "cluster.device_memory says how much each device has. The plan counts the tensors of a rank "
+     "and allows for the CUDA context and NCCL's buffers; `train` refuses it where the tensors "
+     "alone do not fit into the device it finds.",
+     "parallel: {device: cuda}, cluster: {device_memory: 0.01}",
+     "parallel: {device: cuda}, cluster: {device_memory: 80}"},
     {"model-too-large", "The model has too many parameters",
      "Above 1e15 parameters, byte counts would exceed 64 bits; the cause is usually a digit too "
      "many.",

@@ -83,6 +83,7 @@ struct ClusterConfig {                     // rates of one rank while all are bu
   std::optional<double> memory_bandwidth;  // bytes/s, read and written
   std::optional<double> latency;           // seconds of a message between ranks
   std::optional<double> bandwidth;         // bytes/s of a rank's messages
+  std::optional<double> device_memory{};   // GiB of a CUDA device; not one of the four
   bool operator==(const ClusterConfig&) const = default;
 };
 

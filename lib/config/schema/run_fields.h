@@ -59,6 +59,11 @@ void fields(Visitor& visit, Is<ClusterConfig> auto& cluster) {
   visit(cluster.latency,
         field("latency", "Seconds per message between ranks").from(0).unset(measured));
   visit(cluster.bandwidth, field("bandwidth", "Bytes sent per second").above(0).unset(measured));
+  visit(cluster.device_memory,
+        field("device_memory",
+              "GiB of memory of each CUDA device; a plan that needs more gets a warning")
+            .above(0)
+            .unset("not checked before a run"));
 }
 
 template <class Visitor>

@@ -40,12 +40,12 @@ std::string segments(const MemoryEstimate& memory) {
 
 /// What the bars to scale are parts of: the limit, or more where a rank needs more.
 double axis_of(const Plan& plan, const MemoryFit& fit) {
-  const auto most = static_cast<double>(plan.most_memory().total());
+  const auto most = static_cast<double>(plan.most_memory().device());
   return std::max(std::min(fit.gibibytes * gibibyte, most * 50), most) * 1.02;
 }
 
 std::string stage_memory(const Plan& plan, int first, int last, const MemoryFit& fit) {
-  const std::int64_t total = plan.stages[static_cast<std::size_t>(first)].memory.total();
+  const std::int64_t total = plan.stages[static_cast<std::size_t>(first)].memory.device();
   const double axis = axis_of(plan, fit);
   const double limit = std::min(1.0, fit.gibibytes * gibibyte / axis);
   const std::string name = (first == last ? "stage " : "stages ") + span_text(first, last);

@@ -34,7 +34,7 @@ std::string memory_fact(const PrintInput& input) {
   const Plan& plan = input.plan;
   const MemoryFit fit = memory_fit(input);
   const std::string where = plan.map.stages > 1 ? "rank of the fullest stage: " : "rank: ";
-  return fact("Memory", format_bytes(plan.most_memory().total()), where + fit_text(fit));
+  return fact("Memory", format_bytes(plan.most_memory().device()), where + fit_text(fit));
 }
 
 class Sizes {

@@ -39,7 +39,13 @@ void write_memory(JsonText& json, const PrintInput& input) {
     json.open_object(JsonText::Form::one_line);
     json.member("stage", stage);
     for (const auto& [name, bytes] : memory_rows(memory)) json.member(name, bytes);
+    if (!memory.on_cuda) {  // a terminal is spared these rows
+      json.member("library", memory.library);
+      json.member("communicators", memory.communicators);
+    }
     json.member("total", memory.total());
+    json.member("device", memory.device());
+    json.member("host", memory.host());
     json.close();
   }
   json.close();

@@ -2,7 +2,7 @@
 
 namespace trainctl {
 
-// Fills (--c0 to --c9) are the colours of Okabe and Ito, some of them lighter, so that people with
+// Fills (--c0 to --c10) are the colours of Okabe and Ito, some of them lighter, so that people with
 // any kind of colour vision can tell them apart and dark text can be read on each of them. Lines
 // (--s0 to --s7) are of the same hues, as dark or light as the theme needs. Everything that has a
 // colour has words as well.
@@ -12,7 +12,7 @@ std::string_view page_style() {
   --page: #f4f6f8; --card: #ffffff; --ink: #1b2430; --soft: #4f5b6a; --line: #d9dfe6;
   --accent: #0b62b8; --idle: #e6eaef; --wait: #cfd6de; --on: #10151c;
   --c0: #5aa5e6; --c1: #e69f00; --c2: #1fae83; --c3: #d68bb5; --c4: #f0e442; --c5: #ea7a28;
-  --c6: #a6dcf5; --c7: #a9b1bb; --c8: #c9ab80; --c9: #b9a6e8;
+  --c6: #a6dcf5; --c7: #a9b1bb; --c8: #c9ab80; --c9: #b9a6e8; --c10: #9fd8c4;
   --s0: #0072b2; --s1: #c85200; --s2: #007f5c; --s3: #ac4a83; --s4: #8a6d00; --s5: #3f3fae;
   --s6: #5c6672; --s7: #7a4a12; }
 :root[data-theme="dark"] { color-scheme: dark;
@@ -82,6 +82,7 @@ circle.s6 { fill: var(--s6); } circle.s7 { fill: var(--s7); }
 .c4 { fill: var(--c4); background: var(--c4); } .c5 { fill: var(--c5); background: var(--c5); }
 .c6 { fill: var(--c6); background: var(--c6); } .c7 { fill: var(--c7); background: var(--c7); }
 .c8 { fill: var(--c8); background: var(--c8); } .c9 { fill: var(--c9); background: var(--c9); }
+.c10 { fill: var(--c10); background: var(--c10); }
 .idle { fill: var(--idle); background: var(--idle); }
 .wait { fill: var(--wait); background: var(--wait); }
 .lanes { cursor: grab; user-select: none; -webkit-user-select: none; touch-action: pan-y; }

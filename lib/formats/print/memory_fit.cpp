@@ -24,7 +24,7 @@ double usual_size(double needed) {
 }  // namespace
 
 MemoryFit memory_fit(const PrintInput& input) {
-  const auto needed = static_cast<double>(input.plan.most_memory().total());
+  const auto needed = static_cast<double>(input.plan.most_memory().device());
   MemoryFit fit;
   if (input.memory_limit) {
     fit.gibibytes = *input.memory_limit;
@@ -32,6 +32,10 @@ MemoryFit memory_fit(const PrintInput& input) {
   } else if (input.config != nullptr && input.config->recompute.memory_limit) {
     fit.gibibytes = *input.config->recompute.memory_limit;
     fit.source = "recompute.memory_limit";
+  } else if (input.config != nullptr && input.config->cluster.device_memory &&
+             input.plan.device == DeviceKind::cuda) {
+    fit.gibibytes = *input.config->cluster.device_memory;
+    fit.source = "cluster.device_memory";
   } else {
     fit.gibibytes = usual_size(needed / gibibyte);
   }

@@ -15,8 +15,9 @@ struct MemoryFit {
   bool fits() const { return free >= 0; }
 };
 
-/// By `input.memory_limit`, else by recompute.memory_limit, else the least of the sizes that hosts
-/// and devices have.
+/// Of the memory that the tensors are in (MemoryEstimate::device). By `input.memory_limit`, else by
+/// recompute.memory_limit, on a CUDA device by cluster.device_memory, else the least of the sizes
+/// that hosts and devices have.
 MemoryFit memory_fit(const PrintInput& input);
 
 /// "fits in 16 GiB, 6.03 GiB free (--memory-limit)" or "does not fit in 8 GiB: 1.97 GiB too much

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/scratch.h"
 #include "base/units.h"
 #include "formats/print/memory_fit.h"
 #include "formats/print/memory_models.h"
@@ -121,7 +122,7 @@ int shown_stage(const PrintInput& input) {
   int fullest = 0;
   for (int stage = 1; stage < plan.map.stages; ++stage) {
     const auto total_of = [&plan](int one) {
-      return plan.stages[static_cast<std::size_t>(one)].memory.total();
+      return plan.stages[static_cast<std::size_t>(one)].memory.device();
     };
     if (total_of(stage) > total_of(fullest)) fullest = stage;
   }
@@ -142,6 +143,12 @@ std::string memory_section(const PrintInput& input) {
                      padded_left(format_bytes(bytes), 12) + bar_of(bytes, memory.total()));
   }
   text += labelled("total", padded_left(format_bytes(memory.total()), 12));
+  if (memory.on_cuda) {
+    text += labelled("", "on the device " + format_bytes(memory.device()) + " (scratch " +
+                             format_bytes(scratch_bytes(DeviceKind::cuda, 1)) +
+                             " of its activations, " + format_bytes(cuda_product_bytes) +
+                             " for cuBLASLt), on the host " + format_bytes(memory.host()));
+  }
   text += labelled("", fit_text(memory_fit(input)));
   for (const MemoryModelRows& model : memory_models(input)) {
     text += labelled(model.name, numbers_text(model));

@@ -140,15 +140,21 @@ std::string init_text(const ParamSpec& row) {
 }
 
 std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryEstimate& memory) {
-  return {{"parameters", memory.parameters},
-          {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer},
-          {"activations", memory.activations},
-          {"offloaded", memory.offloaded},
-          {"communication", memory.communication},
-          {"data", memory.data},
-          {"checkpoint", memory.checkpoint},
-          {"runtime", memory.runtime}};
+  std::vector<std::pair<std::string_view, std::int64_t>> rows{
+      {"parameters", memory.parameters},
+      {"gradients", memory.gradients},
+      {"optimizer", memory.optimizer},
+      {"activations", memory.activations},
+      {"offloaded", memory.offloaded},
+      {"communication", memory.communication},
+      {"data", memory.data},
+      {"checkpoint", memory.checkpoint},
+      {"runtime", memory.runtime}};
+  if (memory.on_cuda) {
+    rows.emplace_back("library", memory.library);
+    rows.emplace_back("communicators", memory.communicators);
+  }
+  return rows;
 }
 
 const std::vector<std::string_view>& communication_purposes() {

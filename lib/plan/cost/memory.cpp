@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/scratch.h"
 #include "base/staging.h"
@@ -17,6 +18,17 @@ namespace {
 // adds to each of several.
 constexpr std::int64_t program_allowance = std::int64_t{16} << 20;
 constexpr std::int64_t wire_allowance = std::int64_t{16} << 20;
+
+// Of a process with a CUDA device, and on the device: none is measured yet. The context with the
+// kernels of the module and of cuBLASLt is about what other programs of this kind show on Hopper.
+constexpr std::int64_t driver_allowance = std::int64_t{512} << 20;
+constexpr std::int64_t context_allowance = std::int64_t{640} << 20;
+// NCCL, by its defaults: a channel's buffer holds 4 MiB (NCCL_BUFFSIZE) and 4.7 MiB for its
+// protocol of 128-byte lines, for each of two neighbours; collectives have 16 channels, lines of
+// messages 2.
+constexpr std::int64_t channel_bytes = 2 * (std::int64_t{9} << 20);
+constexpr std::int64_t group_channels = 16;
+constexpr std::int64_t line_channels = 2;
 
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
@@ -71,11 +83,28 @@ std::int64_t staging_of(const StagePlan& stage) {
   return bytes;
 }
 
+/// Of the groups in which a rank has collectives, and of its lines of messages: in each chunk those
+/// of one group are others.
+std::int64_t communicator_bytes(const Plan& plan, const StagePlan& stage) {
+  std::set<std::string> groups;
+  std::int64_t lines = 0;
+  for (const CollectiveUse& use : stage.communication) {
+    const bool message = use.operation == "send" || use.operation == "receive";
+    if (!message) groups.insert(use.group_name());
+    if (message) lines += use.purpose == "messages" ? plan.map.chunks : 1;
+  }
+  return (std::ssize(groups) * group_channels + lines * line_channels) * channel_bytes;
+}
+
 }  // namespace
 
 std::int64_t MemoryEstimate::total() const {
   return parameters + gradients + optimizer + activations + offloaded + communication + data +
-         checkpoint + runtime;
+         checkpoint + runtime + library + communicators;
+}
+
+std::int64_t MemoryEstimate::host() const {
+  return on_cuda ? offloaded + data + checkpoint + runtime : total();
 }
 
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
@@ -96,7 +125,13 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.offloaded = plan.host_bytes(number) + places.host_bytes;
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
                          packed_parameters(plan, stage, table);
-  if (!plan.ranks_are_threads) memory.communication += staging_of(stage);
+  memory.on_cuda = plan.device == DeviceKind::cuda;
+  if (memory.on_cuda) {
+    memory.library = context_allowance;
+    memory.communicators = communicator_bytes(plan, stage);
+  } else if (!plan.ranks_are_threads) {
+    memory.communication += staging_of(stage);
+  }
   // Of the current step and the prefetched ones; context-parallel ranks read whole sequences.
   const std::int64_t tokens = plan.microbatches * plan.fed_sequences() * plan.model.seq_length;
   memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token;
@@ -105,7 +140,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
         most_saved_elements(plan, number) * (fp32 + optimizer_value_bytes(config.optimizer));
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
-  memory.runtime = program_allowance + (wire ? wire_allowance : 0);
+  memory.runtime =
+      program_allowance + (wire ? wire_allowance : 0) + (memory.on_cuda ? driver_allowance : 0);
   return memory;
 }
 

@@ -206,12 +206,13 @@ class StagePick {
   Needs fixed() const {
     const ActivationSlots& slots = rows_.activation_slots;
     const MemoryEstimate& memory = rows_.memory;
-    return {memory.total() - memory.offloaded - slots.bytes, memory.offloaded - slots.host_bytes};
+    const std::int64_t apart = memory.on_cuda ? 0 : memory.offloaded;
+    return {memory.device() - apart - slots.bytes, memory.offloaded - slots.host_bytes};
   }
 
   /// What recompute.memory_limit is of.
   std::int64_t limited(const Needs& needs) const {
-    return picks_host_ ? needs.device : needs.device + needs.host;
+    return picks_host_ || rows_.memory.on_cuda ? needs.device : needs.device + needs.host;
   }
   bool fits_host(const Needs& needs) const { return !picks_host_ || needs.host <= host_limit(); }
 

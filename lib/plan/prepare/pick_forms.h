@@ -8,7 +8,7 @@
 namespace trainctl {
 
 /// For each stage the forms that take the least time among those with which a rank's memory, as
-/// MemoryEstimate::total, does not exceed recompute.memory_limit. The candidates of each layer are
+/// MemoryEstimate::device, does not exceed recompute.memory_limit. The candidates of each layer are
 /// all sets of parts; the times and kept bytes of layers add up, so dynamic programming over the
 /// layers gives the choices that no other beats in both. They are laid out in the order of their
 /// times until one fits: what is allocated also depends on how rows share memory. Error

@@ -1,5 +1,10 @@
 #include "plan/prepare/runnable.h"
 
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+
 #include <algorithm>
 
 #include "config/support/standing.h"
@@ -62,6 +67,30 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
     refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
   }
+}
+
+void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
+                         Diagnostics& diagnostics) {
+  if (plan.device != DeviceKind::cuda || !config.cluster.device_memory) return;
+  const double limit = *config.cluster.device_memory * 1024 * 1024 * 1024;
+  const MemoryEstimate& memory = plan.most_memory();
+  if (static_cast<double>(memory.device()) <= limit) return;
+  const std::pair<const char*, std::int64_t> parts[] = {
+      {"parameters", memory.parameters},       {"gradients", memory.gradients},
+      {"optimizer", memory.optimizer},         {"activations", memory.activations},
+      {"communication", memory.communication}, {"library", memory.library},
+      {"communicators", memory.communicators}};
+  std::string list;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes == 0) continue;
+    list += (list.empty() ? "" : ", ") + std::string(name) + " " + format_bytes(bytes);
+  }
+  diagnostics.add({Severity::warning, "device-memory", "cluster.device_memory",
+                   "the fullest rank needs " + format_bytes(memory.device()) +
+                       " of its device, which has " +
+                       format_bytes(static_cast<std::int64_t>(limit)) + ": " + list,
+                   "use recompute, smaller micro-batches, more ranks or a parallel optimizer",
+                   sources.find("cluster.device_memory")});
 }
 
 }  // namespace trainctl

@@ -18,4 +18,8 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
 void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
                       Diagnostics& diagnostics);
 
+/// Warning "device-memory" where a rank needs more of its CUDA device than cluster.device_memory.
+void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
+                         Diagnostics& diagnostics);
+
 }  // namespace trainctl

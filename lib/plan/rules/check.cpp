@@ -196,7 +196,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
   check_optimizer(config.optimizer, check);
   check_schedule(config.lr_schedule, config.train.steps, check);
   check_data(config, check);
-  check_cluster(config.cluster, check);
+  check_cluster(config, check);
   check.standing(config);
   return map;
 }

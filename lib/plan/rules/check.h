@@ -113,6 +113,6 @@ void check_precision(const Config& config, Check& check);
 void check_optimizer(const OptimizerConfig& optimizer, Check& check);
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
 void check_data(const Config& config, Check& check);
-void check_cluster(const ClusterConfig& cluster, Check& check);
+void check_cluster(const Config& config, Check& check);
 
 }  // namespace trainctl

@@ -2,7 +2,10 @@
 
 namespace trainctl {
 
-void check_cluster(const ClusterConfig& cluster, Check& check) {
+void check_cluster(const Config& config, Check& check) {
+  const ClusterConfig& cluster = config.cluster;
+  check.no_effect("cluster.device_memory", cluster.device_memory && config.parallel.device == "cpu",
+                  "parallel.device is cpu");
   const std::pair<const char*, bool> rates[] = {
       {"matmul_flops", cluster.matmul_flops.has_value()},
       {"memory_bandwidth", cluster.memory_bandwidth.has_value()},

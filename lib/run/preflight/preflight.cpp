@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "device/cuda_device.h"
 #include "plan/rules/resolve.h"
 #include "run/preflight/data_check.h"
 #include "run/preflight/machine.h"
@@ -62,7 +63,7 @@ Finding check_memory(const PreflightInput& input) {
   const MemoryEstimate& rank = input.plan.most_memory();
   const int processes = std::max(1, input.ranks_here / std::max(1, input.ranks_in_process));
   const std::int64_t planned =
-      input.ranks_here * (rank.total() - rank.runtime) + processes * rank.runtime;
+      input.ranks_here * (rank.host() - rank.runtime) + processes * rank.runtime;
   std::string text =
       "memory: " + format_bytes(planned) + " planned for " + count_of(input.ranks_here, "rank");
   const auto room = memory_room();
@@ -79,12 +80,44 @@ std::optional<Finding> check_address_space(const PreflightInput& input) {
   const auto space = address_space();
   if (!space) return std::nullopt;
   const MemoryEstimate& rank = input.plan.most_memory();
-  const std::int64_t planned = input.ranks_in_process * (rank.total() - rank.runtime);
+  const std::int64_t planned = input.ranks_in_process * (rank.host() - rank.runtime);
   const std::string text = "address space: " + format_bytes(planned) + " planned for a process, " +
                            format_bytes(space->used) + " used already, the limit is " +
                            format_bytes(space->limit);
   if (planned + space->used <= space->limit) return Finding{text};
   return Finding{text + "; raise it with ulimit -v", Level::error, ExitCode::unavailable};
+}
+
+/// Each rank has the device with its local rank. Allowances alone stop no run.
+std::optional<Finding> check_devices(const PreflightInput& input) {
+  if (input.plan.device != DeviceKind::cuda) return std::nullopt;
+  const MemoryEstimate& rank = input.plan.most_memory();
+  const std::int64_t least = rank.device() - rank.library - rank.communicators;
+  try {
+    const CudaModule& cuda = cuda_module();
+    const int count = cuda.device_count();
+    if (count < input.ranks_here) {
+      return Finding{"devices: " + count_of(input.ranks_here, "rank") + " here need one each, " +
+                         std::to_string(count) + " visible",
+                     Level::error, ExitCode::unavailable};
+    }
+    CudaDeviceProperties smallest = cuda.properties(0);
+    for (int device = 1; device < input.ranks_here; ++device) {
+      const CudaDeviceProperties other = cuda.properties(device);
+      if (other.memory_bytes < smallest.memory_bytes) smallest = other;
+    }
+    const std::string text = "devices: " + format_bytes(rank.device()) +
+                             " planned for each rank, of " + format_bytes(smallest.memory_bytes) +
+                             " (" + smallest.name + ")";
+    if (least > smallest.memory_bytes) {
+      return Finding{text + "; " + format_bytes(least) + " of that are tensors, which do not fit",
+                     Level::error, ExitCode::unavailable};
+    }
+    const bool tight = rank.device() > smallest.memory_bytes;
+    return Finding{text, tight ? Level::warning : Level::fine};
+  } catch (const Error& error) {
+    return Finding{std::string("devices: ") + error.what(), Level::error, error.code()};
+  }
 }
 
 Finding check_files(const PreflightInput& input) {
@@ -142,6 +175,7 @@ std::vector<Finding> preflight(const PreflightInput& input) {
   findings.push_back(check_disk(input));
   findings.push_back(check_memory(input));
   if (auto finding = check_address_space(input)) findings.push_back(*finding);
+  if (auto finding = check_devices(input)) findings.push_back(*finding);
   findings.push_back(check_files(input));
   if (auto finding = check_shared_memory(input)) findings.push_back(*finding);
   findings.push_back(check_threads(input));

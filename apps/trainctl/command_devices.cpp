@@ -1,0 +1,48 @@
+// trainctl devices: the CUDA devices that ranks of this machine would use.
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "commands.h"
+#include "device/cuda_device.h"
+#include "output.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr const char* examples =
+    "  trainctl devices\n"
+    "  trainctl devices --format json\n";
+
+std::string capability_text(int capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+}  // namespace
+
+int run_devices(const Arguments& arguments) {
+  CommandLine line("Lists the CUDA devices of this machine; local rank N uses device N.",
+                   "trainctl devices");
+  std::string format = "table";
+  line.add_format(format, {"table", "json"});
+  if (!line.parse(arguments, examples)) return 0;
+  const CudaModule& cuda = cuda_module();
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::string text;
+  for (int number = 0; number < cuda.device_count(); ++number) {
+    const CudaDeviceProperties device = cuda.properties(number);
+    list.push_back({{"number", number},
+                    {"name", device.name},
+                    {"capability", capability_text(device.capability)},
+                    {"multiprocessors", device.multiprocessors},
+                    {"memory_bytes", device.memory_bytes},
+                    {"cache_bytes", device.cache_bytes}});
+    text += std::to_string(number) + "  " + device.name + ", compute capability " +
+            capability_text(device.capability) + ", " + std::to_string(device.multiprocessors) +
+            " multiprocessors, " + format_bytes(device.memory_bytes) + "\n";
+  }
+  print(format == "json" ? list.dump() + "\n" : text);
+  return 0;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,166 @@
+#include "bench/comm/collective_speed.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "bench/work_clock.h"
+#include "comm/nccl/device_world.h"
+#include "device/host_values.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t width = size_of(DType::f32);
+
+/// One operation on tensors of one size: what it is called with, and what must come out.
+struct Call {
+  std::string operation;
+  std::function<void()> run;
+  Tensor input, output;
+  std::function<float(std::int64_t element)> expected;
+};
+
+class Collectives {
+ public:
+  Collectives(World& world, const CommBench& options)
+      : options_(options),
+        devices_(world, options.device, options.deadline_seconds),
+        everyone_(world.everyone("measured values")),
+        group_(devices_.everyone("measured")),
+        stream_(options.device, "measured", Stream::Mode::run_inline),
+        clock_(stream_),
+        rank_(world.rank()),
+        ranks_(world.size()),
+        next_((rank_ + 1) % ranks_),
+        previous_((rank_ + ranks_ - 1) % ranks_) {
+    const MessageLine lines[] = {{.peer = next_, .tag = 0, .sends = true},
+                                 {.peer = previous_, .tag = 0, .sends = false}};
+    group_->open_lines(lines);
+  }
+
+  void measure(std::int64_t bytes, std::vector<CollectiveSpeed>& found) {
+    const std::int64_t count = bytes / width;
+    const Slab slab(options_.device,
+                    {{"data", {count}, DType::f32}, {"other", {count}, DType::f32}});
+    for (const Call& call : calls(slab.at("data"), slab.at("other"))) {
+      found.push_back(measure(call, bytes));
+    }
+  }
+
+  CollectiveSpeed measure_barrier() {
+    return measure({.operation = "barrier",
+                    .run = [this] { group_->barrier(stream_); },
+                    .input = {},
+                    .output = {},
+                    .expected = {}},
+                   0);
+  }
+
+ private:
+  std::vector<Call> calls(const Tensor& data, const Tensor& other) {
+    const std::int64_t part = data.numel() / ranks_;
+    const Tensor shard = other.slice(0, part);
+    const std::vector<std::int64_t> parts(static_cast<std::size_t>(ranks_), part);
+    const auto sum = [this](std::int64_t) { return static_cast<float>(ranks_ * (ranks_ + 1)) / 2; };
+    const auto of_part = [part](std::int64_t i) { return static_cast<float>(i / part + 1); };
+    return {{"all_reduce", [=, this] { group_->all_reduce(data, stream_); }, data, data, sum},
+            {"reduce_scatter", [=, this] { group_->reduce_scatter(data, shard, stream_); }, data,
+             shard, sum},
+            {"all_gather", [=, this] { group_->all_gather(shard, data, stream_); }, shard, data,
+             of_part},
+            {"broadcast", [=, this] { group_->broadcast(data, 0, stream_); }, data, data,
+             [](std::int64_t) { return 1.0F; }},
+            {"all_to_all", [=, this] { group_->all_to_all(data, parts, other, parts, stream_); },
+             data, other, of_part},
+            {"send_receive", [=, this] { pass_on(data, other); }, data, other,
+             [this](std::int64_t) { return static_cast<float>(previous_ + 1); }}};
+  }
+
+  /// To the next rank around, and from the one before.
+  void pass_on(const Tensor& data, const Tensor& other) {
+    const Event received = group_->receive(other, previous_, 0, stream_);
+    const Event sent = group_->send(data, next_, 0, stream_);
+    stream_.wait(received);
+    stream_.wait(sent);
+  }
+
+  /// Of this rank. Every rank's input is its number from 1 on.
+  std::int64_t count_wrong(const Call& call) {
+    const auto mine = static_cast<float>(rank_ + 1);
+    const std::vector<float> values(static_cast<std::size_t>(call.input.numel()), mine);
+    copy_now(call.input,
+             {const_cast<float*>(values.data()), call.input.shape, DType::f32, DeviceKind::cpu});
+    meet();
+    call.run();
+    stream_.synchronize();
+    const HostValues result(call.output);
+    const auto* found = result.values().as<float>();
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < call.output.numel(); ++i) {
+      if (found[i] != call.expected(i)) ++wrong;
+    }
+    return wrong;
+  }
+
+  CollectiveSpeed measure(const Call& call, std::int64_t bytes) {
+    const std::int64_t wrong = call.expected ? count_wrong(call) : 0;
+    meet();
+    const double mine = clock_.seconds([&] {
+      for (int i = 0; i < options_.iterations; ++i) call.run();
+    });
+    const std::vector<double> times = gather_values(*everyone_, mine / options_.iterations);
+    double all_wrong = 0;
+    for (const double one : gather_values(*everyone_, static_cast<double>(wrong))) all_wrong += one;
+    CollectiveSpeed speed{.operation = call.operation,
+                          .bytes = bytes,
+                          .seconds = *std::max_element(times.begin(), times.end()),
+                          .wrong = static_cast<std::int64_t>(all_wrong)};
+    speed.algorithm_rate = static_cast<double>(bytes) / std::max(1e-12, speed.seconds);
+    speed.bus_rate = speed.algorithm_rate * bus_factor(call.operation, ranks_);
+    return speed;
+  }
+
+  void meet() { gather_values(*everyone_, 0.0); }
+
+  const CommBench& options_;
+  DeviceWorld devices_;
+  std::unique_ptr<Group> everyone_;  // of host values
+  std::unique_ptr<Group> group_;
+  Stream stream_;
+  WorkClock clock_;
+  int rank_, ranks_, next_, previous_;
+};
+
+}  // namespace
+
+double bus_factor(const std::string& operation, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (operation == "all_reduce") return 2 * others;
+  const bool parts =
+      operation == "reduce_scatter" || operation == "all_gather" || operation == "all_to_all";
+  return parts ? others : 1;
+}
+
+std::vector<std::int64_t> sizes_of(const CommBench& options, int ranks) {
+  const std::int64_t unit = width * ranks;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = options.least_bytes; bytes <= options.most_bytes;
+       bytes *= options.factor) {
+    const std::int64_t whole = std::max<std::int64_t>(1, bytes / unit) * unit;
+    if (sizes.empty() || sizes.back() < whole) sizes.push_back(whole);
+  }
+  return sizes;
+}
+
+std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options) {
+  Collectives collectives(world, options);
+  std::vector<CollectiveSpeed> found{collectives.measure_barrier()};
+  for (const std::int64_t bytes : sizes_of(options, world.size())) {
+    collectives.measure(bytes, found);
+  }
+  std::ranges::stable_sort(found, {}, &CollectiveSpeed::operation);
+  return found;
+}
+
+}  // namespace trainctl

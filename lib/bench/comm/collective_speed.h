@@ -1,0 +1,34 @@
+// The time and bandwidth of each collective over the ranks of a world, as nccl-tests defines them
+// (its doc/PERFORMANCE.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/bench.h"
+#include "comm/world.h"
+
+namespace trainctl {
+
+struct CollectiveSpeed {
+  std::string operation;      // "all_reduce"; "send_receive": each rank to the next one around
+  std::int64_t bytes = 0;     // of the whole tensor: a gather's result, a reduce-scatter's input
+  double seconds = 0;         // of one call, the mean of all on the slowest rank
+  double algorithm_rate = 0;  // bytes per second
+  double bus_rate = 0;        // that times bus_factor()
+  std::int64_t wrong = 0;     // elements of all ranks that were not right after the first call
+};
+
+/// What a rank's link carries of each byte, at least: 2 (n - 1) / n for all_reduce, (n - 1) / n
+/// for reduce_scatter, all_gather and all_to_all, else 1.
+double bus_factor(const std::string& operation, int ranks);
+
+/// The sizes between the limits, each a multiple of a float for each rank.
+std::vector<std::int64_t> sizes_of(const CommBench& options, int ranks);
+
+/// Every operation at every size, in the order of their names. Collective over the world of at
+/// least two ranks; on a device the caller's must be selected. All ranks get the same.
+std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options);
+
+}  // namespace trainctl

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "base/parallel_for.h"
+#include "base/scratch.h"
+#include "bench/figures.h"
+#include "bench/machine_limits.h"
+#include "bench/ops/op_bench.h"
+#include "bench/work_clock.h"
+#include "formats/print/text.h"
+#include "ops/kernels.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr int rounds = 7;
+
+struct Timing {
+  const OpCase* op = nullptr;
+  double seconds = 0;
+  double matrix_share = 0;  // of the limit of products
+  double memory_share = 0;  // of the limit of copies
+  double share() const { return std::max(matrix_share, memory_share); }
+  bool by_matrix() const { return matrix_share > memory_share; }
+};
+
+/// The medians of some rounds, in which all cases and the limits take turns.
+std::vector<Timing> time_all(const std::vector<OpCase>& cases, WorkClock& clock,
+                             MachineLimits& limits) {
+  std::vector<std::vector<double>> seconds(cases.size());
+  for (int round = 0; round <= rounds; ++round) {  // the first one warms up
+    limits.measure();
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const double taken = clock.seconds(cases[i].run);
+      if (round > 0) seconds[i].push_back(taken);
+    }
+  }
+  std::vector<Timing> timings;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const OpCase& op = cases[i];
+    const double taken = median(seconds[i]);
+    timings.push_back(
+        {&op, taken, op.flops / taken / limits.products(), op.bytes / taken / limits.copies()});
+  }
+  return timings;
+}
+
+void print_table(const std::vector<Timing>& timings, const std::string& where,
+                 const MachineLimits& limits, std::ostream& out) {
+  out << "on " << where << ": copies " << printed("%.1f", limits.copies() * 1e-9)
+      << " GB/s, square products " << printed("%.3f", limits.products() * 1e-12) << " TFLOP/s\n";
+  std::array<char, 160> line{};
+  std::snprintf(line.data(), line.size(), "%-38s %10s %9s %9s %9s   %s\n", "op", "ms", "GB/s",
+                "TFLOP/s", "ceiling", "bound by");
+  out << line.data();
+  for (const Timing& timing : timings) {
+    const OpCase& op = *timing.op;
+    std::snprintf(line.data(), line.size(), "%-38s %10.4f %9.1f %9.3f %7.0f %%   %s\n",
+                  op.name.c_str(), timing.seconds * 1e3, op.bytes / timing.seconds * 1e-9,
+                  op.flops / timing.seconds * 1e-12, 100 * timing.share(),
+                  timing.by_matrix() ? "matrix rate" : "memory");
+    out << line.data();
+  }
+}
+
+nlohmann::ordered_json document(const std::vector<Timing>& timings) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Timing& timing : timings) {
+    const OpCase& op = *timing.op;
+    list.push_back({{"op", op.name},
+                    {"kernel", op.kernel},
+                    {"seconds", timing.seconds},
+                    {"bytes", op.bytes},
+                    {"flops", op.flops},
+                    {"bytes_per_second", op.bytes / timing.seconds},
+                    {"flops_per_second", op.flops / timing.seconds},
+                    {"ceiling_fraction", timing.share()},
+                    {"bound", timing.by_matrix() ? "matrix" : "memory"}});
+  }
+  return list;
+}
+
+}  // namespace
+
+void bench_ops(const BenchRequest& request, std::ostream& out) {
+  const BenchSetup setup = read_bench_setup(request);
+  const Plan& plan = setup.plan;
+  const std::string where = open_bench_device(plan);
+  set_thread_count(plan.threads_per_rank);
+  Stream stream(plan.device, "compute", Stream::Mode::run_inline);
+  const Slab scratch(plan.device,
+                     {{"scratch", {scratch_bytes(plan.device, plan.threads_per_rank)}, DType::u8}});
+  const OpContext ops{.kernels = &kernels_for(plan.device),
+                      .stream = &stream,
+                      .scratch = static_cast<std::byte*>(scratch.at("scratch").data),
+                      .scratch_bytes = scratch.at("scratch").bytes()};
+  MachineLimits limits(ops, plan.compute);
+  limits.measure();
+  OpBench bench(plan, ops);
+  add_row_cases(bench);
+  add_attention_cases(bench);
+  add_product_cases(bench, limits.products());
+  add_expert_cases(bench);
+  add_step_cases(bench);
+  WorkClock clock(stream);
+  const std::vector<Timing> timings = time_all(bench.cases(), clock, limits);
+  if (request.json) {
+    out << document(timings).dump() << '\n';
+  } else {
+    print_table(timings, where, limits, out);
+  }
+}
+
+}  // namespace trainctl

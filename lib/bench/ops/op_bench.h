@@ -1,0 +1,93 @@
+// What the cases of `trainctl bench ops` are made of: tensors of a configuration's sizes, on the
+// CPU or a device, and the list of cases over them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/bench_setup.h"
+#include "device/slab.h"
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/step_state.h"
+
+namespace trainctl {
+
+/// One call: what it reads, writes and computes, and how it is made.
+struct OpCase {
+  std::string kernel;  // its entry in the table of kernels
+  std::string name;    // the entry, and which of several cases
+  double bytes = 0;
+  double flops = 0;
+  std::function<void()> run;
+};
+
+/// A micro-batch of the configuration on one rank.
+struct OpSizes {
+  explicit OpSizes(const Plan& plan);
+  ModelShape model;
+  DType compute;
+  std::int64_t sequences, tokens;
+  std::int64_t head_rows;   // whose logits there are at a time, at most 4096
+  std::int64_t experts;     // of the model; 8 where it has none
+  std::int64_t topk;        // 2 where it has none
+  std::int64_t expert_ffn;  // ffn where it has none
+  std::int64_t parameters;  // of the rank, at most 2^26: far beyond every cache
+};
+
+class OpBench {
+ public:
+  OpBench(const Plan& plan, const OpContext& ops);
+  OpBench(const OpBench&) = delete;
+  OpBench& operator=(const OpBench&) = delete;
+
+  const OpContext& ops() const { return ops_; }
+  const OpSizes& sizes() const { return sizes_; }
+
+  /// The tensor of that name, which is made by the first call: of normal random values in the
+  /// compute type or `dtype`, zeros, or what at(i) gives.
+  Tensor values(const std::string& name, const Shape& shape) const;
+  Tensor values(const std::string& name, const Shape& shape, DType dtype) const;
+  Tensor zeros(const std::string& name, const Shape& shape, DType dtype) const;
+  template <class T>
+  Tensor filled(const std::string& name, const Shape& shape,
+                const std::function<T(std::int64_t)>& at) const {
+    const Tensor tensor = zeros(name, shape, dtype_of<T>::value);
+    std::vector<T> list;
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) list.push_back(at(i));
+    store(host_tensor(list.data(), tensor.numel()), tensor);
+    return tensor;
+  }
+  /// Step values in the memory of the device: of a first step without clipping.
+  StepState* state(const std::string& name) const;
+
+  /// Adds a case; `more` tells it from others of the same kernel.
+  void add(const std::string& kernel, const std::string& more, double bytes, double flops,
+           std::function<void()> run);
+  const std::vector<OpCase>& cases() const { return cases_; }
+
+ private:
+  void store(const Tensor& from, const Tensor& to) const;
+
+  const OpContext& ops_;
+  OpSizes sizes_;
+  mutable std::map<std::string, Slab> slabs_;
+  std::vector<OpCase> cases_;
+};
+
+double bytes_of(std::initializer_list<Tensor> tensors);
+
+// Every entry of the table of kernels has at least one case in one of these.
+void add_row_cases(OpBench& bench);  // norms, activations, elementwise, embedding
+void add_attention_cases(OpBench& bench);
+/// The model's products, and squares up to the size that takes 10 ms at `rate` FLOP/s.
+void add_product_cases(OpBench& bench, double rate);
+void add_expert_cases(OpBench& bench);  // router, rows; products where the model has experts
+void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, what ends a step
+
+}  // namespace trainctl

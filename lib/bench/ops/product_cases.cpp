@@ -1,0 +1,75 @@
+// The model's matrix products, forward and for both gradients, and squares of growing size.
+#include "bench/ops/op_bench.h"
+#include "ops/matmul.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t smallest_square = 128;
+constexpr std::int64_t largest_square = 16384;
+constexpr double most_square_seconds = 0.01;
+
+void add_product(OpBench& bench, const std::string& name, const Matmul& args, std::int64_t inner) {
+  const double flops = 2.0 * static_cast<double>(args.c.numel()) * static_cast<double>(inner);
+  bench.add("matmul", name, bytes_of({args.a, args.b, args.c}), flops,
+            [ops = &bench.ops(), args] { matmul(*ops, args); });
+}
+
+/// y = x W^T of a layer, and its gradients. Layers of the same widths share their operands.
+void add_layer(OpBench& bench, const std::string& name, std::int64_t rows, std::int64_t from,
+               std::int64_t to, bool has_bias) {
+  const auto rows_of = [&](std::int64_t width) {
+    return bench.values("rows " + std::to_string(rows) + " x " + std::to_string(width),
+                        {rows, width});
+  };
+  const std::string widths = std::to_string(to) + " x " + std::to_string(from);
+  const Tensor x = rows_of(from);
+  const Tensor y = from == to ? bench.values("rows out", {rows, to}) : rows_of(to);
+  const Tensor w = bench.values("weight " + widths, {to, from});
+  const Tensor dw = bench.zeros("gradient " + widths, {to, from}, DType::f32);
+  const Tensor bias =
+      has_bias ? bench.values("bias " + std::to_string(to), {to}, DType::f32) : Tensor{};
+  add_product(bench, name + " forward", {.a = x, .b = w, .c = y, .bias = bias, .transpose_b = true},
+              from);
+  add_product(bench, name + " input gradient", {.a = y, .b = w, .c = x}, to);
+  add_product(bench, name + " weight gradient",
+              {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true}, rows);
+}
+
+void add_squares(OpBench& bench, double rate) {
+  std::int64_t largest = smallest_square;
+  const auto seconds = [rate](std::int64_t n) {
+    const auto width = static_cast<double>(n);
+    return 2 * width * width * width / rate;
+  };
+  while (2 * largest <= largest_square && seconds(2 * largest) <= most_square_seconds) largest *= 2;
+  const std::int64_t count = largest * largest;
+  const Tensor a = bench.values("square a", {count});
+  const Tensor b = bench.values("square b", {count});
+  const Tensor c = bench.zeros("square c", {count}, bench.sizes().compute);
+  for (std::int64_t n = smallest_square; n <= largest; n *= 2) {
+    const auto part = [n](const Tensor& x) { return x.slice(0, n * n).view({n, n}); };
+    add_product(bench, "square " + std::to_string(n),
+                {.a = part(a), .b = part(b), .c = part(c), .transpose_b = true}, n);
+  }
+}
+
+}  // namespace
+
+void add_product_cases(OpBench& bench, double rate) {
+  const OpSizes& sizes = bench.sizes();
+  const ModelShape& model = sizes.model;
+  const std::int64_t tokens = sizes.tokens;
+  add_layer(bench, "attention.q", tokens, model.hidden, model.q_features(), model.qkv_bias);
+  if (model.kv_heads != model.heads) {
+    add_layer(bench, "attention.k", tokens, model.hidden, model.kv_features(), model.qkv_bias);
+  }
+  add_layer(bench, "attention.out", tokens, model.q_features(), model.hidden, model.linear_bias);
+  add_layer(bench, "mlp.up", tokens, model.hidden, model.ffn, model.linear_bias);
+  add_layer(bench, "mlp.down", tokens, model.ffn, model.hidden, model.linear_bias);
+  add_layer(bench, "head", sizes.head_rows, model.hidden, model.padded_vocab, false);
+  add_squares(bench, rate);
+}
+
+}  // namespace trainctl
