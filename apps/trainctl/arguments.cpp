@@ -227,6 +227,15 @@ void CommandLine::add_config(std::string& config, std::vector<std::string>& set_
   add_set(set_options);
 }
 
+void CommandLine::add_device(std::vector<std::string>& set_options) {
+  const auto set = [&set_options](const std::string& value) {
+    set_options.push_back("parallel.device=" + value);
+  };
+  parser_->app
+      .add_option_function<std::string>("--device", set, "The same as --set parallel.device=DEVICE")
+      ->type_name("auto|cpu|cuda");
+}
+
 void CommandLine::add_verbosity() {
   add_flag("--quiet", quiet_, "Show errors only");
   add_flag("--verbose", verbose_, "Show messages for finding faults too");

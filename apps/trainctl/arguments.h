@@ -43,6 +43,8 @@ class CommandLine {
   void add_format(std::string& format, const std::vector<std::string>& known);
   /// `--set path=value`, any number of times.
   void add_set(std::vector<std::string>& set_options);
+  /// `--device`, short for `--set parallel.device=`.
+  void add_device(std::vector<std::string>& set_options);
   /// `-c FILE`, `--config FILE` or a plain word (required), and `--set`.
   void add_config(std::string& config, std::vector<std::string>& set_options);
 

@@ -31,6 +31,7 @@ bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& r
   std::string config;
   std::string format = "table";
   line.add_config(config, request.set_options);
+  line.add_device(request.set_options);
   line.add_format(format, {"table", "json"});
   if (!line.parse(arguments, examples)) return false;
   request.config = config;

@@ -32,6 +32,7 @@ int run_train(const Arguments& arguments) {
   bool overwrite = false;
   TrainRequest request;
   line.add_config(config, request.set_options);
+  line.add_device(request.set_options);
   line.add_whole_number("--steps", steps, "The same as --set train.steps=N", 1);
   line.add_text("--output", output, "The same as --set output.dir=DIR", "DIR");
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",

@@ -8,6 +8,7 @@
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "planned.h"
+#include "run/agreement.h"
 #include "run/directory/signals.h"
 #include "run/records/process_memory.h"
 #include "verify/data.h"
@@ -61,7 +62,10 @@ struct Task {
 /// mislead: it says other sizes.
 Candidate candidate_of(const std::string& layout, const Config& config, std::int64_t ranks) {
   Diagnostics diagnostics;
-  const Site site{.world_size = ranks, .ranks_per_host = ranks, .cores_per_host = ranks};
+  const Site site{.world_size = ranks,
+                  .ranks_per_host = ranks,
+                  .cores_per_host = ranks,
+                  .device = device_here(config.parallel.device, ranks).device};
   Candidate candidate{layout, config, prepare(config, {}, site, Purpose::verify, diagnostics)};
   diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
   if (!diagnostics.has_errors()) return candidate;
@@ -234,6 +238,7 @@ int run_verify(const Arguments& arguments) {
       name);
   VerifyCommand command;
   add_plan_options(line, command.request);
+  line.add_device(command.request.set_options);
   line.remove("--ranks-per-host");
   line.add_text("--layouts", command.layouts,
                 "all, or layouts separated by commas; default: the file's own layout", "LIST|all");

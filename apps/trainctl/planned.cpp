@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "output.h"
 #include "plan/rules/resolve.h"
+#include "run/agreement.h"
 
 namespace trainctl {
 
@@ -27,6 +29,10 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
                                                    : std::min<std::int64_t>(site.world_size, 8);
   site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
+  const std::string& device = read.config.parallel.device;
+  const DeviceChoice choice = device_here(device, std::min(site.ranks_per_host, site.world_size));
+  site.device = choice.device;
+  if (device == "auto") print_message("parallel.device auto, seen from here: " + choice.why + "\n");
   planned.plan = prepare(read, site, purpose);
   return planned;
 }

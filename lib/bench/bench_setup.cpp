@@ -8,6 +8,7 @@
 #include "config/read/read.h"
 #include "device/cuda_device.h"
 #include "plan/rules/resolve.h"
+#include "run/agreement.h"
 #include "run/prepare.h"
 
 namespace trainctl {
@@ -18,7 +19,11 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   read.config.train.rampup_batch_size.reset();  // the full batch is timed
   BenchSetup setup;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  setup.plan = prepare(read, {.world_size = 1, .ranks_per_host = 1, .cores_per_host = cores},
+  setup.plan = prepare(read,
+                       {.world_size = 1,
+                        .ranks_per_host = 1,
+                        .cores_per_host = cores,
+                        .device = device_here(read.config.parallel.device, 1).device},
                        Purpose::bench);
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   setup.config = read.config;

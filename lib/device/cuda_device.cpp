@@ -82,13 +82,14 @@ void cuda_copy(void* to, const void* from, std::int64_t bytes) {
 void cuda_select_device(int local_rank) {
   const CudaModule& cuda = cuda_module();
   const int count = cuda.device_count();
-  if (local_rank >= count) {
-    refuse("rank " + std::to_string(local_rank) +
-           " of this machine has no device of its own: " + std::to_string(count) +
-           " CUDA device(s) are visible. Start fewer ranks on it, or look " +
-           "at CUDA_VISIBLE_DEVICES");
-  }
+  if (local_rank >= count) refuse(no_device_text(local_rank, count));
   cuda.select(local_rank);
+}
+
+std::string no_device_text(std::int64_t local_rank, std::int64_t devices) {
+  return "rank " + std::to_string(local_rank) +
+         " of this machine has no device of its own: " + std::to_string(devices) +
+         " CUDA device(s) are visible. Start fewer ranks on it, or look at CUDA_VISIBLE_DEVICES";
 }
 
 const void* cuda_module_part(const char* symbol, std::int64_t bytes) {

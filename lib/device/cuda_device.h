@@ -62,6 +62,9 @@ void cuda_copy(void* to, const void* from, std::int64_t bytes);
 /// stream. Throws Error{unavailable} if there are fewer devices: two ranks never share one.
 void cuda_select_device(int local_rank);
 
+/// What such an error says of a machine with `devices` of them.
+std::string no_device_text(std::int64_t local_rank, std::int64_t devices);
+
 /// How each folder's part of the module is exported: `extern "C" CudaModulePart SYMBOL()`. `bytes`
 /// is the size of the table at compile time, so that a module of another build is refused.
 struct CudaModulePart {

@@ -76,17 +76,19 @@ RowRange ExpertExchange::sent() const {
 void ExpertExchange::share_counts() const {
   Stream& stream = *pass_.ops->stream;
   const std::int64_t first = counts_.sender(counts_.part, 0);
-  const Tensor of_part = routed_.counts.slice(first, first + counts_.ranks);
+  const Tensor of_part = routed_.sent_counts.slice(first, first + counts_.ranks);
   if (counts_.ranks > 1) {
     groups_.ep->all_gather(of_part.slice(counts_.rank, counts_.rank + 1), of_part, stream);
   }
-  if (counts_.parts > 1) groups_.parts->all_gather(of_part, routed_.counts, stream);
+  if (counts_.parts > 1) groups_.parts->all_gather(of_part, routed_.sent_counts, stream);
+  stream.copy(routed_.counts, routed_.sent_counts);
+  stream.synchronize();
+  if (!alone()) find_places();
 }
 
-void ExpertExchange::meet() const {
-  if (alone()) return;
-  pass_.ops->stream->synchronize();
-  std::int32_t* place = routed_.place.as<std::int32_t>();
+/// What was copied of an earlier micro-batch's places has been: the counts came after it.
+void ExpertExchange::find_places() const {
+  std::int32_t* place = routed_.places.as<std::int32_t>();
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
     const std::int64_t room = counts_.room(chunk);
     for (std::int64_t from = 0; from < counts_.senders(); ++from) {
@@ -155,6 +157,8 @@ void ExpertExchange::send(std::span<const ExpertWay> ways) const {
         {.x = share, .slot = slots_of(share), .y = alone() ? way.rows : in_slots(routed_, way)});
   }
   if (alone()) return;
+  const std::int64_t rows = counts_.room_before(counts_.chunks);
+  ops.stream->copy(routed_.place.slice(0, rows), routed_.places.slice(0, rows));
   arrivals().clear();
   wire().wait(ops.stream->record());
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {

@@ -42,8 +42,10 @@ class ExpertExchange {
   ExpertChunks all() const { return {0, counts_.chunks}; }
   /// Of this rank's tokens, the first and the number of those that it sends.
   RowRange sent() const;
-  /// Where routed.counts has this rank's own; share_counts() then gets those of the others.
-  Tensor own_counts() const { return routed_.counts.slice(counts_.own(), counts_.own() + 1); }
+  /// Where routed.sent_counts has this rank's own; share_counts() then gets those of the others,
+  /// and waits until all of them are in routed.counts: what follows depends on how many rows there
+  /// are.
+  Tensor own_counts() const { return routed_.sent_counts.slice(counts_.own(), counts_.own() + 1); }
   void share_counts() const;
   /// Calls body(ExpertShare) for each expert with rows in these chunks, in order.
   template <class Body>
@@ -76,7 +78,6 @@ class ExpertExchange {
   template <class Meanwhile, class Work>
   void run(std::span<const ExpertWay> there, std::span<const ExpertWay> back,
            const Meanwhile& meanwhile, const Work& work) const {
-    meet();
     send(there);
     meanwhile();
     for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
@@ -98,7 +99,7 @@ class ExpertExchange {
   Tensor share_of(const Tensor& x) const;
   Tensor slots_of(const Tensor& share) const;
   /// From the counts to where the rows that come here go.
-  void meet() const;
+  void find_places() const;
   /// Each chunk of the tokens' rows, as the wire is free.
   void send(std::span<const ExpertWay> ways) const;
   /// What has come of a chunk to its rows.

@@ -117,7 +117,6 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
                              .counts = own_counts.view({own_counts.numel()})});
   if (groups.routers != nullptr) take_own(pass, saved);
   parts.share_counts();
-  pass.ops->stream->synchronize();
 }
 
 void Experts::first_products(const Pass& pass, const Saved& saved,

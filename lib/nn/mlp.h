@@ -11,11 +11,13 @@ namespace trainctl {
 /// What experts keep in addition: the rows of plan/tables/expert_rows.h; empty in a plain layer.
 struct RoutedRows {
   Tensor logits, chosen, slot, choices;     // of this rank's tokens
-  Tensor counts, rows, row_weight;          // of the experts held here
+  Tensor rows, row_weight;                  // of the experts held here
+  Tensor counts;                            // host memory: from each sender to each expert
+  Tensor places, exchanged;                 // the same, with ep: of place, elements of the exchange
   Tensor weight, out, scaled, wide;         // temporary
+  Tensor sent_counts;                       // temporary: what becomes `counts`
   Tensor sent, sent_weight;                 // temporary, with ep: in the order of the slots
   Tensor received, received_weight, place;  // temporary, with ep
-  Tensor exchanged;                         // temporary, with ep: elements to and from each rank
   // Temporary, of all routers' tokens; with one rank logits, chosen, weight and slot.
   Tensor all_logits, all_chosen, all_weight, all_slot;
 };

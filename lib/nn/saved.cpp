@@ -181,7 +181,8 @@ class BlockRows {
     rows.chosen = own("moe.chosen");
     rows.slot = own("moe.slot");
     rows.choices = own("moe.choices");
-    rows.counts = own("moe.counts");
+    rows.counts = row(false, "moe.counts");
+    rows.sent_counts = shared("moe.sent_counts");
     rows.rows = own("moe.rows");
     rows.row_weight = own("moe.row_weight");
     rows.weight = shared("moe.weight");
@@ -199,7 +200,8 @@ class BlockRows {
     rows.received = shared("moe.received");
     rows.received_weight = shared("moe.received_weight");
     rows.place = shared("moe.place");
-    rows.exchanged = shared("moe.exchanged");
+    rows.places = row(false, "moe.places");
+    rows.exchanged = row(false, "moe.exchanged");
     return rows;
   }
 

@@ -14,7 +14,7 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;    // rows in their slots, and scratch
-  std::int64_t offloaded = 0;      // host memory: what layers keep there between F and B
+  std::int64_t offloaded = 0;      // host memory: what layers keep there, what it counts
   std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
   std::int64_t data = 0;           // prefetched batches
   std::int64_t checkpoint = 0;     // host memory: the copy that is written in the background

@@ -137,7 +137,7 @@ void forgive_missing(Purpose purpose, Diagnostics& diagnostics) {
 
 std::vector<std::string> not_prepared(const Config& config) {
   std::vector<std::string> names{"data", "disk", "memory"};
-  if (config.parallel.device == "cuda") names.emplace_back("devices");
+  if (config.parallel.device != "cpu") names.emplace_back("devices");
   if (config.model.from) names.emplace_back("weights");
   return names;
 }

@@ -14,8 +14,8 @@
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "formats/strategy/requested_files.h"
+#include "run/agreement.h"
 #include "run/beginning.h"
-#include "run/cpu_agreement.h"
 #include "run/directory/signals.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
@@ -29,18 +29,21 @@ namespace {
 /// What one rank knows before it talks to the others.
 struct Prepared {
   ReadResult read;
+  DeviceChoice device;
   Plan plan;
   bool valid = false;
 };
 
-Prepared read_and_prepare(const TrainRequest& request, World& world) {
+Prepared read_and_prepare(const TrainRequest& request, World& world, Group& everyone) {
   Prepared prepared;
   prepared.read = read_config(request.config, request.set_options);
+  prepared.device = agree_on_device(prepared.read.config.parallel.device, world, everyone);
   const Site site{
       .world_size = world.size(),
       .ranks_per_host = world.local_size(),
       .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-      .ranks_are_threads = request.local_ranks > 0};
+      .ranks_are_threads = request.local_ranks > 0,
+      .device = prepared.device.device};
   prepared.plan = prepare(prepared.read, site, Purpose::train);
   prepared.valid = !prepared.read.diagnostics.has_errors();
   return prepared;
@@ -121,11 +124,18 @@ void explain_kill_delay() {
 int run_rank(const TrainRequest& request, World& world) {
   set_log_rank(world.rank(), world.size());
   const std::unique_ptr<Group> everyone = world.everyone("world");
-  Prepared prepared = read_and_prepare(request, world);
+  Prepared prepared = read_and_prepare(request, world, *everyone);
   if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
+  if (!prepared.device.usable) {
+    if (world.rank() == 0) log_error("parallel.device cuda: " + prepared.device.why);
+    return static_cast<int>(ExitCode::unavailable);
+  }
   agree_on_cpu_level(*everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
   const Config& config = prepared.read.config;
+  if (world.rank() == 0 && config.parallel.device == "auto") {
+    log_info("parallel.device auto: " + prepared.device.why);
+  }
   check_start(prepared);
   if (request.dry_run) {
     const auto directory = output_directory(config.output.dir);

@@ -34,17 +34,33 @@ lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3, warmup_steps: 2}
 parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 120}
 )";
 
+/// Of the Llama, one layer of two with every loss, a capacity, a bias of the choice and shared
+/// experts.
+const std::vector<std::string> experts{"--set", "model.seq_length=8",
+                                       "--set", "moe.num_experts=4",
+                                       "--set", "moe.router_topk=2",
+                                       "--set", "moe.ffn_hidden_size=16",
+                                       "--set", "moe.first_dense_layers=1",
+                                       "--set", "moe.aux_loss_factor=0.2",
+                                       "--set", "moe.z_loss_factor=0.1",
+                                       "--set", "moe.capacity_factor=1.2",
+                                       "--set", "moe.router_score_function=sigmoid",
+                                       "--set", "moe.router_enable_expert_bias=true",
+                                       "--set", "moe.shared_expert_intermediate_size=16"};
+
 Outcome verify(const std::string& config, const std::string& layouts,
-               const std::vector<std::string>& more = {}) {
+               const std::vector<std::string>& more = {},
+               const std::vector<std::string>& environment = {emulated}) {
   const TempDir dir;
   std::vector<std::string> words{
       "verify", "--config", dir.write("a.yaml", config), "--layouts", layouts, "--steps", "2"};
   words.insert(words.end(), more.begin(), more.end());
-  return trainctl(words, {emulated});
+  return trainctl(words, environment);
 }
 
 std::vector<std::string> training(const TempDir& dir, const std::string& output,
-                                  const std::vector<std::string>& more) {
+                                  const std::vector<std::string>& more,
+                                  const std::string& model = gpt2) {
   const std::string text = dir.write("text.txt", std::string(4000, 'a') + "to be or not to be");
   std::vector<std::string> words{
       "--set", "data.train=" + text,        "--set", "data.tokenizer=byte",
@@ -52,7 +68,7 @@ std::vector<std::string> training(const TempDir& dir, const std::string& output,
       "--set", "cluster.matmul_flops=1e12", "--set", "cluster.memory_bandwidth=1e12",
       "--set", "cluster.bandwidth=1e11",    "--set", "cluster.latency=1e-5"};
   words.insert(words.end(), more.begin(), more.end());
-  return train_words(dir.write("a.yaml", gpt2), dir / output, words);
+  return train_words(dir.write("a.yaml", model), dir / output, words);
 }
 
 }  // namespace
@@ -74,6 +90,56 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: Llama 
   const Outcome half = verify(llama, "dp2+m2", {"--set", "precision.compute=fp16"});
   INFO(half.out << half.err);
   CHECK(half.exit_code == 0);
+  const Outcome weights = verify(llama, "dp1+offloadw,dp2+offloadw2+m2",
+                                 {"--set", "precision.compute=bf16", "--set", "model.num_layers=3"},
+                                 {emulated, "CUDA_ON_HOST_PAGE_LOCKED=1"});
+  INFO(weights.out << weights.err);
+  CHECK(weights.exit_code == 0);
+}
+
+TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: experts") {
+  const Outcome outcome =
+      verify(llama, "dp1+m2,dp2+ep2+echunks2+recompute,tp2sp+dp2+ep2+group_a2a", experts);
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "3 layouts equal to a single rank over 2 steps"));
+  // The 4 numbers of 8 bytes that say how many rows each expert gets, read before they are there.
+  const Outcome early = verify(llama, "dp1", experts, {emulated, "CUDA_ON_HOST_UNAWAITED=32"});
+  INFO(early.out << early.err);
+  CHECK(early.exit_code == 71);
+  CHECK(contains(early.out, "DIFFERS"));
+}
+
+TEST_CASE("experts in 16 bits learn the same on a CUDA device as on the CPU, and are evaluated") {
+  const TempDir dir;
+  std::vector<std::string> more{
+      "--set", "precision.compute=bf16",       "--set", "train.validate_every=2",
+      "--set", "data.validation.fraction=0.1", "--set", "data.validation.max_sequences=3"};
+  more.insert(more.end(), experts.begin(), experts.end());
+  std::vector<std::vector<nlohmann::json>> found;
+  for (const std::string device : {"cuda", "cpu"}) {
+    std::vector<std::string> words = more;
+    words.insert(words.end(), {"--set", "parallel.device=" + device});
+    const Outcome run = trainctl(training(dir, device, words, llama), {emulated});
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    found.push_back(metrics_of(dir / device));
+  }
+  REQUIRE(found[0].size() == found[1].size());
+  bool validated = false;
+  for (std::size_t i = 0; i < found[0].size(); ++i) {
+    for (const char* loss : {"loss", "val_loss"}) {
+      REQUIRE(found[0][i].contains(loss) == found[1][i].contains(loss));
+      if (!found[0][i].contains(loss)) continue;
+      CHECK(std::abs(found[0][i][loss].get<double>() - found[1][i][loss].get<double>()) < 1e-2);
+      validated = validated || loss == std::string("val_loss");
+    }
+    const auto choices = [&](std::size_t run) { return found[run][i]["router"]["loads"][0]; };
+    for (std::size_t e = 0; e < 4; ++e) {
+      CHECK(std::abs(choices(0)[e].get<double>() - choices(1)[e].get<double>()) < 25);
+    }
+  }
+  CHECK(validated);
 }
 
 TEST_CASE("a run on a CUDA device saves, and goes on from there on the CPU and on a device") {
@@ -98,6 +164,42 @@ TEST_CASE("a run on a CUDA device saves, and goes on from there on the CPU and o
       const double loss = expected[i]["loss"];
       CHECK(std::abs(found[i]["loss"].get<double>() - loss) < 1e-5 * loss);
     }
+  }
+}
+
+TEST_CASE("auto is CUDA where every rank has a device of one kind, else the CPU") {
+  const TempDir dir;
+  const auto run = [&](const std::string& device, const std::vector<std::string>& environment) {
+    return trainctl(training(dir, "run", {"--device", device, "--local-ranks", "2"}), environment);
+  };
+  struct Case {
+    std::vector<std::string> environment;
+    std::string meaning;  // of auto
+    std::string refusal;  // of cuda; empty: none
+  };
+  const Case cases[] = {
+      {{emulated}, "a CUDA device for each rank: CUDA on the host, compute capability 9.0", ""},
+      {{emulated, "CUDA_ON_HOST_DEVICES=1"},
+       "the CPU: rank 1: rank 1 of this machine has no device of its own",
+       "rank 1 of this machine has no device of its own"},
+      {{emulated, "CUDA_ON_HOST_OTHER_FROM=1"},
+       "the CPU: the ranks see different devices: rank 0 CUDA on the host, compute capability 9.0, "
+       "rank 1 CUDA on the host, compute capability 8.0",
+       "the ranks see different devices"},
+      {{"TRAINCTL_CUDA_MODULE=/nowhere.so"},
+       "the CPU: rank 0: [cuda] /nowhere.so does not exist",
+       "/nowhere.so does not exist"}};
+  for (const Case& one : cases) {
+    INFO(one.meaning);
+    const Outcome found = run("auto", one.environment);
+    INFO(found.err);
+    CHECK(found.exit_code == 0);
+    CHECK(contains(found.err, "parallel.device auto: " + one.meaning));
+    if (one.refusal.empty()) continue;
+    const Outcome refused = run("cuda", one.environment);
+    INFO(refused.err);
+    CHECK(refused.exit_code == 69);
+    CHECK(contains(refused.err, one.refusal));
   }
 }
 

@@ -49,9 +49,12 @@ Machine::Machine()
     : devices_(std::stoul(setting("CUDA_ON_HOST_DEVICES", "4"))),
       default_streams_(devices_.size()),
       chance_(std::stoull(setting("CUDA_ON_HOST_SEED", "1"))),
-      memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))) {
+      memory_bytes_(std::stoull(setting("CUDA_ON_HOST_MEMORY", "8589934592"))),
+      unawaited_bytes_(std::stoull(setting("CUDA_ON_HOST_UNAWAITED", "0"))),
+      first_other_(std::stoi(setting("CUDA_ON_HOST_OTHER_FROM", "1000"))) {
   mode_ = mode_of(setting("CUDA_ON_HOST_ORDER", "random"));
   closed_ = setting("CUDA_ON_HOST_CLOSED", "0") == "1";
+  only_page_locked_ = setting("CUDA_ON_HOST_PAGE_LOCKED", "0") == "1";
 }
 
 void Machine::restart(std::uint64_t seed, const std::string& order) {
@@ -235,6 +238,15 @@ bool Machine::is_whole(const void* address, std::size_t bytes) const {
   const Allocation* allocation = find(address, &begin);
   if (allocation == nullptr) return true;
   return static_cast<const std::byte*>(address) + bytes <= begin + allocation->bytes;
+}
+
+bool Machine::is_for_streams(const void* address) const {
+  if (!only_page_locked_) return true;
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  const auto after = page_locked.upper_bound(place);
+  if (after == page_locked.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return place < begin + bytes;
 }
 
 void Machine::check_overruns(int device) {

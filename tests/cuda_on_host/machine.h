@@ -32,6 +32,7 @@ struct Work {
 struct Mark {
   cudaStream_t stream = nullptr;
   bool reached = false;
+  bool told_early = false;  // CUDA_ON_HOST_UNAWAITED: the host is told that it is reached
   std::chrono::steady_clock::time_point time{};  // when
 };
 
@@ -72,7 +73,12 @@ class Machine {
   Device& at(int number) { return devices_[static_cast<std::size_t>(number)]; }
   int devices() const { return static_cast<int>(devices_.size()); }
   std::size_t memory_bytes() const { return memory_bytes_; }
+  /// The compute capability of a device, before its dot.
+  int major_of(int device) const { return device < first_other_ ? 9 : 8; }
   Chance& chance() { return chance_; }
+  /// Copies to the host of so many bytes are not waited for, as by a program that forgets to; 0:
+  /// none.
+  std::size_t unawaited_bytes() const { return unawaited_bytes_; }
 
   void add(cudaStream_t stream);
   /// Once it has done what it still has to do.
@@ -95,6 +101,11 @@ class Machine {
   const Allocation* find(const void* address, const std::byte** begin) const;
   /// Whether [address, address + bytes) is host memory or lies within one allocation.
   bool is_whole(const void* address, std::size_t bytes) const;
+  /// Page-locked memory of the host, by where it begins, with its bytes.
+  std::map<std::uintptr_t, std::size_t> page_locked;
+  /// Whether a stream may copy from or to this memory of the host: all, or with
+  /// CUDA_ON_HOST_PAGE_LOCKED what is page-locked.
+  bool is_for_streams(const void* address) const;
   /// Marks the device as failed where some allocation was overrun.
   void check_overruns(int device);
   /// The device has failed: no work of it runs any more.
@@ -115,8 +126,11 @@ class Machine {
   std::condition_variable changed_;
   Mode mode_ = Mode::random;
   bool closed_ = false;
+  bool only_page_locked_ = false;
   Chance chance_;
   std::size_t memory_bytes_;
+  std::size_t unawaited_bytes_;
+  int first_other_;
 };
 
 /// The message of the last failure of the calling thread.
@@ -131,6 +145,7 @@ struct CUstream_st {
   std::uint64_t priority = 0;
   bool running = false;  // its first work runs now
   bool removed = false;
+  bool tells_early = false;  // see Mark, of the next event
   std::deque<cuda_on_host::Work> queue;
 };
 

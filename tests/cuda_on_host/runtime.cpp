@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "device/cuda_check.h"
 #include "launch.h"
@@ -121,7 +122,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
   std::memset(properties, 0, sizeof *properties);
   std::snprintf(properties->name, sizeof properties->name, "CUDA on the host");
-  properties->major = 9;
+  properties->major = Machine::get().major_of(device);
   properties->multiProcessorCount = 4;
   properties->totalGlobalMem = Machine::get().memory_bytes();
   properties->l2CacheSize = 64 << 10;
@@ -174,10 +175,15 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *data == nullptr ? report(cudaErrorMemoryAllocation) : cudaSuccess;
+  if (*data == nullptr) return report(cudaErrorMemoryAllocation);
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().page_locked[reinterpret_cast<std::uintptr_t>(*data)] = bytes;
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().page_locked.erase(reinterpret_cast<std::uintptr_t>(data));
   std::free(data);
   return cudaSuccess;
 }
@@ -205,7 +211,8 @@ cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
   return cudaMemsetAsync(data, value, bytes, stream_or_default(nullptr));
 }
 
-/// Host memory counts as pinned: it is read and written when the stream comes to it.
+/// Host memory is read and written when the stream comes to it, as if all were page-locked: of
+/// other memory CUDA would make the host wait.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   Machine& machine = Machine::get();
@@ -220,6 +227,15 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const std::byte* begin = nullptr;
   const bool to_device = machine.find(to, &begin) != nullptr;
   const bool from_device = machine.find(from, &begin) != nullptr;
+  const bool waits = stream == machine.default_stream();  // cudaMemcpy, of any memory
+  if (bytes > 0 && !waits &&
+      ((!to_device && !machine.is_for_streams(to)) ||
+       (!from_device && !machine.is_for_streams(from)))) {
+    return report(cudaErrorInvalidValue,
+                  "a copy beside the host of memory that is not page-locked");
+  }
+  stream->tells_early =
+      from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();
   return enqueue_work(stream, [=] {
     Machine& now = Machine::get();
     const std::byte* start = nullptr;
@@ -287,6 +303,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(machine.mutex);
   stream = stream_or_default(stream);
   const auto mark = std::make_shared<Mark>(Mark{stream});
+  mark->told_early = std::exchange(stream->tells_early, false);
   event->latest = mark;
   machine.enqueue(stream, {[mark] {
                              mark->time = std::chrono::steady_clock::now();
@@ -300,7 +317,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   const auto mark = event->latest;
-  if (mark == nullptr || mark->reached) return device_error(machine);
+  if (mark == nullptr || mark->reached || mark->told_early) return device_error(machine);
   machine.advance(mark->stream);
   if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
   return mark->reached ? cudaSuccess : cudaErrorNotReady;

@@ -383,7 +383,12 @@ TEST_CASE("experts' rows", "[activations]") {
   check_row(rows, moe + "logits", {128, 8}, DType::f32, for_backward);
   check_row(rows, moe + "slot", {128, 2}, DType::i32, for_backward);
   check_row(rows, moe + "choices", {2, 8}, DType::i32, for_backward);
-  check_row(rows, moe + "counts", {4, 8}, DType::i64, for_weight);
+  // At most 20 of two sequences of each of 4 ranks come to each of 2 experts.
+  const Life counted{Storage::counted, Moment::forward, Moment::weight};
+  check_row(rows, moe + "counts", {4, 8}, DType::i64, counted);
+  check_row(rows, moe + "places", {320}, DType::i32, counted);
+  check_row(rows, moe + "exchanged", {2, 4}, DType::i64, counted);
+  check_row(rows, "moe.sent_counts", {4, 8}, DType::i64, shared);
   // At most 20 of each sequence to each expert, from 4 ranks with two sequences to 2 experts here.
   check_row(rows, moe + "rows", {4 * 2 * 2 * 20, 128}, DType::bf16, for_weight);
   check_row(rows, moe + "act", {320, 48}, DType::bf16, for_weight);

@@ -182,8 +182,8 @@ TEST_CASE("rules that no YAML can break", "[codes]") {
   CHECK(weights.help == "leave weight out to give each source a weight of 1");
   const Diagnostic device = finding([](Config& c) { c.parallel.device = "tpu"; });
   CHECK(device.code == "device");
-  CHECK(device.message == "device must be cpu or cuda, found \"tpu\"");
-  CHECK(device.help == "set device to cpu or cuda");
+  CHECK(device.message == "device must be auto, cpu or cuda, found \"tpu\"");
+  CHECK(device.help == "set device to auto, cpu or cuda");
 }
 
 TEST_CASE("texts that do not hold a configuration", "[codes]") {

@@ -196,6 +196,25 @@ TEST_CASE("a world that cannot be is refused", "[plan]") {
   CHECK_THROWS_AS(make_plan(small_config(), site_of(0), SourceMap{}, diagnostics), Error);
 }
 
+TEST_CASE("the device of auto is the site's, and the plan is that of this device") {
+  const auto plan_on = [](const std::string& word, DeviceKind around) {
+    Config config = gpt2_124m();
+    config.parallel.device = word;
+    Site site = site_of(1);
+    site.device = around;
+    Diagnostics diagnostics;
+    return make_plan(config, site, SourceMap{}, diagnostics);
+  };
+  for (const DeviceKind around : {DeviceKind::cpu, DeviceKind::cuda}) {
+    const Plan found = plan_on("auto", around);
+    CHECK(found.device == around);
+    CHECK(found.hash == plan_on(around == DeviceKind::cuda ? "cuda" : "cpu", around).hash);
+    CHECK(plan_on("cuda", around).device == DeviceKind::cuda);
+    CHECK(plan_on("cpu", around).device == DeviceKind::cpu);
+  }
+  CHECK(plan_on("auto", DeviceKind::cpu).hash != plan_on("auto", DeviceKind::cuda).hash);
+}
+
 TEST_CASE("the preview of rates has the corners of the schedule", "[plan]") {
   Config config = small_config();
   config.lr_schedule.style = LrStyle::cosine;

@@ -59,6 +59,7 @@ int run_evaluate(const Arguments& arguments) {
   std::string format = "text";
   std::int64_t local_ranks = 0;
   line.add_config(config, request.set_options);
+  line.add_device(request.set_options);
   line.require("--config", false);
   line.add_text("--run", run, "A run's output directory, or a Hugging Face directory", "DIR");
   line.add_text("--data", request.data,

@@ -169,7 +169,7 @@ constexpr CodeNote training_notes[] = {
      "Ranks per host x threads_per_rank is more than the number of cores, so threads wait for each "
      "other.",
      "2 cores: parallel: {threads_per_rank: 4}", "2 cores: parallel: {threads_per_rank: 2}"},
-    {"device", "The device is unknown", "parallel.device must be cpu or cuda.",
+    {"device", "The device is unknown", "parallel.device must be auto, cpu or cuda.",
      "parallel: {device: tpu}", "parallel: {device: cpu}"},
 };
 

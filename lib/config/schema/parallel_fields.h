@@ -126,7 +126,9 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
         field("deadline_seconds", "Longest wait for another rank, in seconds").above(0).to(1e6));
   visit(parallel.check_collectives,
         field("check_collectives", "Ranks compare their calls before each collective over MPI"));
-  visit(parallel.device, field("device", "Device that trains the model").one_of("cpu|cuda"));
+  visit(parallel.device,
+        field("device", "Device that trains the model; auto: CUDA where every rank has one")
+            .one_of("auto|cpu|cuda"));
 }
 
 }  // namespace trainctl

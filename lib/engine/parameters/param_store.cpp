@@ -38,7 +38,7 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
       contents_(completed(contents, stage)),
       places_(place_parameters(stage, contents.compute, contents_.ownership)),
       slab_(device, rows_of(contents_, places_)),
-      host_(DeviceKind::cpu, {{"weights", Shape{places_.host_bytes}, DType::u8}}) {
+      host_(Slab::on_host_for(device, {{"weights", Shape{places_.host_bytes}, DType::u8}})) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
   }

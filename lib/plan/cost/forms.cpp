@@ -109,7 +109,8 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
        make_activations(activation_input(plan, stage, forms), {{unit, unit + 1}})) {
     const bool kept =
         row.unit == unit && row.until >= Moment::repeat && row.from <= Moment::forward;
-    if (kept && row.storage != Storage::batch && row.storage != Storage::message) {
+    if (kept && row.storage != Storage::batch && row.storage != Storage::message &&
+        row.storage != Storage::counted) {
       bytes.kept += padded_bytes(row);
     }
     if (row.storage == Storage::host) bytes.on_host += padded_bytes(row);

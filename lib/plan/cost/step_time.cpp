@@ -39,7 +39,7 @@ double kept_bytes(const StagePlan& stage, int unit) {
     return row.kind != RowKind::partial && row.from != Moment::gradient &&
            row.from != Moment::backward && row.storage != Storage::message &&
            row.storage != Storage::batch && row.until != Moment::forward &&
-           row.until != Moment::offload && row.storage != Storage::host;
+           row.until != Moment::offload && !row.on_host();
   });
 }
 

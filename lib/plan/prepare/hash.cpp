@@ -142,6 +142,7 @@ constexpr Exception exceptions[] = {
     {"data.tokenizer", Exception::Hashed::word, "hosts may keep the model's file elsewhere"},
     {"data.cache_dir", Exception::Hashed::nothing, "a folder of the host"},
     {"data.prefetch", Exception::Hashed::nothing, "each rank reads ahead on its own"},
+    {"parallel.device", Exception::Hashed::nothing, "Plan::device says what it means"},
     {"parallel.global_rank", Exception::Hashed::nothing, "only `plan` uses it"},
     {"parallel.deadline_seconds", Exception::Hashed::nothing, "it changes no result"},
     {"parallel.check_collectives", Exception::Hashed::nothing,

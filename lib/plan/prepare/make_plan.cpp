@@ -99,7 +99,6 @@ void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
   plan.gradient.fused = parallel.gradient_accumulation_fusion.value_or(true);
   const bool sums = plan.mesh.tp > 1 || plan.exchange.parts > 1;
   plan.fp32_sums = wide && plan.compute != DType::f32 && sums;
-  plan.device = parallel.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   plan.full_batch = looks && parallel.dataset_strategy.word == "full_batch" && plan.mesh.dp > 1;
   plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
 }
@@ -119,6 +118,7 @@ Plan sizes_of(const Facts& facts) {
   plan.exchange = resolve_exchange(config, plan.mesh);
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, parallel);
+  plan.device = resolve_device(parallel, facts.site);
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;

@@ -30,12 +30,6 @@ std::string sums_of(const Plan& plan) {
   return "";
 }
 
-bool keeps_weights_on_host(const Plan& plan) {
-  return std::ranges::any_of(plan.stages, [](const StagePlan& stage) {
-    return std::ranges::any_of(stage.gathers, &GatherBlock::from_host);
-  });
-}
-
 }  // namespace
 
 void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
@@ -57,12 +51,8 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
     diagnostics.add(
         {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
   };
-  if (plan.device == DeviceKind::cuda && keeps_weights_on_host(plan)) {
-    refuse("offload.weights", "weights on the host of a CUDA device");
-  }
-  if (plan.model.experts > 1) {
-    if (plan.device == DeviceKind::cuda) refuse("parallel.device", "experts on CUDA devices");
-    if (plan.model.linear_bias) refuse("model.add_bias_linear", "biases of experts");
+  if (plan.model.experts > 1 && plan.model.linear_bias) {
+    refuse("model.add_bias_linear", "biases of experts");
   }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
     refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");

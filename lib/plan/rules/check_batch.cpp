@@ -22,9 +22,10 @@ void check_ranges(const Config& config, Check& check) {
   check.rule("parallel.deadline_seconds", config.parallel.deadline_seconds > 0,
              config.parallel.deadline_seconds, "above 0");
   const std::string& device = config.parallel.device;
-  if (device != "cpu" && device != "cuda" && check.clean({"parallel.device"})) {
-    check.error("device", "parallel.device", "device must be cpu or cuda, found \"" + device + "\"",
-                "set device to cpu or cuda");
+  if (device != "auto" && device != "cpu" && device != "cuda" && check.clean({"parallel.device"})) {
+    check.error("device", "parallel.device",
+                "device must be auto, cpu or cuda, found \"" + device + "\"",
+                "set device to auto, cpu or cuda");
   }
 }
 

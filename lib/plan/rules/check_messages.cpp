@@ -68,7 +68,7 @@ void remark_ways(const Facts& facts, Check& check) {
   }
   check.no_effect("parallel.pipeline.comm_backend",
                   pipeline.comm_backend == PipelineCommBackend::nccl && facts.mesh.pp > 1 &&
-                      facts.parallel().device == "cpu",
+                      resolve_device(facts.parallel(), facts.site) == DeviceKind::cpu,
                   "NCCL carries messages between devices, and device is cpu");
   const auto compute = resolve_compute(facts.config.precision);
   if (pipeline.dtype && *pipeline.dtype != compute && facts.mesh.pp > 1 &&

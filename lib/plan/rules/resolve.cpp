@@ -57,6 +57,11 @@ Mesh resolve_mesh(const ParallelConfig& parallel, std::int64_t world_size) {
   return mesh;
 }
 
+DeviceKind resolve_device(const ParallelConfig& parallel, const Site& site) {
+  if (parallel.device == "auto") return site.device;
+  return parallel.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
 std::int64_t world_size_of(const ParallelConfig& parallel) {
   if (parallel.device_num) return std::max<std::int64_t>(1, *parallel.device_num);
   const Mesh one = resolve_mesh(parallel, 1);

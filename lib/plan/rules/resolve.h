@@ -11,6 +11,7 @@
 #include "config/support/batch_ramp.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
+#include "plan/tables/site.h"
 
 namespace trainctl {
 
@@ -74,6 +75,8 @@ BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 /// gradient_accumulation_shard, but level1 where it divides buckets, as upstream. level1 where it
 /// is off.
 OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel);
+/// Of a word that check_batch accepts: auto is what the site says.
+DeviceKind resolve_device(const ParallelConfig& parallel, const Site& site);
 /// Model chunks per stage: virtual_pipeline_stages, or the number that pipeline.layout implies.
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode);
 

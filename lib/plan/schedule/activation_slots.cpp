@@ -187,7 +187,8 @@ class Assignment {
   /// Storages whose groups share pools have the same kind.
   static Storage pool_kind(Storage storage) {
     const bool apart = storage == Storage::shared || storage == Storage::repeated ||
-                       storage == Storage::staged || storage == Storage::host;
+                       storage == Storage::staged || storage == Storage::host ||
+                       storage == Storage::counted;
     return apart ? storage : Storage::forward;
   }
 
@@ -199,7 +200,7 @@ class Assignment {
     const auto [found, fresh] = pool_at_.try_emplace(key, static_cast<int>(pools_.size()));
     if (fresh) {
       pools_.push_back({kind, {}});
-      result_.pools.push_back({0, 0, 0, kind == Storage::host});
+      result_.pools.push_back({0, 0, 0, group.life->on_host()});
     }
     std::int64_t& bytes = at(result_.pools, found->second).bytes;
     bytes = std::max(bytes, group.bytes);

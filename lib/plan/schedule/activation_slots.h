@@ -16,8 +16,8 @@ namespace trainctl {
 /// size take their slots from one pool, which has as many as are ever in use at once. (The
 /// gradients for a layer's W need as much as what its B has read, so the two take turns.) What is
 /// made again has a pool of its own, whose slots hold the largest group: layers in different forms
-/// take turns there. So has what layers on the host have here for a while. What they keep there has
-/// pools in memory of the host.
+/// take turns there. So has what layers on the host have here for a while. What they keep there,
+/// and what the host counts, have pools in memory of the host.
 struct ActivationSlots {
   struct Pool {
     std::int64_t begin = 0;  // bytes from the start of the rank's memory, or of that on the host

@@ -23,6 +23,7 @@ inline constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weig
 inline constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weight};
 inline constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
 inline constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
+inline constexpr Life counted{Storage::counted, Moment::forward, Moment::weight};
 inline constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
 
 /// Collects rows; the sizes have the names of the list in the header. Rows get the unit and the

@@ -43,6 +43,7 @@ enum class Storage : std::uint8_t {
   repeated,   // of a part that is made again: in F for F alone, and from R on
   staged,     // what goes to the host, from F until its copy and from the copy back
   host,       // the same between the copies, in memory of the host
+  counted,    // numbers that the host reads, in its memory
   shared,     // used within one row of the schedule: one for the whole rank
 };
 
@@ -59,6 +60,7 @@ struct ActivationSpec {
   int unit = -1;   // whose moments these are; -1: shared, or of a chunk without units
   int chunk = -1;  // of the stage; -1: shared by all
   RowKind kind = RowKind::all;
+  bool on_host() const { return storage == Storage::host || storage == Storage::counted; }
 };
 
 /// Names (T = tokens of a micro-batch, H hidden, Q/K heads x head_dim, F ffn; compute dtype unless
@@ -102,8 +104,7 @@ struct ActivationSpec {
 ///         (MessageRules::keeps_outputs), and chunk.C.d_input (gradient for another stage), shared.
 ///         Where messages are cast, all of these are shared, and the wire has, in its dtype,
 ///         chunk.C.sent (kept or shared as the output was), chunk.C.d_sent, chunk.C.received until
-///         F and chunk.C.d_received until B. A chunk without units has chunk.C.input and
-///         chunk.C.d_output of its own.
+///         F and chunk.C.d_received until B. An empty chunk has its own chunk.C.input, .d_output.
 ///  parts that are made again (plan/tables/recompute_form.h) have storage repeated: layers.N.* from
 ///         R, and first.layers.N.* within F. With a sliced input layers.N.input lives until F,
 ///         .input_slice [T H / tp] from F to R, and .input_again [T,H] from R. What stays
@@ -137,8 +138,7 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
 std::string input_row(int unit, std::int64_t layers);
 /// The row with the gradient of what `unit` gives to the next: "layers.N.d_output".
 std::string gradient_row(int unit);
-/// Before the name of a chunk's rows: "chunk.0.".
-std::string chunk_prefix(int chunk);
+std::string chunk_prefix(int chunk);  // before the name of a chunk's rows: "chunk.0."
 
 /// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
 std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute);

@@ -4,6 +4,15 @@ namespace trainctl {
 
 namespace {
 
+/// Whether other ranks hold experts, or parts of them.
+bool exchanges(const StageShare& share) {
+  return share.input.mesh.ep * share.input.exchange.parts > 1;
+}
+
+Shape counts_shape(const StageShare& share) {
+  return {share.input.exchange.parts * share.input.mesh.ep, share.model.experts};
+}
+
 void add_shared_rows(Rows& rows, const StageShare& share, const std::string& name) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
@@ -38,8 +47,6 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   add("chosen", choice, DType::i32, for_backward);
   add("slot", choice, DType::i32, for_backward);
   add("choices", {local.routing_groups, model.experts}, DType::i32, for_backward);
-  add("counts", {share.input.exchange.parts * share.input.mesh.ep, model.experts}, DType::i64,
-      for_weight);
   add("rows", {local.expert_rows, model.hidden}, rows.compute, for_weight);
   add("row_weight", {local.expert_rows}, DType::f32, for_weight);
   if (model.gated_mlp) add("gate", inner, rows.compute, for_backward);
@@ -47,6 +54,11 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   rows.begin(BlockPart::activation);
   add("act", inner, rows.compute, for_weight);
   rows.end();
+  add("counts", counts_shape(share), DType::i64, counted);
+  if (exchanges(share)) {
+    add("places", {local.gathered_rows}, DType::i32, counted);
+    add("exchanged", {2, share.input.mesh.ep}, DType::i64, counted);
+  }
   add("d_logits", {local.stream_rows, model.experts}, DType::f32, output_gradient);
   add("d_rows", {local.expert_rows, model.hidden}, rows.compute, output_gradient);
   add("d_up", inner, rows.compute, output_gradient);
@@ -61,6 +73,7 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
     rows.add(std::string("moe.") + name, shape, dtype, shared);
   };
   add("weight", {local.routed_tokens, model.topk}, DType::f32);
+  add("sent_counts", counts_shape(share), DType::i64);
   add("out", {local.expert_rows, model.hidden}, rows.compute);
   add("scaled", {local.expert_rows, local.expert_ffn}, rows.compute);
   add("d_row_weight", {local.expert_rows}, DType::f32);
@@ -73,7 +86,7 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
     add("all_slot", {all, model.topk}, DType::i32);
   }
   const ExchangeRule& rule = share.input.exchange;
-  if (share.input.mesh.ep * rule.parts > 1) {
+  if (exchanges(share)) {
     add("sent", {local.routed_rows, model.hidden}, rows.compute);
     add("sent_weight", {local.routed_rows}, DType::f32);
     add("received", {local.gathered_rows, model.hidden}, rows.compute);
@@ -82,7 +95,6 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
     if (rule.parts > 1 && share.input.fp32_sums) {
       add("sum", {local.gathered_rows, model.hidden}, DType::f32);
     }
-    add("exchanged", {2, share.input.mesh.ep}, DType::i64);
   }
   if (share.input.sequence_parallel) {
     const bool by_stream = rule.by_stream;

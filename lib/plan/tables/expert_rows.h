@@ -14,20 +14,22 @@ namespace trainctl {
 /// follows from what the router chooses, but there are never more; Q = P x ExchangeRule::parts):
 ///  forward, until B: layers.N.moe.logits [T,E] fp32, .chosen .slot [T,k] i32 (ops/router.h),
 ///         .choices [groups,E] i32, .gate (gated) .up [R,F]
-///  forward, until W: .counts [Q,E] i64 (rows that each rank sends to each expert), .rows [R,H]
-///  (the
-///         inputs of the experts held here, expert after expert, in each in the order of the
-///         tokens of all ranks), .row_weight [R] fp32, .act [R,F] (before the weight)
+///  forward, until W: .rows [R,H] (the inputs of the experts held here, expert after expert, in
+///         each in the order of the tokens of all ranks), .row_weight [R] fp32, .act [R,F] (before
+///         the weight)
+///  counted, until W: .counts [Q,E] i64 (rows that each rank sends to each expert); with Q > 1
+///         .places [G] i32 (where received rows go) and .exchanged [2,P] i64 (elements to and from
+///         each rank)
 ///  gradient, until W: .d_logits [S,E] fp32, .d_rows [R,H] (of what the experts give), .d_up,
 ///         .d_gate (gated) [R,F]
-///  shared: moe.weight [T,k] fp32 (of each choice, and its gradient), moe.out [R,H] (what the
-///         experts give, and the gradient of their inputs), moe.scaled [R,F] (act with its
-///         weight), moe.d_row_weight [R] fp32
+///  shared: moe.weight [T,k] fp32 (of each choice, and its gradient), moe.sent_counts [Q,E] i64
+///         (where routers write what becomes .counts), moe.out [R,H] (what the experts give, and
+///         the gradient of their inputs), moe.scaled [R,F] (act with its weight),
+///         moe.d_row_weight [R] fp32
 ///  shared with Q > 1: moe.sent [N,H] and moe.sent_weight [N] fp32 (in the order of this rank's
-///  slots),
-///         moe.received [G,H] and moe.received_weight [G] fp32 (from rank after rank), moe.place
-///         [G] i32 (where received rows go), with fp32_sums and parts moe.sum [G,H] fp32,
-///         moe.exchanged [2,P] i64 (elements to and from each rank)
+///         slots), moe.received [G,H] and moe.received_weight [G] fp32 (from rank after rank),
+///         moe.place [G] i32 (.places of the layer at work), with fp32_sums and parts moe.sum [G,H]
+///         fp32
 ///  shared with C context-parallel ranks, of all their tokens: moe.all_logits [C T,E] fp32,
 ///         moe.all_chosen moe.all_slot [C T,k] i32, moe.all_weight [C T,k] fp32; groups above are
 ///         those of all these tokens

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/device_kind.h"
+
 namespace trainctl {
 
 /// The machine, as far as a plan depends on it. The caller who asks for a plan fills it in; the
@@ -13,6 +15,7 @@ struct Site {
   std::int64_t cores_per_host = 1;
   bool ranks_are_threads =
       false;  // ranks are threads of one process: no staging, one program for all
+  DeviceKind device = DeviceKind::cpu;  // what parallel.device: auto means there
 };
 
 }  // namespace trainctl

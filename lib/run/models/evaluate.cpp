@@ -13,6 +13,7 @@
 #include "config/read/read.h"
 #include "engine/engine.h"
 #include "plan/rules/resolve.h"
+#include "run/agreement.h"
 #include "run/corpus.h"
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
@@ -66,7 +67,7 @@ void set_layout(Config& config, const World& world) {
   config.train.global_batch_size = micro * mesh.dp * (mesh.pp > 1 ? 2 * mesh.pp : 1);
 }
 
-Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world) {
+Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world, Group& everyone) {
   const bool by_config = !request.config.empty();
   Evaluated made;
   made.read = by_config ? read_config(request.config, request.set_options)
@@ -77,10 +78,14 @@ Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world)
     set_layout(config, world);
   }
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  made.plan = prepare(
-      made.read,
-      {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
-      Purpose::generate);
+  const DeviceChoice device = agree_on_device(config.parallel.device, world, everyone);
+  require(device.usable, ExitCode::unavailable, "parallel.device cuda: " + device.why);
+  made.plan = prepare(made.read,
+                      {.world_size = world.size(),
+                       .ranks_per_host = world.local_size(),
+                       .cores_per_host = cores,
+                       .device = device.device},
+                      Purpose::generate);
   require(!made.read.diagnostics.has_errors(), ExitCode::config,
           "the model cannot be evaluated on " + std::to_string(world.size()) + " rank(s):\n" +
               render_text(made.read.diagnostics, false));
@@ -138,14 +143,14 @@ Scored count_scored(const Dataset& data, const Tokenizer& tokenizer, std::int64_
 
 void evaluate_on(const EvaluateRequest& request, World& world,
                  const std::function<void(const EvaluateResult&)>& take) {
-  const Evaluated made = prepare_evaluation(request, world);
+  const std::unique_ptr<Group> everyone = world.everyone("evaluate");
+  const Evaluated made = prepare_evaluation(request, world, *everyone);
   const Config& config = made.read.config;
   const Plan& plan = made.plan;
   const Tokenizer tokenizer = tokenizer_for(request, made);
   DataConfig data = config.data;
   EvaluateResult result;
   result.data = choose_data(request, data);
-  const std::unique_ptr<Group> everyone = world.everyone("evaluate");
   Corpus corpus = open_corpus(data, tokenizer, plan.model, config.train.seed, *everyone,
                               world.local_rank() == 0);
   const Dataset& windows = corpus.validation ? *corpus.validation : corpus.train;
