@@ -1,5 +1,6 @@
 // Scans the project's prose for turns of phrase that are hard to read (phrases.txt), and shows that
 // each of them is found.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -119,4 +120,55 @@ TEST_CASE("documents, sources, tests, scripts and examples are written in plain 
       CHECK(hit.empty());
     }
   }
+}
+
+namespace {
+
+/// Paths in backquotes that start with a folder of the source tree. "x" stands for a name of the
+/// reader's own, and what follows a "*" is not looked at.
+std::vector<std::string> named_paths(const std::string& text) {
+  static const std::regex path(
+      "`((lib|apps|tests|scripts|configs|docs|third_party)/[A-Za-z0-9_./*-]+)`");
+  static const std::regex own_name("(^|[/_])x([_./]|$)");
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), path), end; at != end; ++at) {
+    const std::string name = (*at)[1];
+    if (!std::regex_search(name, own_name)) found.push_back(name);
+  }
+  return found;
+}
+
+bool is_there(const fs::path& root, const std::string& name) {
+  const std::size_t star = name.find('*');
+  if (star == std::string::npos) return fs::exists(root / name);
+  const fs::path begin = root / name.substr(0, star);
+  const auto names = fs::directory_iterator(begin.parent_path());
+  return std::any_of(fs::begin(names), fs::end(names), [&](const fs::directory_entry& entry) {
+    return entry.path().filename().string().starts_with(begin.filename().string());
+  });
+}
+
+}  // namespace
+
+TEST_CASE("files that the documents name are there") {
+  const fs::path root = TRAINCTL_SOURCE_DIR;
+  CHECK(named_paths("see `lib/a.h`, `lib/ops/x.h` and `lib/b_*.cpp`") ==
+        std::vector<std::string>{"lib/a.h", "lib/b_*.cpp"});
+  CHECK_FALSE(is_there(root, "lib/a.h"));
+  std::vector<fs::path> pages = {root / "README.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs")) {
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  }
+  std::size_t checked = 0;
+  for (const fs::path& page : pages) {
+    std::ifstream file(page);
+    std::ostringstream text;
+    text << file.rdbuf();
+    for (const std::string& name : named_paths(text.str())) {
+      INFO(page.filename().string() << " names " << name);
+      CHECK(is_there(root, name));
+      ++checked;
+    }
+  }
+  CHECK(checked > 200);
 }

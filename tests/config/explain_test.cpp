@@ -36,7 +36,7 @@ TEST_CASE("a value that was not given, and one that is of a list") {
   CHECK(contains(heads, "model.num_query_groups is not given\n"));
   CHECK(contains(heads, "  default     not given: num_attention_heads\n"));
   CHECK(contains(explained(result, "data.train"), "data.train = [{path: a.txt, weight: 1.0}]\n"));
-  CHECK(contains(explained(result, "parallel.device"), "  allowed     cpu, cuda\n"));
+  CHECK(contains(explained(result, "parallel.device"), "  allowed     auto, cpu, cuda\n"));
 }
 
 TEST_CASE("what a value took the place of is shown, the last first") {

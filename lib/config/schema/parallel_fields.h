@@ -116,14 +116,12 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
         field("enable_alltoall", "Move a split from one dimension to another by all-to-all"));
   visit(parallel.gradient_accumulation_fusion,
         field("gradient_accumulation_fusion",
-              "true: matrix products add to the weight gradients directly; false: each weight "
-              "gradient is computed in an fp32 buffer as large as the largest matrix, then added. "
-              "Results differ only by rounding")
+              "true: matrix products add to the weight gradients directly; false: each is computed "
+              "in an fp32 buffer as large as the largest matrix, then added; differs by rounding")
             .unset("true"));
-  visit(
-      parallel.delay_wgrad_compute,
-      field("delay_wgrad_compute",
-            "Compute the weight gradients of a stage after it has sent the gradient of its input"));
+  visit(parallel.delay_wgrad_compute,
+        field("delay_wgrad_compute",
+              "Compute a stage's weight gradients after it has sent the gradient of its input"));
   visit(parallel.vocab_emb_dp,
         field("vocab_emb_dp", "Every tensor-parallel rank holds the whole token embedding")
             .unset("true without tensor parallelism"));

@@ -85,18 +85,28 @@ std::string meant_bool(std::string_view text) {
   return "";
 }
 
+/// "a, b or c".
+std::string alternatives(const std::vector<std::string>& words) {
+  std::string result;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) result += i + 1 == words.size() ? " or " : ", ";
+    result += words[i];
+  }
+  return result;
+}
+
 std::optional<Problem> check_words(const std::string& value, const Field& field) {
   if (field.string_words.empty()) return std::nullopt;
   const std::vector<std::string> words = split_words(field.string_words);
-  std::string listed;
+  std::vector<std::string> shown;
   for (const std::string& word : words) {
     const bool is_prefix = word.ends_with(':');
     if (value == word && !is_prefix) return std::nullopt;
     if (is_prefix && value.starts_with(word) && value.size() > word.size()) return std::nullopt;
-    listed += (listed.empty() ? "" : " or ") + word + (is_prefix ? "NAME" : "");
+    shown.push_back(word + (is_prefix ? "NAME" : ""));
   }
   const std::string near = nearest(lower(value), words);
-  return Problem{"bad-word", "must be " + listed + ", found " + quoted(value),
+  return Problem{"bad-word", "must be " + alternatives(shown) + ", found " + quoted(value),
                  near.empty() ? "" : "did you mean " + near + "?"};
 }
 
@@ -219,16 +229,11 @@ std::string write_value(const std::string& value) {
 }
 
 std::string join_words(std::span<const Word> words, Word::Standing standing) {
-  std::vector<std::string_view> listed;
+  std::vector<std::string> listed;
   for (const Word& word : words) {
-    if (word.standing == standing) listed.push_back(word.text);
+    if (word.standing == standing) listed.emplace_back(word.text);
   }
-  std::string result;
-  for (std::size_t i = 0; i < listed.size(); ++i) {
-    if (i > 0) result += i + 1 == listed.size() ? " or " : ", ";
-    result += listed[i];
-  }
-  return result;
+  return alternatives(listed);
 }
 
 std::vector<std::string> split_words(std::string_view words) { return split_at(words, '|'); }
