@@ -24,7 +24,7 @@ void Engine::use(const Plan& plan) {
   for (int view = 0; view < rows().activation_slots.views(); ++view) {
     for (int chunk = 0; chunk < plan.map.chunks; ++chunk) passes_.push_back(make_pass(view, chunk));
   }
-  for (const Pass& pass : passes_) feeds_.emplace_back(pass.batch);
+  for (const Pass& pass : passes_) feeds_.emplace_back(pass.batch, input_.deadline_seconds);
   const std::vector<Action>& actions = rows().actions;
   parts_.plan = &rows();
   parts_.stage = stage_.get();
@@ -131,7 +131,8 @@ Pass Engine::make_pass(int view, int chunk) const {
       .stream = plan_.sequence_parallel ? share : all,
       .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
-      .training = true};
+      .training = true,
+      .deadline_seconds = input_.deadline_seconds};
 }
 
 MemoryEstimate Engine::memory() const {

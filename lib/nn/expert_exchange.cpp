@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "comm/await.h"
 #include "ops/rows.h"
 
 namespace trainctl {
@@ -82,7 +83,7 @@ void ExpertExchange::share_counts() const {
   }
   if (counts_.parts > 1) groups_.parts->all_gather(of_part, routed_.sent_counts, stream);
   stream.copy(routed_.counts, routed_.sent_counts);
-  stream.synchronize();
+  await(stream.record(), pass_.deadline_seconds, [] { return "the count of routed tokens"; });
   if (!alone()) find_places();
 }
 

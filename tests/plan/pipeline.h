@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
 #include "plan/schedule/simulate.h"
 
 namespace trainctl {

@@ -1,4 +1,4 @@
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include "pipeline.h"
 #include "plan/cost/ledger.h"
 #include "plan/cost/tensor_overlap.h"
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
 #include "sample.h"
 
 using namespace trainctl;

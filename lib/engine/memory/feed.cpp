@@ -4,9 +4,10 @@
 #include <array>
 #include <cassert>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
+
+#include "comm/await.h"
 
 namespace trainctl {
 
@@ -77,8 +78,6 @@ void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
   });
 }
 
-constexpr double no_deadline = std::numeric_limits<double>::infinity();
-
 constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
                           &BatchTensors::position,    &BatchTensors::global_token,
                           &BatchTensors::loss_weight, &BatchTensors::first_position,
@@ -86,7 +85,8 @@ constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
 
 }  // namespace
 
-Feed::Feed(const BatchTensors& to) : to_(to), on_host_(to) {
+Feed::Feed(const BatchTensors& to, double deadline_seconds)
+    : to_(to), on_host_(to), deadline_(deadline_seconds) {
   const bool on_device = std::ranges::any_of(
       each, [&](Tensor BatchTensors::*x) { return (to.*x).device == DeviceKind::cuda; });
   if (!on_device) return;
@@ -112,7 +112,7 @@ void Feed::aim(const BatchTensors& to) {
 
 void Feed::run(const Batch& batch, const Share& share, Stream& stream) {
   // The device may still copy the micro-batch before.
-  if (copied_.stream != nullptr) Stream::wait_host(copied_, no_deadline);
+  if (copied_.stream != nullptr) await(copied_, deadline_, [] { return "the copy of a batch"; });
   fill(batch, share, on_host_);
   if (copy_.bytes().empty()) return;
   for (Tensor BatchTensors::*x : each) {

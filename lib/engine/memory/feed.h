@@ -22,8 +22,9 @@ struct Share {                 // of a micro-batch
 /// Fills the tensors of one pass.
 class Feed {
  public:
-  /// `to`: tensors of one device. Those that are empty have no use for the pass.
-  explicit Feed(const BatchTensors& to);
+  /// `to`: tensors of one device. Those that are empty have no use for the pass. run() throws
+  /// Error{peer} if the device has not taken the batch before within twice the deadline.
+  Feed(const BatchTensors& to, double deadline_seconds);
   /// From now on into these, of no more elements than the first.
   void aim(const BatchTensors& to);
 
@@ -37,6 +38,7 @@ class Feed {
   BatchTensors on_host_;  // on the CPU the same
   Slab copy_;
   Event copied_;  // from there
+  double deadline_;
 };
 
 }  // namespace trainctl

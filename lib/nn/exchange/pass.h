@@ -1,6 +1,8 @@
 // The inputs of one pass over one micro-batch, besides the tensors that a layer saved.
 #pragma once
 
+#include <limits>
+
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/step_state.h"
@@ -29,6 +31,7 @@ struct Pass {
   // on ranks whose tokens others count
   Tensor router_sums{};
   bool training = true;  // false: no dropout, no gradients
+  double deadline_seconds = std::numeric_limits<double>::infinity();  // of a wait for the device
 
   /// Of the tokens that an operator works on.
   const BatchTensors& tokens_of(SplitBy split) const {

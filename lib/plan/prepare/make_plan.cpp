@@ -8,6 +8,7 @@
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/step_time.h"
+#include "plan/generators/generators.h"
 #include "plan/gradients/slices.h"
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"

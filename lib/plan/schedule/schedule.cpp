@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/at.h"
-#include "plan/schedule/generators.h"
-
 namespace trainctl {
 
 std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size) {
@@ -35,11 +32,6 @@ std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chun
   if (stages <= 1) return "none";
   const ScheduleTraits& traits = traits_of(scheduler);
   return chunks > 1 ? traits.chunked_name : traits.name;
-}
-
-std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input) {
-  if (input.stages <= 1) return schedule_no_pipelining(input);
-  return at(generators, scheduler)(input);
 }
 
 int peak_microbatches(std::span<const Action> rows) {

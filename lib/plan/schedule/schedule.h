@@ -1,4 +1,4 @@
-// A training step as data: for each rank, an ordered list of actions. Generators (schedule_*.cpp)
+// A training step as data: for each rank, an ordered list of actions. Generators (plan/generators)
 // emit rows for a whole stage; refine() splits them per unit and inserts communication; simulate()
 // plays the rows of all ranks and proves them; the executor runs refined rows only.
 #pragma once
@@ -47,8 +47,6 @@ int warmup_forwards(std::span<const Action> rows);
 
 /// "none" with one stage, or a name of config/schema/schedules.h.
 std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chunks);
-/// The rows of the schedule with that name.
-std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
 
 /// The generator's rows in the order that `input.messages` requires: batched messages unchanged;
 /// single messages with the sends first; or receives posted one pass before the pass that needs

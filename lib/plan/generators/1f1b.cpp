@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "plan/schedule/generator_rows.h"
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
+#include "plan/generators/stage_rows.h"
 
 namespace trainctl {
 

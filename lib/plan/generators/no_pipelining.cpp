@@ -1,5 +1,5 @@
-#include "plan/schedule/generator_rows.h"
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
+#include "plan/generators/stage_rows.h"
 
 namespace trainctl {
 

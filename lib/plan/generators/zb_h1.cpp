@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/at.h"
-#include "plan/schedule/generator_rows.h"
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
+#include "plan/generators/stage_rows.h"
 #include "plan/schedule/wait_graph.h"
 
 namespace trainctl {

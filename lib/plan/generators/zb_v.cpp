@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "plan/schedule/generator_rows.h"
-#include "plan/schedule/generators.h"
+#include "plan/generators/generators.h"
+#include "plan/generators/stage_rows.h"
 
 namespace trainctl {
 

@@ -34,4 +34,7 @@ inline constexpr Generator generators[] = {schedule_1f1b, schedule_gpipe, schedu
                                            schedule_zb_v};
 static_assert(std::size(generators) == std::size(schedules));
 
+/// The rows of the schedule with that name; with one stage those of schedule_no_pipelining().
+std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInput& input);
+
 }  // namespace trainctl

@@ -2,7 +2,7 @@
 #include <cassert>
 #include <optional>
 
-#include "plan/schedule/generator_rows.h"
+#include "plan/generators/stage_rows.h"
 
 namespace trainctl {
 
