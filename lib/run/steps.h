@@ -1,5 +1,5 @@
 // The parts of a training run that decide its numbers: the engine's input, a rank's micro-batches,
-// the evaluation, the weights that are exported. `train` and `verify` run the same.
+// the evaluation. `train` and `verify` run the same.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 
 #include "config/schema/config.h"
 #include "data/batch.h"
-#include "device/slab.h"
 #include "engine/engine.h"
 #include "plan/plan.h"
 #include "run/corpus.h"

@@ -64,9 +64,8 @@ void WholeParams::take_memory(std::span<std::byte> work) {
   rest_ = work.subspan(static_cast<std::size_t>(bytes));
 }
 
-template <class What>
-void WholeParams::finish(const Event& event, const What& what) const {
-  await(event, deadline_, [&] { return "the message with " + std::string(what); });
+void WholeParams::finish(const Event& event, const char* what, const std::string& name) const {
+  await(event, deadline_, [&] { return "the message with " + std::string(what) + name; });
 }
 
 /// `values`: what the part's rank owns of its share.
@@ -87,7 +86,7 @@ Tensor WholeParams::get(const std::string& name) {
     if (part.rank == 0) continue;
     std::int64_t index = part.index;
     finish(everyone_.send(host_tensor(&index, 1), part.rank, request_tag, stream_),
-           "the request for " + name);
+           "the request for ", name);
   }
   const Tensor whole = whole_.slice(0, found.shape.numel()).view(found.shape);
   for (const Part& part : found.parts) {
@@ -96,7 +95,7 @@ Tensor WholeParams::get(const std::string& name) {
       continue;
     }
     const Tensor values = received_.slice(0, part.owned.length());
-    finish(everyone_.receive(values, part.rank, part_tag, stream_), "a part of " + name);
+    finish(everyone_.receive(values, part.rank, part_tag, stream_), "a part of ", name);
     place(part, values, whole);
   }
   return whole;
@@ -106,7 +105,7 @@ void WholeParams::end() {
   std::int64_t request = no_more;
   for (int rank = 1; rank < everyone_.size(); ++rank) {
     finish(everyone_.send(host_tensor(&request, 1), rank, request_tag, stream_),
-           "the end of an export");
+           "the end of an export", "");
   }
 }
 
@@ -114,11 +113,11 @@ void WholeParams::give() {
   std::int64_t index = no_more;
   while (true) {
     finish(everyone_.receive(host_tensor(&index, 1), 0, request_tag, stream_),
-           "a request of rank 0");
+           "a request of rank 0", "");
     if (index == no_more) return;
     const HostValues part(store_.master(static_cast<int>(index)));
     const std::string& name = at(store_.table(), static_cast<int>(index)).name;
-    finish(everyone_.send(part.values(), 0, part_tag, stream_), "a part of " + name);
+    finish(everyone_.send(part.values(), 0, part_tag, stream_), "a part of ", name);
   }
 }
 

@@ -51,8 +51,7 @@ class WholeParams {
   void find_parts();
   void take_memory(std::span<std::byte> work);
   void place(const Part& part, const Tensor& values, const Tensor& whole) const;
-  template <class What>
-  void finish(const Event& event, const What& what) const;
+  void finish(const Event& event, const char* what, const std::string& name) const;
 
   const Plan& plan_;
   const ParamStore& store_;

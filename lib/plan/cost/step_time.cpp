@@ -166,6 +166,7 @@ class RowCosts {
     for (const UnitRange& range : rows_.units) {
       for (int unit = range.begin; unit < range.end; ++unit) {
         const int like = block_like(rows_, plan, unit);
+        like_[unit] = like;
         if (!times_.contains(like)) times_[like] = costs.times(like);
       }
     }
@@ -208,7 +209,7 @@ class RowCosts {
     double seconds = 0;
     for (Action one = row; one.begin < row.end; ++one.begin) {
       one.end = one.begin + 1;
-      seconds += times_.at(block_like(rows_, plan_, one.begin)).of(one, plan_.model.layers);
+      seconds += times_.at(like_.at(one.begin)).of(one, plan_.model.layers);
     }
     return seconds;
   }
@@ -249,6 +250,7 @@ class RowCosts {
   const StagePlan& rows_;
   Rates rates_;
   std::map<int, UnitTimes> times_;  // by the block that stands for others; 0: the stage's first
+  std::map<int, int> like_;         // by unit: the block that stands for it
   double message_ = 0;              // one
   double embedding_sum_ = 0;        // of a tied embedding
   double gradients_ = 0;            // all buckets of the stage

@@ -13,15 +13,7 @@ std::vector<Action> schedule_1f1b(const ScheduleInput& input) {
   const int warmup = std::min(input.microbatches, input.stages - input.stage - 1);
   const int steady = input.microbatches - warmup;
   StageRows rows(input);
-  rows.fetch(0, 0);
-  rows.receive_forward(0, 0);
-  for (int microbatch = 0; microbatch < warmup; ++microbatch) {
-    rows.forward(microbatch, 0);
-    const bool more = microbatch + 1 < input.microbatches;
-    if (more) rows.fetch(microbatch + 1, 0);
-    rows.send_forward(microbatch, 0);
-    if (more) rows.receive_forward(microbatch + 1, 0);
-  }
+  rows.warm_up(warmup);
   for (int oldest = 0; oldest < input.microbatches; ++oldest) {
     const int newest = warmup + oldest;
     if (oldest < steady) {

@@ -8,6 +8,13 @@
 
 namespace trainctl {
 
+/// F, B or W of a whole chunk.
+struct ChunkPass {
+  ActionKind kind = ActionKind::forward;
+  int microbatch = 0;
+  int chunk = 0;
+};
+
 /// Collects the rows of one stage. It omits messages beyond the ends of the pipeline and those
 /// between chunks of one stage, so that a generator's code is the same for every stage.
 class StageRows {
@@ -42,6 +49,30 @@ class StageRows {
   }
   void send_backward(int microbatch, int chunk) {
     if (receives(chunk)) add(ActionKind::send_backward, microbatch, chunk);
+  }
+
+  /// What the pass reads of another stage.
+  void receive(const ChunkPass& pass) {
+    if (pass.kind == ActionKind::forward) receive_forward(pass.microbatch, pass.chunk);
+    if (pass.kind == ActionKind::backward_input) receive_backward(pass.microbatch, pass.chunk);
+  }
+  /// The pass, and what another stage reads of it.
+  void run(const ChunkPass& pass) {
+    compute(pass.kind, pass.microbatch, pass.chunk);
+    if (pass.kind == ActionKind::forward) send_forward(pass.microbatch, pass.chunk);
+    if (pass.kind == ActionKind::backward_input) send_backward(pass.microbatch, pass.chunk);
+  }
+  /// The first `forwards` of a stage with one chunk, and what the next one reads.
+  void warm_up(int forwards) {
+    fetch(0, 0);
+    receive_forward(0, 0);
+    for (int microbatch = 0; microbatch < forwards; ++microbatch) {
+      forward(microbatch, 0);
+      const bool more = microbatch + 1 < input_.microbatches;
+      if (more) fetch(microbatch + 1, 0);
+      send_forward(microbatch, 0);
+      if (more) receive_forward(microbatch + 1, 0);
+    }
   }
 
   /// The rows so far, followed by the step.

@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cassert>
-#include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,21 +12,15 @@ namespace trainctl {
 
 namespace {
 
-struct Pass {
-  ActionKind kind = ActionKind::forward;
-  int microbatch = 0;
-  int chunk = 0;
-};
-
 /// The order of one stage. A micro-batch's gradient comes back in half the time that a whole
 /// backward takes, so stages need not run ahead of each other by two forwards, as in
 /// interleaved_warmup().
-std::vector<Pass> short_order(const ScheduleInput& input, int stage) {
+std::vector<ChunkPass> short_order(const ScheduleInput& input, int stage) {
   const auto table = schedule_table(input.microbatches, input.chunks(), input.group_size);
   const int total = static_cast<int>(table.size());
   const int warmup =
       std::min(total, input.stages - stage - 1 + (input.chunks() - 1) * input.group_size);
-  std::vector<Pass> order;
+  std::vector<ChunkPass> order;
   const auto add = [&](ActionKind kind, int step) {
     if (step < 0 || step >= total) return;
     const auto [microbatch, chunk] = at(table, step);
@@ -47,51 +39,50 @@ std::vector<Pass> short_order(const ScheduleInput& input, int stage) {
 /// All stages played against each other, with equal times for all passes.
 class PlayedOrders {
  public:
-  explicit PlayedOrders(const ScheduleInput& input) : places_(input.places()) {
-    for (int stage = 0; stage < input.stages; ++stage) {
-      orders_.push_back(short_order(input, stage));
-      for (const Pass& pass : orders_.back()) points_[key(stage, pass)] = graph_.add(1);
-    }
+  explicit PlayedOrders(const ScheduleInput& input)
+      : places_(input.places()), microbatches_(input.microbatches) {
+    for (int i = 0; i < kinds * places_.count() * microbatches_; ++i) graph_.add(1);
     for (int stage = 0; stage < input.stages; ++stage) {
       int before = WaitGraph::none;
-      for (const Pass& pass : of(stage)) {
-        const int point = points_.at(key(stage, pass));
-        graph_.wait(point, before);
-        graph_.wait(point, source(stage, pass));
-        before = point;
+      for (const ChunkPass& pass : short_order(input, stage)) {
+        const int here = point(stage, pass);
+        graph_.wait(here, before);
+        graph_.wait(here, source(stage, pass));
+        before = here;
       }
     }
     [[maybe_unused]] const bool played = graph_.play();
     assert(played);
   }
 
-  const std::vector<Pass>& of(int stage) const { return at(orders_, stage); }
-  double start(int stage, const Pass& pass) const {
-    return graph_.start(points_.at(key(stage, pass)));
-  }
+  double start(int stage, const ChunkPass& pass) const { return graph_.start(point(stage, pass)); }
   /// When what F or B reads is made by the neighbouring chunk; -1: by none.
-  double arrival(int stage, const Pass& pass) const {
-    const int point = source(stage, pass);
-    return point == WaitGraph::none ? -1 : graph_.finish(point);
+  double arrival(int stage, const ChunkPass& pass) const {
+    const int made = source(stage, pass);
+    return made == WaitGraph::none ? -1 : graph_.finish(made);
   }
 
  private:
-  using Key = std::tuple<ActionKind, int, int>;  // micro-batch, place along the pipeline
+  static constexpr int kinds = 3;
 
-  Key key(int stage, const Pass& pass) const {
-    return {pass.kind, pass.microbatch, places_.place(stage, pass.chunk)};
+  /// Of the pass at a place along the pipeline.
+  int point_at(ActionKind kind, int place, int microbatch) const {
+    const int number = kind == ActionKind::forward ? 0 : kind == ActionKind::backward_input ? 1 : 2;
+    return (number * places_.count() + place) * microbatches_ + microbatch;
   }
-  int source(int stage, const Pass& pass) const {
+  int point(int stage, const ChunkPass& pass) const {
+    return point_at(pass.kind, places_.place(stage, pass.chunk), pass.microbatch);
+  }
+  int source(int stage, const ChunkPass& pass) const {
     if (pass.kind == ActionKind::backward_weight) return WaitGraph::none;
-    const int step = pass.kind == ActionKind::forward ? -1 : 1;
-    const auto found =
-        points_.find({pass.kind, pass.microbatch, places_.place(stage, pass.chunk) + step});
-    return found == points_.end() ? WaitGraph::none : found->second;
+    const int place =
+        places_.place(stage, pass.chunk) + (pass.kind == ActionKind::forward ? -1 : 1);
+    if (place < 0 || place >= places_.count()) return WaitGraph::none;
+    return point_at(pass.kind, place, pass.microbatch);
   }
 
   ChunkPlaces places_;
-  std::vector<std::vector<Pass>> orders_;  // by stage
-  std::map<Key, int> points_;
+  int microbatches_;
   WaitGraph graph_;
 };
 
@@ -99,31 +90,21 @@ class PlayedOrders {
 /// stages have one order in time, and no stages wait for each other's.
 std::vector<Action> short_warmup(const ScheduleInput& input) {
   const PlayedOrders played(input);
-  const std::vector<Pass>& order = played.of(input.stage);
-  std::vector<std::pair<double, const Pass*>> arrivals;
-  for (const Pass& pass : order) {
+  const std::vector<ChunkPass> order = short_order(input, input.stage);
+  std::vector<std::pair<double, const ChunkPass*>> arrivals;
+  for (const ChunkPass& pass : order) {
     const double time = played.arrival(input.stage, pass);
     if (time >= 0) arrivals.emplace_back(time, &pass);
   }
-  std::ranges::stable_sort(arrivals, {}, &std::pair<double, const Pass*>::first);
+  std::ranges::stable_sort(arrivals, {}, &std::pair<double, const ChunkPass*>::first);
   StageRows rows(input);
   auto next = arrivals.begin();
-  for (const Pass& pass : order) {
+  for (const ChunkPass& pass : order) {
     for (; next != arrivals.end() && next->first <= played.start(input.stage, pass); ++next) {
-      const auto [kind, microbatch, chunk] = *next->second;
-      if (kind == ActionKind::backward_input) rows.receive_backward(microbatch, chunk);
-      if (kind == ActionKind::forward) rows.receive_forward(microbatch, chunk);
+      rows.receive(*next->second);
     }
-    if (pass.kind == ActionKind::forward) {
-      rows.fetch(pass.microbatch, pass.chunk);
-      rows.forward(pass.microbatch, pass.chunk);
-      rows.send_forward(pass.microbatch, pass.chunk);
-    } else if (pass.kind == ActionKind::backward_input) {
-      rows.backward_input(pass.microbatch, pass.chunk);
-      rows.send_backward(pass.microbatch, pass.chunk);
-    } else {
-      rows.backward_weight(pass.microbatch, pass.chunk);
-    }
+    if (pass.kind == ActionKind::forward) rows.fetch(pass.microbatch, pass.chunk);
+    rows.run(pass);
   }
   return rows.finish();
 }
@@ -141,15 +122,7 @@ std::vector<Action> schedule_zb_h1(const ScheduleInput& input) {
   }
   const int warmup = std::min(input.microbatches, input.stages - input.stage - 1);
   StageRows rows(input);
-  rows.fetch(0, 0);
-  rows.receive_forward(0, 0);
-  for (int microbatch = 0; microbatch < warmup; ++microbatch) {
-    rows.forward(microbatch, 0);
-    const bool more = microbatch + 1 < input.microbatches;
-    if (more) rows.fetch(microbatch + 1, 0);
-    rows.send_forward(microbatch, 0);
-    if (more) rows.receive_forward(microbatch + 1, 0);
-  }
+  rows.warm_up(warmup);
   // Later stages have fewer micro-batches between F and B, so they may put off as many more W: the
   // sum is the first stage's, and the W left over fill the wait for its last backwards.
   int weights = 0;

@@ -16,12 +16,6 @@ namespace {
 /// than the chunks of as many micro-batches as there are stages, as in 1F1B.
 class Steps {
  public:
-  struct Pass {
-    ActionKind kind = ActionKind::forward;
-    int chunk = 0;
-    int microbatch = 0;
-  };
-
   explicit Steps(const ScheduleInput& input)
       : places_(input.places()),
         microbatches_(input.microbatches),
@@ -33,11 +27,11 @@ class Steps {
   }
 
   /// Every stage takes its next pass; what `stage` takes.
-  std::optional<Pass> advance(int stage) {
+  std::optional<ChunkPass> advance(int stage) {
     const std::vector<Done> before = done_;
-    std::optional<Pass> taken;
+    std::optional<ChunkPass> taken;
     for (int other = 0; other < places_.stages; ++other) {
-      const std::optional<Pass> pass = choose(before, other);
+      const std::optional<ChunkPass> pass = choose(before, other);
       if (pass) count(places_.place(other, pass->chunk), pass->kind);
       if (other == stage) taken = pass;
     }
@@ -51,24 +45,25 @@ class Steps {
     int kept() const { return forwards - weights; }
   };
 
-  std::optional<Pass> choose(const std::vector<Done>& done, int stage) const {
+  std::optional<ChunkPass> choose(const std::vector<Done>& done, int stage) const {
     const auto place = [&](int chunk) {
       return static_cast<std::size_t>(places_.place(stage, chunk));
     };
     const int kept = done[place(0)].kept() + done[place(1)].kept();
     for (const int chunk : {0, 1}) {
       if (has_gradient(done, place(chunk))) {
-        return Pass{ActionKind::backward_input, chunk, done[place(chunk)].inputs};
+        return ChunkPass{ActionKind::backward_input, done[place(chunk)].inputs, chunk};
       }
     }
     for (const int chunk : {1, 0}) {
       if (has_input(done, place(chunk)) && kept < places_.count()) {
-        return Pass{ActionKind::forward, chunk, done[place(chunk)].forwards};
+        return ChunkPass{ActionKind::forward, done[place(chunk)].forwards, chunk};
       }
     }
     for (const int chunk : {0, 1}) {
       const Done& own = done[place(chunk)];
-      if (own.weights < own.inputs) return Pass{ActionKind::backward_weight, chunk, own.weights};
+      if (own.weights < own.inputs)
+        return ChunkPass{ActionKind::backward_weight, own.weights, chunk};
     }
     return std::nullopt;
   }
@@ -103,19 +98,9 @@ std::vector<Action> schedule_zb_v(const ScheduleInput& input) {
   while (!steps.finished()) {
     const auto pass = steps.advance(input.stage);
     if (!pass) continue;
-    const auto [kind, chunk, microbatch] = *pass;
-    if (kind == ActionKind::forward) {
-      rows.fetch(microbatch, chunk);
-      rows.receive_forward(microbatch, chunk);
-      rows.forward(microbatch, chunk);
-      rows.send_forward(microbatch, chunk);
-    } else if (kind == ActionKind::backward_input) {
-      rows.receive_backward(microbatch, chunk);
-      rows.backward_input(microbatch, chunk);
-      rows.send_backward(microbatch, chunk);
-    } else {
-      rows.backward_weight(microbatch, chunk);
-    }
+    if (pass->kind == ActionKind::forward) rows.fetch(pass->microbatch, pass->chunk);
+    rows.receive(*pass);
+    rows.run(*pass);
   }
   return rows.finish();
 }

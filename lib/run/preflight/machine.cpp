@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "run/records/process_memory.h"
+
 namespace trainctl {
 
 namespace {
@@ -137,9 +139,7 @@ std::optional<std::int64_t> free_disk(const fs::path& path) {
 std::optional<AddressSpace> address_space() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  std::int64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return AddressSpace{static_cast<std::int64_t>(limit.rlim_cur), pages * sysconf(_SC_PAGESIZE)};
+  return AddressSpace{static_cast<std::int64_t>(limit.rlim_cur), virtual_bytes()};
 }
 
 std::int64_t file_limit() {

@@ -9,6 +9,8 @@ namespace trainctl {
 std::int64_t peak_resident_bytes();
 /// The resident memory of this process now, in bytes; 0 as above.
 std::int64_t resident_bytes();
+/// The address space of this process now, in bytes; 0 as above.
+std::int64_t virtual_bytes();
 /// The memory that this machine can still allocate, or 0 if it does not report it.
 std::int64_t available_bytes();
 
