@@ -313,7 +313,7 @@ TEST_CASE("a rank takes its replica's part of a full batch") {
   BatchTensors to;
   to.tokens = Tensor{room.data(), Shape{2}, DType::i32, DeviceKind::cpu};
   const Share share{.sequences = 1, .replica = 2, .tokens = {.seq_length = 2}};
-  Feed feed(to);
+  Feed feed(to, 20);
   Stream stream(DeviceKind::cpu, "feed", Stream::Mode::run_inline);
   feed.run(batch, share, stream);
   CHECK(room == std::vector<std::int32_t>{4, 5});
