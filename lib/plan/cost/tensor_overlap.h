@@ -13,8 +13,11 @@ namespace trainctl {
 double exposed_gather(double product, double chunk, std::int64_t chunks, std::int64_t ranks);
 double exposed_scatter(double product, double chunk, std::int64_t chunks);
 
-/// Seconds of a step for which a rank of `stage` does not wait, as its collectives inside layers go
-/// on beside products, the exchange between experts among them.
+/// Seconds of a step for which a rank of `stage` does not wait, as its collectives of
+/// tensor-parallel ranks go on beside products.
+double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates);
+/// And with the exchange between experts in whole passes (moe.comp_comm_parallel). What legs of
+/// passes hide is QueueTimes::hidden_rows.
 double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
 
 /// Seconds of the weight gradients of one block and micro-batch that B makes in place of W.
