@@ -27,7 +27,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.parallel_mode", not_built,
      "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel",
      "stand_alone, data_parallel, hybrid_parallel or semi_auto_parallel"},
-    {"parallel.pipeline.layout", some_plans, "", "with scheduler zb-v, no part is empty"},
     {"parallel.pipeline.comm_backend", not_built, "null|nccl", "nccl"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},

@@ -13,11 +13,6 @@ namespace trainctl {
 
 namespace {
 
-bool any_empty(const StageMap& map) {
-  return std::any_of(map.all.begin(), map.all.end(),
-                     [](const auto& chunk) { return chunk.first_unit == chunk.end_unit; });
-}
-
 /// "data parallel (2 ranks)": what some stage's gradients are summed over; empty: nothing.
 std::string sums_of(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) {
@@ -53,9 +48,6 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
   };
   if (plan.model.experts > 1 && plan.model.linear_bias) {
     refuse("model.add_bias_linear", "biases of experts");
-  }
-  if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
-    refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
   }
 }
 
