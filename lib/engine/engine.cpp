@@ -70,6 +70,7 @@ Engine::Engine(const EngineInput& input, World& world)
       ops_(context_of(plan_, compute_, buffers_)),
       store_(plan_.device, rows_,
              {.compute = plan_.compute,
+              .sums = plan_.gradient.kept,
               .states = optimizer_values(input.optimizer),
               .ownership = make_ownership(plan_, world.rank())}),
       state_(plan_.device),

@@ -138,7 +138,7 @@ Pass Engine::make_pass(int view, int chunk) const {
 MemoryEstimate Engine::memory() const {
   MemoryEstimate memory;
   memory.parameters = store_.bytes("weights") + store_.bytes("masters");
-  memory.gradients = store_.bytes("gradients");
+  memory.gradients = store_.bytes("gradients") + store_.bytes("sums");
   memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();

@@ -124,7 +124,7 @@ TEST_CASE("a changed activation is named with unit, sequence, token and feature"
 
 TEST_CASE("a NaN departs") {
   const Faults faults{.gradients = [](int rank, std::int64_t, ParamStore& store) {
-    if (rank == 0) element(store.gradients(), 0) = std::numeric_limits<float>::quiet_NaN();
+    if (rank == 0) element(store.made_gradients(), 0) = std::numeric_limits<float>::quiet_NaN();
   }};
   const LayoutVerdict verdict = compare_sample(small_gpt, "dp2", faults);
   REQUIRE(verdict.first.has_value());

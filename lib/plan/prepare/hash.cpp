@@ -89,7 +89,8 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(plan.device, plan.fp32_sums, plan.full_batch, plan.broadcast_parameters);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
              plan.exchange.parts);
-  digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.factor, plan.gradient.fused);
+  digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.kept, plan.gradient.factor,
+             plan.gradient.fused);
 }
 
 void add_parameters(Digest& digest, const StagePlan& stage) {

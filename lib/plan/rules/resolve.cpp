@@ -129,12 +129,18 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   return sizes;
 }
 
+/// fp32 or bf16.
+DType type_of_state(ComputeType type) {
+  return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
+}
+
+DType type_of_gradients(const OptimizerConfig& optimizer) {
+  return type_of_state(optimizer.main_grads_dtype);
+}
+
 std::vector<DType> optimizer_values(const OptimizerConfig& optimizer) {
-  const auto of = [](ComputeType type) {
-    return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
-  };
   if (optimizer.type == OptimizerType::adamw) {
-    return {of(optimizer.exp_avg_dtype), of(optimizer.exp_avg_sq_dtype)};
+    return {type_of_state(optimizer.exp_avg_dtype), type_of_state(optimizer.exp_avg_sq_dtype)};
   }
   if (optimizer.momentum == 0) return {};
   return {DType::f32};
