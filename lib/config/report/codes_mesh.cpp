@@ -162,11 +162,12 @@ constexpr CodeNote mesh_notes[] = {
      "underflow.",
      "precision: {compute: fp16}, parallel: {expert_parallel: 2}, moe: {num_experts: 2}",
      "precision: {compute: bf16}, parallel: {expert_parallel: 2}, moe: {num_experts: 2}"},
-    {"expert-bias", "Experts with biases cannot be split by tensor parallelism",
-     "With add_bias_linear each rank holds whole experts, so expert_tensor_parallel must be 1 "
-     "(Megatron: TransformerConfig).",
-     "model: {add_bias_linear: true}, parallel: {tensor_parallel: 2}, moe: {num_experts: 2}",
-     "model: {add_bias_linear: false}, parallel: {tensor_parallel: 2}, moe: {num_experts: 2}"},
+    {"expert-bias", "Shared experts beside linear layers with biases",
+     "With add_bias_linear routed experts have biases, but shared experts have none (Megatron: "
+     "SharedExpertMLP), so the two exclude each other.",
+     "model: {add_bias_linear: true}, moe: {num_experts: 2, shared_expert_intermediate_size: 64}",
+     "model: {add_bias_linear: false}, moe: {num_experts: 2, shared_expert_intermediate_size: "
+     "64}"},
     {"expert-ffn-divide", "The width of an expert is not divisible by expert_tensor_parallel",
      "moe.ffn_hidden_size (default: model.ffn_hidden_size) must be divisible by "
      "expert_tensor_parallel.",

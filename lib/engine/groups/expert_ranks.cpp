@@ -42,6 +42,7 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   ranks.groups = {.ep = ranks.ep.get(),
                   .parts = ranks.parts.get(),
                   .routers = by_stream && mesh.cp == 1 ? &tp : nullptr,
+                  .adds_bias = mesh.coordinate(world.rank(), Axis::etp) == 0,
                   .by_stream = by_stream,
                   .slices = rule.by_slice ? &tp : nullptr,
                   .order = {plan.tokens, plan.micro_batch_size},
