@@ -139,6 +139,11 @@ constexpr CodeNote mesh_notes[] = {
      "(Transformer Engine, Ulysses).",
      "model: {num_attention_heads: 4}, parallel: {context_parallel: 8, cp_comm_type: a2a}",
      "model: {num_attention_heads: 8}, parallel: {context_parallel: 8, cp_comm_type: a2a}"},
+    {"context-layers", "cp_comm_type has words for another number of layers",
+     "A list of cp_comm_type has one word for each of the model's layers (Megatron: "
+     "cp_comm_type); a2a*3 stands for three layers.",
+     "model: {num_layers: 4}, parallel: {context_parallel: 2, cp_comm_type: [p2p, a2a]}",
+     "model: {num_layers: 4}, parallel: {context_parallel: 2, cp_comm_type: [p2p, a2a*3]}"},
     {"hierarchical-missing", "cp_comm_type a2a+p2p without hierarchical_context_parallel_sizes",
      "a2a+p2p exchanges heads within small groups and passes keys and values between the groups; "
      "hierarchical_context_parallel_sizes gives their sizes (Megatron: validate_args).",
