@@ -112,7 +112,7 @@ Engine::Engine(const EngineInput& input, World& world)
                       .replica = mesh.coordinate(world.rank(), Axis::dp),
                       .tokens = plan_.tokens,
                       .rank = context_.rank,
-                      .heads_ranks = plan_.context.heads},
+                      .heads_ranks = plan_.context.most(&ContextSplit::heads)},
             .hooks = {.after_forward = forward_hook(),
                       .after_backward = backward_hook(),
                       .before_reduce = input_.hooks.grad_sync},

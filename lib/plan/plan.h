@@ -72,8 +72,8 @@ struct Plan {
   ParallelMode mode = ParallelMode::stand_alone;
   ModelShape model;
   LocalShape local;
-  ContextSplit context;  // how the ranks of a context-parallel group share attention
-  TokenLayout tokens;    // of every sequence, over the same ranks
+  ContextSplits context;  // how the ranks of a context-parallel group share attention
+  TokenLayout tokens;     // of every sequence, over the same ranks
   // Above 0, micro-batches may be shorter, by multiples of this (resolve_length_step); sizes in the
   // plan are of the longest.
   std::int64_t length_step = 0;

@@ -16,7 +16,6 @@ constexpr auto some_plans = Standing::Status::some_plans;
 constexpr auto no_effect = Standing::Status::no_effect;
 
 constexpr Standing standing_rows[] = {
-    {"model.add_bias_linear", some_plans, "", "false with experts"},
     {"model.use_cpu_initialization", no_effect, "false",
      "initial weights are the same on every device"},
     {"model.use_te_rng_tracker", no_effect, "false",

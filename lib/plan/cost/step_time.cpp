@@ -61,12 +61,15 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 }
 
 /// Of the units of a stage that are blocks, the first that stands for `unit`: its operators are
-/// split alike.
+/// split alike, and so are its tokens.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
     for (int one = blocks.begin; one < blocks.end; ++one) {
-      if (plan.splits.of_unit(one) == plan.splits.of_unit(unit)) return one;
+      if (plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
+          plan.context.of_unit(one) == plan.context.of_unit(unit)) {
+        return one;
+      }
     }
   }
   return 0;
@@ -128,7 +131,7 @@ class UnitCosts {
     const double hidden = hidden_seconds(plan_, rows_, rates_) / real(plan_.microbatches);
     const double each_way = (wire(UnitKind::block) - hidden) / real(blocks_) / 2;
     const double early = early_weight_seconds(plan_, unit, rates_);
-    const RingWait ring = ring_wait(plan_, rows_, rates_);
+    const RingWait ring = ring_wait(plan_, unit, rates_);
     times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
     times.input.layer = product + early + 2 * attention + 3 * kept + each_way + ring.backward;
     times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));
@@ -265,10 +268,9 @@ bool waits_in_layers(const CollectiveUse& use) {
   return use.purpose == "layers" && use.operation != "send" && use.operation != "receive";
 }
 
-RingWait ring_wait(const Plan& plan, const StagePlan& stage, const Rates& rates) {
-  const int block = first_block(stage, plan);
-  const std::int64_t ranks = plan.context.ring;
-  if (ranks == 1 || block == 0) return {};
+RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
+  const std::int64_t ranks = plan.context.of_unit(block).ring;
+  if (ranks == 1) return {};
   const std::int64_t messages = 2 * (ranks - 1);
   CollectiveUse passed;
   passed.operation = "send";

@@ -47,6 +47,7 @@ class Digest {
     for (const T& value : values) add(value);
   }
   void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
+  void add(const CpCommTypes& types) { add(types.layers); }
   void add(const FusionValue& value) { add(value.size, value.index); }
   template <class... T>
   requires(sizeof...(T) > 1) void add(const T&... values) { (add(values), ...); }

@@ -127,8 +127,8 @@ Plan sizes_of(const Facts& facts) {
   plan.ramp = facts.batch.ramp;
   plan.local = plan.local_of(0);
   plan.threads_per_rank = threads_of(parallel, facts.site);
-  plan.context = split_context(parallel, plan.mesh.cp);
-  plan.tokens = token_layout(plan.context, plan.model.seq_length);
+  plan.context = split_context(parallel, plan.mesh.cp, plan.model.layers);
+  plan.tokens = token_layout(plan.mesh.cp, plan.model.seq_length);
   plan.length_step = resolve_length_step(config, plan.mesh);
   plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute);
   plan.optimizer_level = resolve_optimizer_level(parallel);

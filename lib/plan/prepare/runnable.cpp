@@ -51,9 +51,6 @@ void check_runnable(const Plan& plan, const SourceMap& sources, Severity severit
     diagnostics.add(
         {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
   };
-  if (plan.model.experts > 1 && plan.model.linear_bias) {
-    refuse("model.add_bias_linear", "biases of experts");
-  }
   if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
     refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
   }

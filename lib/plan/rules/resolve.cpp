@@ -161,7 +161,7 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
   constexpr std::int64_t multiple = 8;  // what vector code works on
   const RecomputeConfig& recompute = config.recompute;
   const bool slices = recompute.enable && recompute.slice_activation;
-  const TokenLayout tokens = token_layout(split_context(parallel, mesh.cp), 0);
+  const TokenLayout tokens = token_layout(mesh.cp, 0);
   const OperatorSplits splits =
       resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
   const bool cuts = parallel.sequence_parallel || slices || splits.any(SplitBy::tokens);
