@@ -5,5 +5,14 @@
 /// Whether TRAINCTL_THOROUGH is set, to other than 0.
 bool thorough();
 
+/// Whether a sanitizer watches this build. It needs each kind of code once; that numbers are right the
+/// release build has shown.
+bool watched();
+
+/// Of many cases of one kind: 1 if all are run, else every which one.
+inline int stride(int by_default) { return thorough() ? 1 : by_default * (watched() ? 4 : 1); }
+
 /// How many of something random a test tries.
-inline int tries(int by_default, int thoroughly) { return thorough() ? thoroughly : by_default; }
+inline int tries(int by_default, int thoroughly) {
+  return thorough() ? thoroughly : watched() ? (by_default + 3) / 4 : by_default;
+}

@@ -72,13 +72,13 @@ std::unique_ptr<Stage> Engine::make_stage() {
               .overlap = plan_.overlap,
               .beside = beside_.get(),
               .arriving = plan_.overlap.any ? shared("stream.partial") : Tensor{}},
-       .context = {.split = plan_.context,
+       .context = {.splits = plan_.context,
                    .tokens = plan_.tokens,
                    .length_step = plan_.length_step,
                    .rank = context_.rank,
+                   .whole = context_.whole.get(),
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
-                   .gather = context_.gather.get(),
                    .packed = shared("heads.packed")},
        .experts = experts,
        .splits = plan_.splits,
@@ -136,7 +136,7 @@ Pass Engine::make_pass(int view, int chunk) const {
 MemoryEstimate Engine::memory() const {
   MemoryEstimate memory;
   memory.parameters = store_.bytes("weights") + store_.bytes("masters");
-  memory.gradients = store_.bytes("gradients");
+  memory.gradients = store_.bytes("gradients") + store_.bytes("sums");
   memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();

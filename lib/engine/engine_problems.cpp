@@ -22,12 +22,13 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   if (model.gated_mlp) leave_out({"gelu_forward", "gelu_backward"});
   if (!model.gated_mlp) leave_out({"swiglu_forward", "swiglu_backward"});
   if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
-  if (plan.context.ring == 1) leave_out({"attention_merge"});
-  if (plan.context.heads == 1) leave_out({"swap_blocks"});
+  if (plan.context.most(&ContextSplit::ring) == 1) leave_out({"attention_merge"});
+  if (plan.context.most(&ContextSplit::heads) == 1) leave_out({"swap_blocks"});
   if (model.experts == 1) {
     leave_out({"router_forward", "router_backward", "router_losses", "router_statistics",
                "spread_rows", "collect_rows", "scale_rows", "scale_rows_backward"});
   }
+  if (model.experts == 1 || !model.linear_bias) leave_out({"bias_rows", "bias_rows_backward"});
   std::vector<std::string> missing;
   for (std::string_view name : missing_kernels(kernels)) {
     if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);

@@ -20,8 +20,9 @@ Tensor by_query(const Attention::Saved& saved) {
 AttentionDropout Attention::dropout_of(const Pass& pass) const {
   if (!pass.training || dropout == 0) return {};
   return {.key = {.state = pass.state, .site = dropout_site, .probability = dropout},
-          .global_token =
-              pass.batch.query_token.empty() ? pass.batch.global_token : pass.batch.query_token,
+          .global_token = pass.batch.query_token.empty()
+                              ? pass.batch.global_token
+                              : context.own_queries(pass.batch.query_token),
           .first_head = first_head,
           .heads_total = heads,
           .seq_length = seq_length};
@@ -67,7 +68,7 @@ void Attention::attend(const Pass& pass, const Saved& saved) const {
                        .q = saved.queries,
                        .k = saved.keys,
                        .v = saved.values,
-                       .first_position = pass.batch.first_position,
+                       .first_position = first_position(pass),
                        .dropout = dropout_of(pass),
                        .out = saved.attended,
                        .logsumexp = by_query(saved)},
@@ -89,7 +90,7 @@ void Attention::backward_attend(const Pass& pass, const Saved& saved, const Grad
                         .q = saved.queries,
                         .k = saved.keys,
                         .v = saved.values,
-                        .first_position = pass.batch.first_position,
+                        .first_position = first_position(pass),
                         .dropout = dropout_of(pass),
                         .out = saved.attended,
                         .logsumexp = by_query(saved),
@@ -199,6 +200,7 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.rope_table = rope_table;
   layer.dropout = static_cast<float>(model.attention_dropout);
   set_head_exchange(layer, groups);
+  layer.context = context;
   layer.shared_keys = SharedKeys(context, groups.sequences);
   set_first_head(layer, groups, layer.q.weight.value.rows() / model.head_dim);
   layer.heads = model.heads;

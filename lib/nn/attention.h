@@ -29,6 +29,7 @@ struct Attention {
   // without a group: nothing to move.
   Reshard to_heads, from_heads;
   SplitBy split = SplitBy::features;
+  ContextParallel context{};
   SharedKeys shared_keys;
   Norm q_norm, k_norm;  // empty without q/k norm
   Tensor rope_table;    // [positions, head_dim] fp32; empty without RoPE
@@ -82,6 +83,10 @@ struct Attention {
 
  private:
   AttentionDropout dropout_of(const Pass& pass) const;
+  /// Where each query's document begins.
+  Tensor first_position(const Pass& pass) const {
+    return context.own_queries(pass.batch.first_position);
+  }
   bool exchanges_heads() const { return to_heads.group != nullptr; }
   /// From the gradient of the context to those of q, k and v after RoPE.
   void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;

@@ -18,19 +18,6 @@ static_assert(Layer<Experts>);
 
 namespace {
 
-/// One expert's part of a weight [experts, out, in], for the rows that the router sends it.
-Weight part_of(const Weight& all, std::int64_t expert) {
-  const auto part = [expert](const Tensor& x) {
-    if (x.empty()) return x;
-    return x.slice(expert, expert + 1).view({x.shape[1], x.shape[2]});
-  };
-  return {part(all.value), part(all.gradient), all.apart, true};
-}
-
-Linear layer_of(const Weight& all, std::int64_t expert) {
-  return {.weight = part_of(all, expert), .bias = {}};
-}
-
 /// Numbers as rows of one element.
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
 
@@ -123,7 +110,7 @@ void Experts::first_products(const Pass& pass, const Saved& saved,
                              const ExpertChunks& chunks) const {
   exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
     const Tensor rows = share.of(saved.routed.rows);
-    if (!gate.empty()) layer_of(gate, share.expert).forward(pass, rows, share.of(saved.gate));
+    if (gated()) layer_of(gate, share.expert).forward(pass, rows, share.of(saved.gate));
     layer_of(up, share.expert).forward(pass, rows, share.of(saved.up));
   });
 }
@@ -146,7 +133,7 @@ void Experts::activate(const Pass& pass, const Saved& saved, const ExpertChunks&
   exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
     const Tensor up_rows = range.of(saved.up);
     const Tensor act = range.of(saved.act);
-    if (gate.empty()) return gelu_forward(*pass.ops, {.x = up_rows, .y = act});
+    if (!gated()) return gelu_forward(*pass.ops, {.x = up_rows, .y = act});
     swiglu_forward(*pass.ops, {.gate = range.of(saved.gate), .up = up_rows, .y = act});
   });
 }
@@ -171,7 +158,12 @@ void Experts::project(const Pass& pass, const Saved& saved, const ExpertChunks& 
   const RoutedRows& routed = saved.routed;
   scale_act(pass, saved, chunks);
   exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    layer_of(down, share.expert).forward(pass, share.of(routed.scaled), share.of(routed.out));
+    const Linear layer = layer_of(down, share.expert);
+    const Tensor out = share.of(routed.out);
+    layer.forward(pass, share.of(routed.scaled), out);
+    if (layer.bias.empty() || !groups.adds_bias) return;
+    bias_rows(*pass.ops,
+              {.y = out, .weight = share.of(routed.row_weight), .bias = layer.bias.value});
   });
 }
 
@@ -220,7 +212,7 @@ void Experts::forward(const Pass& pass, const Saved& saved, Leg leg) const {
 void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
                                   const ExpertChunks& chunks) const {
   const RoutedRows& routed = saved.routed;
-  const Tensor& d_act = gate.empty() ? g.dup : g.dgate;  // that of `scaled` and of `act` in turn
+  const Tensor& d_act = gated() ? g.dgate : g.dup;  // that of `scaled` and of `act` in turn
   const ExpertExchange parts = exchange(pass, saved);
   parts.for_each(chunks, [&](const ExpertShare& share) {
     layer_of(down, share.expert).backward_input(pass, share.of(g.d_rows), share.of(d_act));
@@ -232,7 +224,7 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
                                     .dy = d_part,
                                     .dx = d_part,
                                     .d_weight = range.of(g.d_row_weight)});
-    if (gate.empty()) {
+    if (!gated()) {
       return gelu_backward(*pass.ops, {.x = range.of(saved.up), .dy = d_part, .dx = d_part});
     }
     swiglu_backward(*pass.ops, {.gate = range.of(saved.gate),
@@ -240,6 +232,23 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
                                 .dy = d_part,
                                 .dgate = d_part,
                                 .dup = range.of(g.dup)});
+  });
+  if (!up.bias.empty()) add_biases(pass, saved, g, chunks);
+}
+
+/// The gradients of the biases, and what the last one adds to that of the weights of the choices.
+void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
+                         const ExpertChunks& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
+    if (gated()) layer_of(gate, share.expert).backward_bias(pass, share.of(g.dgate));
+    layer_of(up, share.expert).backward_bias(pass, share.of(g.dup));
+    const Weight bias = layer_of(down, share.expert).bias;
+    bias_rows_backward(*pass.ops,
+                       {.dy = share.of(g.d_rows),
+                        .weight = share.of(saved.routed.row_weight),
+                        .bias = bias.value,
+                        .d_bias = bias.gradient,
+                        .d_weight = groups.adds_bias ? share.of(g.d_row_weight) : Tensor{}});
   });
 }
 
@@ -249,7 +258,7 @@ void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradient
   exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
     const Tensor dx = share.of(saved.routed.out);
     layer_of(up, share.expert).backward_input(pass, share.of(g.dup), dx);
-    if (gate.empty()) return;
+    if (!gated()) return;
     layer_of(gate, share.expert).backward_input(pass, share.of(g.dgate), dx, true);
   });
 }
@@ -327,11 +336,11 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   const ExpertExchange parts = exchange(pass, saved);
   scale_act(pass, saved, parts.all());
   parts.for_each(parts.all(), [&](const ExpertShare& share) {
-    const auto add_to = [&](const Weight& weight, const Tensor& dy, const Tensor& x) {
-      layer_of(weight, share.expert).backward_weight(pass, share.of(dy), share.of(x));
+    const auto add_to = [&](const Linear& layer, const Tensor& dy, const Tensor& x) {
+      layer_of(layer, share.expert).backward_weight(pass, share.of(dy), share.of(x));
     };
     add_to(down, g.d_rows, routed.scaled);
-    if (!gate.empty()) add_to(gate, g.dgate, routed.rows);
+    if (gated()) add_to(gate, g.dgate, routed.rows);
     add_to(up, g.dup, routed.rows);
   });
   const Tensor wide = wide_input(pass, saved);
@@ -362,9 +371,11 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   made.router = weights(name + ".router.weight");
   if (model.expert_bias) made.bias = weights(name + ".expert_bias");
   made.shared = make_shared_experts(weights, model, name);
-  if (model.gated_mlp) made.gate = weights(experts + "gate.weight");
-  made.up = weights(experts + "up.weight");
-  made.down = weights(experts + "down.weight");
+  const bool biases = model.linear_bias;
+  if (model.gated_mlp) made.gate = make_linear(weights, experts + "gate", biases);
+  made.up = make_linear(weights, experts + "up", biases);
+  made.down = make_linear(weights, experts + "down", biases);
+  made.down.adds_bias = false;  // not in its product
   if (experts_need_all(model, place.groups.by_stream)) {
     made.enter = place.tp.enter();
     made.leave = place.tp.leave();

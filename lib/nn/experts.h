@@ -27,10 +27,11 @@ struct Experts {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
 
-  Weight router;          // [experts, hidden] fp32
-  Weight bias;            // [experts] fp32, of the choice; or empty
-  Weight gate, up, down;  // of the experts held here: [L, F, hidden] and [L, hidden, F]; gate may
-                          // be empty
+  Weight router;  // [experts, hidden] fp32
+  Weight bias;    // [experts] fp32, of the choice; or empty
+  // Of the experts held here: [L, F, hidden] and [L, hidden, F], biases [L, F] and [L, hidden];
+  // gate may be empty. The bias of `down` is multiplied by the weight of the choice.
+  Linear gate, up, down;
   SharedExperts shared;
   Reshard enter, leave;
   ExpertGroups groups;
@@ -62,12 +63,15 @@ struct Experts {
   void take_own(const Pass& pass, const Saved& saved) const;
 
   void add_statistics(const Pass& pass, const Saved& saved) const;
+  bool gated() const { return !gate.weight.empty(); }
   void first_products(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
   void activate(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
   void scale_act(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
   void project(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
   void backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
                            const ExpertChunks& chunks) const;
+  void add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
+                  const ExpertChunks& chunks) const;
   void backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
                      const ExpertChunks& chunks) const;
   void backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const;

@@ -50,6 +50,18 @@ Linear make_linear(const WeightSource& weights, const std::string& name, bool wi
   return {weights(name + ".weight"), with_bias ? weights(name + ".bias") : Weight{}};
 }
 
+Linear layer_of(const Linear& all, std::int64_t index) {
+  const auto part = [index](const Tensor& x) {
+    if (x.empty()) return x;
+    const Tensor own = x.slice(index, index + 1);
+    return x.shape.rank() == 2 ? own.view({x.shape[1]}) : own.view({x.shape[1], x.shape[2]});
+  };
+  const auto of = [&](const Weight& weight) {
+    return Weight{part(weight.value), part(weight.gradient), weight.apart, true};
+  };
+  return {of(all.weight), of(all.bias), all.adds_bias};
+}
+
 Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,
                        const TensorParallel& tp, SplitBy split) {
   Linear layer = make_linear(weights, name, with_bias);

@@ -30,6 +30,9 @@ void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& d
 
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias);
+/// Layer `index` of several with weights [layers, out, in] and biases [layers, out]. The number of
+/// its rows varies.
+Linear layer_of(const Linear& all, std::int64_t index);
 /// The last product of an operator. By features the outputs are summed over the ranks of `tp`: the
 /// first adds the bias.
 Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,

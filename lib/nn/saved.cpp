@@ -54,7 +54,7 @@ AttentionShape attention_shape(const StageInput& input, const Tensor& q, const T
 /// Whether a block's attention works on all tokens of its part of the heads, which ranks exchange.
 bool exchanges_heads(const StageInput& input, int unit) {
   const bool by_tokens = input.splits.of_unit(unit).attention == SplitBy::tokens;
-  return by_tokens || input.context.split.heads > 1;
+  return by_tokens || input.context.splits.of_unit(unit).heads > 1;
 }
 
 int chunk_of(const StageInput& input, int unit) {
@@ -78,17 +78,23 @@ Tensor input_gradient_of(const StageInput& input, int view, int unit) {
                            rows_between(input).input_gradient_of(chunk_of(input, unit), unit));
 }
 
-SharedKeys::Buffers shared_buffers(const StageInput& input, int view) {
-  const ContextSplit& split = input.context.split;
-  const auto row = [&](const char* name) { return input.activations(view, name); };
+/// For queries `q` and keys `k` as attention reads them.
+SharedKeys::Buffers shared_buffers(const StageInput& input, int view, int unit, const Tensor& q,
+                                   const Tensor& k) {
+  const ContextSplit split = input.context.splits.of_unit(unit);
+  const auto row = [&](const char* name, std::int64_t times, const Tensor& like) {
+    return of_scratch(input.activations(view, name), {times * like.rows(), like.columns()});
+  };
   SharedKeys::Buffers buffers;
   if (split.ring * split.gather == 1) return buffers;
-  buffers.all = {row("cp.k"), row("cp.v")};
-  buffers.d_all = {row("cp.d_k"), row("cp.d_v")};
+  const std::int64_t held = split.ring > 1 ? 2 : split.gather;
+  buffers.all = {row("cp.k", held, k), row("cp.v", held, k)};
+  buffers.d_all = {row("cp.d_k", held, k), row("cp.d_v", held, k)};
   if (split.ring == 1) return buffers;
-  buffers.part = {row("cp.part_k"), row("cp.part_v")};
-  buffers.part_q = row("cp.part_q");
-  buffers.part_logsumexp = row("cp.part_logsumexp");
+  buffers.part = {row("cp.part_k", 1, k), row("cp.part_v", 1, k)};
+  buffers.part_q = row("cp.part_q", 1, q);
+  const Tensor sums = input.activations(view, "cp.part_logsumexp");
+  buffers.part_logsumexp = of_scratch(sums, {q.numel() / input.model.head_dim});
   return buffers;
 }
 
@@ -149,7 +155,7 @@ class BlockRows {
     }
     saved.context = made(BlockPart::attention, "attention.context");
     saved.attended = exchanges ? made(BlockPart::attention, "attention.attended") : saved.context;
-    saved.shared = shared_buffers(input_, view_);
+    saved.shared = shared_buffers(input_, view_, unit_, saved.queries, saved.keys);
     saved.logsumexp = made(BlockPart::attention, "attention.logsumexp");
     saved.y = shared("branch");
     saved.partial = tokens_inside(input_, view_, "stream.partial", saved.y, split);

@@ -47,7 +47,7 @@ struct StageInput {
   std::int64_t micro_batch_size = 1;
   int views = 1;
   TensorParallel tp;
-  ContextParallel context{};
+  StageContext context{};
   ExpertGroups experts{};
   OperatorSplits splits{};
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE

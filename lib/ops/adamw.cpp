@@ -6,13 +6,10 @@ namespace trainctl {
 
 void adamw(const OpContext& context, const AdamW& args) {
   const std::int64_t count = args.parameter.numel();
-  const auto is_moment = [count](const Tensor& x) {
-    return is_vector(x, count, DType::f32) || is_vector(x, count, DType::bf16);
-  };
-  check(is_vector(args.parameter, count, DType::f32) &&
-            is_vector(args.gradient, count, DType::f32) && is_moment(args.m) && is_moment(args.v),
+  check(is_vector(args.parameter, count, DType::f32) && is_fp32_or_bf16(args.gradient, count) &&
+            is_fp32_or_bf16(args.m, count) && is_fp32_or_bf16(args.v, count),
         "adamw",
-        "parameter and gradient must be fp32 vectors of one length, m and v fp32 or bf16 ones",
+        "parameter must be an fp32 vector, gradient, m and v fp32 or bf16 ones of its length",
         {{"parameter", args.parameter}, {"gradient", args.gradient}, {"m", args.m}, {"v", args.v}});
   check(is_copy(args.compute, count), "adamw",
         "compute must be a bf16 or fp16 vector as long as parameter",

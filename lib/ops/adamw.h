@@ -14,7 +14,7 @@ namespace trainctl {
 
 struct AdamW {
   Tensor parameter;  // [n] fp32, updated
-  Tensor gradient;   // [n] fp32
+  Tensor gradient;   // [n] fp32 or bf16
   Tensor m, v;       // [n] each fp32 or bf16, updated
   Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;

@@ -7,10 +7,11 @@ namespace trainctl {
 void add(const OpContext& context, const Add& args) {
   check(!args.a.empty() && is_float(args.a), "add", "a must be fp32, bf16 or fp16",
         {{"a", args.a}});
-  check(
-      !args.b.empty() && !args.y.empty() && same_kind(args.a, args.b) && same_kind(args.a, args.y),
-      "add", "a, b and y must have the same shape and type",
-      {{"a", args.a}, {"b", args.b}, {"y", args.y}});
+  const bool adds = !args.b.empty() && args.b.shape == args.a.shape &&
+                    (args.b.dtype == args.a.dtype || args.b.dtype == DType::f32);
+  check(adds && !args.y.empty() && same_kind(args.a, args.y), "add",
+        "a, b and y must have the same shape, a and y the same type, b that type or fp32",
+        {{"a", args.a}, {"b", args.b}, {"y", args.y}});
   dispatch(context, &Kernels::add, args, "add");
 }
 

@@ -1,4 +1,4 @@
-// y = a + b, element by element.
+// y = a + b, element by element. The sum is taken in fp32 and rounded to nearest even.
 #pragma once
 
 #include "device/tensor.h"
@@ -8,7 +8,7 @@ namespace trainctl {
 
 struct Add {
   Tensor a;  // any shape, fp32, bf16 or fp16
-  Tensor b;
+  Tensor b;  // the same shape, in the type of a or in fp32
   Tensor y;  // overwritten; may be the same memory as a or b
 };
 

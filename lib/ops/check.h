@@ -33,6 +33,10 @@ inline bool same_kind(const Tensor& one, const Tensor& other) {
 inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
   return !tensor.empty() && tensor.shape == Shape{length} && tensor.dtype == dtype;
 }
+/// Of fp32 or bf16 elements.
+inline bool is_fp32_or_bf16(const Tensor& tensor, std::int64_t length) {
+  return is_vector(tensor, length, DType::f32) || is_vector(tensor, length, DType::bf16);
+}
 /// A rounded copy of an fp32 vector, or none.
 inline bool is_copy(const Tensor& tensor, std::int64_t length) {
   return tensor.empty() || is_vector(tensor, length, DType::bf16) ||

@@ -43,6 +43,25 @@ void with_element_type(DType type, const Function& function) {
   }
 }
 
+/// Calls function(float{}) or function(bf16{}).
+template <class Function>
+void with_fp32_or_bf16(const Tensor& x, const Function& function) {
+  x.dtype == DType::bf16 ? function(bf16{}) : function(float{});
+}
+
+/// Element i of an fp32 or bf16 vector.
+inline double element_of(const Tensor& x, std::int64_t i) {
+  return x.dtype == DType::bf16 ? to_float(x.as<bf16>()[i]) : x.as<float>()[i];
+}
+
+/// Elements [begin, end) of an fp32 or bf16 vector as floats: where they are, or widened in `room`.
+inline const float* as_floats(const Tensor& x, std::int64_t begin, std::int64_t end, float* room) {
+  if (x.dtype == DType::f32) return x.as<float>() + begin;
+  const bf16* from = x.as<bf16>() + begin;
+  for (std::int64_t i = 0; i < end - begin; ++i) room[i] = to_float(from[i]);
+  return room;
+}
+
 /// copy[index] = value, where there is a copy.
 inline void round_to(const Tensor& copy, std::int64_t index, float value) {
   if (copy.empty()) return;

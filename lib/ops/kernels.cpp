@@ -43,6 +43,8 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.collect_rows, "collect_rows");
   note(kernels.scale_rows, "scale_rows");
   note(kernels.scale_rows_backward, "scale_rows_backward");
+  note(kernels.bias_rows, "bias_rows");
+  note(kernels.bias_rows_backward, "bias_rows_backward");
   note(kernels.cross_entropy_stats, "cross_entropy_stats");
   note(kernels.cross_entropy_combine, "cross_entropy_combine");
   note(kernels.cross_entropy_gradient, "cross_entropy_gradient");

@@ -63,6 +63,8 @@ struct Kernels {
   Kernel<CollectRows> collect_rows;
   Kernel<ScaleRows> scale_rows;
   Kernel<ScaleRowsBackward> scale_rows_backward;
+  Kernel<BiasRows> bias_rows;
+  Kernel<BiasRowsBackward> bias_rows_backward;
   Kernel<CrossEntropyStats> cross_entropy_stats;
   Kernel<CrossEntropyCombine> cross_entropy_combine;
   Kernel<CrossEntropyGradient> cross_entropy_gradient;

@@ -56,4 +56,25 @@ void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args
   dispatch(context, &Kernels::scale_rows_backward, args, "scale_rows_backward");
 }
 
+void bias_rows(const OpContext& context, const BiasRows& args) {
+  constexpr std::string_view op = "bias_rows";
+  check_weight(op, args.y, args.weight);
+  check(is_vector(args.bias, args.y.shape[1], DType::f32), op, "bias must be [features] fp32",
+        {{"y", args.y}, {"bias", args.bias}});
+  dispatch(context, &Kernels::bias_rows, args, "bias_rows");
+}
+
+void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args) {
+  constexpr std::string_view op = "bias_rows_backward";
+  check_weight(op, args.dy, args.weight);
+  for (const Tensor& vector : {args.bias, args.d_bias}) {
+    check(is_vector(vector, args.dy.shape[1], DType::f32), op,
+          "bias and d_bias must be [features] fp32",
+          {{"dy", args.dy}, {"bias", args.bias}, {"d_bias", args.d_bias}});
+  }
+  check(args.d_weight.empty() || is_vector(args.d_weight, args.dy.shape[0], DType::f32), op,
+        "d_weight must be as weight", {{"weight", args.weight}, {"d_weight", args.d_weight}});
+  dispatch(context, &Kernels::bias_rows_backward, args, "bias_rows_backward");
+}
+
 }  // namespace trainctl

@@ -13,6 +13,8 @@ namespace trainctl {
 // scale:   y[r] = weight[r] x[r]; backward: dx[r] = weight[r] dy[r], d_weight[r] = dy[r] . x[r]
 //          with sigmoid: s = sigmoid(weight[r]) instead of the weight, and d_weight[r] =
 //          s (1 - s) dy[r] . x[r]
+// bias:    y[r] += weight[r] bias; backward: d_bias += sum over r of weight[r] dy[r],
+//          d_weight[r] += dy[r] . bias
 
 struct SpreadRows {
   Tensor x;     // [T, F]
@@ -42,9 +44,25 @@ struct ScaleRowsBackward {
   bool sigmoid = false;
 };
 
+struct BiasRows {
+  Tensor y;       // [R, F], added to
+  Tensor weight;  // [R] fp32
+  Tensor bias;    // [F] fp32
+};
+
+struct BiasRowsBackward {
+  Tensor dy;  // [R, F]
+  Tensor weight;
+  Tensor bias;
+  Tensor d_bias;    // [F] fp32, added to
+  Tensor d_weight;  // [R] fp32, added to; empty: another rank adds the bias
+};
+
 void spread_rows(const OpContext& context, const SpreadRows& args);
 void collect_rows(const OpContext& context, const CollectRows& args);
 void scale_rows(const OpContext& context, const ScaleRows& args);
 void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args);
+void bias_rows(const OpContext& context, const BiasRows& args);
+void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args);
 
 }  // namespace trainctl

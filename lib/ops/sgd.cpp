@@ -6,8 +6,8 @@ namespace trainctl {
 
 void sgd(const OpContext& context, const Sgd& args) {
   const std::int64_t count = args.parameter.numel();
-  check(is_vector(args.parameter, count, DType::f32) && is_vector(args.gradient, count, DType::f32),
-        "sgd", "parameter and gradient must be fp32 vectors of one length",
+  check(is_vector(args.parameter, count, DType::f32) && is_fp32_or_bf16(args.gradient, count),
+        "sgd", "parameter must be an fp32 vector, gradient an fp32 or bf16 one of its length",
         {{"parameter", args.parameter}, {"gradient", args.gradient}});
   check(args.momentum.empty() ? args.coefficient == 0 : is_vector(args.momentum, count, DType::f32),
         "sgd", "momentum must be an fp32 vector as long as parameter, or absent with coefficient 0",

@@ -11,7 +11,7 @@ namespace trainctl {
 
 struct Sgd {
   Tensor parameter;   // [n] fp32, updated
-  Tensor gradient;    // [n] fp32
+  Tensor gradient;    // [n] fp32 or bf16
   Tensor momentum{};  // optional [n] fp32, updated; absent when coefficient is 0
   Tensor compute{};   // optional [n] bf16 or fp16: the rounded new parameter
   float coefficient = 0;

@@ -8,7 +8,7 @@
 namespace trainctl {
 
 struct SquareSum {
-  Tensor x;                  // [n] fp32
+  Tensor x;                  // [n] fp32 or bf16
   double* result = nullptr;  // device memory
 };
 

@@ -31,9 +31,9 @@ namespace trainctl {
 /// Of what gradients are the gradient once they are summed, and how they travel.
 struct GradientRule {
   BucketRule buckets = BucketRule::size;
-  DType dtype = DType::f32;  // in which they are sent; they are kept and added up in fp32
-  // Over the gradient of the mean loss of the global batch: the number of replicas without
-  // gradients_mean, times the ranks that compute the same loss without loss_repeated_mean.
+  DType dtype = DType::f32;  // in which they are sent; layers make them in fp32
+  DType kept = DType::f32;   // in which those of several micro-batches are added up
+  // Over the mean loss's: replicas without gradients_mean, times tp without loss_repeated_mean.
   std::int64_t factor = 1;
   bool fused = true;  // products add to weight gradients themselves (gradient_accumulation_fusion)
 };
@@ -72,8 +72,8 @@ struct Plan {
   ParallelMode mode = ParallelMode::stand_alone;
   ModelShape model;
   LocalShape local;
-  ContextSplit context;  // how the ranks of a context-parallel group share attention
-  TokenLayout tokens;    // of every sequence, over the same ranks
+  ContextSplits context;  // how the ranks of a context-parallel group share attention
+  TokenLayout tokens;     // of every sequence, over the same ranks
   // Above 0, micro-batches may be shorter, by multiples of this (resolve_length_step); sizes in the
   // plan are of the longest.
   std::int64_t length_step = 0;

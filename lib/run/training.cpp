@@ -303,7 +303,7 @@ class Training::Impl {
       if (first()) log_info("no model.safetensors: it has no form for experts of a GPT-2");
       return;
     }
-    const HostValues unused(engine_.parameters().gradients());
+    const HostValues unused(engine_.parameters().made_gradients());
     WholeParams whole = engine_.whole_parameters(unused.bytes());
     if (!first()) return whole.give();
     const HeldWeights weights([&](const std::string& name) { return whole.get(name); });

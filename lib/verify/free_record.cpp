@@ -47,12 +47,6 @@ EngineInput input_of(const Once& once) {
   return input;
 }
 
-void multiply(const Tensor& values, std::int64_t factor) {
-  for (std::int64_t i = 0; i < values.numel(); ++i) {
-    values.as<float>()[i] *= static_cast<float>(factor);
-  }
-}
-
 WholeTensors masters_of(const ParamStore& store) {
   return std::move(record_state(store, 0).kinds.front());
 }
@@ -95,7 +89,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
   FreeStep step;
   EngineInput input = input_of(once);
   input.hooks.finalize_model_grads = [&](ParamStore& store) {
-    if (once.rules.factor != 1) multiply(store.gradients(), once.rules.factor);
+    if (once.rules.factor != 1) scale_gradients(store, static_cast<double>(once.rules.factor));
     step.gradients = record_gradients(store);
   };
   input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);

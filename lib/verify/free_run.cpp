@@ -77,9 +77,7 @@ class FreeRun {
     }
   }
 
-  bool in_fp32() const {
-    return given_.truth.compute == DType::f32 && given_.truth.message_dtype == DType::f32;
-  }
+  bool in_fp32() const { return trainctl::in_fp32(given_.truth); }
   /// Of tensors and the norm.
   double bound(std::int64_t step) const {
     if (step == 1) return in_fp32() ? fp32_bound : half_bound;

@@ -187,7 +187,7 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   parallel.data_parallel = sizes.dp;
   parallel.sequence_parallel = sizes.sequence_parallel;
   // The config's own levels are those of its own ranks.
-  const bool levels = parallel.cp_comm_type == CpCommType::a2a_p2p;
+  const bool levels = parallel.cp_comm_type.has(CpCommType::a2a_p2p);
   if (sizes.cp == 1 || (levels && sizes.cp != parallel.context_parallel)) {
     parallel.cp_comm_type = CpCommType::p2p;
     parallel.hierarchical_context_parallel_sizes.reset();

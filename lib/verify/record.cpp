@@ -81,6 +81,16 @@ WholeTensors record_gradients(const ParamStore& store) {
   return record(store, [&](int i) { return store.gradient(i); });
 }
 
+void scale_gradients(const ParamStore& store, double factor) {
+  for (int i = 0; i < std::ssize(store.table()); ++i) {
+    const Tensor gradient = store.gradient(i);
+    if (gradient.numel() == 0) continue;
+    std::vector<float> values = values_of(gradient);
+    for (float& value : values) value = static_cast<float>(value * factor);
+    set_values(gradient, values);
+  }
+}
+
 std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences) {
   std::vector<RecordedStream> streams;
   const auto add = [&](const std::string& name) {

@@ -65,6 +65,8 @@ std::vector<float> values_of(const Tensor& tensor);
 void set_values(const Tensor& tensor, std::vector<float>& values);
 RecordedState record_state(const ParamStore& store, int optimizer_states);
 WholeTensors record_gradients(const ParamStore& store);
+/// Multiplies all that record_gradients reads.
+void scale_gradients(const ParamStore& store, double factor);
 /// With room for `sequences` of them after each unit.
 std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences);
 /// Puts `part` at elements [begin, ..).

@@ -78,11 +78,7 @@ double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
   return rounding == recorded().roundings.end() ? 0 : roundings_apart * rounding->second;
 }
 
-/// Messages of another type round as the computation does.
-double VerifiedRank::bound() const {
-  const bool fp32 = truth_.compute == DType::f32 && truth_.message_dtype == DType::f32;
-  return fp32 ? fp32_bound : half_bound;
-}
+double VerifiedRank::bound() const { return in_fp32(truth_) ? fp32_bound : half_bound; }
 
 /// The masters, or a value of the optimizer. Where it is rounded at random, a difference of fp32
 /// may lead to the other neighbour, but seldom: on average they agree.
@@ -241,19 +237,13 @@ HeldPart VerifiedRank::summed_part(int index) {
   return {store().gradient(index), own.summed};
 }
 
-/// To those of the mean loss; they are replaced by the single rank's afterwards.
-void VerifiedRank::divide_gradients() {
-  const auto factor = static_cast<float>(truth_.gradient.factor);
-  const HostValues all(store().gradients());
-  for (std::int64_t i = 0; i < all.values().numel(); ++i) all.values().as<float>()[i] /= factor;
-  all.store();
-}
-
 void VerifiedRank::gradients_summed() {
   if (faults_.gradients) faults_.gradients(rank_, step_, store());
   const bool measurable = !recorded().state.found_inf && rounds_alike_;
   if (measurable) {
-    if (truth_.gradient.factor != 1) divide_gradients();
+    // To those of the mean loss; they are replaced by the single rank's afterwards.
+    const auto factor = static_cast<double>(truth_.gradient.factor);
+    if (factor != 1) scale_gradients(store(), 1 / factor);
     compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},
                     recorded().gradients, [&](int i) { return summed_part(i); });
   }

@@ -57,7 +57,6 @@ class VerifiedRank {
   void compare_weights(const WholeTensors& whole);
   void forget_weights();
   HeldPart summed_part(int index);
-  void divide_gradients();
   void gradients_summed();
 
   const Record& record_;

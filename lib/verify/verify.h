@@ -28,6 +28,12 @@ inline constexpr double half_bound = 2e-2;  // activations, loss and gradients i
 /// Of values rounded at random, the mean difference over the mean value. Other random bits: 2e-3.
 inline constexpr double random_bound = 1e-3;
 
+/// Whether nothing is rounded to 16 bits: messages and sums of gradients round as computing does.
+inline bool in_fp32(const Plan& plan) {
+  return plan.compute == DType::f32 && plan.message_dtype == DType::f32 &&
+         plan.gradient.kept == DType::f32;
+}
+
 inline constexpr const char* single_rank_has = "a single rank has";
 
 /// One element of a tensor that differs beyond its bound.

@@ -50,6 +50,7 @@ const std::vector<Setting> settings = {
     {"train.check_replicas_every", {"1"}},
     {"train.on_bad_loss", {"skip"}},
     {"optimizer.type", {"sgd"}},
+    {"optimizer.main_grads_dtype", {"bf16"}},
     {"optimizer.exp_avg_dtype", {"bf16", "fp16"}},
     {"optimizer.exp_avg_sq_dtype", {"bf16"}},
     {"optimizer.weight_decay_incr_style", {"linear"}},
@@ -135,7 +136,7 @@ const std::vector<Words> beginnings = {
     {"parallel.parallel_mode=hybrid_parallel", "parallel.parallel_optimizer.enable=true",
      "parallel.parallel_optimizer.threshold=0"},
     {"parallel.pipeline_stages=2", "parallel.virtual_pipeline_stages=2"},
-    {"moe.num_experts=4", "model.add_bias_linear=false", "parallel.expert_parallel=2"},
+    {"moe.num_experts=4", "parallel.expert_parallel=2"},
 };
 
 struct Case {

@@ -66,6 +66,9 @@ struct Changer {
   static void change(FusionValue& value, const Field&) {
     value = {.size = std::nullopt, .index = IntList{0, 5}};
   }
+  static void change(CpCommTypes& value, const Field&) {
+    value.layers = {CpCommType::a2a_p2p, CpCommType::p2p, CpCommType::p2p};
+  }
   template <class Choice>
   static void change(Choice& value, const Field&) {
     value = static_cast<Choice>(1);

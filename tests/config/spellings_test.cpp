@@ -13,6 +13,22 @@ std::vector<std::string> no_messages() { return {}; }
 
 }  // namespace
 
+TEST_CASE("how context-parallel ranks share attention is a word, or one for each layer") {
+  using enum CpCommType;
+  const auto read_types = [](const std::string& text) {
+    return parallel("  cp_comm_type: " + text + "\n").config.parallel.cp_comm_type.layers;
+  };
+  CHECK(read_types("a2a+p2p") == std::vector{a2a_p2p});
+  CHECK(read_types("[p2p, a2a]") == std::vector{p2p, a2a});
+  CHECK(read_types("[all_gather, a2a*2]") == std::vector{all_gather, a2a, a2a});
+  CHECK(read_types("p2p*2, hybrid_cp") == std::vector{p2p, p2p, a2a_p2p});
+  for (const char* text : {"[p2p, ring]", "ring", "p2p*0", "p2p*x", "[]", "{p2p: 1}"}) {
+    INFO(text);
+    const Diagnostic wrong = only(parallel(std::string("  cp_comm_type: ") + text + "\n"));
+    CHECK(wrong.path == "parallel.cp_comm_type");
+  }
+}
+
 TEST_CASE("two spellings with different values name both lines") {
   const Diagnostic wrong =
       only(parallel("  tensor_parallel: 2\n  micro_batch_num: 1\n  model_parallel: 4\n"));

@@ -73,8 +73,10 @@ Trained train(const Options& options, int ranks, int steps = 4) {
   run.hooks.finalize_model_grads = [&](ParamStore& store) {
     const std::lock_guard lock(mutex);
     if (!seen.insert(&store).second) return;
-    const float* values = store.gradients().as<float>();
-    first[&store].assign(values, values + store.gradients().numel());
+    for (int i = 0; i < std::ssize(store.table()); ++i) {
+      const float* values = store.gradient(i).as<float>();
+      first[&store].insert(first[&store].end(), values, values + store.gradient(i).numel());
+    }
   };
   run.inspect = [&](Engine& engine, const Plan&, World& world) {
     const std::lock_guard lock(mutex);

@@ -136,7 +136,7 @@ TEST_CASE("the hook before a bucket's sum sees every bucket on every rank", "[th
 TEST_CASE("finalize_model_grads may change summed gradients before the norm") {
   Hooks hooks;
   hooks.finalize_model_grads = [](ParamStore& store) {
-    const Tensor gradients = store.gradients();
+    const Tensor gradients = store.made_gradients();
     for (std::int64_t i = 0; i < gradients.numel(); ++i) gradients.as<float>()[i] = 0.5F;
   };
   const auto reports =

@@ -12,9 +12,9 @@ namespace {
 struct Update {
   Values parameter, gradient, m, v, compute;
 
-  explicit Update(std::int64_t count, DType copy = DType::bf16)
+  explicit Update(std::int64_t count, DType copy = DType::bf16, DType gradients = DType::f32)
       : parameter(Values::random(Shape{count}, DType::f32, 1)),
-        gradient(Values::random(Shape{count}, DType::f32, 2)),
+        gradient(Values::random(Shape{count}, gradients, 2)),
         m(Values::random(Shape{count}, DType::f32, 3, 0.1F)),
         v(Shape{count}, DType::f32),
         compute(Shape{count}, copy) {
@@ -53,9 +53,10 @@ TEST_CASE("adamw makes the plain update") {
   const auto count = GENERATE(1, 15, 4097, 10000);
   const bool with_compute = GENERATE(false, true);
   const DType copy = GENERATE(DType::bf16, DType::f16);
+  const DType gradients = GENERATE(DType::f32, DType::bf16);
   const StepState state = step_state();
-  Update fast(count, copy);
-  Update plain(count, copy);
+  Update fast(count, copy, gradients);
+  Update plain(count, copy, gradients);
   adamw(Host(tested_kernels()).context(), fast.args(state, with_compute));
   adamw(Host(plain_kernels).context(), plain.args(state, with_compute));
   CHECK(difference(fast.parameter, plain.parameter) < 1e-6);
@@ -99,8 +100,8 @@ TEST_CASE("adamw names what does not fit") {
   AdamW args = update.args(state, true);
   args.v = shorter.tensor();
   CHECK(failure_of([&] { adamw(host.context(), args); }) ==
-        "[adamw] parameter and gradient must be fp32 vectors of one length, m and v fp32 or bf16 "
-        "ones: "
+        "[adamw] parameter must be an fp32 vector, gradient, m and v fp32 or bf16 ones of its "
+        "length: "
         "parameter [4] fp32, gradient [4] fp32, m [4] fp32, v [3] fp32");
   args = update.args(state, true);
   args.compute = update.m.tensor();

@@ -18,6 +18,23 @@ TEST_CASE("add gives the plain sums, also in place") {
   }
 }
 
+TEST_CASE("add takes fp32 values to 16-bit ones and rounds the sum once") {
+  const auto count = GENERATE(1, 7, 4097);
+  for (const DType type : float_types) {
+    Values a = Values::random(Shape{count}, type, 1);
+    Values b = Values::random(Shape{count}, DType::f32, 2);
+    Values plain(Shape{count}, type);
+    Values expected(Shape{count}, type);
+    for (std::int64_t i = 0; i < count; ++i) {
+      expected.set(i, static_cast<float>(a.at(i)) + static_cast<float>(b.at(i)));
+    }
+    add(Host(plain_kernels).context(), {.a = a.tensor(), .b = b.tensor(), .y = plain.tensor()});
+    CHECK(plain == expected);
+    add(Host(tested_kernels()).context(), {.a = a.tensor(), .b = b.tensor(), .y = a.tensor()});
+    CHECK(a == plain);
+  }
+}
+
 TEST_CASE("add names what does not fit") {
   Values a(Shape{2, 3}, DType::f32);
   Values b(Shape{3, 2}, DType::f32);
@@ -25,8 +42,8 @@ TEST_CASE("add names what does not fit") {
   const Host host(tested_kernels());
   CHECK(failure_of(
             [&] { add(host.context(), {.a = a.tensor(), .b = b.tensor(), .y = a.tensor()}); }) ==
-        "[add] a, b and y must have the same shape and type: a [2, 3] fp32, b [3, 2] fp32, "
-        "y [2, 3] fp32");
+        "[add] a, b and y must have the same shape, a and y the same type, b that type or fp32: "
+        "a [2, 3] fp32, b [3, 2] fp32, y [2, 3] fp32");
   CHECK(failure_of([&] {
           add(host.context(), {.a = ids.tensor(), .b = ids.tensor(), .y = ids.tensor()});
         }) == "[add] a must be fp32, bf16 or fp16: a [2, 3] i32");

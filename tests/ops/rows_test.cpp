@@ -31,6 +31,23 @@ Scaled scale(const Kernels& kernels, const Shape& shape, DType dtype, bool sigmo
   return made;
 }
 
+struct Biased {
+  Values y, d_bias, d_weight;
+};
+
+Biased bias(const Kernels& kernels, const Shape& shape, DType dtype) {
+  const Host host(kernels);
+  Values bias = Values::random({shape[1]}, DType::f32, 1);
+  Values weight = Values::random({shape[0]}, DType::f32, 2);
+  Values dy = Values::random(shape, dtype, 3);
+  Biased made{Values::random(shape, dtype, 4), Values::random({shape[1]}, DType::f32, 5),
+              Values::random({shape[0]}, DType::f32, 6)};
+  bias_rows(host.context(), {made.y.tensor(), weight.tensor(), bias.tensor()});
+  bias_rows_backward(host.context(), {dy.tensor(), weight.tensor(), bias.tensor(),
+                                      made.d_bias.tensor(), made.d_weight.tensor()});
+  return made;
+}
+
 }  // namespace
 
 TEST_CASE("rows are spread and collected") {
@@ -115,6 +132,66 @@ TEST_CASE("the gradients of scaled rows agree with finite differences") {
   }
 }
 
+TEST_CASE("a bias is added to rows in proportion to their weights") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    const Host host(*kernels);
+    Values y({2, 1}, DType::f32);
+    Values weight({2}, DType::f32);
+    Values bias({1}, DType::f32);
+    y.set(0, 1.0F), y.set(1, 2.0F), weight.set(0, 0.5F), weight.set(1, 3.0F), bias.set(0, 4.0F);
+    bias_rows(host.context(), {y.tensor(), weight.tensor(), bias.tensor()});
+    CHECK(y.at(0) == 3);
+    CHECK(y.at(1) == 14);
+    Values d_bias({1}, DType::f32);
+    Values d_weight({2}, DType::f32);
+    d_bias.set(0, 1.0F), d_weight.set(0, 1.0F), d_weight.set(1, 1.0F);
+    bias_rows_backward(host.context(), {y.tensor(), weight.tensor(), bias.tensor(), d_bias.tensor(),
+                                        d_weight.tensor()});
+    CHECK(d_bias.at(0) == 1 + 1.5 + 42);
+    CHECK(d_weight.at(0) == 1 + 12);
+    CHECK(d_weight.at(1) == 1 + 56);
+    bias_rows_backward(
+        host.context(),
+        {y.tensor().slice(0, 0), weight.tensor().slice(0, 0), bias.tensor(), d_bias.tensor(), {}});
+    bias_rows_backward(host.context(),
+                       {y.tensor(), weight.tensor(), bias.tensor(), d_bias.tensor(), {}});
+    CHECK(d_bias.at(0) == 1 + 2 * 43.5);
+  }
+}
+
+TEST_CASE("biases of rows agree with the plain kernel") {
+  for (const DType dtype : float_types) {
+    for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{64, 129}, Shape{300, 520}}) {
+      const Biased expected = bias(plain_kernels, shape, dtype);
+      const Biased got = bias(tested_kernels(), shape, dtype);
+      CHECK(difference(got.y, expected.y) < tolerance(dtype));
+      CHECK(difference(got.d_bias, expected.d_bias) < tolerance(dtype));
+      CHECK(difference(got.d_weight, expected.d_weight) < tolerance(dtype));
+    }
+  }
+}
+
+TEST_CASE("the gradients of biases of rows agree with finite differences") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    const Host host(*kernels);
+    const Shape shape{4, 6};
+    Values bias = Values::random({6}, DType::f32, 1);
+    Values weight = Values::random({4}, DType::f32, 2);
+    Values dy = Values::random(shape, DType::f32, 3);
+    Values d_bias({6}, DType::f32);
+    Values d_weight({4}, DType::f32);
+    bias_rows_backward(host.context(), {dy.tensor(), weight.tensor(), bias.tensor(),
+                                        d_bias.tensor(), d_weight.tensor()});
+    const auto loss = [&] {
+      Values y(shape, DType::f32);
+      bias_rows(host.context(), {y.tensor(), weight.tensor(), bias.tensor()});
+      return weighted_sum(y, dy);
+    };
+    CHECK(slope_error(bias, d_bias, 1e-2F, loss) < 1e-3);
+    CHECK(slope_error(weight, d_weight, 1e-2F, loss) < 1e-3);
+  }
+}
+
 TEST_CASE("rows that do not fit are refused") {
   const Host host(tested_kernels());
   Values slot = slots();
@@ -128,4 +205,16 @@ TEST_CASE("rows that do not fit are refused") {
                       scale_rows(host.context(), {x.tensor(), y.tensor(), x.tensor()});
                     }),
                     "[scale_rows] weight"));
+  Values weight({3}, DType::f32);
+  Values bias({3}, DType::f32);
+  CHECK(starts_with(failure_of([&] {
+                      bias_rows(host.context(), {x.tensor(), weight.tensor(), bias.tensor()});
+                    }),
+                    "[bias_rows] bias"));
+  CHECK(starts_with(failure_of([&] {
+                      bias_rows_backward(host.context(), {x.tensor(), weight.tensor(),
+                                                          x.tensor().view({12}).slice(0, 4),
+                                                          bias.tensor(), weight.tensor()});
+                    }),
+                    "[bias_rows_backward] bias and d_bias"));
 }

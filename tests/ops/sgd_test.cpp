@@ -22,7 +22,8 @@ TEST_CASE("sgd makes the plain update") {
   const bool with_momentum = GENERATE(false, true);
   const bool with_compute = GENERATE(false, true);
   const StepState state = step_state();
-  Values gradient = Values::random(Shape{count}, DType::f32, 2);
+  const DType type = GENERATE(DType::f32, DType::bf16);
+  Values gradient = Values::random(Shape{count}, type, 2);
   const auto run = [&](const Kernels& kernels, Values& parameter, Values& momentum,
                        Values& compute) {
     sgd(Host(kernels).context(), {.parameter = parameter.tensor(),
@@ -72,8 +73,8 @@ TEST_CASE("sgd names what does not fit") {
   CHECK(failure_of([&] {
           sgd(host.context(), {.parameter = x.tensor(), .gradient = y.tensor(), .state = &state});
         }) ==
-        "[sgd] parameter and gradient must be fp32 vectors of one length: parameter [4] "
-        "fp32, gradient [3] fp32");
+        "[sgd] parameter must be an fp32 vector, gradient an fp32 or bf16 one of its length: "
+        "parameter [4] fp32, gradient [3] fp32");
   CHECK(starts_with(failure_of([&] {
                       sgd(host.context(), {.parameter = x.tensor(),
                                            .gradient = x.tensor(),

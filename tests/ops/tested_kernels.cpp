@@ -134,6 +134,14 @@ void visit(ScaleRowsBackward& a, const Place& place) {
   place(a.x), place(a.weight), place(a.dy), place(a.dx), place(a.d_weight);
 }
 template <class Place>
+void visit(BiasRows& a, const Place& place) {
+  place(a.y), place(a.weight), place(a.bias);
+}
+template <class Place>
+void visit(BiasRowsBackward& a, const Place& place) {
+  place(a.dy), place(a.weight), place(a.bias), place(a.d_bias), place(a.d_weight);
+}
+template <class Place>
 void visit(CrossEntropyStats& a, const Place& place) {
   place(a.logits), place(a.labels), place(a.row_max), place(a.row_sum), place(a.target);
 }
@@ -325,6 +333,8 @@ Kernels staged_kernels() {
   set.operator()<CollectRows, &Kernels::collect_rows>();
   set.operator()<ScaleRows, &Kernels::scale_rows>();
   set.operator()<ScaleRowsBackward, &Kernels::scale_rows_backward>();
+  set.operator()<BiasRows, &Kernels::bias_rows>();
+  set.operator()<BiasRowsBackward, &Kernels::bias_rows_backward>();
   set.operator()<CrossEntropyStats, &Kernels::cross_entropy_stats>();
   set.operator()<CrossEntropyCombine, &Kernels::cross_entropy_combine>();
   set.operator()<CrossEntropyGradient, &Kernels::cross_entropy_gradient>();

@@ -18,7 +18,7 @@ struct Share {  // of a rank
   std::vector<UnitRange> units{};  // empty: all
   ChunkPlaces places{};
   int stage = 0;
-  ContextSplit context{};
+  ContextSplit context{};  // of every layer
 };
 
 Table rows_of(const Config& config, std::int64_t micro, DType compute, const Share& share = {}) {
@@ -34,7 +34,10 @@ Table rows_of(const Config& config, std::int64_t micro, DType compute, const Sha
                         with_vocabulary(share.vocabulary)};
   input.places = share.places;
   input.stage = share.stage;
-  input.context = share.context;
+  input.context = {.ranks = share.context.ranks()};
+  if (share.context.ranks() > 1) {
+    input.context.blocks.assign(static_cast<std::size_t>(model.layers), share.context);
+  }
   for (const auto& row : make_activations(input, share.units.empty() ? all : share.units)) {
     INFO(row.name);
     REQUIRE(rows.emplace(row.name, row).second);  // names are unique

@@ -157,6 +157,16 @@ TEST_CASE("traffic of context and expert parallelism", "[communication]") {
   check_use(both.stages[0], "all_to_all heads", "cp-heads", 4 * 8, keys / 2);
   check_use(both.stages[0], "send keys and values", "cp-ring", 2 * 4 * 3, keys / 2);
 
+  config.parallel.context_parallel = 2;
+  config.parallel.hierarchical_context_parallel_sizes.reset();
+  config.parallel.cp_comm_type.layers = {CpCommType::p2p, CpCommType::a2a, CpCommType::a2a,
+                                         CpCommType::all_gather};
+  const Plan mixed = plan_of(config, 2);
+  check_use(mixed.stages[0], "send keys and values", "cp", 2 * 3, keys);
+  check_use(mixed.stages[0], "all_to_all heads", "cp", 2 * 8, keys);
+  check_use(mixed.stages[0], "all_gather keys and values", "cp", 2 * 2, 2 * keys);
+  check_use(mixed.stages[0], "reduce_scatter keys and values", "cp", 2, 2 * keys);
+
   Config moe = small_config();
   moe.moe.num_experts = 4;
   moe.parallel.expert_parallel = 2;

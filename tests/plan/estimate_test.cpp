@@ -72,6 +72,21 @@ TEST_CASE("what changes the estimate", "[memory]") {
   CHECK(four.stages[0].memory.data == fp32.data / 4);
 }
 
+TEST_CASE("sums of gradients in bf16 take half the memory, and slots", "[memory]") {
+  Config config = gpt2_124m();
+  config.parallel.bucket_size = 1'000'000;
+  const MemoryEstimate fp32 = memory_of(config);
+  config.optimizer.main_grads_dtype = ComputeType::bf16;
+  const Plan plan = plan_of(config, 1);
+  const StagePlan& stage = plan.stages[0];
+  CHECK(fp32.gradients == 124'475'904 * 4);
+  CHECK(stage.memory.gradients ==
+        124'475'904 * 2 + stage.gradient_ring.length * std::int64_t{sizeof(float)});
+  CHECK(stage.gradient_ring.length >= 50'257 * 768);  // the largest bucket: the embedding
+  CHECK(stage.memory.optimizer == fp32.optimizer);
+  for (const BucketSum& sum : stage.sums) CHECK(sum.repeated);
+}
+
 TEST_CASE("llama keeps a rope table", "[memory]") {
   Config config = small_config();
   config.model.family = Family::llama;

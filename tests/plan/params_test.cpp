@@ -294,6 +294,16 @@ TEST_CASE("experts take the place of the MLP", "[params]") {
   CHECK(find(gpt2, moe + "experts.up.weight").shape == Shape{4, 48, 128});
   CHECK(find(gpt2, moe + "experts.down.weight").shape == Shape{4, 128, 48});
   CHECK(find(gpt2, moe + "experts.down.weight").init_deviation == Approx(0.02 / std::sqrt(8.0)));
+  CHECK(find(gpt2, moe + "experts.up.bias").shape == Shape{4, 48});
+  CHECK(find(gpt2, moe + "experts.down.bias").shape == Shape{4, 128});
+  for (const char* name : {"experts.up.bias", "experts.down.bias"}) {
+    const ParamSpec& bias = find(gpt2, moe + name);
+    CHECK(bias.expert);
+    CHECK(bias.role == DTypeRole::vector);
+    CHECK_FALSE(bias.decay);
+    CHECK(sums(bias, Axis::edp));
+    for (const Axis axis : {Axis::tp, Axis::etp, Axis::ep, Axis::dp}) CHECK_FALSE(sums(bias, axis));
+  }
   for (const std::string& name : names(gpt2)) {
     CHECK(name.find("mlp") == std::string::npos);
     CHECK(name.find("gate") == std::string::npos);

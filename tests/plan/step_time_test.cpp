@@ -115,10 +115,9 @@ TEST_CASE("of a ring of keys only what attention does not hide is waited for") {
   Config config = gpt2_124m();
   config.parallel.context_parallel = 2;
   const Plan plan = plan_of(config, 2);
-  const StagePlan& stage = plan.stages.front();
   const auto wait = [&](double flops, double bandwidth) {
     return ring_wait(
-        plan, stage,
+        plan, 1,
         {.matmul_flops = flops, .memory_bandwidth = never, .latency = 0, .bandwidth = bandwidth});
   };
   const auto bytes =
@@ -132,7 +131,7 @@ TEST_CASE("of a ring of keys only what attention does not hide is waited for") {
   CHECK(wait(one_block, bytes / 3).forward == Approx(3 - 1));
   config.parallel.cp_comm_type = CpCommType::all_gather;
   const Plan gathered = plan_of(config, 2);
-  CHECK(ring_wait(gathered, gathered.stages.front(), {1e9, never, 0, 1e9}).forward == 0);
+  CHECK(ring_wait(gathered, 1, {1e9, never, 0, 1e9}).forward == 0);
 }
 
 TEST_CASE("stages wait for each other as the simulation says") {

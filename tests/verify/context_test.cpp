@@ -115,6 +115,15 @@ TEST_CASE("ranks that hold parts of each sequence equal the single rank") {
   check_equal(with(llama, {"data.reset_attention_mask=true"}), layouts);
 }
 
+TEST_CASE("layers that share attention in different ways equal the single rank") {
+  const Options four = with(documents, {"model.num_layers=4"});
+  check_equal(four, {"cp2+cp_mixed", "cp4+cp_mixed", "cp4+cp_mixed+recompute",
+                     "dp2+cp2+zero3+cp_mixed+m2", "pp2+cp4+cp_mixed+m4", "tp2sp+cp2+cp_mixed"});
+  check_equal(with(llama, {"model.num_layers=4"}), {"cp4+cp_mixed", "tp2+cp2+cp_mixed+selective"});
+  check_equal(with(four, {"precision.compute=bf16"}), {"cp4+cp_mixed"});
+  check_free(four, {"cp4+cp_mixed", "pp2+cp2+cp_mixed+m4+recompute"});
+}
+
 TEST_CASE("context parallelism composes with the other axes") {
   check_equal(small_gpt,
               {"tp2+cp2+all_gather", "tp2sp+cp2+p2p", "tp2sp+cp2+a2a", "pp2+cp2+p2p+m4",
@@ -143,5 +152,16 @@ TEST_CASE("mistakes in gathered keys are named") { check_faults(gather_faults())
 TEST_CASE("mistakes around a ring of keys are named") { check_faults(ring_faults()); }
 
 TEST_CASE("mistakes in an exchange of heads are named") { check_faults(head_exchange_faults()); }
+
+/// In two layers a2a, then a ring.
+TEST_CASE("mistakes between layers that share attention in different ways are named") {
+  const Options mixed = with(small_gpt, {"model.num_layers=2"});
+  check_faults({
+      {"keys of the wrong chunks in the second layer", mixed, "cp2+cp_mixed",
+       on_one(layers(receive, 1, 1, with_output(swap_halves))), "activation", "layers.1", 1},
+      {"the result of the wrong heads in the first layer", mixed, "cp2+cp_mixed",
+       on_one(layers(all_to_all, 0, 4, with_output(swap_halves))), "activation", "layers.0", 0},
+  });
+}
 
 TEST_CASE("tokens of the wrong rank are named") { check_faults(token_faults()); }

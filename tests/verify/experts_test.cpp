@@ -28,11 +28,11 @@ const Options small_shared =
                      "moe.router_bias_update_rate=0.05", "moe.shared_expert_intermediate_size=40",
                      "moe.shared_expert_gate=true"});
 
-/// A GPT-2 with experts in two of four layers.
-const Options some_layers{
-    "model.num_layers=4",    "model.num_attention_heads=8", "model.add_bias_linear=false",
-    "moe.num_experts=6",     "moe.router_topk=1",           "moe.first_dense_layers=1",
-    "moe.layer_frequency=2", "moe.ffn_hidden_size=40",      "train.global_batch_size=12"};
+/// A GPT-2 with experts in two of four layers, which have biases.
+const Options some_layers{"model.num_layers=4",       "model.num_attention_heads=8",
+                          "moe.num_experts=6",        "moe.router_topk=1",
+                          "moe.first_dense_layers=1", "moe.layer_frequency=2",
+                          "moe.ffn_hidden_size=40",   "train.global_batch_size=12"};
 
 /// The first two rows of 32 features.
 void swap_rows(const Tensor& rows) {
@@ -88,13 +88,38 @@ TEST_CASE("experts in some layers") {
   check_equal(some_layers, {"tp2sp+dp2+ep2", "dp2+ep2+m2", "pp2+vp2+m4", "dp3+ep3"});
 }
 
+/// With 16 experts for 8 tokens of a sequence some get none.
+TEST_CASE("biases of experts in every way that experts are divided") {
+  const Options biased = with(some_layers, {"moe.router_topk=2", "model.num_query_groups=8"});
+  check_equal(biased, {"dp1+m4", "tp2", "tp2sp", "dp2+ep2+m2", "tp2sp+dp2+ep2", "tp2+wep2",
+                       "tp2sp+wep2", "dp2+etp2", "tp4sp+etp2", "dp4+ep2+etp2+echunks2+zero1",
+                       "cp2+p2p+ep2", "tp2+cp2+a2a+etp1+ep2", "tp2sp+dp2+ep2+group_a2a+echunks2",
+                       "dp4+ep2+zero3", "pp2+zb-h1+m4", "pp2+dp2+ep2+m2+recompute"});
+  check_equal(with(biased, {"moe.capacity_factor=1", "moe.overflow=probability"}),
+              {"tp2sp+dp2+ep2", "tp2+dp2+etp1+ep2", "cp2+all_gather+ep2"});
+  check_equal(with(biased, {"moe.num_experts=48", "model.add_qkv_bias=false"}),
+              {"dp4+ep4", "tp2sp+wep2", "dp2+etp2"});
+  check_free(biased, {"tp2sp+dp2+ep2", "dp4+ep2+zero3", "tp4+etp2"});
+}
+
+TEST_CASE("biases of parts of experts that are summed as those of dense layers are named") {
+  const auto tp = static_cast<std::size_t>(Axis::tp);
+  check_fault({"summed over tp", some_layers, "tp2sp+dp2", of_plan([tp](Plan& plan) {
+                 for (ParamSpec& row : plan.stages[0].parameters) {
+                   if (row.name.ends_with(".experts.down.bias")) row.gradient_sum[tp] = true;
+                 }
+               }),
+               "gradient", ".moe.experts.down.bias"});
+}
+
 TEST_CASE("shared experts, and a router with sigmoid scores, groups and a bias") {
   check_equal(small_shared, {"dp1+m4", "tp2", "tp2sp", "dp4+ep2+m2", "tp2sp+pp2+dp2+ep2",
                              "pp2+zb-h1+m4", "dp4+ep2+zero1", "dp4+ep2+zero3"});
   check_equal(small_shared, {"dp2+ep2+recompute", "tp2sp+selective", "tp2sp+kept_sums",
                              "tp2+sliced", "dp2+offload2"});
-  check_equal(with(some_layers, {"moe.shared_expert_intermediate_size=24"}),
-              {"tp2sp", "tp2sp+dp2+ep2"});
+  check_equal(
+      with(some_layers, {"moe.shared_expert_intermediate_size=24", "model.add_bias_linear=false"}),
+      {"tp2sp", "tp2sp+dp2+ep2"});
   check_free(small_shared, {"dp2+ep2", "dp4+ep2+zero3", "tp2sp+pp2+m4"});
 }
 

@@ -8,6 +8,7 @@
 #include "plan/prepare/make_plan.h"
 #include "sample_run.h"
 #include "sample_verify.h"
+#include "thorough.h"
 #include "verify/layouts.h"
 #include "verify/verify.h"
 
@@ -99,12 +100,14 @@ const Options divided_llama{"model.family=llama",
 }  // namespace
 
 TEST_CASE("every way to divide the optimizer equals a single rank", "[verify]") {
+  int number = 0;
   for (const Options& options : {divided_gpt, divided_llama}) {
     const Config model = model_of(options);
     const Verification single(model, 2);
     for (const char* layout :
          {"dp2+m2", "dp4", "tp2+dp2", "tp2sp+dp4", "tp4sp+dp2", "pp2+dp2+m2", "tp2+pp2+dp2+m2"}) {
       for (const auto& [name, way] : ways) {
+        if (number++ % stride(1) != 0) continue;
         const LayoutVerdict verdict = compare(single, model, layout, way);
         INFO(options.front() << " " << layout << " " << name << ": " << told(verdict));
         CHECK(verdict.equal);

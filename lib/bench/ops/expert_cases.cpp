@@ -134,6 +134,15 @@ class ExpertCases {
                  scale_rows_backward(
                      *ops, {.x = act, .weight = by, .dy = scaled, .dx = dx, .d_weight = d_by});
                });
+    const Tensor bias = bench_.values("expert.bias", {model_.hidden}, DType::f32);
+    const Tensor d_bias = bench_.zeros("expert.d_bias", bias.shape, DType::f32);
+    bench_.add("bias_rows", "", bytes_of({used, by, bias, used}), 0,
+               [=, ops = ops_] { bias_rows(*ops, {.y = used, .weight = by, .bias = bias}); });
+    bench_.add(
+        "bias_rows_backward", "", bytes_of({used, by, bias, d_bias, d_by}), 0, [=, ops = ops_] {
+          bias_rows_backward(
+              *ops, {.dy = used, .weight = by, .bias = bias, .d_bias = d_bias, .d_weight = d_by});
+        });
   }
 
   /// One product of each expert's rows.

@@ -53,6 +53,18 @@ Json list_schema(const Field& field) {
     const Json word = {{"enum", {"data_parallel", "full_batch"}}};
     const Json tuples = {{"type", "string"}, {"pattern", "^\\("}};
     return {{"anyOf", {word, list_of(list_of(whole_from(1))), tuples}}};
+  } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
+    std::string words;
+    for (const Word& word : words_of<CpCommType>) {
+      for (const char c : std::string((words.empty() ? "" : "|") + std::string(word.text))) {
+        words += c == '+' ? std::string("\\+") : std::string(1, c);
+      }
+    }
+    const std::string entry = "(" + words + ")(\\*[0-9]+)?";
+    const auto text = [](const std::string& pattern) {
+      return Json{{"type", "string"}, {"pattern", "^" + pattern + "$"}};
+    };
+    return {{"anyOf", {text(entry + "( *, *" + entry + ")*"), list_of(text(entry))}}};
   } else {
     const Json nothing = {{"type", "null"}};
     return {{"anyOf", {nothing, whole_from(1), list_of(whole_from(0))}}};
@@ -102,6 +114,8 @@ class SchemaWriter {
         schema["default"] = value.word;
       } else if constexpr (std::is_same_v<Value, FusionValue>) {
         schema["default"] = nullptr;
+      } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
+        schema["default"] = write_value(value);
       } else {
         schema["default"] = value;
       }

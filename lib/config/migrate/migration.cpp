@@ -203,6 +203,15 @@ void Migration::carry_to(const std::string& path, const std::string& text,
   put(path, text, written(value) + ", line " + std::to_string(value.span.line));
 }
 
+void Migration::carry_list(const std::string& path, const ForeignValue& value) {
+  YamlNode list;
+  list.kind = YamlNode::Kind::sequence;
+  for (const std::string& word : value.words) list.items.push_back(scalar(word));
+  from_[path] = &value;
+  put_list(path, tree_.add_node(std::move(list)),
+           written(value) + ", line " + std::to_string(value.span.line));
+}
+
 void Migration::carry(const ForeignValue& value) {
   const auto warn = [&](const std::string& why) {
     diagnostics_.add({Severity::warning, "not-carried", value.key, written(value) + ": " + why, "",
@@ -211,6 +220,9 @@ void Migration::carry(const ForeignValue& value) {
   const std::string given = value.words.empty() ? "true" : value.words.front();
   const OtherKey* row = find_other_key(project_, value.key);
   const UpstreamKey* parallel = row == nullptr ? parallel_row(project_, value.key) : nullptr;
+  if (parallel != nullptr && value.words.size() > 1) {
+    return carry_list(std::string(parallel->path), value);
+  }
   if (parallel != nullptr) return carry_to(std::string(parallel->path), given, value);
   if (row == nullptr) return warn("it has no counterpart");
   if (row->paths.empty()) return warn("not carried: " + std::string(row->note));

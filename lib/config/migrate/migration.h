@@ -49,6 +49,7 @@ class Migration {
  private:
   void carry(const ForeignValue& value);
   void carry_to(const std::string& path, const std::string& text, const ForeignValue& value);
+  void carry_list(const std::string& path, const ForeignValue& value);
   void contradict(const std::string& path, const ForeignValue& value);
   int map_of(const std::string& path);
   int scalar(const std::string& text);

@@ -139,6 +139,11 @@ constexpr CodeNote mesh_notes[] = {
      "(Transformer Engine, Ulysses).",
      "model: {num_attention_heads: 4}, parallel: {context_parallel: 8, cp_comm_type: a2a}",
      "model: {num_attention_heads: 8}, parallel: {context_parallel: 8, cp_comm_type: a2a}"},
+    {"context-layers", "cp_comm_type has words for another number of layers",
+     "A list of cp_comm_type has one word for each of the model's layers (Megatron: "
+     "cp_comm_type); a2a*3 stands for three layers.",
+     "model: {num_layers: 4}, parallel: {context_parallel: 2, cp_comm_type: [p2p, a2a]}",
+     "model: {num_layers: 4}, parallel: {context_parallel: 2, cp_comm_type: [p2p, a2a*3]}"},
     {"hierarchical-missing", "cp_comm_type a2a+p2p without hierarchical_context_parallel_sizes",
      "a2a+p2p exchanges heads within small groups and passes keys and values between the groups; "
      "hierarchical_context_parallel_sizes gives their sizes (Megatron: validate_args).",
@@ -162,11 +167,12 @@ constexpr CodeNote mesh_notes[] = {
      "underflow.",
      "precision: {compute: fp16}, parallel: {expert_parallel: 2}, moe: {num_experts: 2}",
      "precision: {compute: bf16}, parallel: {expert_parallel: 2}, moe: {num_experts: 2}"},
-    {"expert-bias", "Experts with biases cannot be split by tensor parallelism",
-     "With add_bias_linear each rank holds whole experts, so expert_tensor_parallel must be 1 "
-     "(Megatron: TransformerConfig).",
-     "model: {add_bias_linear: true}, parallel: {tensor_parallel: 2}, moe: {num_experts: 2}",
-     "model: {add_bias_linear: false}, parallel: {tensor_parallel: 2}, moe: {num_experts: 2}"},
+    {"expert-bias", "Shared experts beside linear layers with biases",
+     "With add_bias_linear routed experts have biases, but shared experts have none (Megatron: "
+     "SharedExpertMLP), so the two exclude each other.",
+     "model: {add_bias_linear: true}, moe: {num_experts: 2, shared_expert_intermediate_size: 64}",
+     "model: {add_bias_linear: false}, moe: {num_experts: 2, shared_expert_intermediate_size: "
+     "64}"},
     {"expert-ffn-divide", "The width of an expert is not divisible by expert_tensor_parallel",
      "moe.ffn_hidden_size (default: model.ffn_hidden_size) must be divisible by "
      "expert_tensor_parallel.",

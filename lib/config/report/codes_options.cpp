@@ -17,6 +17,12 @@ constexpr CodeNote options_notes[] = {
      "size (MindSpore ignores it without a message; here it is a warning).",
      "8 ranks: parallel: {parallel_optimizer: {enable: true, weight_shard_size: 3}}",
      "8 ranks: parallel: {parallel_optimizer: {enable: true, weight_shard_size: 4}}"},
+    {"gradient-sums", "Gradients in bf16 make ranks sum them after each micro-batch",
+     "Gradients are summed over ranks in fp32 before they are added to those of earlier "
+     "micro-batches. Where gradients are divided among the ranks that is so anyway.",
+     "8 ranks: optimizer: {main_grads_dtype: bf16}",
+     "8 ranks: optimizer: {main_grads_dtype: bf16}, parallel: {parallel_optimizer: "
+     "{enable: true, optimizer_level: level2}}"},
     {"optimizer-level", "optimizer_level contradicts gradient_accumulation_shard",
      "level1 keeps gradients whole, level2 and level3 divide them; gradient_accumulation_shard "
      "says "

@@ -1,6 +1,10 @@
 // The fixed choices of the configuration. words.h has their spelling in YAML.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
 namespace trainctl {
 
 enum class Family { gpt2, llama };
@@ -35,5 +39,18 @@ enum class Overflow { position, probability };
 enum class ScoreFunction { softmax, sigmoid };
 enum class LoadBalancing { aux_loss, none };
 enum class LogLevelName { debug, info, warning, error };
+
+/// How context-parallel ranks share attention: one word for all layers, or one for each.
+struct CpCommTypes {
+  std::vector<CpCommType> layers{CpCommType::p2p};
+
+  CpCommTypes() = default;
+  CpCommTypes(CpCommType all) : layers{all} {}
+  CpCommType of(std::int64_t layer) const {
+    return layers[layers.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+  }
+  bool has(CpCommType type) const { return std::ranges::find(layers, type) != layers.end(); }
+  bool operator==(const CpCommTypes&) const = default;
+};
 
 }  // namespace trainctl

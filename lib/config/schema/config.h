@@ -44,6 +44,7 @@ struct OptimizerConfig {
   WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;
   std::optional<std::int64_t> weight_decay_incr_steps;  // default: train.steps
   double momentum = 0.9;                                // sgd
+  ComputeType main_grads_dtype = ComputeType::fp32;     // of summed gradients: fp32 or bf16
   ComputeType exp_avg_dtype = ComputeType::fp32;        // of AdamW's moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
   double clip_grad_norm = 1.0;  // 0: off

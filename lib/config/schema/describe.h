@@ -26,6 +26,7 @@ std::string type_of(const Field& field) {
   if constexpr (std::is_same_v<Value, IntList>) return "list of whole numbers";
   if constexpr (std::is_same_v<Value, DatasetSplit>) return "word or list of lists";
   if constexpr (std::is_same_v<Value, FusionValue>) return "null, whole number or list";
+  if constexpr (std::is_same_v<Value, CpCommTypes>) return "word or list of words";
   return field.string_words.empty() ? "string" : "word";
 }
 
@@ -33,6 +34,7 @@ std::string type_of(const Field& field) {
 template <class Value>
 std::string range_of(const Field& field) {
   std::string listed;
+  if constexpr (std::is_same_v<Value, CpCommTypes>) return range_of<CpCommType>(field);
   if constexpr (std::is_enum_v<Value>) {
     for (const Word& word : words_of<Value>) {
       if (word.standing == Word::Standing::alias) continue;

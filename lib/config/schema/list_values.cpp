@@ -12,6 +12,14 @@ constexpr const char* numbers_form = "a list of whole numbers like [1, 2]";
 constexpr const char* splits_form =
     "data_parallel, full_batch or a list for each input like [[2, 1], [2, 1]]";
 
+constexpr const char* layers_form = "a word, or one for each layer like [p2p, a2a*3]";
+
+std::string trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
+}
+
 const Field parts = field("parts", "").from(1).to(1 << 24);
 
 Problem empty_list(const std::string& help) {
@@ -59,6 +67,26 @@ std::optional<Problem> read_splits(const YamlTree& tree, const YamlNode& list,
     if (auto problem = read_list(tree, item, parts, result.emplace_back())) return problem;
   }
   splits = std::move(result);
+  return std::nullopt;
+}
+
+/// Adds the layers of one entry: "a2a", or "a2a*3" for three of them.
+std::optional<Problem> add_layers(YamlNode entry, CpCommTypes& value) {
+  const std::size_t star =
+      entry.kind == YamlNode::Kind::scalar ? entry.scalar.find('*') : std::string::npos;
+  std::int64_t count = 1;
+  if (star != std::string::npos) {
+    YamlNode times = entry;
+    times.scalar = entry.scalar.substr(star + 1);
+    if (auto problem = read_value(times, field("layers", "").from(1).to(10'000), count)) {
+      return problem;
+    }
+    entry.scalar.resize(star);
+  }
+  int word = 0;
+  if (auto problem = read_word(entry, words_of<CpCommType>, word)) return problem;
+  value.layers.insert(value.layers.end(), static_cast<std::size_t>(count),
+                      static_cast<CpCommType>(word));
   return std::nullopt;
 }
 
@@ -133,6 +161,28 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
   return std::nullopt;
 }
 
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, CpCommTypes& value) {
+  const YamlNode& given = tree.node(node);
+  CpCommTypes result;
+  result.layers.clear();
+  if (given.kind == YamlNode::Kind::sequence) {
+    if (given.items.empty()) return wrong_type(given, layers_form);
+    for (const int item : given.items) {
+      if (auto problem = add_layers(tree.node(item), result)) return problem;
+    }
+  } else if (given.kind == YamlNode::Kind::scalar) {
+    for (const std::string& part : split_at(given.scalar, ',')) {
+      YamlNode entry = given;
+      entry.scalar = trimmed(part);
+      if (auto problem = add_layers(entry, result)) return problem;
+    }
+  } else {
+    return wrong_type(given, layers_form);
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
 std::string write_value(const IntList& value) {
   std::string text;
   for (const std::int64_t number : value) {
@@ -151,6 +201,19 @@ std::string write_value(const DatasetSplit& value) {
 std::string write_value(const FusionValue& value) {
   if (value.index) return write_value(*value.index);
   return value.size ? std::to_string(*value.size) : "null";
+}
+
+std::string write_value(const CpCommTypes& value) {
+  if (value.layers.size() == 1) return std::string(word_of(value.layers.front()));
+  std::string text;
+  for (auto first = value.layers.begin(); first != value.layers.end();) {
+    const auto next =
+        std::find_if(first, value.layers.end(), [&](CpCommType one) { return one != *first; });
+    text += (text.empty() ? "" : ", ") + std::string(word_of(*first));
+    if (next - first > 1) text += "*" + std::to_string(next - first);
+    first = next;
+  }
+  return "[" + text + "]";
 }
 
 }  // namespace trainctl

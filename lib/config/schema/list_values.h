@@ -15,7 +15,7 @@ namespace trainctl {
 /// The list types of this header.
 template <class Value>
 concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, DatasetSplit> ||
-    std::same_as<Value, FusionValue>;
+    std::same_as<Value, FusionValue> || std::same_as<Value, CpCommTypes>;
 
 /// Each stores the value and returns nothing, or leaves it unchanged and returns the problem. The
 /// field's range applies to each number of a list; a list must not be empty.
@@ -27,10 +27,14 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
 /// Nothing, a size of at least 1, or ascending indices from 0.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  FusionValue& value);
+/// A word, or one for each layer as a list or a text: [p2p, a2a*3], "p2p, a2a*3".
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 CpCommTypes& value);
 
-/// "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null"
+/// "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null", "p2p", "[p2p, a2a*3]"
 std::string write_value(const IntList& value);
 std::string write_value(const DatasetSplit& value);
 std::string write_value(const FusionValue& value);
+std::string write_value(const CpCommTypes& value);
 
 }  // namespace trainctl

@@ -110,7 +110,7 @@ struct ParallelConfig {
   std::int64_t tensor_parallel = 1;
   bool sequence_parallel = false;
   std::int64_t context_parallel = 1;
-  CpCommType cp_comm_type = CpCommType::p2p;
+  CpCommTypes cp_comm_type;
   std::optional<IntList> hierarchical_context_parallel_sizes;
   std::int64_t expert_parallel = 1;
   std::optional<std::int64_t> expert_tensor_parallel;  // default: tensor_parallel

@@ -65,7 +65,7 @@ void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
               "Tensor-parallel ranks split the tokens outside the matrix products"));
   visit(parallel.context_parallel, size("context_parallel", "Ranks that split each sequence"));
   visit(parallel.cp_comm_type,
-        field("cp_comm_type", "How context-parallel ranks exchange k and v"));
+        field("cp_comm_type", "How context-parallel ranks exchange k and v, by layer"));
   visit(parallel.hierarchical_context_parallel_sizes,
         field("hierarchical_context_parallel_sizes",
               "Levels of a context-parallel group; their product is context_parallel")

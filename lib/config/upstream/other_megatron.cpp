@@ -68,6 +68,7 @@ constexpr OtherKey argument_rows[] = {
     {"clip-grad", "optimizer.clip_grad_norm"},
     {"adam-beta1", "optimizer.beta1"},
     {"adam-beta2", "optimizer.beta2"},
+    {"main-grads-dtype", "optimizer.main_grads_dtype"},
     {"exp-avg-dtype", "optimizer.exp_avg_dtype"},
     {"exp-avg-sq-dtype", "optimizer.exp_avg_sq_dtype"},
     {"adam-eps", "optimizer.eps"},

@@ -16,7 +16,11 @@ class WordWriter {
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
-    if constexpr (std::is_enum_v<Value>) rewrite(value, field);
+    if constexpr (std::is_enum_v<Value>) {
+      rewrite(value, field);
+    } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
+      rewrite_layers(field);
+    }
   }
   template <class Value>
   void operator()(const std::optional<Value>&, const Field& field) {
@@ -40,6 +44,25 @@ class WordWriter {
     node.scalar = word_of(value);
     const int made = tree_.add_node(std::move(node));
     tree_.find(map_, field.key)->value = made;
+  }
+
+  /// Each word of a list, or the one.
+  void rewrite_layers(const Field& field) {
+    const YamlEntry* entry = tree_.find(map_, field.key);
+    if (entry == nullptr) return;
+    if (tree_.node(entry->value).kind != YamlNode::Kind::sequence) {
+      return rewrite(CpCommType{}, field);
+    }
+    for (std::size_t i = 0; i < tree_.node(entry->value).items.size(); ++i) {
+      YamlNode word = tree_.node(tree_.node(entry->value).items[i]);
+      CpCommTypes types;
+      if (read_field(tree_, tree_.node(entry->value).items[i], field, types)) continue;
+      word.scalar = word_of(types.layers.front());
+      if (types.layers.size() > 1) word.scalar += "*" + std::to_string(types.layers.size());
+      const int made = tree_.add_node(std::move(word));
+      tree_.nodes[static_cast<std::size_t>(entry->value)].items[i] = made;
+      entry = tree_.find(map_, field.key);
+    }
   }
 
   YamlTree& tree_;

@@ -21,25 +21,33 @@ void open_ring(Group& ring) {
 }  // namespace
 
 ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
-  const ContextSplit& split = plan.context;
   const std::vector<int> all = plan.mesh.group(world.rank(), Axis::cp);
   ContextGroups groups;
   groups.rank = plan.mesh.coordinate(world.rank(), Axis::cp);
+  if (plan.mesh.cp == 1) return groups;
   // Of the group's ranks every `step`-th from number `first` on.
   const auto group = [&](const std::string& kind, std::int64_t first, std::int64_t step,
-                         std::int64_t count) -> std::unique_ptr<Group> {
-    if (count == 1) return nullptr;
+                         std::int64_t count) {
     std::vector<int> ranks;
     for (std::int64_t i = 0; i < count; ++i) {
       ranks.push_back(all[static_cast<std::size_t>(first + i * step)]);
     }
     return world.group("layers " + kind, ranks);
   };
-  const std::int64_t number = groups.rank % split.heads;
-  groups.heads = group(heads_kind(split), groups.rank - number, 1, split.heads);
-  groups.ring = group(ring_kind(split), number, split.heads, split.ring);
-  if (groups.ring) open_ring(*groups.ring);
-  groups.gather = group("cp", number, split.heads, split.gather);
+  bool whole_ring = false;
+  for (const ContextSplit& split : plan.context.kinds()) {
+    const bool two_levels = split.heads > 1 && split.ring > 1;
+    whole_ring = whole_ring || split.ring == plan.mesh.cp;
+    if (!two_levels) {
+      if (!groups.whole) groups.whole = group("cp", 0, 1, plan.mesh.cp);
+      continue;
+    }
+    const std::int64_t number = groups.rank % split.heads;
+    groups.heads = group(heads_kind(split), groups.rank - number, 1, split.heads);
+    groups.ring = group(ring_kind(split), number, split.heads, split.ring);
+    open_ring(*groups.ring);
+  }
+  if (whole_ring) open_ring(*groups.whole);
   return groups;
 }
 

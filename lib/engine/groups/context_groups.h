@@ -12,10 +12,10 @@ namespace trainctl {
 
 struct ContextGroups {
   std::int64_t rank = 0;  // in the context-parallel group
-  // Null where they have one rank.
-  std::unique_ptr<Group> heads;
-  std::unique_ptr<Group> ring;
-  std::unique_ptr<Group> gather;
+  // Null where no layer needs them.
+  std::unique_ptr<Group> whole;  // all of them
+  std::unique_ptr<Group> heads;  // a neighbourhood that exchanges heads
+  std::unique_ptr<Group> ring;   // of neighbourhoods
 };
 
 /// Collective over the context-parallel group.

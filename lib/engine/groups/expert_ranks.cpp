@@ -6,14 +6,6 @@ namespace trainctl {
 
 namespace {
 
-/// Of the groups that there are, one with all context-parallel ranks; or null.
-Group* whole_context(const Plan& plan, const ContextGroups& context) {
-  for (Group* group : {context.heads.get(), context.ring.get(), context.gather.get()}) {
-    if (group != nullptr && group->size() == plan.mesh.cp) return group;
-  }
-  return nullptr;
-}
-
 /// In the order of their tokens, whatever the order of the ranks: those of a context-parallel rank
 /// lie one tensor-parallel rank after another.
 std::vector<int> router_ranks(const Mesh& mesh, int rank, bool by_stream) {
@@ -53,6 +45,7 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   ranks.groups = {.ep = ranks.ep.get(),
                   .parts = ranks.parts.get(),
                   .routers = by_stream && mesh.cp == 1 ? &tp : nullptr,
+                  .adds_bias = mesh.coordinate(world.rank(), Axis::etp) == 0,
                   .by_stream = by_stream,
                   .slices = rule.by_slice ? &tp : nullptr,
                   .ep_counts = (rule.beside_passes ? ranks.ep_counts : ranks.ep).get(),
@@ -62,7 +55,7 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
                   .beside = ranks.wire.get(),
                   .in_legs = rule.beside_passes};
   if (mesh.cp == 1) return ranks;
-  if (!by_stream) ranks.groups.routers = whole_context(plan, context);
+  if (!by_stream) ranks.groups.routers = context.whole.get();
   if (ranks.groups.routers != nullptr) return ranks;
   ranks.own_routers = world.group("layers " + routers_kind(mesh, rule),
                                   router_ranks(mesh, world.rank(), by_stream));

@@ -28,7 +28,7 @@ Divided places_of(std::span<const Divided> tensors, const Tensor& buffer, int ra
 
 }  // namespace
 
-void enqueue(const std::vector<Move>& moves, const OpContext& ops) {
+void enqueue(std::span<const Move> moves, const OpContext& ops) {
   for (const Move& move : moves) {
     if (move.to.dtype == move.from.dtype) {
       ops.stream->copy(move.to, move.from);

@@ -17,7 +17,7 @@ struct Move {
 };
 
 /// Enqueues the copies in order on the stream of the context, which must outlive them.
-void enqueue(const std::vector<Move>& moves, const OpContext& ops);
+void enqueue(std::span<const Move> moves, const OpContext& ops);
 
 /// Flat values divided into `ranks` equal parts; each rank of a group receives or supplies one.
 struct Divided {

@@ -1,6 +1,7 @@
 #include "engine/parameters/grad_norm.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/at.h"
 #include "ops/square_sum.h"
@@ -11,8 +12,8 @@ namespace trainctl {
 GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state)
     : everyone_(everyone),
       parts_(parts(store)),
-      sums_(store.gradients().device, {{"sums", {everyone.size(), 2}, DType::f64}}),
-      own_{state->square_sums, {2}, DType::f64, store.gradients().device} {
+      sums_(store.made_gradients().device, {{"sums", {everyone.size(), 2}, DType::f64}}),
+      own_{state->square_sums, {2}, DType::f64, store.made_gradients().device} {
   const LossScaling& scaling = rule.scaling;
   verdict_ = {.square_sums = sums_.at("sums"),
               .limit = rule.limit,
@@ -28,41 +29,47 @@ GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, S
 /// whole are 0.
 std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
   struct Piece {
-    Tensor values;
+    Tensor all, values;
     std::size_t sum = 0;
     bool whole = false;
-    std::ptrdiff_t begin = 0;  // from the start of all gradients
+    std::int64_t begin = 0;  // in `all`
   };
   std::vector<Piece> pieces;
-  const Tensor all = store.gradients();
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     const Ownership& own = at(store.ownership().parameters, i);
-    const Tensor values =
-        own.owned.length() > 0 ? store.owned_gradient(i) : store.made_gradient(i).slice(0, 0);
+    // What another rank updates keeps its place, where it parts its neighbours.
+    const Tensor place = store.repeats(i) ? store.summed_gradients(i) : store.made_gradient(i);
+    const Tensor values = own.owned.length() > 0 ? store.owned_gradient(i) : place.slice(0, 0);
     const bool whole =
         !store.repeats(i) && own.owned.length() == at(store.table(), i).shape.numel();
     const std::size_t sum = own.counts ? 0 : 1;
-    pieces.push_back({values, sum, whole, values.elements<float>() - all.elements<float>()});
+    const Tensor all = store.summed_gradients(i);
+    const std::int64_t bytes =
+        static_cast<std::byte*>(values.data) - static_cast<std::byte*>(all.data);
+    pieces.push_back({all, values, sum, whole, bytes / size_of(all.dtype)});
   }
-  std::sort(pieces.begin(), pieces.end(),
-            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::pair(a.all.data, a.begin) < std::pair(b.all.data, b.begin);
+  });
   std::vector<Part> made;
-  std::ptrdiff_t begin = 0;  // of the last part
-  std::ptrdiff_t end = 0;
+  const void* memory = nullptr;  // of the last part
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
   bool whole = false;  // its last piece
   for (const Piece& piece : pieces) {
     if (piece.values.numel() == 0) {  // another rank's: not a gap
       whole = false;
       continue;
     }
-    const std::ptrdiff_t last = piece.begin + piece.values.numel();
-    const bool goes_on = !made.empty() && made.back().sum == piece.sum &&
+    const std::int64_t last = piece.begin + piece.values.numel();
+    const bool goes_on = memory == piece.all.data && made.back().sum == piece.sum &&
                          (piece.begin == end || (whole && piece.whole));
     if (!goes_on) {
+      memory = piece.all.data;
       begin = piece.begin;
       made.push_back({{}, piece.sum});
     }
-    made.back().gradients = all.slice(begin, last);
+    made.back().gradients = piece.all.slice(begin, last);
     end = last;
     whole = piece.whole;
   }

@@ -161,7 +161,7 @@ void GradSync::reduce(int bucket, int visit, Stream& compute) {
   start(pending.sums, compute);
   for (const Move& kept : pending.kept) {
     if (visit == 0) {
-      stream_.copy(kept.to, kept.from);
+      enqueue({&kept, 1}, ops_);
     } else {
       in_order(ops_,
                [this, kept] { trainctl::add(ops_, {.a = kept.to, .b = kept.from, .y = kept.to}); });

@@ -2,8 +2,8 @@
 // during the backward pass: partial ones over tensor-parallel ranks first (plan/tables/params.h,
 // gradient_sum), then the bucket over its replicas, or by reduce-scatters where the optimizer's
 // state is divided (plan/ownership/): a rank then has the sums of its slices. A bucket that is
-// summed repeatedly is made in a slot: each sum is added to those before it and leaves the slot at
-// 0. Without gradient_fp32_sync, gradients travel in the compute type.
+// summed repeatedly is made in a slot: each sum is added to those before it, perhaps rounded, and
+// leaves the slot at 0. Without gradient_fp32_sync, gradients travel in the compute type.
 #pragma once
 
 #include <memory>

@@ -25,6 +25,7 @@ std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const Paramet
   const Shape owned{contents.ownership.state_length};
   if (places.masters) rows.push_back({"masters", owned, DType::f32});
   if (contents.training) rows.push_back({"gradients", Shape{places.gradient_length}, DType::f32});
+  if (contents.training) rows.push_back({"sums", Shape{places.sum_length}, contents.sums});
   for (std::size_t state = 0; state < contents.states.size(); ++state) {
     rows.push_back({"state" + std::to_string(state), owned, contents.states[state]});
   }
@@ -140,7 +141,7 @@ Tensor ParamStore::state(int parameter, int state) const {
 }
 
 Tensor ParamStore::gradient(int parameter) const {
-  return part_of("gradients", place(parameter).sum, parameter,
+  return part_of(repeats(parameter) ? "sums" : "gradients", place(parameter).sum, parameter,
                  at(ownership().parameters, parameter).summed);
 }
 
@@ -152,12 +153,12 @@ Tensor ParamStore::owned_gradient(int parameter) const {
 
 Tensor ParamStore::made_gradient(int parameter) const {
   const std::int64_t begin = place(parameter).gradient;
-  return gradients().slice(begin, begin + at(table(), parameter).shape.numel());
+  return made_gradients().slice(begin, begin + at(table(), parameter).shape.numel());
 }
 
 Tensor ParamStore::made_bucket(int bucket) const {
   const std::int64_t begin = at(places_.buckets, bucket);
-  return gradients().slice(begin, begin + at(stage_.flat.buckets, bucket).length);
+  return made_gradients().slice(begin, begin + at(stage_.flat.buckets, bucket).length);
 }
 
 }  // namespace trainctl

@@ -20,6 +20,7 @@ class ParamStore {
  public:
   struct Contents {
     DType compute = DType::f32;
+    DType sums = DType::f32;      // type of gradients that are summed repeatedly
     std::vector<DType> states{};  // types of the optimizer's values of a parameter
     bool training = true;         // false: no gradients
     OwnershipTable ownership{};   // of this rank; empty: it owns every parameter
@@ -76,11 +77,14 @@ class ParamStore {
   Tensor made_bucket(int bucket) const;
   /// Whether a bucket is summed repeatedly: what is made then moves to where the sum is.
   bool repeats(int parameter) const { return place(parameter).repeated; }
-  /// All memory of gradients, and the part in which they are made, which each step begins with 0.
-  Tensor gradients() const { return slab_.at("gradients"); }
-  Tensor made_gradients() const { return gradients().slice(0, places_.made_length); }
+  /// Where gradients are made, in fp32; each step begins with 0 there.
+  Tensor made_gradients() const { return slab_.at("gradients"); }
+  /// The memory that gradient(parameter) is part of.
+  Tensor summed_gradients(int parameter) const {
+    return slab_.at(repeats(parameter) ? "sums" : "gradients");
+  }
 
-  /// Names of existing buffers: "weights", "masters", "gradients", "state0", "state1".
+  /// Names of existing buffers: "weights", "masters", "gradients", "sums", "state0", "state1".
   std::int64_t bytes(const std::string& buffer) const {
     return slab_.contains(buffer) ? slab_.at(buffer).bytes() : 0;
   }

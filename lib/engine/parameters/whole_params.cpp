@@ -81,7 +81,8 @@ Tensor WholeParams::get(const std::string& name) {
   const Whole& found = parameters_.at(name);
   const Part& first = found.parts.front();
   const bool is_here = first.rank == 0 && first.owned.length() == found.shape.numel();
-  if (is_here && store_.gradients().device == DeviceKind::cpu) return store_.master(first.index);
+  if (is_here && store_.made_gradients().device == DeviceKind::cpu)
+    return store_.master(first.index);
   for (const Part& part : found.parts) {
     if (part.rank == 0) continue;
     std::int64_t index = part.index;

@@ -12,6 +12,7 @@ struct ExpertGroups {
                            // one rank
   Tensor sum{};            // see Reshard, of what those add up: any number of rows
   Group* routers = nullptr;  // that route the tokens of all of them alike; null: one rank
+  bool adds_bias = true;     // to what experts give: the first of those with parts of them
   // Tensor-parallel ranks send their shares of the tokens (ExchangeRule of plan/tables/layout.h):
   // with by_stream those of the residual stream, or a slice each of those that `slices` have; null:
   // all.

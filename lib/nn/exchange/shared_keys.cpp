@@ -42,6 +42,30 @@ void add_to(const Pass& pass, const Tensor& sum, const Tensor& more) {
 
 }  // namespace
 
+/// Neighbourhoods of a layer lie within those of a layer with larger ones, rank after rank.
+Tensor ContextParallel::own_queries(const Tensor& all) const {
+  if (all.empty() || batch_ranks == split.heads) return all;
+  const std::int64_t tokens = all.numel() / batch_ranks;
+  const std::int64_t first = rank % batch_ranks / split.heads * split.heads;
+  return all.slice(first * tokens, (first + split.heads) * tokens);
+}
+
+ContextParallel StageContext::of_unit(int unit) const {
+  const ContextSplit split = splits.of_unit(unit);
+  const auto group = [&](std::int64_t ranks, Group* part) {
+    return ranks == 1 ? nullptr : ranks == splits.ranks ? whole : part;
+  };
+  return {.split = split,
+          .tokens = tokens,
+          .length_step = length_step,
+          .rank = rank,
+          .batch_ranks = splits.most(&ContextSplit::heads),
+          .heads = group(split.heads, heads),
+          .ring = group(split.ring, ring),
+          .gather = group(split.gather, nullptr),
+          .packed = packed};
+}
+
 SharedKeys::SharedKeys(const ContextParallel& context, std::int64_t sequences) {
   const ContextSplit& split = context.split;
   if (split.ranks() == 1) return;

@@ -13,16 +13,36 @@
 
 namespace trainctl {
 
-/// What a stage knows of its context-parallel group. A group of one rank may be null.
+/// What attention of one layer knows of its context-parallel group. A group of one rank may be
+/// null.
 struct ContextParallel {
   ContextSplit split;
   TokenLayout tokens{};
   std::int64_t length_step = 0;  // Plan::length_step
   std::int64_t rank = 0;         // in the group
+  std::int64_t batch_ranks = 1;  // the batch has the queries of so many neighbours
   Group* heads = nullptr;
   Group* ring = nullptr;
   Group* gather = nullptr;
   Tensor packed{};  // see Reshard, for the exchange of heads
+
+  /// Of such a row of the batch, the part with the queries of this layer's neighbourhood.
+  Tensor own_queries(const Tensor& all) const;
+};
+
+/// The same for all layers of a stage.
+struct StageContext {
+  ContextSplits splits{};
+  TokenLayout tokens{};
+  std::int64_t length_step = 0;
+  std::int64_t rank = 0;
+  Group* whole = nullptr;  // all ranks
+  Group* heads = nullptr;  // a neighbourhood
+  Group* ring = nullptr;   // of neighbourhoods
+  Tensor packed{};
+
+  /// Of a block's unit.
+  ContextParallel of_unit(int unit) const;
 };
 
 class SharedKeys {

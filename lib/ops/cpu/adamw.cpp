@@ -45,17 +45,18 @@ void update(const AdamW& args) {
   constexpr bool random = sizeof(First) < sizeof(float) || sizeof(Second) < sizeof(float);
   const Factors f(args);
   const PhiloxLanes lanes(args.state->seed, args.rounding.stream(args.state->step));
-  const float* gradient = args.gradient.as<float>();
   float* parameter = args.parameter.as<float>();
   First* first = args.m.as<First>();
   Second* second = args.v.as<Second>();
   Copy* compute = static_cast<Copy*>(args.compute.data);
   for_elements(args.parameter.numel(), [&, f](std::int64_t begin, std::int64_t end) {
+    float room[element_piece];
+    const float* gradient = as_floats(args.gradient, begin, end, room);
     std::uint32_t words[random ? element_piece : 1];
     if constexpr (random) fill_words(args, lanes, begin, end, words);
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      const float g = gradient[i] * f.clip;
+      const float g = gradient[i - begin] * f.clip;
       const float m = f.beta1 * to_float(first[i]) + f.rest1 * g;
       const float v = f.beta2 * to_float(second[i]) + f.rest2 * g * g;
       const float step = m * f.correction1 / (std::sqrt(v) * f.root_correction2 + f.epsilon);
@@ -69,19 +70,13 @@ void update(const AdamW& args) {
   });
 }
 
-/// Calls function(float{}) or function(bf16{}).
-template <class Function>
-void with_moment_type(const Tensor& x, const Function& function) {
-  x.dtype == DType::bf16 ? function(bf16{}) : function(float{});
-}
-
 }  // namespace
 
 void adamw_cpu(const OpContext&, const AdamW& args) {
   if (args.state->found_inf) return;
   with_element_type(args.compute.empty() ? DType::f32 : args.compute.dtype, [&](auto copy) {
-    with_moment_type(args.m, [&](auto first) {
-      with_moment_type(args.v, [&](auto second) {
+    with_fp32_or_bf16(args.m, [&](auto first) {
+      with_fp32_or_bf16(args.v, [&](auto second) {
         update<decltype(copy), decltype(first), decltype(second)>(args);
       });
     });

@@ -38,6 +38,8 @@ constexpr Kernels kernels{
     .collect_rows = collect_rows_cpu,
     .scale_rows = scale_rows_cpu,
     .scale_rows_backward = scale_rows_backward_cpu,
+    .bias_rows = bias_rows_cpu,
+    .bias_rows_backward = bias_rows_backward_cpu,
     .cross_entropy_stats = cross_entropy_stats_cpu,
     .cross_entropy_combine = cross_entropy_combine_plain,  // a few rows: nothing to gain
     .cross_entropy_gradient = cross_entropy_gradient_cpu,

@@ -28,6 +28,8 @@ void spread_rows_cpu(const OpContext& context, const SpreadRows& args);
 void collect_rows_cpu(const OpContext& context, const CollectRows& args);
 void scale_rows_cpu(const OpContext& context, const ScaleRows& args);
 void scale_rows_backward_cpu(const OpContext& context, const ScaleRowsBackward& args);
+void bias_rows_cpu(const OpContext& context, const BiasRows& args);
+void bias_rows_backward_cpu(const OpContext& context, const BiasRowsBackward& args);
 void cross_entropy_stats_cpu(const OpContext& context, const CrossEntropyStats& args);
 void cross_entropy_gradient_cpu(const OpContext& context, const CrossEntropyGradient& args);
 void adamw_cpu(const OpContext& context, const AdamW& args);

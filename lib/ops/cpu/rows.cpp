@@ -97,6 +97,63 @@ void scale_backward(const ScaleRowsBackward& args) {
   });
 }
 
+template <class T>
+void add_bias(const BiasRows& args) {
+  const std::int64_t features = args.y.shape[1];
+  const float* bias = args.bias.as<float>();
+  parallel_for(args.y.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float weight = args.weight.as<float>()[row];
+      T* y = args.y.as<T>() + row * features;
+#pragma omp simd
+      for (std::int64_t i = 0; i < features; ++i) {
+        y[i] = from_float<T>(to_float(y[i]) + weight * bias[i]);
+      }
+    }
+  });
+}
+
+/// Each part has some columns of all rows, so that no sum depends on the number of threads.
+template <class T>
+void bias_sum(const BiasRowsBackward& args) {
+  const std::int64_t features = args.dy.shape[1];
+  const std::int64_t rows = args.dy.shape[0];
+  const std::int64_t parts = (features + piece - 1) / piece;
+  parallel_for(parts, row_grain(rows * piece), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t begin = first * piece; begin < std::min(last * piece, features);
+         begin += piece) {
+      const std::int64_t count = std::min(piece, features - begin);
+      std::array<float, piece> sums{};
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const float weight = args.weight.as<float>()[row];
+        const T* dy = args.dy.as<T>() + row * features + begin;
+#pragma omp simd
+        for (std::int64_t i = 0; i < count; ++i) sums[i] += weight * to_float(dy[i]);
+      }
+      float* sum = args.d_bias.as<float>() + begin;
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) sum[i] += sums[i];
+    }
+  });
+}
+
+template <class T>
+void bias_backward(const BiasRowsBackward& args) {
+  bias_sum<T>(args);
+  if (args.d_weight.empty()) return;
+  const std::int64_t features = args.dy.shape[1];
+  const float* bias = args.bias.as<float>();
+  parallel_for(args.dy.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* dy = args.dy.as<T>() + row * features;
+      float dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (std::int64_t i = 0; i < features; ++i) dot += to_float(dy[i]) * bias[i];
+      args.d_weight.as<float>()[row] += dot;
+    }
+  });
+}
+
 }  // namespace
 
 void spread_rows_cpu(const OpContext&, const SpreadRows& args) {
@@ -113,6 +170,14 @@ void scale_rows_cpu(const OpContext&, const ScaleRows& args) {
 
 void scale_rows_backward_cpu(const OpContext&, const ScaleRowsBackward& args) {
   with_element_type(args.x.dtype, [&](auto element) { scale_backward<decltype(element)>(args); });
+}
+
+void bias_rows_cpu(const OpContext&, const BiasRows& args) {
+  with_element_type(args.y.dtype, [&](auto element) { add_bias<decltype(element)>(args); });
+}
+
+void bias_rows_backward_cpu(const OpContext&, const BiasRowsBackward& args) {
+  with_element_type(args.dy.dtype, [&](auto element) { bias_backward<decltype(element)>(args); });
 }
 
 }  // namespace trainctl

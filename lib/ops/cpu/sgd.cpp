@@ -12,14 +12,15 @@ void update(const Sgd& args) {
   const float rate = args.state->learning_rate;
   const float decay = args.decay ? args.state->weight_decay : 0.0F;
   const float coefficient = args.coefficient;
-  const float* gradient = args.gradient.as<float>();
   float* parameter = args.parameter.as<float>();
   float* momentum = static_cast<float*>(args.momentum.data);
   Copy* compute = static_cast<Copy*>(args.compute.data);
-  for_elements(args.parameter.numel(), [=](std::int64_t begin, std::int64_t end) {
+  for_elements(args.parameter.numel(), [=, &args](std::int64_t begin, std::int64_t end) {
+    float room[element_piece];
+    const float* gradient = as_floats(args.gradient, begin, end, room);
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      float b = gradient[i] * clip;
+      float b = gradient[i - begin] * clip;
       if constexpr (WithMomentum) {
         b += coefficient * momentum[i];
         momentum[i] = b;

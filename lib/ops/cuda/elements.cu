@@ -10,10 +10,10 @@
 namespace trainctl::cuda {
 namespace {
 
-template <class T>
+template <class T, class Other>
 struct AddWork {
   const T* a;
-  const T* b;
+  const Other* b;
   T* y;
 
   template <int width>
@@ -131,14 +131,19 @@ struct SwigluBackwardWork {
   }
 };
 
+template <class T, class Other>
+void add_to(const OpContext& context, const Add& args) {
+  for_elements<vector_width<T>>(
+      context, args.a.numel(), all_aligned({args.a.data, args.b.data, args.y.data}),
+      AddWork<T, Other>{args.a.elements<T>(), args.b.elements<Other>(), args.y.elements<T>()});
+}
+
 }  // namespace
 
 void add(const OpContext& context, const Add& args) {
   with_element_type(args.a.dtype, [&](auto element) {
     using T = decltype(element);
-    for_elements<vector_width<T>>(
-        context, args.a.numel(), all_aligned({args.a.data, args.b.data, args.y.data}),
-        AddWork<T>{args.a.elements<T>(), args.b.elements<T>(), args.y.elements<T>()});
+    args.b.dtype == args.a.dtype ? add_to<T, T>(context, args) : add_to<T, float>(context, args);
   });
 }
 

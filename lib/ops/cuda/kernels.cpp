@@ -36,6 +36,8 @@ Kernels built_kernels() {
   table.collect_rows = cuda::collect_rows;
   table.scale_rows = cuda::scale_rows;
   table.scale_rows_backward = cuda::scale_rows_backward;
+  table.bias_rows = cuda::bias_rows;
+  table.bias_rows_backward = cuda::bias_rows_backward;
   table.cross_entropy_stats = cuda::cross_entropy_stats;
   table.cross_entropy_combine = cuda::cross_entropy_combine;
   table.cross_entropy_gradient = cuda::cross_entropy_gradient;

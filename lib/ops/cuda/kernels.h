@@ -33,6 +33,8 @@ void spread_rows(const OpContext& context, const SpreadRows& args);
 void collect_rows(const OpContext& context, const CollectRows& args);
 void scale_rows(const OpContext& context, const ScaleRows& args);
 void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args);
+void bias_rows(const OpContext& context, const BiasRows& args);
+void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args);
 void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);
 void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args);

@@ -7,6 +7,7 @@
 #include "ops/adamw.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/elements.h"
 #include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
@@ -30,6 +31,22 @@ struct Copy {
   }
 };
 
+/// A gradient: fp32 or bf16.
+struct Gradients {
+  const float* as_f32;
+  const bf16* as_bf16;
+
+  explicit Gradients(const Tensor& tensor)
+      : as_f32(tensor.dtype == DType::f32 ? tensor.elements<float>() : nullptr),
+        as_bf16(tensor.dtype == DType::bf16 ? tensor.elements<bf16>() : nullptr) {}
+
+  template <int width>
+  __device__ void read(std::int64_t at, float (&values)[width]) const {
+    if (as_bf16 != nullptr) return load<width>(as_bf16 + at, values);
+    load<width>(as_f32 + at, values);
+  }
+};
+
 /// Of moments in bf16, rounded at random; fp32 is stored as it is.
 template <int width>
 __device__ void store_moment(float* to, const float (&values)[width],
@@ -48,7 +65,7 @@ __device__ void store_moment(bf16* to, const float (&values)[width],
 template <class First, class Second>
 struct AdamWork {
   float* parameter;
-  const float* gradient;
+  Gradients gradient;
   First* first;
   Second* second;
   Copy copy;
@@ -70,7 +87,7 @@ struct AdamWork {
     float m[width];
     float v[width];
     load<width>(parameter + at, p);
-    load<width>(gradient + at, g);
+    gradient.read<width>(at, g);
     load<width>(first + at, m);
     load<width>(second + at, v);
 #pragma unroll
@@ -96,7 +113,7 @@ struct AdamWork {
 
 struct SgdWork {
   float* parameter;
-  const float* gradient;
+  Gradients gradient;
   float* momentum;
   Copy copy;
   float coefficient;
@@ -113,7 +130,7 @@ struct SgdWork {
     float g[width];
     float b[width] = {};
     load<width>(parameter + at, p);
-    load<width>(gradient + at, g);
+    gradient.read<width>(at, g);
     if (momentum != nullptr) load<width>(momentum + at, b);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
@@ -129,9 +146,9 @@ struct SgdWork {
 constexpr int square_piece = 4096;  // elements of a partial sum
 
 /// partial[b] = the sum of x^2 over piece b, in double.
-template <bool wide>
+template <class T, bool wide>
 __global__ void __launch_bounds__(block_threads)
-    squares_kernel(const float* x, std::int64_t count, double* partial) {
+    squares_kernel(const T* x, std::int64_t count, double* partial) {
   const std::int64_t begin = std::int64_t{blockIdx.x} * square_piece;
   const std::int64_t end = min(count, begin + square_piece);
   constexpr int width = wide ? 4 : 1;
@@ -142,7 +159,11 @@ __global__ void __launch_bounds__(block_threads)
     if (at + width <= end) {
       load<width>(x + at, values);
     } else {
-      for (int i = 0; i < width; ++i) values[i] = at + i < end ? x[at + i] : 0.0F;
+      for (int i = 0; i < width; ++i) {
+        float value[1] = {0.0F};
+        if (at + i < end) load<1>(x + at + i, value);
+        values[i] = value[0];
+      }
     }
 #pragma unroll
     for (int i = 0; i < width; ++i) sum += static_cast<double>(values[i]) * values[i];
@@ -205,7 +226,7 @@ void adamw_of(const OpContext& context, const AdamW& args) {
       {args.parameter.data, args.gradient.data, args.m.data, args.v.data, args.compute.data});
   for_elements<4>(context, args.parameter.numel(), wide,
                   AdamWork<First, Second>{
-                      args.parameter.elements<float>(), args.gradient.elements<float>(),
+                      args.parameter.elements<float>(), Gradients(args.gradient),
                       args.m.elements<First>(), args.v.elements<Second>(), Copy(args.compute),
                       args.beta1, args.beta2, args.epsilon, args.decay, args.rounding, args.state});
 }
@@ -224,7 +245,7 @@ void sgd(const OpContext& context, const Sgd& args) {
   const bool wide =
       all_aligned({args.parameter.data, args.gradient.data, args.momentum.data, args.compute.data});
   for_elements<4>(context, args.parameter.numel(), wide,
-                  SgdWork{args.parameter.elements<float>(), args.gradient.elements<float>(),
+                  SgdWork{args.parameter.elements<float>(), Gradients(args.gradient),
                           args.momentum.empty() ? nullptr : args.momentum.elements<float>(),
                           Copy(args.compute), args.coefficient, args.decay, args.state});
 }
@@ -237,10 +258,13 @@ void square_sum(const OpContext& context, const SquareSum& args) {
   for (std::int64_t begin = 0; begin < count; begin += most_pieces * square_piece) {
     const std::int64_t part = std::min(count - begin, most_pieces * square_piece);
     const std::int64_t pieces = (part + square_piece - 1) / square_piece;
-    const float* x = args.x.elements<float>() + begin;
     const Grid grid{dim3(static_cast<unsigned>(pieces)), dim3(block_threads)};
-    launch(all_aligned({x}) ? squares_kernel<true> : squares_kernel<false>, grid, stream, x, part,
-           partial);
+    with_fp32_or_bf16(args.x, [&](auto element) {
+      using T = decltype(element);
+      const T* x = args.x.elements<T>() + begin;
+      launch(all_aligned({x}) ? squares_kernel<T, true> : squares_kernel<T, false>, grid, stream, x,
+             part, partial);
+    });
     launch(add_partial_kernel, {dim3(1), dim3(block_threads)}, stream, partial, pieces,
            args.result);
   }

@@ -133,11 +133,52 @@ __global__ void __launch_bounds__(block_threads) scale_backward_kernel(ScaleBack
   }
 }
 
-/// strips[strip][column] = the sum over the strip's rows: 32 lanes of `width` columns, eight rows
-/// at a time.
+template <class T>
+struct BiasWork {
+  T* y;
+  const float* weight;
+  const float* bias;
+  std::int64_t features;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const float factor = weight[at / features];
+    float value[width];
+    float more[width];
+    load<width>(y + at, value);
+    load<width>(bias + at % features, more);
+#pragma unroll
+    for (int i = 0; i < width; ++i) value[i] += factor * more[i];
+    store<width>(y + at, value);
+  }
+};
+
+/// d_weight[row] += dy[row] . bias; a warp per row.
+template <class T, int width>
+__global__ void __launch_bounds__(block_threads)
+    bias_dot_kernel(const T* dy, const float* bias, std::int64_t rows, std::int64_t features,
+                    float* d_weight) {
+  const std::int64_t row = grid_thread() / 32;
+  if (row >= rows) return;
+  float dot = 0;
+  for (std::int64_t at = threadIdx.x % 32 * width; at < features; at += 32 * width) {
+    float x[width];
+    float b[width];
+    load<width>(dy + row * features + at, x);
+    load<width>(bias + at, b);
+#pragma unroll
+    for (int i = 0; i < width; ++i) dot += x[i] * b[i];
+  }
+  dot = warp_sum(dot);
+  if (threadIdx.x % 32 == 0) d_weight[row] += dot;
+}
+
+/// strips[strip][column] = the sum over the strip's rows, each times its weight: 32 lanes of
+/// `width` columns, eight rows at a time. Without `weight` each counts once.
 template <class T, int width>
 __global__ void __launch_bounds__(256)
-    sum_rows_kernel(const T* x, std::int64_t rows, std::int64_t columns, float* strips) {
+    sum_rows_kernel(const T* x, const float* weight, std::int64_t rows, std::int64_t columns,
+                    float* strips) {
   struct Parts;
   float* parts = static_shared<Parts, float, 256 * width>();
   const std::int64_t column = (std::int64_t{blockIdx.x} * 32 + threadIdx.x) * width;
@@ -147,8 +188,9 @@ __global__ void __launch_bounds__(256)
     for (std::int64_t row = rows * blockIdx.y / gridDim.y + threadIdx.y; row < end; row += 8) {
       float value[width];
       load<width>(x + row * columns + column, value);
+      const float factor = weight != nullptr ? weight[row] : 1.0F;
 #pragma unroll
-      for (int i = 0; i < width; ++i) sum[i] += value[i];
+      for (int i = 0; i < width; ++i) sum[i] += factor * value[i];
     }
   }
 #pragma unroll
@@ -162,17 +204,18 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+/// Adds the sum of x's rows, each times its weight if there are weights, to `sum`.
 template <class T, int width>
-void sum_rows(const OpContext& context, const BiasGradient& args) {
-  const std::int64_t rows = args.dy.rows();
-  const std::int64_t columns = args.dy.columns();
+void sum_rows(const OpContext& context, const Tensor& x, const float* weight, float* sum) {
+  const std::int64_t rows = x.rows();
+  const std::int64_t columns = x.columns();
   const std::int64_t strips = strips_for(rows, columns);
   auto* partial = reinterpret_cast<float*>(context.scratch);
   Grid grid{blocks_for(columns, 32 * width, 0x7fffffff), dim3(32, 8)};
   grid.blocks.y = static_cast<unsigned>(strips);
-  launch(sum_rows_kernel<T, width>, grid, stream_of(context), args.dy.elements<T>(), rows, columns,
-         partial);
-  add_strips(context, partial, strips, columns, args.db.elements<float>());
+  launch(sum_rows_kernel<T, width>, grid, stream_of(context), x.elements<T>(), weight, rows,
+         columns, partial);
+  add_strips(context, partial, strips, columns, sum);
 }
 
 template <class Unit>
@@ -206,8 +249,9 @@ void bias_gradient(const OpContext& context, const BiasGradient& args) {
   if (args.dy.numel() == 0) return;
   with_element_type(args.dy.dtype, [&](auto element) {
     using T = decltype(element);
-    with_width<T>(args.dy.columns(), {args.dy.data},
-                  [&](auto width) { sum_rows<T, width()>(context, args); });
+    with_width<T>(args.dy.columns(), {args.dy.data}, [&](auto width) {
+      sum_rows<T, width()>(context, args.dy, nullptr, args.db.elements<float>());
+    });
   });
 }
 
@@ -263,6 +307,34 @@ void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args
     const Grid grid{blocks_for(rows, block_threads / 32, 0x7fffffff), dim3(block_threads)};
     with_width<T>(features, {args.x.data, args.dy.data, args.dx.data}, [&](auto width) {
       launch(scale_backward_kernel<T, width()>, grid, stream_of(context), all);
+    });
+  });
+}
+
+void bias_rows(const OpContext& context, const BiasRows& args) {
+  with_element_type(args.y.dtype, [&](auto element) {
+    using T = decltype(element);
+    const std::int64_t features = args.y.shape[1];
+    const bool wide = whole_packs<T>(features, {args.y.data, args.bias.data});
+    for_elements<vector_width<T>>(context, args.y.numel(), wide,
+                                  BiasWork<T>{args.y.elements<T>(), args.weight.elements<float>(),
+                                              args.bias.elements<float>(), features});
+  });
+}
+
+void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args) {
+  if (args.dy.shape[0] == 0) return;
+  with_element_type(args.dy.dtype, [&](auto element) {
+    using T = decltype(element);
+    const std::int64_t rows = args.dy.shape[0];
+    const std::int64_t features = args.dy.shape[1];
+    with_width<T>(features, {args.dy.data, args.bias.data}, [&](auto width) {
+      sum_rows<T, width()>(context, args.dy, args.weight.elements<float>(),
+                           args.d_bias.elements<float>());
+      if (args.d_weight.empty()) return;
+      const Grid grid{blocks_for(rows, block_threads / 32, 0x7fffffff), dim3(block_threads)};
+      launch(bias_dot_kernel<T, width()>, grid, stream_of(context), args.dy.elements<T>(),
+             args.bias.elements<float>(), rows, features, args.d_weight.elements<float>());
     });
   });
 }

@@ -8,10 +8,6 @@ namespace trainctl {
 
 namespace {
 
-double moment(const Tensor& x, std::int64_t i) {
-  return x.dtype == DType::bf16 ? to_float(x.as<bf16>()[i]) : x.as<float>()[i];
-}
-
 void put_moment(const Tensor& x, std::int64_t i, float value, std::uint32_t random) {
   if (x.dtype == DType::bf16) {
     x.as<bf16>()[i] = round_at_random<bf16>(value, random);
@@ -30,9 +26,9 @@ void adamw_plain(const OpContext&, const AdamW& args) {
   const double beta2 = args.beta2;
   const Philox random(state.seed, args.rounding.stream(state.step));
   for (std::int64_t i = 0; i < args.parameter.numel(); ++i) {
-    const double g = static_cast<double>(args.gradient.as<float>()[i]) * state.clip_coefficient;
-    const double m = beta1 * moment(args.m, i) + (1.0 - beta1) * g;
-    const double v = beta2 * moment(args.v, i) + (1.0 - beta2) * g * g;
+    const double g = element_of(args.gradient, i) * state.clip_coefficient;
+    const double m = beta1 * element_of(args.m, i) + (1.0 - beta1) * g;
+    const double v = beta2 * element_of(args.v, i) + (1.0 - beta2) * g * g;
     const double p = args.parameter.as<float>()[i];
     const double step =
         (m / state.bias_correction1) / (std::sqrt(v / state.bias_correction2) + args.epsilon);

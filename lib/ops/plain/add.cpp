@@ -7,7 +7,9 @@ void add_plain(const OpContext&, const Add& args) {
   with_element_type(args.a.dtype, [&](auto element) {
     using T = decltype(element);
     for (std::int64_t i = 0; i < args.a.numel(); ++i) {
-      args.y.as<T>()[i] = from_float<T>(to_float(args.a.as<T>()[i]) + to_float(args.b.as<T>()[i]));
+      const float b =
+          args.b.dtype == DType::f32 ? args.b.as<float>()[i] : to_float(args.b.as<T>()[i]);
+      args.y.as<T>()[i] = from_float<T>(to_float(args.a.as<T>()[i]) + b);
     }
   });
 }

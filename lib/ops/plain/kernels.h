@@ -34,6 +34,8 @@ void spread_rows_plain(const OpContext& context, const SpreadRows& args);
 void collect_rows_plain(const OpContext& context, const CollectRows& args);
 void scale_rows_plain(const OpContext& context, const ScaleRows& args);
 void scale_rows_backward_plain(const OpContext& context, const ScaleRowsBackward& args);
+void bias_rows_plain(const OpContext& context, const BiasRows& args);
+void bias_rows_backward_plain(const OpContext& context, const BiasRowsBackward& args);
 void cross_entropy_stats_plain(const OpContext& context, const CrossEntropyStats& args);
 void cross_entropy_combine_plain(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient_plain(const OpContext& context, const CrossEntropyGradient& args);
@@ -75,6 +77,8 @@ constexpr Kernels plain_table(std::string_view name) {
       .collect_rows = collect_rows_plain,
       .scale_rows = scale_rows_plain,
       .scale_rows_backward = scale_rows_backward_plain,
+      .bias_rows = bias_rows_plain,
+      .bias_rows_backward = bias_rows_backward_plain,
       .cross_entropy_stats = cross_entropy_stats_plain,
       .cross_entropy_combine = cross_entropy_combine_plain,
       .cross_entropy_gradient = cross_entropy_gradient_plain,

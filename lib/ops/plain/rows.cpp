@@ -63,6 +63,36 @@ void scale_backward(const ScaleRowsBackward& args) {
   }
 }
 
+template <class T>
+void add_bias(const BiasRows& args) {
+  const std::int64_t features = args.y.shape[1];
+  for (std::int64_t i = 0; i < args.y.numel(); ++i) {
+    T& y = args.y.as<T>()[i];
+    const float weight = args.weight.as<float>()[i / features];
+    y = from_float<T>(to_float(y) + weight * args.bias.as<float>()[i % features]);
+  }
+}
+
+template <class T>
+void bias_backward(const BiasRowsBackward& args) {
+  const std::int64_t features = args.dy.shape[1];
+  const std::int64_t rows = args.dy.shape[0];
+  const auto dy = [&](std::int64_t row, std::int64_t i) {
+    return double{to_float(args.dy.as<T>()[row * features + i])};
+  };
+  for (std::int64_t i = 0; i < features; ++i) {
+    double sum = 0;
+    for (std::int64_t row = 0; row < rows; ++row) sum += args.weight.as<float>()[row] * dy(row, i);
+    args.d_bias.as<float>()[i] += static_cast<float>(sum);
+  }
+  if (args.d_weight.empty()) return;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double dot = 0;
+    for (std::int64_t i = 0; i < features; ++i) dot += dy(row, i) * args.bias.as<float>()[i];
+    args.d_weight.as<float>()[row] += static_cast<float>(dot);
+  }
+}
+
 }  // namespace
 
 void spread_rows_plain(const OpContext&, const SpreadRows& args) {
@@ -79,6 +109,14 @@ void scale_rows_plain(const OpContext&, const ScaleRows& args) {
 
 void scale_rows_backward_plain(const OpContext&, const ScaleRowsBackward& args) {
   with_element_type(args.x.dtype, [&](auto element) { scale_backward<decltype(element)>(args); });
+}
+
+void bias_rows_plain(const OpContext&, const BiasRows& args) {
+  with_element_type(args.y.dtype, [&](auto element) { add_bias<decltype(element)>(args); });
+}
+
+void bias_rows_backward_plain(const OpContext&, const BiasRowsBackward& args) {
+  with_element_type(args.dy.dtype, [&](auto element) { bias_backward<decltype(element)>(args); });
 }
 
 }  // namespace trainctl

@@ -8,7 +8,7 @@ void sgd_plain(const OpContext&, const Sgd& args) {
   if (state.found_inf) return;
   const double decay = args.decay ? state.weight_decay : 0.0F;
   for (std::int64_t i = 0; i < args.parameter.numel(); ++i) {
-    double b = static_cast<double>(args.gradient.as<float>()[i]) * state.clip_coefficient;
+    double b = element_of(args.gradient, i) * state.clip_coefficient;
     if (!args.momentum.empty()) {
       b += static_cast<double>(args.coefficient) * args.momentum.as<float>()[i];
       args.momentum.as<float>()[i] = static_cast<float>(b);

@@ -228,44 +228,47 @@ void add_vocabulary(UseList& list) {
 
 /// Keys and values around a ring, each in two messages: of the next rank while this rank works on
 /// its own; in backward their gradients follow them.
-void add_ring(UseList& list, const Passes& passes) {
+void add_ring(UseList& list, const Passes& passes, const ContextSplit& split) {
   const Plan& plan = list.plan();
   const std::int64_t bytes = plan.local.tokens * plan.local.kv * list.element();
-  const std::int64_t hops = plan.context.ring - 1;
+  const std::int64_t hops = split.ring - 1;
   const std::int64_t count = 2 * hops * (passes.of(BlockPart::attention) + 2 * passes.once);
   for (const char* operation : {"send", "receive"}) {
-    UseList::Call call = layer_call(operation, "keys and values", ring_kind(plan.context));
-    call.ranks = plan.context.ring;
+    UseList::Call call = layer_call(operation, "keys and values", ring_kind(split));
+    call.ranks = split.ring;
     list.add(call, count, bytes);
   }
 }
 
 /// Tokens for heads: queries, keys and values there, the result back, and the duals in backward.
-void add_heads(UseList& list, const Passes& passes) {
+void add_heads(UseList& list, const Passes& passes, const ContextSplit& split) {
   const Plan& plan = list.plan();
   const std::int64_t q = plan.local.tokens * plan.local.q * list.element();
   const std::int64_t kv = plan.local.tokens * plan.local.kv * list.element();
   const std::int64_t forward = passes.of(BlockPart::qkv);
-  UseList::Call call = layer_call("all_to_all", "heads", heads_kind(plan.context));
-  call.ranks = plan.context.heads;
+  UseList::Call call = layer_call("all_to_all", "heads", heads_kind(split));
+  call.ranks = split.heads;
   list.add(call, forward + passes.of(BlockPart::attention) + 2 * passes.once, q);
   list.add(call, 2 * (forward + passes.once), kv);
 }
 
 /// Keys and values, once more in backward, and their gradients.
-void add_gathers(UseList& list, const Passes& passes) {
+void add_key_gathers(UseList& list, const Passes& passes, const ContextSplit& split) {
   const Plan& plan = list.plan();
-  const std::int64_t all = plan.context.gather * plan.local.tokens * plan.local.kv * list.element();
+  const std::int64_t all = split.gather * plan.local.tokens * plan.local.kv * list.element();
   list.add(layer_call("all_gather", "keys and values", "cp"),
            2 * (passes.of(BlockPart::attention) + passes.once), all);
   list.add(layer_call("reduce_scatter", "keys and values", "cp"), 2 * passes.once, all);
 }
 
-void add_context(UseList& list, const Passes& passes) {
-  const ContextSplit& split = list.plan().context;
-  if (split.heads > 1) add_heads(list, passes);
-  if (split.ring > 1) add_ring(list, passes);
-  if (split.gather > 1) add_gathers(list, passes);
+void add_context(UseList& list) {
+  const ContextSplits& context = list.plan().context;
+  for (const ContextSplit& split : context.kinds()) {
+    const Passes passes = passes_of(list, [&](int unit) { return context.of_unit(unit) == split; });
+    if (split.heads > 1) add_heads(list, passes, split);
+    if (split.ring > 1) add_ring(list, passes, split);
+    if (split.gather > 1) add_key_gathers(list, passes, split);
+  }
 }
 
 /// What ranks with parts of the same experts gather of rows, weights and gradients, and add up of
@@ -358,7 +361,6 @@ void add_messages(UseList& list) {
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
                                                   const Config& config) {
   UseList list(plan, rank, config);
-  const Passes passes = passes_of(list, [](int) { return true; });
   const Passes experts = expert_passes(list);
   if (plan.mesh.tp > 1) {
     add_blocks(list);
@@ -370,7 +372,7 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
     add_slices(list);
     add_vocabulary(list);
   }
-  add_context(list, passes);
+  add_context(list);
   add_experts(list, experts);
   add_messages(list);
   add_state(list);

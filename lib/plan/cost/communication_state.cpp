@@ -93,8 +93,11 @@ void add_replicas(UseList& list) {
 }
 
 /// Gradients that ranks with different shards hold parts of, bucket by bucket. Of a tied embedding
-/// a rank sums what its bucket's sum has completed.
+/// a rank sums what its bucket's sum has completed, as it is kept unless it travels in another
+/// type.
 void add_shared_gradients(UseList& list) {
+  const GradientRule& rule = list.plan().gradient;
+  const std::int64_t completed = size_of(rule.dtype == DType::f32 ? rule.kept : rule.dtype);
   const OwnershipTable table = make_ownership(list.plan(), list.rank());
   for (int number = 0; number < std::ssize(list.stage().flat.buckets); ++number) {
     const Bucket& bucket = at(list.stage().flat.buckets, number);
@@ -108,7 +111,7 @@ void add_shared_gradients(UseList& list) {
       const ParamSpec& row = at(list.stage().parameters, index);
       if (!row.two_homes) continue;
       list.add({"all_reduce", "tied embedding", "gradients", "embedding"}, 1,
-               at(table.parameters, index).summed.length() * list.gradient());
+               at(table.parameters, index).summed.length() * completed);
     }
   }
 }

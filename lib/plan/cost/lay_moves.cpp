@@ -26,7 +26,9 @@ void set_sums(const Plan& plan, StagePlan& rows, const Config& config) {
     }
     const bool divided = scattered && plan.optimizer_level != OptimizerLevel::level1;
     const bool each = config.hooks.no_sync == NoSync::never && plan.microbatches > 1;
-    sum.repeated = sum.reduced && (divided || each);
+    const bool rounded = plan.gradient.kept != DType::f32;
+    sum.reduced = sum.reduced || rounded;
+    sum.repeated = sum.reduced && (divided || each || rounded);
   }
 }
 

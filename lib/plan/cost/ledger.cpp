@@ -49,10 +49,14 @@ double in_layers(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   for (const CollectiveUse& use : stage.communication) {
     if (waits_in_layers(use)) seconds += wire_seconds(use, rates);
   }
-  const RingWait ring = ring_wait(plan, stage, rates);
-  const auto passes =
-      static_cast<double>(plan.microbatches * count_blocks(stage.units, plan.model.layers));
-  return seconds - hidden_seconds(plan, stage, rates) + passes * (ring.forward + ring.backward);
+  double waits = 0;
+  any_block(stage.units, plan.model.layers, [&](int unit) {
+    const RingWait ring = ring_wait(plan, unit, rates);
+    waits += ring.forward + ring.backward;
+    return false;
+  });
+  return seconds - hidden_seconds(plan, stage, rates) +
+         static_cast<double>(plan.microbatches) * waits;
 }
 
 double idle(const Simulation& simulation, std::size_t rank) {

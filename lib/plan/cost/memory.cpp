@@ -115,7 +115,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   const ParameterPlaces places = place_parameters(stage, plan.compute, table);
   MemoryEstimate memory;
   memory.parameters = places.weight_bytes + (places.masters ? state * fp32 : 0);
-  memory.gradients = places.gradient_length * fp32;
+  memory.gradients =
+      places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
   memory.optimizer = state * optimizer_value_bytes(config.optimizer);
   memory.activations =
       plan.activation_bytes(number) + scratch_bytes(plan.device, plan.threads_per_rank);

@@ -64,13 +64,16 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 }
 
 /// Of the units of a stage that are blocks, the first that stands for `unit`: its operators are
-/// split alike, and both have experts or none.
+/// split alike, so are its tokens, and both have experts or none.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
     for (int one = blocks.begin; one < blocks.end; ++one) {
       const bool alike = plan.model.has_experts(one - 1) == plan.model.has_experts(unit - 1);
-      if (alike && plan.splits.of_unit(one) == plan.splits.of_unit(unit)) return one;
+      if (alike && plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
+          plan.context.of_unit(one) == plan.context.of_unit(unit)) {
+        return one;
+      }
     }
   }
   return 0;
@@ -137,7 +140,7 @@ class UnitCosts {
     const double hidden = hidden_over_tp(plan_, rows_, rates_) / real(plan_.microbatches);
     const double each_way = (wire(UnitKind::block) - hidden) / real(blocks_) / 2;
     const double early = early_weight_seconds(plan_, unit, rates_);
-    const RingWait ring = ring_wait(plan_, rows_, rates_);
+    const RingWait ring = ring_wait(plan_, unit, rates_);
     times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
     times.input.layer = product + early + 2 * attention + 3 * kept + each_way + ring.backward;
     times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));

@@ -125,14 +125,9 @@ double exposed_scatter(double product, double chunk, std::int64_t chunks) {
   return sent - product;
 }
 
-RingWait ring_wait(const Plan& plan, const StagePlan& stage, const Rates& rates) {
-  int block = 0;  // the first of the stage
-  for (const UnitRange& range : stage.units) {
-    const UnitRange blocks = blocks_in(range, plan.model.layers);
-    if (block == 0 && !blocks.empty()) block = blocks.begin;
-  }
-  const std::int64_t ranks = plan.context.ring;
-  if (ranks == 1 || block == 0) return {};
+RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
+  const std::int64_t ranks = plan.context.of_unit(block).ring;
+  if (ranks == 1) return {};
   const std::int64_t messages = 2 * (ranks - 1);
   CollectiveUse passed;
   passed.operation = "send";

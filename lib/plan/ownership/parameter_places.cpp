@@ -80,7 +80,7 @@ class Placement {
     places_.weight_bytes += lay(staying, stretch, places_.weight_bytes);
   }
 
-  /// First what is made and summed in place, then the slots, then the parts of repeated sums.
+  /// First what is made and summed in place, then the slots; and the parts of repeated sums.
   void place_gradients() {
     std::int64_t end = 0;
     for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
@@ -91,20 +91,18 @@ class Placement {
     for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
       if (slot_of(i) >= 0) places_.buckets[i] = end + at(stage_.gradient_ring.begin, slot_of(i));
     }
-    end = places_.made_length = end + stage_.gradient_ring.length;
+    places_.gradient_length = end + stage_.gradient_ring.length;
     for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
-      end = place_gradients(stage_.flat.buckets[i], places_.buckets[i], slot_of(i) >= 0, end);
+      place_gradients(stage_.flat.buckets[i], places_.buckets[i], slot_of(i) >= 0);
     }
-    places_.gradient_length = end;
   }
 
   int slot_of(std::size_t bucket) const {
     return stage_.gradient_ring.slot.empty() ? -1 : at(stage_.gradient_ring.slot, bucket);
   }
 
-  std::int64_t place_gradients(const Bucket& bucket, std::int64_t made, bool repeated,
-                               std::int64_t end) {
-    std::int64_t sum = end;
+  void place_gradients(const Bucket& bucket, std::int64_t made, bool repeated) {
+    std::int64_t sum = places_.sum_length;
     const bool slices = sliced(bucket.parameters.front());
     for (const int index : bucket.parameters) {
       ParameterPlace& place = at(places_.parameters, index);
@@ -114,10 +112,10 @@ class Placement {
       place.sum = repeated ? sum : place.gradient + summed.begin;
       sum += slices ? summed.length() : padded(summed.length());
     }
-    if (!repeated) return end;
+    if (!repeated) return;
     // Slices of a bucket are equally long, whatever part of them is parameters.
-    if (slices) sum = end + padded(bucket.length / at(stage_.shards, bucket.parameters[0]).ranks);
-    return sum;
+    const std::int64_t ranks = at(stage_.shards, bucket.parameters[0]).ranks;
+    places_.sum_length = slices ? places_.sum_length + padded(bucket.length / ranks) : sum;
   }
 
   const StagePlan& stage_;

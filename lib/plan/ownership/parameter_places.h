@@ -16,15 +16,18 @@ struct ParameterPlace {
   std::int64_t master = 0;    // elements: of the owned part
   std::int64_t weight = 0;    // bytes
   std::int64_t gradient = 0;  // elements: of what layers add to, whole
-  std::int64_t sum = 0;       // elements: of the part that is complete after its bucket's sums
+  // Elements: of the part that is complete after its bucket's sums. If repeated, among the sums.
+  std::int64_t sum = 0;
 };
 
 /// masters: what the rank owns, in the places of the optimizer's values; none where the weights are
 /// whole and in fp32, for these are then masters as well.
 /// weights: of every parameter, in the type that its layer reads: whole, or in the slots of a ring
 /// if its block is freed after use.
-/// gradients: whole, where they are summed once; otherwise in the slots of a ring while they are
-/// made, and the part whose sum the rank gets.
+/// gradients: whole, where they are summed once; otherwise in the slots of a ring, while they are
+/// made. In fp32.
+/// sums: of gradients that are made in slots, the part whose sum the rank gets, in
+/// GradientRule::kept.
 struct ParameterPlaces {
   std::vector<ParameterPlace> parameters;
   std::vector<std::int64_t> blocks;   // by block of parameters: where its weights begin, in bytes
@@ -33,8 +36,8 @@ struct ParameterPlaces {
   bool masters = false;               // there are masters apart
   std::int64_t weight_bytes = 0;
   std::int64_t host_bytes = 0;
-  std::int64_t made_length = 0;      // elements of gradients that are made, from the start
-  std::int64_t gradient_length = 0;  // of all gradients
+  std::int64_t gradient_length = 0;  // elements
+  std::int64_t sum_length = 0;       // elements
 };
 
 /// `table`: of the rank.

@@ -47,6 +47,7 @@ class Digest {
     for (const T& value : values) add(value);
   }
   void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
+  void add(const CpCommTypes& types) { add(types.layers); }
   void add(const FusionValue& value) { add(value.size, value.index); }
   template <class... T>
   requires(sizeof...(T) > 1) void add(const T&... values) { (add(values), ...); }
@@ -89,7 +90,8 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(plan.device, plan.fp32_sums, plan.full_batch, plan.broadcast_parameters);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
              plan.exchange.parts, plan.exchange.beside_passes);
-  digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.factor, plan.gradient.fused);
+  digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.kept, plan.gradient.factor,
+             plan.gradient.fused);
 }
 
 void add_parameters(Digest& digest, const StagePlan& stage) {

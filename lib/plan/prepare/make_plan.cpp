@@ -89,10 +89,12 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline, std::int64_t chunk
 }
 
 /// Without `mode` looking at an option its default holds.
-void set_data_rules(Plan& plan, const ParallelConfig& parallel) {
+void set_data_rules(Plan& plan, const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
   const bool looks = mode_splits_model(plan.mode);
   const std::int64_t replicas = plan.mesh.dp * plan.mesh.cp;
   const bool wide = parallel.force_fp32_communication;
+  plan.gradient.kept = type_of_gradients(config.optimizer);
   plan.gradient.buckets = resolve_bucket_rule(parallel);
   if (looks && !parallel.gradient_fp32_sync && !wide) plan.gradient.dtype = plan.compute;
   if (!parallel.gradients_mean.value_or(true)) plan.gradient.factor *= replicas;
@@ -118,15 +120,15 @@ Plan sizes_of(const Facts& facts) {
   plan.splits = resolve_splits(config, facts.mode, plan.mesh);
   plan.exchange = resolve_exchange(config, plan.mesh);
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
-  set_data_rules(plan, parallel);
+  set_data_rules(plan, config);
   plan.device = resolve_device(parallel, facts.site);
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;
   plan.local = plan.local_of(0);
   plan.threads_per_rank = threads_of(parallel, facts.site);
-  plan.context = split_context(parallel, plan.mesh.cp);
-  plan.tokens = token_layout(plan.context, plan.model.seq_length);
+  plan.context = split_context(parallel, plan.mesh.cp, plan.model.layers);
+  plan.tokens = token_layout(plan.mesh.cp, plan.model.seq_length);
   plan.length_step = resolve_length_step(config, plan.mesh);
   plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute);
   plan.optimizer_level = resolve_optimizer_level(parallel);

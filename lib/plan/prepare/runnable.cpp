@@ -5,10 +5,6 @@
 
 #include "base/units.h"
 
-#include <algorithm>
-
-#include "config/support/standing.h"
-
 namespace trainctl {
 
 namespace {
@@ -38,17 +34,6 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
                    "sum " +
                        sums + ": ranks that share parameters would drift apart",
                    "set finalize_model_grads to true", sources.find(path)});
-}
-
-void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
-                    Diagnostics& diagnostics) {
-  const auto refuse = [&](const char* path, const std::string& what) {
-    diagnostics.add(
-        {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
-  };
-  if (plan.model.experts > 1 && plan.model.linear_bias) {
-    refuse("model.add_bias_linear", "biases of experts");
-  }
 }
 
 void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,

@@ -36,13 +36,6 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
   const char* path = facts.parallel().expert_tensor_parallel ? "parallel.expert_tensor_parallel"
                                                              : "parallel.tensor_parallel";
   const std::string tensor = std::to_string(facts.mesh.etp);
-  if (shape.linear_bias && check.clean({"model.add_bias_linear", "model.family"})) {
-    check.error("expert-bias", path,
-                named("expert_tensor_parallel", tensor) +
-                    " must be 1 when experts have biases (add_bias_linear is true)",
-                "set expert_tensor_parallel to 1, or model.add_bias_linear to false");
-    return;
-  }
   const std::int64_t width = facts.config.moe.ffn_hidden_size.value_or(shape.ffn);
   if (width % facts.mesh.etp == 0 ||
       !check.clean({"moe.ffn_hidden_size", "model.ffn_hidden_size", "model.hidden_size"})) {
@@ -121,6 +114,14 @@ void check_expert_groups(const Facts& facts, Check& check) {
 void check_shared_experts(const Facts& facts, Check& check) {
   const char* path = "moe.shared_expert_intermediate_size";
   const std::int64_t width = facts.model.shared_ffn;
+  if (width > 0 && facts.model.linear_bias &&
+      check.clean({path, "model.add_bias_linear", "model.family"})) {
+    check.error("expert-bias", path,
+                named("shared_expert_intermediate_size", width) +
+                    " must not be given when linear layers have biases (add_bias_linear is true): "
+                    "shared experts have none",
+                "set model.add_bias_linear to false, or leave shared_expert_intermediate_size out");
+  }
   if (width == 0 || !facts.mesh_is_clean(check) || !check.clean({path})) return;
   if (width % facts.mesh.tp == 0) return;
   check.error("shared-expert-divide", path,

@@ -81,6 +81,20 @@ void remark_ways(const Facts& facts, Check& check) {
   }
 }
 
+/// Why gradients are summed after each micro-batch, and what changes that; "" if they are not.
+std::pair<std::string, std::string> summed_for_each(const Config& config) {
+  if (config.hooks.no_sync == NoSync::never) {
+    return {"hooks.no_sync is never", "set hooks.no_sync to last_microbatch"};
+  }
+  if (resolve_optimizer_level(config.parallel) != OptimizerLevel::level1) {
+    return {"the parallel optimizer's level sums them after each micro-batch",
+            "set optimizer_level to level1"};
+  }
+  if (type_of_gradients(config.optimizer) == DType::f32) return {};
+  return {"main_grads_dtype (bf16) adds them up after each micro-batch",
+          "set main_grads_dtype to fp32"};
+}
+
 void check_deferral(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   const char* path = "parallel.pipeline.defer_embedding_wgrad_compute";
@@ -101,17 +115,11 @@ void check_deferral(const Facts& facts, Check& check) {
                 "true",
                 "set gradient_accumulation_fusion to true, or defer_embedding_wgrad_compute "
                 "to false");
-  } else if (facts.config.hooks.no_sync == NoSync::never ||
-             resolve_optimizer_level(facts.parallel()) != OptimizerLevel::level1) {
-    const bool each = facts.config.hooks.no_sync == NoSync::never;
-    check.error("defer-wgrad", path,
-                std::string("defer_embedding_wgrad_compute needs gradients that are summed once in "
-                            "a step, but ") +
-                    (each ? "hooks.no_sync is never"
-                          : "the parallel optimizer's level sums them after each micro-batch"),
-                std::string(each ? "set hooks.no_sync to last_microbatch"
-                                 : "set optimizer_level to level1") +
-                    ", or defer_embedding_wgrad_compute to false");
+  } else if (const auto [why, hint] = summed_for_each(facts.config); !why.empty()) {
+    check.error(
+        "defer-wgrad", path,
+        "defer_embedding_wgrad_compute needs gradients that are summed once in a step, but " + why,
+        hint + ", or defer_embedding_wgrad_compute to false");
   }
 }
 

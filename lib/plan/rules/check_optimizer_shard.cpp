@@ -64,13 +64,32 @@ void check_level(const Facts& facts, Check& check) {
                   "weights stay whole on every rank");
 }
 
+/// Gradients in a narrower type are summed over ranks before they are added up.
+void check_gradient_sums(const Facts& facts, Check& check) {
+  const char* path = "optimizer.main_grads_dtype";
+  const Config& config = facts.config;
+  if (type_of_gradients(config.optimizer) == DType::f32 || facts.replicas() == 1) return;
+  if (resolve_optimizer_level(config.parallel) != OptimizerLevel::level1) return;
+  if (config.hooks.no_sync == NoSync::never || !check.clean({path, "train"})) return;
+  const std::int64_t microbatches = resolve_batch(config.train, facts.mesh).microbatches;
+  if (microbatches == 1) return;
+  check.warning("gradient-sums", path,
+                "main_grads_dtype (bf16) adds gradients up after their sums over ranks: " +
+                    number(facts.replicas()) + " replicas send them for each micro-batch, " +
+                    number(microbatches) + " times in a step",
+                "enable the parallel optimizer with optimizer_level level2, which divides that "
+                "work, or set main_grads_dtype to fp32");
+}
+
 }  // namespace
 
 void check_optimizer_shard(const Facts& facts, Check& check) {
   const ParallelOptimizerConfig& optimizer = facts.parallel().parallel_optimizer;
   constexpr std::int64_t most = std::int64_t{1} << 40;
   check.range("parallel.parallel_optimizer.threshold", optimizer.threshold, 0, most);
-  if (!optimizer.enable || !facts.mesh_is_clean(check)) return;
+  if (!facts.mesh_is_clean(check)) return;
+  check_gradient_sums(facts, check);
+  if (!optimizer.enable) return;
   if (facts.replicas() == 1 && facts.mesh.edp == 1) {
     check.no_effect("parallel.parallel_optimizer.enable", true,
                     "with one replica there is nothing to shard");

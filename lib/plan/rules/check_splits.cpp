@@ -1,8 +1,10 @@
 // What the parallel degrees divide: heads, widths, vocabulary and sequence.
 #include <algorithm>
 
+#include "config/schema/list_values.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
+#include "plan/tables/token_layout.h"
 
 namespace trainctl {
 
@@ -245,13 +247,18 @@ void check_sequence(const Facts& facts, Check& check) {
       "set seq_length to " + multiples_near(product, length) + ", or sequence_parallel to false");
 }
 
-/// The number of ranks that exchange heads in attention; 1 if heads are not exchanged.
-std::int64_t head_ranks(const Facts& facts) {
-  const ParallelConfig& parallel = facts.parallel();
-  if (parallel.cp_comm_type == CpCommType::a2a) return facts.mesh.cp;
-  if (parallel.cp_comm_type != CpCommType::a2a_p2p) return 1;
-  const auto& sizes = parallel.hierarchical_context_parallel_sizes;
-  return sizes && !sizes->empty() ? sizes->front() : 1;
+/// One word for each layer, or for all.
+void check_context_layers(const Facts& facts, Check& check) {
+  const CpCommTypes& types = facts.parallel().cp_comm_type;
+  const std::int64_t count = std::ssize(types.layers);
+  const std::int64_t layers = facts.model.layers;
+  const char* path = "parallel.cp_comm_type";
+  if (count == 1 || count == layers || !check.clean({path, "model.num_layers"})) return;
+  check.error(
+      "context-layers", path,
+      "the list has words for " + std::to_string(count) + " layers, but " +
+          named("num_layers", layers),
+      "give one word for all layers, or " + std::to_string(layers) + "; a2a*3 stands for three");
 }
 
 void check_context_heads(const Facts& facts, const ModelShape& shape, Check& check) {
@@ -260,8 +267,10 @@ void check_context_heads(const Facts& facts, const ModelShape& shape, Check& che
                     "model.num_attention_heads", "model.num_query_groups"})) {
     return;
   }
-  const std::int64_t ranks = head_ranks(facts);
+  const ContextSplits context = split_context(facts.parallel(), facts.mesh.cp, facts.model.layers);
+  const std::int64_t ranks = context.most(&ContextSplit::heads);
   if (ranks == 1) return;
+  const bool whole = facts.parallel().cp_comm_type.has(CpCommType::a2a);
   const std::int64_t split = product_of({facts.mesh.tp, ranks});
   const bool heads = shape.heads % split != 0;
   if (!heads && shape.kv_heads % split == 0) return;
@@ -269,7 +278,7 @@ void check_context_heads(const Facts& facts, const ModelShape& shape, Check& che
       heads ? named("num_attention_heads", shape.heads) : named("num_query_groups", shape.kv_heads);
   check.error(
       "context-heads", "parallel.cp_comm_type",
-      std::string(word_of(facts.parallel().cp_comm_type)) +
+      std::string(word_of(whole ? CpCommType::a2a : CpCommType::a2a_p2p)) +
           " exchanges heads between context-parallel ranks, so " +
           indivisible(shown, named("tensor_parallel", facts.mesh.tp) + " x " +
                                  std::to_string(ranks) + " ranks = " + std::to_string(split)),
@@ -280,7 +289,7 @@ void check_hierarchy(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   const char* path = "parallel.hierarchical_context_parallel_sizes";
   if (!check.clean({path, "parallel.cp_comm_type"}) || !facts.mesh_is_clean(check)) return;
-  const bool two_levels = parallel.cp_comm_type == CpCommType::a2a_p2p && facts.mesh.cp > 1;
+  const bool two_levels = parallel.cp_comm_type.has(CpCommType::a2a_p2p) && facts.mesh.cp > 1;
   const std::int64_t cp = facts.mesh.cp;
   if (!parallel.hierarchical_context_parallel_sizes) {
     if (!two_levels) return;
@@ -311,9 +320,8 @@ void check_hierarchy(const Facts& facts, Check& check) {
         (cp % 2 == 0 ? "set the sizes to [2, " + std::to_string(cp / 2) + "], or " : "set ") +
             std::string("context_parallel to ") + std::to_string(product));
   } else if (!two_levels) {
-    check.no_effect(
-        path, true,
-        "cp_comm_type " + std::string(word_of(parallel.cp_comm_type)) + " has one level");
+    check.no_effect(path, true,
+                    "cp_comm_type " + write_value(parallel.cp_comm_type) + " has one level");
   }
 }
 
@@ -327,10 +335,11 @@ void check_splits(const Facts& facts, Check& check) {
   check_vocabulary(facts, shape, check);
   check_operator_splits(facts, check);
   check_sequence(facts, check);
+  check_context_layers(facts, check);
   check_hierarchy(facts, check);
   check_context_heads(facts, shape, check);
   if (facts.mesh_is_clean(check) && facts.splits && facts.mesh.cp == 1) {
-    check.no_effect("parallel.cp_comm_type", facts.parallel().cp_comm_type != CpCommType::p2p,
+    check.no_effect("parallel.cp_comm_type", facts.parallel().cp_comm_type != CpCommTypes{},
                     "context_parallel is 1");
   }
 }

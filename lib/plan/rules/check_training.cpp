@@ -45,13 +45,22 @@ void check_blocks(double fraction, Check& check) {
   }
 }
 
+void check_gradient_type(ComputeType type, Check& check) {
+  if (type != ComputeType::fp16) return;
+  check.error(
+      "state-type", "optimizer.main_grads_dtype",
+      "gradients can be added up in fp32 or bf16, found fp16: sums of loss-scaled gradients "
+      "pass its largest number, 65504",
+      "set main_grads_dtype to bf16 or fp32");
+}
+
 /// In fp16 squares of small gradients would be 0.
 void check_moment(const char* path, ComputeType type, const OptimizerConfig& optimizer,
                   Check& check) {
   check.no_effect(path, optimizer.type != OptimizerType::adamw && type != ComputeType::fp32,
                   "optimizer.type is not adamw");
   if (type != ComputeType::fp16) return;
-  check.error("moment-type", path,
+  check.error("state-type", path,
               "the moments of AdamW can be fp32 or bf16, found fp16: squares of gradients are "
               "below its least number, 6e-8",
               "set it to bf16 or fp32");
@@ -60,6 +69,7 @@ void check_moment(const char* path, ComputeType type, const OptimizerConfig& opt
 }  // namespace
 
 void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
+  check_gradient_type(optimizer.main_grads_dtype, check);
   check_moment("optimizer.exp_avg_dtype", optimizer.exp_avg_dtype, optimizer, check);
   check_moment("optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, optimizer, check);
   const auto fraction = [&check](const char* path, double value) {

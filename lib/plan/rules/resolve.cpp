@@ -129,12 +129,18 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   return sizes;
 }
 
+/// fp32 or bf16.
+DType type_of_state(ComputeType type) {
+  return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
+}
+
+DType type_of_gradients(const OptimizerConfig& optimizer) {
+  return type_of_state(optimizer.main_grads_dtype);
+}
+
 std::vector<DType> optimizer_values(const OptimizerConfig& optimizer) {
-  const auto of = [](ComputeType type) {
-    return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
-  };
   if (optimizer.type == OptimizerType::adamw) {
-    return {of(optimizer.exp_avg_dtype), of(optimizer.exp_avg_sq_dtype)};
+    return {type_of_state(optimizer.exp_avg_dtype), type_of_state(optimizer.exp_avg_sq_dtype)};
   }
   if (optimizer.momentum == 0) return {};
   return {DType::f32};
@@ -155,7 +161,7 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
   constexpr std::int64_t multiple = 8;  // what vector code works on
   const RecomputeConfig& recompute = config.recompute;
   const bool slices = recompute.enable && recompute.slice_activation;
-  const TokenLayout tokens = token_layout(split_context(parallel, mesh.cp), 0);
+  const TokenLayout tokens = token_layout(mesh.cp, 0);
   const OperatorSplits splits =
       resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
   const bool cuts = parallel.sequence_parallel || slices || splits.any(SplitBy::tokens);

@@ -45,6 +45,8 @@ struct BatchSizes {
 /// With a ramp, one micro-batch has what all of its batches are multiples of.
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
+/// The type in which gradients are added up: optimizer.main_grads_dtype.
+DType type_of_gradients(const OptimizerConfig& optimizer);
 /// The types of the optimizer's values of a parameter: of AdamW two, of SGD with momentum one.
 std::vector<DType> optimizer_values(const OptimizerConfig& optimizer);
 /// Their bytes for one element.

@@ -58,7 +58,7 @@ std::vector<Action> arrange_messages(std::vector<Action> rows, const ScheduleInp
 /// How the gradients of one bucket are communicated between their last W and the step.
 struct BucketSum {
   int ready_unit = 0;        // its lowest unit: the gradients are final after W of it
-  bool reduced = false;      // summed over ranks of its stage
+  bool reduced = false;      // summed over ranks of its stage, or kept in a narrower type
   bool embedding = false;    // a tied embedding with two homes: afterwards summed over both
   bool repeated = false;     // summed after every micro-batch, into memory of its own
   std::vector<int> units{};  // whose B and W add to the gradients, ascending

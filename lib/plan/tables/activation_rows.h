@@ -76,23 +76,31 @@ struct Rows {
 struct StageShare {
   const ActivationInput& input;
   const ModelShape& model;
-  const BlockSplit split;  // of the block that is being added
+  const BlockSplit split;      // of the block that is being added
+  const ContextSplit context;  // the same
   const LocalShape local;
 
-  StageShare(const ActivationInput& of, BlockSplit block)
+  /// Of a unit of the model; 0: of none of its blocks.
+  StageShare(const ActivationInput& of, int unit)
       : input(of),
         model(of.model),
-        split(block),
+        split(of.splits.of_unit(unit)),
+        context(of.context.of_unit(unit)),
         local(local_shape({of.model, of.mesh, of.micro_batch_size, of.sequence_parallel,
-                           of.splits.head, of.exchange, block})) {}
+                           of.splits.head, of.exchange, split})) {}
 
   Layout stream() const { return input.sequence_parallel ? Layout::tokens : Layout::invariant; }
   /// The ranks that exchange tokens for heads: context-parallel ones, or tensor-parallel ones.
-  std::int64_t head_ranks() const { return input.context.heads * local.head_ranks; }
+  std::int64_t head_ranks() const { return context.heads * local.head_ranks; }
   /// What attention works on: all tokens of these ranks, of a part of the heads.
   std::int64_t attended_tokens() const { return local.attention_rows * head_ranks(); }
   std::int64_t attended_q() const { return local.q / head_ranks(); }
   std::int64_t attended_kv() const { return local.kv / head_ranks(); }
+  /// Heads of all those tokens.
+  std::int64_t attended_heads() const { return local.attention_rows * local.heads; }
+  bool attends_like(const StageShare& other) const {
+    return split.attention == other.split.attention && context == other.context;
+  }
 };
 
 }  // namespace trainctl

@@ -1,6 +1,7 @@
 #include "plan/tables/activations.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "plan/tables/activation_rows.h"
 #include "plan/tables/expert_rows.h"
@@ -162,61 +163,80 @@ void add_head(Rows& rows, const StageShare& share) {
   rows.row("head.d_norm", stream, hidden, for_backward);
 }
 
-/// What attention exchanges with other ranks, on its way.
-void add_context_scratch(Rows& rows, const StageShare& share) {
-  const ContextSplit& split = share.input.context;
-  if (split.ring * split.gather == 1) return;
-  const LocalShape& local = share.local;
-  const std::int64_t tokens = share.attended_tokens();
-  const std::int64_t held = split.ring > 1 ? 2 * tokens : split.gather * tokens;
-  for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-    rows.row(name, held, share.attended_kv(), shared);
-  }
-  if (split.ring > 1) {
-    rows.row("cp.part_q", tokens, share.attended_q(), shared);
-    rows.row("cp.part_k", tokens, share.attended_kv(), shared);
-    rows.row("cp.part_v", tokens, share.attended_kv(), shared);
-    rows.add("cp.part_logsumexp", Shape{local.tokens * local.heads}, DType::f32, shared);
-  }
-}
-
-/// What ranks that exchange tokens for heads have on its way.
-void add_head_exchange(Rows& rows, const StageShare& share) {
-  const LocalShape& local = share.local;
-  const std::int64_t own = local.attention_rows;
-  rows.row("heads.own_q", own, local.q, shared);
-  rows.row("heads.own_k", own, local.kv, shared);
-  rows.row("heads.own_v", own, local.kv, shared);
-  rows.row("heads.d_attended", share.attended_tokens(), share.attended_q(), shared);
-  const bool gathers = local.head_ranks > 1 && !share.input.splits.moves_at_once;
-  rows.row("heads.packed", own * (gathers ? local.head_ranks : 1), local.q, shared);
-}
-
-/// One share for each split of attention that blocks of these units have.
+/// One share for each way in which blocks of these units divide attention.
 std::vector<StageShare> attention_shares(const StageShare& share,
                                          const std::vector<UnitRange>& units) {
   std::vector<StageShare> shares;
-  for (const SplitBy split : all_splits) {
-    const bool used = any_block(units, share.model.layers, [&](int unit) {
-      return share.input.splits.of_unit(unit).attention == split;
-    });
-    if (used) shares.emplace_back(share.input, BlockSplit{split, SplitBy::features});
-  }
+  any_block(units, share.model.layers, [&](int unit) {
+    const StageShare one(share.input, unit);
+    const auto alike = [&](const StageShare& other) { return other.attends_like(one); };
+    if (std::ranges::none_of(shares, alike)) shares.push_back(one);
+    return false;
+  });
   return shares;
+}
+
+/// Scratch that blocks use in turn: as much as the one that needs most of it.
+void add_most(Rows& rows, const std::vector<StageShare>& shares, const char* name,
+              const auto& shape_of, std::optional<DType> dtype = {}) {
+  Shape most;
+  for (const StageShare& share : shares) {
+    const Shape shape = shape_of(share);
+    if (shape.rank() > 0 && (most.rank() == 0 || shape.numel() > most.numel())) most = shape;
+  }
+  if (most.rank() > 0) rows.add(name, most, dtype.value_or(rows.compute), shared);
+}
+
+/// What attention exchanges with other ranks, on its way.
+void add_context_scratch(Rows& rows, const std::vector<StageShare>& shares) {
+  for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
+    add_most(rows, shares, name, [](const StageShare& one) {
+      const ContextSplit& split = one.context;
+      if (split.ring * split.gather == 1) return Shape{};
+      const std::int64_t held = split.ring > 1 ? 2 : split.gather;
+      return Shape{held * one.attended_tokens(), one.attended_kv()};
+    });
+  }
+  for (const char* name : {"cp.part_q", "cp.part_k", "cp.part_v"}) {
+    add_most(rows, shares, name, [=](const StageShare& one) {
+      const std::int64_t width = name[8] == 'q' ? one.attended_q() : one.attended_kv();
+      return one.context.ring > 1 ? Shape{one.attended_tokens(), width} : Shape{};
+    });
+  }
+  const auto sums = [](const StageShare& one) {
+    return one.context.ring > 1 ? Shape{one.attended_heads()} : Shape{};
+  };
+  add_most(rows, shares, "cp.part_logsumexp", sums, DType::f32);
+}
+
+/// What ranks that exchange tokens for heads have on its way.
+void add_head_exchange(Rows& rows, const std::vector<StageShare>& shares) {
+  const auto add = [&](const char* name, const auto& shape_of) {
+    add_most(rows, shares, name,
+             [&](const StageShare& one) { return one.head_ranks() > 1 ? shape_of(one) : Shape{}; });
+  };
+  using One = const StageShare&;
+  const auto own_kv = [](One one) { return Shape{one.local.attention_rows, one.local.kv}; };
+  add("heads.own_q", [](One one) { return Shape{one.local.attention_rows, one.local.q}; });
+  add("heads.own_k", own_kv);
+  add("heads.own_v", own_kv);
+  add("heads.d_attended", [](One one) { return Shape{one.attended_tokens(), one.attended_q()}; });
+  add("heads.packed", [](One one) {
+    const bool gathers = one.local.head_ranks > 1 && !one.input.splits.moves_at_once;
+    return Shape{one.local.attention_rows * (gathers ? one.local.head_ranks : 1), one.local.q};
+  });
 }
 
 void add_block_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRange>& units) {
   const std::vector<StageShare> shares = attention_shares(share, units);
   if (shares.empty()) return;
-  const StageShare& most = *std::ranges::max_element(
-      shares, {}, [](const StageShare& one) { return one.local.attention_rows * one.local.q; });
   rows.row("branch", share.local.stream_rows, share.model.hidden, shared);
   rows.row("d_norm", share.local.stream_rows, share.model.hidden, shared);
-  rows.row("d_context", most.local.attention_rows, most.local.q, shared);
-  add_context_scratch(rows, share);
-  for (const StageShare& one : shares) {
-    if (one.head_ranks() > 1) add_head_exchange(rows, one);
-  }
+  add_most(rows, shares, "d_context", [](const StageShare& one) {
+    return Shape{one.local.attention_rows, one.local.q};
+  });
+  add_context_scratch(rows, shares);
+  add_head_exchange(rows, shares);
 }
 
 /// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
@@ -280,9 +300,10 @@ void add_batch(Rows& rows, const StageShare& share, const UnitRange& units) {
   add("position", DType::i32, units.begin, Moment::backward);
   add("global_token", DType::i64, units.begin, Moment::backward);
   if (units.holds(head)) add("loss_weight", DType::f32, head, scored);
-  tokens *= share.input.context.heads;
+  const std::int64_t heads = share.input.context.most(&ContextSplit::heads);
+  tokens *= heads;
   add("first_position", DType::i32, units.begin, Moment::backward);
-  if (share.input.context.heads > 1) {
+  if (heads > 1) {
     add("query_token", DType::i64, units.begin, Moment::backward);
   }
 }
@@ -312,9 +333,7 @@ void add_units(Rows& rows, const StageShare& share, const UnitRange& range) {
   for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
     switch (kind_of_unit(rows.unit, layers)) {
       case UnitKind::embedding: add_embedding(rows, share); break;
-      case UnitKind::block:
-        add_block_kinds(rows, {share.input, share.input.splits.of_unit(rows.unit)});
-        break;
+      case UnitKind::block: add_block_kinds(rows, {share.input, rows.unit}); break;
       case UnitKind::head: add_head(rows, share); break;
     }
   }
@@ -327,7 +346,7 @@ bool gathers_any(const StageShare& share, const std::vector<UnitRange>& units) {
   const bool ends = (holds(units, 0) && gathers(stream, splits.embedding)) ||
                     (holds(units, head_unit(share.model.layers)) && gathers(stream, splits.head));
   return ends || any_block(units, share.model.layers, [&](int unit) {
-           const StageShare one(share.input, splits.of_unit(unit));
+           const StageShare one(share.input, unit);
            return gathers(stream, one.split.attention) ||
                   gathers_mlp(one, share.model.has_experts(unit - 1));
          });
@@ -352,7 +371,7 @@ void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRang
 
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units) {
-  const StageShare share(input, {});
+  const StageShare share(input, 0);
   Rows rows;
   rows.compute = input.compute;
   for (const UnitRange& range : units) {
@@ -363,24 +382,6 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
   }
   add_scratch(rows, share, units);
   return std::move(rows.list);
-}
-
-std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {
-  if (model.whole_logits) return local.head_rows;
-  return head_chunk(local.vocabulary, local.head_rows, compute);
-}
-
-std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
-  constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
-  constexpr std::int64_t fewest_tokens = 64;
-  constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
-  const std::int64_t row_bytes = std::max<std::int64_t>(1, vocabulary * size_of(compute));
-  const std::int64_t fitting = std::max(fewest_tokens, most_bytes / row_bytes);
-  const std::int64_t quarters = tokens > 4 * fewest_tokens ? 4 : tokens > fewest_tokens ? 2 : 1;
-  // Chunks of nearly equal size: the last one would otherwise be small and slow.
-  const std::int64_t chunks = std::max(quarters, (tokens + fitting - 1) / fitting);
-  const std::int64_t even = (tokens + chunks - 1) / chunks;
-  return std::min(tokens, (even + multiple - 1) / multiple * multiple);
 }
 
 }  // namespace trainctl

@@ -120,7 +120,7 @@ struct ActivationInput {
   DType compute = DType::f32;
   bool sequence_parallel = false;
   OperatorSplits splits{};
-  ContextSplit context{};
+  ContextSplits context{};
   MessageRules messages{};
   DType message_dtype = DType::f32;
   bool fp32_sums = false;
@@ -135,11 +135,5 @@ struct ActivationInput {
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units);
 
-/// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
-std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute);
-
-/// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
-/// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.
-std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute);
 
 }  // namespace trainctl

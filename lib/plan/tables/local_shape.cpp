@@ -79,4 +79,22 @@ std::int64_t moe_capacity(const ModelShape& model) {
   return static_cast<std::int64_t>(std::ceil(std::min(slots, group)));
 }
 
+std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {
+  if (model.whole_logits) return local.head_rows;
+  return head_chunk(local.vocabulary, local.head_rows, compute);
+}
+
+std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
+  constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
+  constexpr std::int64_t fewest_tokens = 64;
+  constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, vocabulary * size_of(compute));
+  const std::int64_t fitting = std::max(fewest_tokens, most_bytes / row_bytes);
+  const std::int64_t quarters = tokens > 4 * fewest_tokens ? 4 : tokens > fewest_tokens ? 2 : 1;
+  // Chunks of nearly equal size: the last one would otherwise be small and slow.
+  const std::int64_t chunks = std::max(quarters, (tokens + fitting - 1) / fitting);
+  const std::int64_t even = (tokens + chunks - 1) / chunks;
+  return std::min(tokens, (even + multiple - 1) / multiple * multiple);
+}
+
 }  // namespace trainctl

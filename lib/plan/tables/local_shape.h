@@ -62,4 +62,11 @@ LocalShape local_shape(const LocalShapeInput& input);
 /// experts), but no more than the group has; 0 without a limit.
 std::int64_t moe_capacity(const ModelShape& model);
 
+/// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
+std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute);
+
+/// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
+/// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.
+std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute);
+
 }  // namespace trainctl

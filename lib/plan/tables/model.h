@@ -35,7 +35,7 @@ struct ModelShape {
   std::int64_t vocab = 0;         // real tokens
   std::int64_t padded_vocab = 0;  // rows of the embedding; independent of any parallel size
   bool tied = false;
-  bool linear_bias = false;  // of the attention's output and the MLP
+  bool linear_bias = false;  // of the attention's output, the MLP and experts
   bool qkv_bias = false;
   bool qk_norm = false;
   double norm_epsilon = 1e-5;

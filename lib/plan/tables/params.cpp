@@ -20,9 +20,10 @@ enum class Place : std::uint8_t {
   vocabulary,     // rows of the vocabulary, cut over tp unless it is whole
   expert_column,  // [experts, out, in]: experts over ep, outputs over etp
   expert_row,     // experts over ep, inputs over etp
+  expert_output,  // [experts, out]: experts over ep
 };
 
-/// The bias of a row layer is added after the sum over tp, so it is whole.
+/// The bias of a row layer is whole: it is added once, where its outputs are summed.
 Place place_of(ParamKind kind, bool bias) {
   switch (kind) {
     case ParamKind::token_embedding:
@@ -38,7 +39,7 @@ Place place_of(ParamKind kind, bool bias) {
     case ParamKind::mlp_down: return bias ? Place::stream : Place::row;
     case ParamKind::expert_gate:
     case ParamKind::expert_up: return Place::expert_column;
-    case ParamKind::expert_down: return Place::expert_row;
+    case ParamKind::expert_down: return bias ? Place::expert_output : Place::expert_row;
     case ParamKind::position_embedding:
     case ParamKind::norm:
     case ParamKind::router:
@@ -68,7 +69,7 @@ SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
   }
 }
 
-bool is_expert(Place place) { return place == Place::expert_column || place == Place::expert_row; }
+bool is_expert(Place place) { return place >= Place::expert_column; }
 
 /// Collects the rows of one stage in model order.
 class Table {
@@ -97,8 +98,8 @@ class Table {
     row.init = InitKind::zeros;
   }
 
-  void bias(const std::string& name, std::int64_t length, ParamKind kind) {
-    ParamSpec& row = add(name + ".bias", Shape{length}, kind, true);
+  void bias(const std::string& name, const Shape& shape, ParamKind kind) {
+    ParamSpec& row = add(name + ".bias", shape, kind, true);
     row.role = DTypeRole::vector;
     row.init = InitKind::zeros;
   }
@@ -106,12 +107,19 @@ class Table {
   void linear(const std::string& name, Shape shape, ParamKind kind, bool has_bias,
               double deviation) {
     matrix(name + ".weight", shape, kind, deviation);
-    if (has_bias) bias(name, shape[0], kind);
+    if (has_bias) bias(name, {shape[0]}, kind);
+  }
+
+  /// Of all experts: [experts, out, in].
+  void expert_linear(const std::string& name, Shape shape, ParamKind kind, bool has_bias,
+                     double deviation) {
+    matrix(name + ".weight", shape, kind, deviation);
+    if (has_bias) bias(name, {shape[0], shape[1]}, kind);
   }
 
   void norm(const std::string& name) {
     scale(name, model_.hidden, ParamKind::norm);
-    if (model_.norm_kind == NormKind::layer_norm) bias(name, model_.hidden, ParamKind::norm);
+    if (model_.norm_kind == NormKind::layer_norm) bias(name, {model_.hidden}, ParamKind::norm);
   }
 
   void set_unit(int unit) { unit_ = unit; }
@@ -138,10 +146,9 @@ class Table {
             std::max<std::int64_t>(1, mesh.tp / std::max<std::int64_t>(1, model_.kv_heads));
         row.shape[0] *= row.tp_copies;  // first: there may be fewer rows than ranks
         return over(Axis::tp, 0);
-      case Place::expert_column:
-      case Place::expert_row:
-        over(Axis::ep, 0);
-        return over(Axis::etp, place == Place::expert_column ? 1 : 2);
+      case Place::expert_column: over(Axis::ep, 0); return over(Axis::etp, 1);
+      case Place::expert_row: over(Axis::ep, 0); return over(Axis::etp, 2);
+      case Place::expert_output: return over(Axis::ep, 0);
     }
   }
 
@@ -224,12 +231,14 @@ void add_experts(Table& table, const ModelShape& model, const std::string& prefi
   if (model.expert_bias) table.zeros(moe + "expert_bias", model.experts, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
+  const bool bias = model.linear_bias;
+  const double std = model.init_std;
   if (model.gated_mlp) {
-    table.matrix(experts + "gate.weight", wide, ParamKind::expert_gate, model.init_std);
+    table.expert_linear(experts + "gate", wide, ParamKind::expert_gate, bias, std);
   }
-  table.matrix(experts + "up.weight", wide, ParamKind::expert_up, model.init_std);
-  table.matrix(experts + "down.weight", Shape{model.experts, model.hidden, model.expert_ffn},
-               ParamKind::expert_down, residual_deviation(model));
+  table.expert_linear(experts + "up", wide, ParamKind::expert_up, bias, std);
+  table.expert_linear(experts + "down", Shape{model.experts, model.hidden, model.expert_ffn},
+                      ParamKind::expert_down, bias, residual_deviation(model));
   if (model.shared_ffn > 0) add_shared_experts(table, model, moe);
 }
 

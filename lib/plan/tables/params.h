@@ -77,7 +77,7 @@ struct ParamSpec {
 ///   layers.N.attention.{q,k}_norm.weight layers.N.norm2.weight/.bias
 ///   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
 ///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.expert_bias [experts]
-///   layers.N.moe.experts.{gate,up,down}.weight (of each expert as of mlp, [experts, ...])
+///   layers.N.moe.experts.{gate,up,down}.weight/.bias (of each expert as of mlp, [experts, ...])
 ///   layers.N.moe.shared_gate.weight [1, hidden]   layers.N.moe.shared.{gate,up,down}.weight
 ///   final_norm.weight/.bias       head.weight [padded_vocab, hidden] (untied)
 /// Every matrix is [out, in]. Norm biases exist with LayerNorm only.

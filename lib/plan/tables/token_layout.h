@@ -2,8 +2,10 @@
 // and so which tokens of every sequence each of them holds (base/token_layout.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/token_layout.h"
 #include "config/schema/parallel_config.h"
@@ -30,12 +32,35 @@ struct ContextSplit {
   std::int64_t gather = 1;
 
   std::int64_t ranks() const { return heads * ring * gather; }
+  friend bool operator==(const ContextSplit&, const ContextSplit&) = default;
 };
 
-/// What parallel.cp_comm_type and its sizes say about groups of `ranks`.
-ContextSplit split_context(const ParallelConfig& parallel, std::int64_t ranks);
-/// Chunks in pairs, unless attention has all tokens of its heads at once.
-TokenLayout token_layout(const ContextSplit& split, std::int64_t seq_length);
+/// Of each layer: layers may differ, since all have the same tokens on a rank.
+struct ContextSplits {
+  std::int64_t ranks = 1;
+  std::vector<ContextSplit> blocks{};  // by layer of the model; empty: one rank
+
+  /// Of a unit of the model (plan/tables/unit_range.h); embedding and head have none.
+  ContextSplit of_unit(int unit) const {
+    const bool block = unit > 0 && unit <= static_cast<std::int64_t>(blocks.size());
+    return block ? blocks[static_cast<std::size_t>(unit) - 1] : ContextSplit{};
+  }
+  /// The most of one of the three numbers in any layer.
+  std::int64_t most(std::int64_t ContextSplit::*number) const {
+    std::int64_t found = 1;
+    for (const ContextSplit& block : blocks) found = std::max(found, block.*number);
+    return found;
+  }
+  /// Each that some layer has, once.
+  std::vector<ContextSplit> kinds() const;
+};
+
+/// What parallel.cp_comm_type and its sizes say about groups of `ranks`. A list of another length
+/// than `layers` is an error of the rules; the last word then holds for what it lacks.
+ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
+                            std::int64_t layers);
+/// Over `ranks` ranks chunks in pairs, so that the causal mask leaves each as much to do.
+TokenLayout token_layout(std::int64_t ranks, std::int64_t seq_length);
 
 /// What messages and tables call the ranks that exchange heads, and those of a ring: "cp", or where
 /// both are only a part of it, "cp-heads" and "cp-ring".

@@ -276,6 +276,7 @@ constexpr std::pair<std::string_view, CpCommType> key_exchanges[] = {
     {"a2a_p2p", CpCommType::a2a_p2p}};
 
 /// How context-parallel ranks share attention; pairs exchange heads where there are two levels.
+/// Mixed: a2a first, then the others in turn, layer by layer.
 bool apply_keys(std::string_view word, Config& config) {
   for (const auto& [name, type] : key_exchanges) {
     if (word != name) continue;
@@ -287,12 +288,23 @@ bool apply_keys(std::string_view word, Config& config) {
     }
     return true;
   }
-  return false;
+  if (word != "cp_mixed") return false;
+  ParallelConfig& parallel = config.parallel;
+  const bool levels = parallel.context_parallel > 2 && parallel.context_parallel % 2 == 0;
+  parallel.cp_comm_type.layers.clear();
+  for (std::int64_t layer = 0; layer < config.model.num_layers; ++layer) {
+    parallel.cp_comm_type.layers.push_back(key_exchanges[(layer + 2) % (levels ? 4 : 3)].second);
+  }
+  parallel.hierarchical_context_parallel_sizes.reset();
+  if (levels && parallel.cp_comm_type.has(CpCommType::a2a_p2p)) {
+    parallel.hierarchical_context_parallel_sizes = IntList{2, parallel.context_parallel / 2};
+  }
+  return true;
 }
 
 Words key_words(const Config&, const LayoutSizes& sizes) {
   if (sizes.cp == 1) return {""};
-  Words words{"p2p", "all_gather", "a2a"};
+  Words words{"p2p", "all_gather", "a2a", "cp_mixed"};
   if (sizes.cp > 2 && sizes.cp % 2 == 0) words.emplace_back("a2a_p2p");
   return words;
 }
@@ -333,7 +345,7 @@ constexpr LayoutSwitch switches[] = {
      tensor_overlap_words},
     {"late weights", "delayw", "pipeline stages", apply_late_weights, late_weight_words},
     {"lengths", "variable", "", apply_lengths, length_words},
-    {"keys", "p2p, all_gather, a2a, a2a_p2p", "context ranks", apply_keys, key_words},
+    {"keys", "p2p, all_gather, a2a, a2a_p2p, cp_mixed", "context ranks", apply_keys, key_words},
     {"experts", "epN, wepN", "replicas", apply_experts, expert_words},
     {"expert parts", "etpN, group_a2a", "tensor ranks or replicas", apply_expert_parts,
      expert_part_words},
