@@ -22,6 +22,7 @@ namespace {
 constexpr double most_exposed = 1.0 / 3;      // of the serial time
 constexpr double most_tensor_exposed = 0.35;  // of what blocking collectives take
 constexpr double most_expert_exposed = 0.6;   // the same of rows in two chunks
+constexpr double most_pass_exposed = 0.6;     // the same beside passes of other micro-batches
 constexpr double most_apart = 0.1;            // measured bubble from the simulated one
 constexpr std::int64_t predicted_most = 8;    // stages
 constexpr std::int64_t wanted_buckets = 16;   // where no size is given
@@ -31,6 +32,7 @@ struct Findings {
   OverlapResult overlap;
   std::optional<LayerOverlapResult> tensor;   // unless two ranks cannot share a layer
   std::optional<LayerOverlapResult> experts;  // unless they cannot share experts
+  std::optional<LayerOverlapResult> passes;   // the same
   std::vector<BubbleResult> bubbles;
   std::vector<Prediction> predictions;
 };
@@ -68,7 +70,10 @@ Findings measure(const Config& given, int rounds) {
   found.input.rounds = rounds;
   found.overlap = measure_overlap(found.input);
   found.tensor = measure_layers(tensor_overlap(config), rounds);
-  if (config.moe.num_experts > 1) found.experts = measure_layers(expert_overlap(config), rounds);
+  if (config.moe.num_experts > 1) {
+    found.experts = measure_layers(expert_overlap(config), rounds);
+    found.passes = measure_layers(pass_overlap(config), rounds);
+  }
   for (const std::int64_t microbatches : {4, 8}) {
     found.bubbles.push_back(
         measure_bubble(config, microbatches, found.overlap.wire, found.input.steps * rounds));
@@ -110,12 +115,19 @@ void print_tensor(const std::optional<LayerOverlapResult>& tensor, std::ostream&
   print_layers(*tensor, "tp_comm_overlap", most_tensor_exposed, out);
 }
 
-void print_experts(const std::optional<LayerOverlapResult>& experts, std::ostream& out) {
+struct ExpertCase {
+  const char* option;
+  double limit;
+  const char* batch;
+};
+
+void print_experts(const std::optional<LayerOverlapResult>& experts, const ExpertCase& of,
+                   std::ostream& out) {
   if (!experts) return;
-  out << "rows of experts, 2 ranks with half of them each, on a wire of " << rate_of(*experts)
-      << " where they go one way in half of the time of their products ("
+  out << "rows of experts, 2 ranks with half of them each, " << of.batch << ", on a wire of "
+      << rate_of(*experts) << " where they go one way in half of the time of their products ("
       << format_seconds(experts->product_seconds) << ")\n";
-  print_layers(*experts, "comp_comm_parallel", most_expert_exposed, out);
+  print_layers(*experts, of.option, of.limit, out);
 }
 
 void print_table(const Findings& found, std::ostream& out) {
@@ -136,7 +148,9 @@ void print_table(const Findings& found, std::ostream& out) {
       << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
       << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n';
   print_tensor(found.tensor, out);
-  print_experts(found.experts, out);
+  print_experts(found.experts, {"comp_comm_parallel", most_expert_exposed, "1 micro-batch"}, out);
+  print_experts(found.passes,
+                {"overlap_expert_parallel_comm", most_pass_exposed, "4 micro-batches"}, out);
   out << "bubble, 2 stages, 1f1b, on the first wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
@@ -177,6 +191,7 @@ nlohmann::ordered_json document(const Findings& found) {
       {"exposed_limit", most_exposed}};
   if (found.tensor) json["tensor_overlap"] = document(*found.tensor, most_tensor_exposed);
   if (found.experts) json["expert_overlap"] = document(*found.experts, most_expert_exposed);
+  if (found.passes) json["pass_overlap"] = document(*found.passes, most_pass_exposed);
   for (const BubbleResult& bubble : found.bubbles) {
     json["bubbles"].push_back({{"microbatches", bubble.microbatches},
                                {"measured", bubble.measured},

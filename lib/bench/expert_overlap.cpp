@@ -8,22 +8,23 @@ namespace trainctl {
 
 namespace {
 
-Config sharing_experts(const Config& config, bool overlaps) {
+Config sharing_experts(const Config& config, std::int64_t microbatches) {
   LayoutChoice layout;
   layout.sizes.dp = 2;
   Config changed = with_layout(config, layout);
   changed.parallel.expert_parallel = 2;
-  changed.moe.comp_comm_parallel = overlaps;
+  changed.moe.comp_comm_parallel = false;
+  changed.moe.overlap_expert_parallel_comm = false;
   changed.moe.comp_comm_parallel_degree =
       std::max<std::int64_t>(2, config.moe.comp_comm_parallel_degree);
   changed.train.micro_batch_size.reset();
-  changed.train.micro_batch_num = 1;
+  changed.train.micro_batch_num = microbatches;
   return changed;
 }
 
-/// Of the experts of one layer: their share of the products of the B rows of blocks, which multiply
-/// as much as F.
-double expert_products(const Plan& plan, const std::vector<TimedStep>& steps) {
+/// Of the experts of one layer and micro-batch: their share of the products of the B rows of
+/// blocks, which multiply as much as F.
+double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps) {
   const LocalShape& local = plan.local;
   const double wide = plan.model.gated_mlp ? 3 : 2;
   const auto attention = static_cast<double>(2 * local.q + 2 * local.kv);
@@ -34,7 +35,8 @@ double expert_products(const Plan& plan, const std::vector<TimedStep>& steps) {
   for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
     all += plan.model.has_experts(layer) ? experts + others : dense;
   }
-  return block_product_seconds(plan, steps) * experts / all;
+  return block_product_seconds(plan, steps) * experts /
+         (all * static_cast<double>(plan.microbatches));
 }
 
 /// Half of the choices are of experts of the other rank.
@@ -45,11 +47,24 @@ std::int64_t half_of_choices(const Plan& plan) {
 }  // namespace
 
 LayerOverlapInput expert_overlap(const Config& config) {
-  return {.blocking = sharing_experts(config, false),
-          .overlapped = sharing_experts(config, true),
-          .product_seconds = expert_products,
-          .sent_bytes = half_of_choices,
-          .share = 0.5};
+  LayerOverlapInput input{.blocking = sharing_experts(config, 1),
+                          .overlapped = sharing_experts(config, 1),
+                          .product_seconds = products_of_experts,
+                          .sent_bytes = half_of_choices,
+                          .share = 0.5};
+  input.overlapped.moe.comp_comm_parallel = true;
+  return input;
+}
+
+LayerOverlapInput pass_overlap(const Config& config) {
+  constexpr std::int64_t microbatches = 4;
+  LayerOverlapInput input{.blocking = sharing_experts(config, microbatches),
+                          .overlapped = sharing_experts(config, microbatches),
+                          .product_seconds = products_of_experts,
+                          .sent_bytes = half_of_choices,
+                          .share = 0.5};
+  input.overlapped.moe.overlap_expert_parallel_comm = true;
+  return input;
 }
 
 }  // namespace trainctl

@@ -49,12 +49,10 @@ void Engine::fit(int view, const Batch& batch) {
 }
 
 std::unique_ptr<Stage> Engine::make_stage() {
-  const bool chunked = plan_.exchange.chunks > 1;
-  if ((plan_.overlap.any || chunked) && beside_ == nullptr) {
+  if (plan_.overlap.any && beside_ == nullptr) {
     beside_ = std::make_unique<Stream>(plan_.device, "layers", Stream::Mode::queued);
   }
   ExpertGroups experts = experts_.groups;
-  if (chunked) experts.beside = beside_.get();
   const auto shared = [this](const char* name) {
     return buffers_.contains(name) ? buffers_.at(0, name) : Tensor{};
   };

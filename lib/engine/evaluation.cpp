@@ -62,10 +62,10 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
 }
 
 void Evaluation::forward(const Parts& parts, const Pass& pass, const UnitRange& units) {
-  if (!parts.before_unit) return parts.stage.forward(pass, 0, units.begin, units.end);
+  if (!parts.before_unit) return parts.stage.forward(pass, 0, units, Leg::whole);
   for (int unit = units.begin; unit < units.end; ++unit) {
     parts.before_unit(unit);
-    parts.stage.forward(pass, 0, unit, unit + 1);
+    parts.stage.forward(pass, 0, {unit, unit + 1}, Leg::whole);
   }
 }
 

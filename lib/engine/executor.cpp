@@ -24,12 +24,12 @@ void forward(const Action& row, const ExecutorParts& parts) {
   const Pass& pass = pass_of(row, parts);
   const int view = view_of(row, parts);
   const auto& hook = parts.hooks.after_forward;
-  if (!hook) return parts.stage->forward(pass, view, row.begin, row.end);
+  if (!hook) return parts.stage->forward(pass, view, {row.begin, row.end}, row.leg);
   const bool received = at(parts.plan->units, row.chunk).begin == row.begin;
-  if (received && row.begin > 0) hook(row, row.begin - 1, view);
+  if (received && row.begin > 0 && runs(row.leg, Leg::out)) hook(row, row.begin - 1, view);
   for (int unit = row.begin; unit < row.end; ++unit) {
-    parts.stage->forward(pass, view, unit, unit + 1);
-    hook(row, unit, view);
+    parts.stage->forward(pass, view, {unit, unit + 1}, row.leg);
+    if (runs(row.leg, Leg::home)) hook(row, unit, view);
   }
 }
 
@@ -38,10 +38,10 @@ void backward_input(const Action& row, const ExecutorParts& parts) {
   const Pass& pass = pass_of(row, parts);
   const int view = view_of(row, parts);
   const auto& hook = parts.hooks.after_backward;
-  if (!hook) return parts.stage->backward_input(pass, view, row.begin, row.end);
+  if (!hook) return parts.stage->backward_input(pass, view, {row.begin, row.end}, row.leg);
   for (int unit = row.end - 1; unit >= row.begin; --unit) {
-    parts.stage->backward_input(pass, view, unit, unit + 1);
-    if (unit > 0) hook(row, unit, view);
+    parts.stage->backward_input(pass, view, {unit, unit + 1}, row.leg);
+    if (unit > 0 && runs(row.leg, Leg::home)) hook(row, unit, view);
   }
 }
 
@@ -69,8 +69,8 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
     case ActionKind::repeat:
-      return parts.stage->repeat(pass_of(action, parts), view_of(action, parts), action.begin,
-                                 action.end);
+      return parts.stage->repeat(pass_of(action, parts), view_of(action, parts),
+                                 {action.begin, action.end}, action.leg);
     case ActionKind::backward_input:
       parts.pipeline->await_gradient(action);
       if (parts.trace != nullptr) parts.trace->note_wait();

@@ -14,9 +14,20 @@ Tensor share_of(const Group& group, const Tensor& x) {
   return x.view({x.numel()}).slice(group.rank() * share, (group.rank() + 1) * share);
 }
 
+/// Calls call(leg), or call() for a layer that does not run in legs.
+template <class Layer, class Call>
+void in_leg(const Layer&, Leg leg, const Call& call) {
+  if constexpr (std::is_same_v<Layer, Experts>) {
+    call(leg);
+  } else {
+    call();
+  }
+}
+
 }  // namespace
 
-void Block::repeat(const Pass& pass, const Saved& saved) const {
+/// From the input to the second norm.
+void Block::repeat_attention(const Pass& pass, const Saved& saved) const {
   const auto again = [&](BlockPart part) { return saved.form.repeats(part); };
   if (!saved.x_slice.empty()) {
     group->all_gather(saved.x_slice, saved.x.view({saved.x.numel()}), *pass.ops->stream);
@@ -25,10 +36,18 @@ void Block::repeat(const Pass& pass, const Saved& saved) const {
   if (again(BlockPart::qkv)) attention.project(pass, saved.attention, !saved.attention.keeps_x);
   if (again(BlockPart::attention)) attention.attend(pass, saved.attention);
   repeat_middle(pass, saved);
+}
+
+void Block::repeat(const Pass& pass, const Saved& saved, Leg leg) const {
+  if (runs(leg, Leg::out)) repeat_attention(pass, saved);
   std::visit(
       [&](const auto& layer) {
-        if (again(BlockPart::mlp)) layer.widen(pass, saved.mlp, !saved.mlp.keeps_x);
-        if (again(BlockPart::activation)) layer.activate(pass, saved.mlp);
+        if (saved.form.repeats(BlockPart::mlp)) {
+          in_leg(layer, leg,
+                 [&](auto... of) { layer.widen(pass, saved.mlp, !saved.mlp.keeps_x, of...); });
+        }
+        const bool activates = saved.form.repeats(BlockPart::activation);
+        if (activates && runs(leg, Leg::work)) layer.activate(pass, saved.mlp);
       },
       mlp);
 }
@@ -47,20 +66,34 @@ void Block::repeat_middle(const Pass& pass, const Saved& saved) const {
   add(*pass.ops, {.a = saved.x, .b = saved.attention.y, .y = saved.norm2.x});
 }
 
-void Block::forward(const Pass& pass, const Saved& saved) const {
-  if (!saved.x_slice.empty()) pass.ops->stream->copy(saved.x_slice, share_of(*group, saved.x));
-  norm1.forward(pass, saved.norm1);
-  attention.forward(pass, saved.attention);
-  drop(pass, saved.attention.y, attention_site);
-  norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
-  std::visit([&](const auto& layer) { layer.forward(pass, saved.mlp); }, mlp);
+void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
+  if (runs(leg, Leg::out)) {
+    if (!saved.x_slice.empty()) pass.ops->stream->copy(saved.x_slice, share_of(*group, saved.x));
+    norm1.forward(pass, saved.norm1);
+    attention.forward(pass, saved.attention);
+    drop(pass, saved.attention.y, attention_site);
+    norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
+  }
+  std::visit(
+      [&](const auto& layer) {
+        in_leg(layer, leg, [&](auto... of) { layer.forward(pass, saved.mlp, of...); });
+      },
+      mlp);
+  if (!runs(leg, Leg::home)) return;
   drop(pass, saved.mlp.y, mlp_site);
   add(*pass.ops, {.a = saved.norm2.x, .b = saved.mlp.y, .y = saved.y});
 }
 
-void Block::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  branch_gradient(pass, g.dy, g.mlp.dy, mlp_site);
-  std::visit([&](const auto& layer) { layer.backward_input(pass, saved.mlp, g.mlp); }, mlp);
+void Block::backward_input(const Pass& pass, const Saved& saved, const Gradients& g,
+                           Leg leg) const {
+  if (runs(leg, Leg::out)) branch_gradient(pass, g.dy, g.mlp.dy, mlp_site);
+  std::visit(
+      [&](const auto& layer) {
+        in_leg(layer, leg,
+               [&](auto... of) { layer.backward_input(pass, saved.mlp, g.mlp, of...); });
+      },
+      mlp);
+  if (!runs(leg, Leg::home)) return;
   norm2.backward(pass, saved.norm2, g.d_norm, g.dy, g.d_middle);
   branch_gradient(pass, g.d_middle, g.attention.dy, attention_site);
   attention.backward_input(pass, saved.attention, g.attention);

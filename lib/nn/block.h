@@ -46,14 +46,17 @@ struct Block {
   std::int64_t attention_site = 0;
   std::int64_t mlp_site = 0;
 
-  void forward(const Pass& pass, const Saved& saved) const;
+  /// A leg (Action::leg) is of a block with experts, here and below.
+  void forward(const Pass& pass, const Saved& saved, Leg leg = Leg::whole) const;
   /// The parts that saved.form names, from what was kept: all that the backward passes read is
   /// there again. `saved` are the tensors of the backward.
-  void repeat(const Pass& pass, const Saved& saved) const;
-  void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  void repeat(const Pass& pass, const Saved& saved, Leg leg = Leg::whole) const;
+  void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients,
+                      Leg leg = Leg::whole) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
+  void repeat_attention(const Pass& pass, const Saved& saved) const;
   void repeat_middle(const Pass& pass, const Saved& saved) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
   /// The gradient of a branch: dy itself, or with dropout its masked copy.

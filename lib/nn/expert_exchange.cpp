@@ -1,6 +1,7 @@
 #include "nn/expert_exchange.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <vector>
 
@@ -11,10 +12,16 @@ namespace trainctl {
 
 namespace {
 
-/// When each chunk has come; kept by the thread, so that a step allocates nothing.
-std::vector<Event>& arrivals() {
-  thread_local std::vector<Event> events;
-  return events;
+/// What a pass has on its way.
+struct UnderWay {
+  std::vector<Event> arrivals;  // when each chunk has come
+  Event returned;               // and the last one is back
+};
+
+/// Kept by the thread, so that a step allocates nothing.
+UnderWay& under_way(ExpertPass direction) {
+  thread_local std::array<UnderWay, 2> both;
+  return both[static_cast<std::size_t>(direction)];
 }
 
 ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
@@ -44,8 +51,12 @@ Tensor in_slots(const RoutedRows& routed, const ExpertWay& way) {
 }  // namespace
 
 ExpertExchange::ExpertExchange(const Pass& pass, const ExpertGroups& groups,
-                               const RoutedRows& routed)
-    : pass_(pass), groups_(groups), routed_(routed), counts_(counts_of(groups, routed)) {}
+                               const RoutedRows& routed, ExpertPass direction)
+    : pass_(pass),
+      groups_(groups),
+      routed_(routed),
+      direction_(direction),
+      counts_(counts_of(groups, routed)) {}
 
 Reshard ExpertExchange::parts() const {
   const bool beside = groups_.beside != nullptr;
@@ -79,9 +90,9 @@ void ExpertExchange::share_counts() const {
   const std::int64_t first = counts_.sender(counts_.part, 0);
   const Tensor of_part = routed_.sent_counts.slice(first, first + counts_.ranks);
   if (counts_.ranks > 1) {
-    groups_.ep->all_gather(of_part.slice(counts_.rank, counts_.rank + 1), of_part, stream);
+    groups_.ep_counts->all_gather(of_part.slice(counts_.rank, counts_.rank + 1), of_part, stream);
   }
-  if (counts_.parts > 1) groups_.parts->all_gather(of_part, routed_.sent_counts, stream);
+  if (counts_.parts > 1) groups_.parts_counts->all_gather(of_part, routed_.sent_counts, stream);
   stream.copy(routed_.counts, routed_.sent_counts);
   await(stream.record(), pass_.deadline_seconds, [] { return "the count of routed tokens"; });
   if (!alone()) find_places();
@@ -160,7 +171,8 @@ void ExpertExchange::send(std::span<const ExpertWay> ways) const {
   if (alone()) return;
   const std::int64_t rows = counts_.room_before(counts_.chunks);
   ops.stream->copy(routed_.place.slice(0, rows), routed_.places.slice(0, rows));
-  arrivals().clear();
+  std::vector<Event>& arrivals = under_way(direction_).arrivals;
+  arrivals.clear();
   wire().wait(ops.stream->record());
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
     for (const ExpertWay& way : ways) {
@@ -168,13 +180,13 @@ void ExpertExchange::send(std::span<const ExpertWay> ways) const {
       groups_.ep->all_to_all(by.sent, by.to, by.received, by.from, wire());
       if (counts_.parts > 1) parts().start_forward(pass_, by.own, by.gathered);
     }
-    arrivals().push_back(wire().record());
+    arrivals.push_back(wire().record());
   }
 }
 
 void ExpertExchange::take(std::span<const ExpertWay> ways, std::int64_t chunk) const {
   if (alone()) return;
-  Reshard::await(pass_, arrivals()[static_cast<std::size_t>(chunk)]);
+  Reshard::await(pass_, under_way(direction_).arrivals[static_cast<std::size_t>(chunk)]);
   for (const ExpertWay& way : ways) {
     const Through by = through(way, chunk);
     spread_rows(*pass_.ops, {.x = by.gathered, .slot = by.place, .y = way.rows});
@@ -190,11 +202,12 @@ void ExpertExchange::give(std::span<const ExpertWay> ways, std::int64_t chunk) c
     if (counts_.parts > 1) parts().start_backward(pass_, by.gathered, by.own);
     groups_.ep->all_to_all(by.received, by.from, by.sent, by.to, wire());
   }
+  if (chunk + 1 == counts_.chunks) under_way(direction_).returned = wire().record();
 }
 
 void ExpertExchange::finish(std::span<const ExpertWay> ways) const {
   if (ways.empty()) return;
-  if (!alone()) Reshard::await(pass_, wire().record());
+  if (!alone()) Reshard::await(pass_, under_way(direction_).returned);
   for (const ExpertWay& way : ways) {
     const Tensor share = share_of(way.of_choices);
     if (groups_.slices != nullptr) pass_.ops->stream->zero(way.of_choices);

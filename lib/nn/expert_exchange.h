@@ -12,6 +12,7 @@
 #include "nn/exchange/pass.h"
 #include "nn/exchange/reshard.h"
 #include "nn/mlp.h"
+#include "plan/schedule/action.h"
 
 namespace trainctl {
 
@@ -33,11 +34,15 @@ struct ExpertWay {
   Tensor of_choices, rows;
 };
 
+/// Which passes: in each direction one may have rows on their way.
+enum class ExpertPass : std::uint8_t { forward, backward };  // F; R and B
+
 /// Of one pass through a layer, whose router has chosen. Over a group of one rank rows go from the
 /// tokens to the experts directly, in one chunk.
 class ExpertExchange {
  public:
-  ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed);
+  ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed,
+                 ExpertPass direction);
 
   ExpertChunks all() const { return {0, counts_.chunks}; }
   /// Of this rank's tokens, the first and the number of those that it sends.
@@ -74,18 +79,20 @@ class ExpertExchange {
 
   /// Sends `there` to the experts, calls work(ExpertChunks) for each chunk that has come, and sends
   /// `back` what that has made: the sum of a token's choices where it has one row for all of them.
-  /// meanwhile() may do what needs no rows of experts.
+  /// meanwhile() may do what needs no rows of experts. With a leg of a pass only that part.
   template <class Meanwhile, class Work>
-  void run(std::span<const ExpertWay> there, std::span<const ExpertWay> back,
+  void run(Leg leg, std::span<const ExpertWay> there, std::span<const ExpertWay> back,
            const Meanwhile& meanwhile, const Work& work) const {
-    send(there);
-    meanwhile();
-    for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
+    if (runs(leg, Leg::out)) {
+      send(there);
+      meanwhile();
+    }
+    for (std::int64_t chunk = 0; runs(leg, Leg::work) && chunk < counts_.chunks; ++chunk) {
       take(there, chunk);
       work(ExpertChunks{chunk, chunk + 1});
       give(back, chunk);
     }
-    finish(back);
+    if (runs(leg, Leg::home)) finish(back);
   }
 
  private:
@@ -113,6 +120,7 @@ class ExpertExchange {
   const Pass& pass_;
   const ExpertGroups& groups_;
   const RoutedRows& routed_;
+  const ExpertPass direction_;
   ExpertCounts counts_;
 };
 

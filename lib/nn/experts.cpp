@@ -115,12 +115,14 @@ void Experts::first_products(const Pass& pass, const Saved& saved,
   });
 }
 
-void Experts::widen(const Pass& pass, const Saved& saved, bool gathers) const {
-  if (gathers) enter.forward(pass, saved.x, saved.all_x);
-  route(pass, saved);
-  exchange(pass, saved)
+void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, Leg leg) const {
+  if (runs(leg, Leg::out)) {
+    if (gathers) enter.forward(pass, saved.x, saved.all_x);
+    route(pass, saved);
+  }
+  exchange(pass, saved, ExpertPass::backward)
       .run(
-          to_experts(routed_x(saved), saved.routed), {},
+          leg, to_experts(routed_x(saved), saved.routed), {},
           [&] {
             if (!shared.empty()) shared.widen(pass, saved);
           },
@@ -178,13 +180,15 @@ void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
                                 .sums = sums.view({sums.numel()})});
 }
 
-void Experts::forward(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x);
-  route(pass, saved);
+void Experts::forward(const Pass& pass, const Saved& saved, Leg leg) const {
+  if (runs(leg, Leg::out)) {
+    enter.forward(pass, saved.x, saved.all_x);
+    route(pass, saved);
+  }
   const ExpertWay back[] = {{groups.by_stream ? saved.y : saved.partial, saved.routed.out}};
   exchange(pass, saved)
       .run(
-          to_experts(routed_x(saved), saved.routed), back,
+          leg, to_experts(routed_x(saved), saved.routed), back,
           [&] {
             add_statistics(pass, saved);
             if (shared.empty()) return;
@@ -196,6 +200,7 @@ void Experts::forward(const Pass& pass, const Saved& saved) const {
             activate(pass, saved, chunks);
             project(pass, saved, chunks);
           });
+  if (!runs(leg, Leg::home)) return;
   if (!shared.empty()) shared.project(pass, saved, !groups.by_stream);
   if (!groups.by_stream) return leave.forward(pass, saved.partial, saved.y);
   if (shared.empty()) return;
@@ -300,19 +305,21 @@ void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradi
   add(*pass.ops, {.a = g.dx, .b = g.narrow, .y = g.dx});
 }
 
-void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradients& g,
+                             Leg leg) const {
   const bool by_stream = groups.by_stream;
-  leave.backward(pass, g.dy, g.all_dy);
+  if (runs(leg, Leg::out)) leave.backward(pass, g.dy, g.all_dy);
   const ExpertWay there[] = {{by_stream ? g.dy : g.all_dy, g.d_rows}};
   const ExpertWay back[] = {{by_stream ? g.dx : g.partial_dx, saved.routed.out},
                             {column(saved.routed.weight), column(g.d_row_weight)}};
-  exchange(pass, saved)
+  exchange(pass, saved, ExpertPass::backward)
       .run(
-          there, back, [] {},
+          leg, there, back, [] {},
           [&](const ExpertChunks& chunks) {
             backward_activation(pass, saved, g, chunks);
             backward_rows(pass, saved, g, chunks);
           });
+  if (!runs(leg, Leg::home)) return;
   if (!shared.empty()) shared.backward_input(pass, saved, g, !by_stream);
   if (!by_stream) {
     enter.backward(pass, g.partial_dx, g.dx);

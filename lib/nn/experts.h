@@ -38,17 +38,19 @@ struct Experts {
   RouterRule rule;
   std::int64_t layer = 0;  // its row in Pass::router_sums
 
-  void forward(const Pass& pass, const Saved& saved) const;
+  void forward(const Pass& pass, const Saved& saved, Leg leg = Leg::whole) const;
   /// From x and all_x, which is gathered if `gathers`, to `up` (and `gate`): routing, the exchange,
   /// the first products.
-  void widen(const Pass& pass, const Saved& saved, bool gathers) const;
+  void widen(const Pass& pass, const Saved& saved, bool gathers, Leg leg = Leg::whole) const;
   void activate(const Pass& pass, const Saved& saved) const;
-  void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients,
+                      Leg leg = Leg::whole) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
-  ExpertExchange exchange(const Pass& pass, const Saved& saved) const {
-    return {pass, groups, saved.routed};
+  ExpertExchange exchange(const Pass& pass, const Saved& saved,
+                          ExpertPass direction = ExpertPass::forward) const {
+    return {pass, groups, saved.routed, direction};
   }
   std::int64_t group_of(const Saved& saved) const;
   std::int64_t first_row(const Saved& saved) const;

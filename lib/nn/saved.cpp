@@ -222,11 +222,14 @@ class BlockRows {
     rows.scaled = shared("moe.scaled");
     if (x.dtype != DType::f32) rows.wide = shared("moe.wide");
     if (rows.counts.shape[0] == 1) return rows;  // no other ranks hold experts
-    rows.sent = shared("moe.sent");
-    rows.sent_weight = shared("moe.sent_weight");
-    rows.received = shared("moe.received");
-    rows.received_weight = shared("moe.received_weight");
-    rows.place = shared("moe.place");
+    const auto under_way = [&](const char* name) {
+      return input_.experts.in_legs ? row(true, name) : shared(name);
+    };
+    rows.sent = under_way("moe.sent");
+    rows.sent_weight = under_way("moe.sent_weight");
+    rows.received = under_way("moe.received");
+    rows.received_weight = under_way("moe.received_weight");
+    rows.place = under_way("moe.place");
     rows.places = row(false, "moe.places");
     rows.exchanged = row(false, "moe.exchanged");
     return rows;

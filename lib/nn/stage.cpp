@@ -30,13 +30,13 @@ class DecoderStage final : public Stage {
     at(gradients_, view) = place_gradients(input_, view);
   }
 
-  void forward(const Pass& pass, int view, int begin, int end) override {
+  void forward(const Pass& pass, int view, const UnitRange& units, Leg leg) override {
     const ViewSaved& saved = at(saved_, view);
-    for (int unit = begin; unit < end; ++unit) {
+    for (int unit = units.begin; unit < units.end; ++unit) {
       if (unit == 0) {
         embedding_.forward(pass, saved.embedding);
       } else if (unit < head_unit_) {
-        blocks_[index(unit)].forward(pass, saved.first[index(unit)]);
+        blocks_[index(unit)].forward(pass, saved.first[index(unit)], leg);
       } else {
         final_norm_.forward(pass, saved.final_norm);
         head_.forward(pass, saved.head);
@@ -44,22 +44,22 @@ class DecoderStage final : public Stage {
     }
   }
 
-  void repeat(const Pass& pass, int view, int begin, int end) override {
+  void repeat(const Pass& pass, int view, const UnitRange& units, Leg leg) override {
     const ViewSaved& saved = at(saved_, view);
-    for (int unit = begin; unit < end; ++unit) {
-      blocks_[index(unit)].repeat(pass, saved.blocks[index(unit)]);
+    for (int unit = units.begin; unit < units.end; ++unit) {
+      blocks_[index(unit)].repeat(pass, saved.blocks[index(unit)], leg);
     }
   }
 
-  void backward_input(const Pass& pass, int view, int begin, int end) override {
+  void backward_input(const Pass& pass, int view, const UnitRange& units, Leg leg) override {
     const ViewSaved& saved = at(saved_, view);
     const ViewGradients& gradients = at(gradients_, view);
-    for (int unit = end - 1; unit >= begin; --unit) {
+    for (int unit = units.end - 1; unit >= units.begin; --unit) {
       if (unit == head_unit_) {
         final_norm_.backward(pass, saved.final_norm, saved.head.dx, Tensor{}, gradients.head_input);
       } else if (unit > 0) {
         blocks_[index(unit)].backward_input(pass, saved.blocks[index(unit)],
-                                            gradients.blocks[index(unit)]);
+                                            gradients.blocks[index(unit)], leg);
       } else {
         embedding_.backward(pass, gradients.embedded, gradients.all_embedded);
       }

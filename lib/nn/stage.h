@@ -14,6 +14,7 @@
 #include "nn/exchange/reshard.h"
 #include "nn/exchange/shared_keys.h"
 #include "nn/weight.h"
+#include "plan/schedule/action.h"
 #include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
@@ -26,12 +27,12 @@ class Stage {
   virtual ~Stage() = default;
   /// Finds the tensors of `view` again: their shapes have changed.
   virtual void place(int view) = 0;
-  /// Units [begin, end) in ascending order, for a micro-batch in `view`.
-  virtual void forward(const Pass& pass, int view, int begin, int end) = 0;
+  /// Units [begin, end) in ascending order, for a micro-batch in `view`; or a leg of one.
+  virtual void forward(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
   /// Of blocks [begin, end) what their forms make again; their outputs are not written.
-  virtual void repeat(const Pass& pass, int view, int begin, int end) = 0;
+  virtual void repeat(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
   /// Units [begin, end) in descending order.
-  virtual void backward_input(const Pass& pass, int view, int begin, int end) = 0;
+  virtual void backward_input(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
   virtual void backward_weight(const Pass& pass, int view, int begin, int end) = 0;
 };
 

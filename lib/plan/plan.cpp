@@ -115,6 +115,9 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.forms = plan.stages[static_cast<std::size_t>(stage)].forms;
   input.deferral = plan.stages[static_cast<std::size_t>(stage)].deferral;
   input.late_weights = plan.late_weights;
+  for (int unit = 0; plan.exchange.beside_passes && unit <= plan.model.layers; ++unit) {
+    input.legs.push_back(unit > 0 && plan.model.has_experts(unit - 1) ? 1 : 0);
+  }
   return input;
 }
 

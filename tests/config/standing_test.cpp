@@ -43,11 +43,7 @@ TEST_CASE("a value that is not built is refused with its place") {
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  for (const char* line : {"parallel: {parallel_mode: auto_parallel}",
-                           "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"}) {
-    CAPTURE(line);
-    CHECK(findings(std::string(line) + "\n").size() == 1);
-  }
+  CHECK(findings("parallel: {parallel_mode: auto_parallel}\n").size() == 1);
 }
 
 TEST_CASE("schedules, chunks, recomputed layers and exchanges of experts are built") {
@@ -120,7 +116,7 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("parallel.tp_comm_overlap.ag") == "supported");
   CHECK(status_of("parallel.tp_comm_overlap.bootstrap_backend") == "no effect");
   CHECK(status_of("parallel.delay_wgrad_compute") == "supported");
-  CHECK(status_of("moe.overlap_expert_parallel_comm") == "not built yet");
+  CHECK(status_of("moe.overlap_expert_parallel_comm") == "supported");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
   CHECK(status_of("parallel.pipeline.layout") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");
@@ -128,7 +124,6 @@ TEST_CASE("the status of a key") {
 }
 
 TEST_CASE("what serves today") {
-  CHECK(today("moe.overlap_expert_parallel_comm") == "today: overlap_expert_parallel_comm: false");
   CHECK(today("parallel.pipeline.layout") ==
         "today: layout: with scheduler zb-v, no part is empty");
   CHECK(today("precision.enable_autocast").empty());

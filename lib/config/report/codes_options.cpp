@@ -45,13 +45,13 @@ constexpr CodeNote options_notes[] = {
      "(Megatron: validate_args).",
      "parallel: {tensor_parallel: 2, tp_comm_overlap: {enable: true}}",
      "parallel: {tensor_parallel: 2, sequence_parallel: true, tp_comm_overlap: {enable: true}}"},
-    {"expert-overlap", "Requirements of overlap_expert_parallel_comm are not met",
-     "It needs expert_parallel above 1, virtual_pipeline_stages above 1 with several stages, bf16 "
-     "or fp16, no recomputation, and no "
-     "num_microbatches_with_partial_activation_checkpoints (Megatron: TransformerConfig). The "
-     "message lists the unmet requirements.",
+    {"expert-overlap", "The schedule puts no forward beside a backward",
+     "With overlap_expert_parallel_comm the rows of one micro-batch are on their way to experts "
+     "while a pass of another runs. gpipe runs all forwards first, and zb-h1 and zb-v fill their "
+     "gaps with weight gradients.",
+     "parallel: {pipeline_stages: 2, expert_parallel: 2, pipeline: {scheduler: zb-h1}}, "
      "moe: {num_experts: 4, overlap_expert_parallel_comm: true}",
-     "precision: {compute: bf16}, parallel: {expert_parallel: 2}, "
+     "parallel: {pipeline_stages: 2, expert_parallel: 2}, "
      "moe: {num_experts: 4, overlap_expert_parallel_comm: true}"},
     {"expert-chunks", "comp_comm_parallel_degree is larger than the tokens of a micro-batch",
      "The tokens that a rank sends to an expert are cut into so many chunks, each with a token or "

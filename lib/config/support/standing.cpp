@@ -40,7 +40,7 @@ constexpr Standing standing_rows[] = {
     {"parallel.tp_comm_overlap.atomic_rs", no_effect, "false", "deprecated: use rs"},
     {"parallel.tp_comm_overlap.async_allreduce", no_effect, "false", "deprecated: use enable"},
     {"parallel.search_mode", not_built, "*", ""},
-    {"moe.overlap_expert_parallel_comm", not_built, "false", "false"},
+
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
 };
 

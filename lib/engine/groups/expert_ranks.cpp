@@ -31,14 +31,29 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   if (rule.parts > 1) {
     ranks.parts = world.group("layers expert:tp", mesh.group(world.rank(), Axis::etp));
   }
+  if (rule.beside_passes) {
+    ranks.ep_counts =
+        world.group("layers " + counts_kind("expert:ep", rule), mesh.group(world.rank(), Axis::ep));
+  }
+  if (rule.beside_passes && rule.parts > 1) {
+    ranks.parts_counts = world.group("layers " + counts_kind("expert:tp", rule),
+                                     mesh.group(world.rank(), Axis::etp));
+  }
+  if (rule.overlaps()) {
+    ranks.wire = std::make_unique<Stream>(plan.device, "experts", Stream::Mode::queued);
+  }
   ranks.groups = {.ep = ranks.ep.get(),
                   .parts = ranks.parts.get(),
                   .routers = by_stream && mesh.cp == 1 ? &tp : nullptr,
                   .adds_bias = mesh.coordinate(world.rank(), Axis::etp) == 0,
                   .by_stream = by_stream,
                   .slices = rule.by_slice ? &tp : nullptr,
+                  .ep_counts = (rule.beside_passes ? ranks.ep_counts : ranks.ep).get(),
+                  .parts_counts = (rule.beside_passes ? ranks.parts_counts : ranks.parts).get(),
                   .order = {plan.tokens, plan.micro_batch_size},
-                  .chunks = rule.chunks};
+                  .chunks = rule.chunks,
+                  .beside = ranks.wire.get(),
+                  .in_legs = rule.beside_passes};
   if (mesh.cp == 1) return ranks;
   if (!by_stream) ranks.groups.routers = context.whole.get();
   if (ranks.groups.routers != nullptr) return ranks;

@@ -14,7 +14,10 @@ struct ExpertRanks {
   std::unique_ptr<Group> ep;
   std::unique_ptr<Group> parts;        // null: none are gathered
   std::unique_ptr<Group> own_routers;  // null where another group has the same ranks
-  ExpertGroups groups;                 // for the layers
+  // Of the same ranks, for numbers of rows that travel while rows do; or null.
+  std::unique_ptr<Group> ep_counts, parts_counts;
+  std::unique_ptr<Stream> wire;  // of rows beside products; null: they are waited for
+  ExpertGroups groups;           // for the layers
 };
 
 /// Collective over the ranks of the stage that share experts or tokens. Empty without experts.

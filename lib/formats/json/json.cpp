@@ -71,6 +71,7 @@ void write_exchange(JsonText& json, const Plan& plan) {
   json.member("chunks", rule.chunks);
   json.member("shares", rule.takes_share() ? plan.mesh.tp : 1);
   json.member("parts", rule.parts);
+  json.member("beside_passes", rule.beside_passes);
   json.member("sent_rows", local.routed_rows);
   json.member("expert_rows", local.expert_rows);
   json.close();

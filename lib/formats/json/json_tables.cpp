@@ -113,9 +113,9 @@ void write_buckets(JsonText& json, const Plan& plan) {
 }
 
 void write_activations(JsonText& json, const Plan& plan) {
-  static constexpr std::array storages{"batch",    "input",   "forward",  "statistic",
-                                       "gradient", "message", "repeated", "staged",
-                                       "host",     "counted", "shared"};
+  static constexpr std::array storages{"batch",    "input",   "forward",   "statistic",
+                                       "gradient", "message", "repeated",  "staged",
+                                       "host",     "counted", "exchanged", "shared"};
   static constexpr std::array moments{"fetch",  "input",  "forward",  "offload", "gradient",
                                       "reload", "repeat", "backward", "weight"};
   static_assert(storages.size() == static_cast<std::size_t>(Storage::shared) + 1);

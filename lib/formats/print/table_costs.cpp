@@ -208,7 +208,7 @@ std::string time_section(const Plan& plan) {
                                            format_seconds(time.exposed) +
                                            " exposed communication, bubble " +
                                            percent(time.bubble_fraction)) +
-         (plan.overlap.any || plan.exchange.chunks > 1
+         (plan.overlap.any || plan.exchange.overlaps()
               ? labelled("beside products",
                          format_seconds(time.hidden) + " of the collectives in layers")
               : "") +

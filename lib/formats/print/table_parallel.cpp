@@ -109,6 +109,7 @@ std::string exchange_text(const ExchangeRule& rule, const Mesh& mesh) {
   if (rule.chunks > 1) {
     add("in " + std::to_string(rule.chunks) + " chunks, each beside the products of another");
   }
+  if (rule.beside_passes) add("on their way beside passes of other micro-batches");
   return text;
 }
 

@@ -18,11 +18,16 @@ struct ExpertGroups {
   // all.
   bool by_stream = false;
   Group* slices = nullptr;
+  // Numbers of rows travel while rows do: of the same ranks as `ep` and `parts`, which they are
+  // where a pass waits for its rows.
+  Group* ep_counts = nullptr;
+  Group* parts_counts = nullptr;
   RowOrder order{};  // of the routers' tokens
   // In so many chunks rows go to experts of other ranks and back, each beside the products of
   // another, on this stream; null: they are waited for.
   std::int64_t chunks = 1;
   Stream* beside = nullptr;
+  bool in_legs = false;  // another pass may run while they are on their way (Action::leg)
 };
 
 }  // namespace trainctl

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/expert_overlap.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -276,7 +277,7 @@ void add_expert_parts(UseList& list, std::int64_t forward, std::int64_t backward
   const Plan& plan = list.plan();
   const std::int64_t rows = plan.local.gathered_rows;
   const auto add = [&](const char* operation, std::int64_t count, std::int64_t bytes) {
-    UseList::Call call = layer_call(operation, "parts of experts (at most)", "expert:tp");
+    UseList::Call call = layer_call(operation, std::string(rows_of_parts), "expert:tp");
     call.at_most = true;
     list.add_total(call, count * plan.exchange.chunks, count * rows * bytes);
   };
@@ -312,13 +313,17 @@ void add_experts(UseList& list, const Passes& passes) {
   list.add(layer_call("all_gather", "scores", routers_kind(plan.mesh, rule)), forward,
            plan.local.routing_ranks * plan.local.routed_tokens * model.experts * fp32);
   const std::int64_t counts = plan.mesh.ep * model.experts * counted_as;
-  list.add(layer_call("all_gather", "rows of experts", "expert:ep"), forward, counts);
+  const auto add_counts = [&](const char* kind, std::int64_t ranks, std::int64_t bytes) {
+    UseList::Call call = layer_call("all_gather", "rows of experts", counts_kind(kind, rule));
+    call.ranks = ranks;
+    list.add(call, forward, bytes);
+  };
+  add_counts("expert:ep", plan.mesh.ep, counts);
   if (rule.parts > 1) {
-    list.add(layer_call("all_gather", "rows of experts", "expert:tp"), forward,
-             rule.parts * counts);
+    add_counts("expert:tp", rule.parts, rule.parts * counts);
     add_expert_parts(list, forward, passes.once);
   }
-  UseList::Call call = layer_call("all_to_all", "experts (at most)", "expert:ep");
+  UseList::Call call = layer_call("all_to_all", std::string(rows_of_experts), "expert:ep");
   call.at_most = true;
   const std::int64_t row = model.hidden * list.element();
   const std::int64_t sent = plan.local.routed_rows;

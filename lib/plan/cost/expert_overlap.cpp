@@ -37,6 +37,14 @@ double exposed_exchange(double product, double there, double back, std::int64_t 
   return sent - product;
 }
 
+double expert_products(const Plan& plan, bool all, const Rates& rates) {
+  const LocalShape& local = plan.local;
+  const double rows = real(local.sent_tokens * plan.exchange.parts) * real(plan.model.topk);
+  const double first = plan.model.gated_mlp ? 2 : 1;  // products
+  return 2 * rows * real(plan.model.hidden) * real(local.expert_ffn) * (all ? first + 1 : first) /
+         rates.matmul_flops;
+}
+
 double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
                        const Rates& rates) {
   if (plan.exchange.chunks == 1) return 0;
@@ -44,10 +52,7 @@ double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
   const bool passes = kind == ActionKind::forward || kind == ActionKind::backward_input;
   if (!repeats && !passes) return 0;
   const LocalShape& local = plan.local;
-  const double rows = real(local.sent_tokens * plan.exchange.parts) * real(plan.model.topk);
-  const double first = plan.model.gated_mlp ? 2 : 1;  // products
-  const double product = 2 * rows * real(plan.model.hidden) * real(local.expert_ffn) *
-                         (repeats ? first : first + 1) / rates.matmul_flops;
+  const double product = expert_products(plan, !repeats, rates);
   const double there = chunk_seconds(plan, local.routed_rows, "all_gather", rates);
   const double back =
       repeats ? 0 : chunk_seconds(plan, local.received_rows, "reduce_scatter", rates);

@@ -2,6 +2,8 @@
 // experts (ExchangeRule::chunks).
 #pragma once
 
+#include <string_view>
+
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
 
@@ -12,8 +14,16 @@ namespace trainctl {
 /// last: what of them is waited for.
 double exposed_exchange(double product, double there, double back, std::int64_t chunks);
 
-/// Seconds that a pass through one block with experts does not wait for its exchange. Rows are as
-/// many as there may be, products as many as there are if all experts are chosen equally often.
+/// CollectiveUse::what of rows between ranks with other experts, and between parts of the same.
+inline constexpr std::string_view rows_of_experts = "experts (at most)";
+inline constexpr std::string_view rows_of_parts = "parts of experts (at most)";
+
+/// Seconds of the products of experts in one block, in F or in B; `all`, or those before the
+/// activation. As many as there are if all experts are chosen equally often.
+double expert_products(const Plan& plan, bool all, const Rates& rates);
+
+/// Seconds that a whole pass through one block with experts does not wait for its exchange. Rows
+/// are as many as there may be.
 double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
                        const Rates& rates);
 

@@ -114,7 +114,8 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
       bytes.kept += padded_bytes(row);
     }
     if (row.storage == Storage::host) bytes.on_host += padded_bytes(row);
-    if (row.from == Moment::repeat || row.from == Moment::reload) bytes.once += padded_bytes(row);
+    const bool again = row.from == Moment::repeat || row.from == Moment::reload;
+    if (again && row.storage != Storage::exchanged) bytes.once += padded_bytes(row);
   }
   return bytes;
 }

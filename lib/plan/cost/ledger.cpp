@@ -74,8 +74,8 @@ double Ledger::total() const {
 
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
   SimulationInput input = simulation_input(plan);
-  const auto cost = row_seconds(plan, rates);
-  input.cost = cost;
+  set_seconds(plan, rates, input);
+  const auto cost = input.cost;
   const Simulation all = simulate(input);
   input.cost = [&](const RankRows& rank, const Action& row) {
     return is_receive(row.kind) ? 0.0 : cost(rank, row);
@@ -88,8 +88,8 @@ std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
     Ledger& ledger = at(ledgers, index);
     const QueueTimes& times = all.queues[rank];
     ledger.products = products(plan, stage, rates);
-    ledger.tp = in_layers(plan, stage, rates);
-    ledger.kernels = std::max(0.0, times.busy - ledger.products - ledger.tp);
+    ledger.tp = in_layers(plan, stage, rates) - times.hidden_rows();
+    ledger.kernels = std::max(0.0, times.busy + times.waited_rows - ledger.products - ledger.tp);
     ledger.dp = times.waited_sums;
     ledger.gather = times.waited_gathers;
     ledger.host = times.waited_copies;

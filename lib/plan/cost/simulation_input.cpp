@@ -23,7 +23,9 @@ SimulationInput simulation_input(const Plan& plan) {
 
 double layer_cost(const Action& action, std::int64_t layers) {
   if (!is_pass(action.kind)) return 0;
-  return static_cast<double>(count_blocks({action.begin, action.end}, layers));
+  // Of a pass in legs half is before its rows are sent, half what the experts make of them.
+  const double part = action.leg == Leg::whole ? 1 : action.leg == Leg::home ? 0 : 0.5;
+  return part * static_cast<double>(count_blocks({action.begin, action.end}, layers));
 }
 
 }  // namespace trainctl

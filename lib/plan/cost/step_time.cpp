@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "base/at.h"
 #include "base/gather_rounds.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
 #include "plan/schedule/schedule.h"
+#include "plan/tables/expert_rows.h"
 
 namespace trainctl {
 
@@ -39,8 +42,8 @@ double kept_bytes(const StagePlan& stage, int unit) {
   return row_bytes(stage, unit, [](const ActivationSpec& row) {
     return row.kind != RowKind::partial && row.from != Moment::gradient &&
            row.from != Moment::backward && row.storage != Storage::message &&
-           row.storage != Storage::batch && row.until != Moment::forward &&
-           row.until != Moment::offload && !row.on_host();
+           row.storage != Storage::batch && row.storage != Storage::exchanged &&
+           row.until != Moment::forward && row.until != Moment::offload && !row.on_host();
   });
 }
 
@@ -61,18 +64,23 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 }
 
 /// Of the units of a stage that are blocks, the first that stands for `unit`: its operators are
-/// split alike, and so are its tokens.
+/// split alike, and so are its tokens, and both have experts or none.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
     for (int one = blocks.begin; one < blocks.end; ++one) {
-      if (plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
-          plan.context.of_unit(one) == plan.context.of_unit(unit)) {
-        return one;
-      }
+      const bool alike = plan.model.has_experts(one - 1) == plan.model.has_experts(unit - 1) &&
+                         plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
+                         plan.context.of_unit(one) == plan.context.of_unit(unit);
+      if (alike) return one;
     }
   }
   return 0;
+}
+
+/// Rows on their way to experts or between their parts.
+bool moves_rows(const CollectiveUse& use) {
+  return use.what == rows_of_experts || use.what == rows_of_parts;
 }
 
 /// Of the units of a stage that are blocks, the first; 0: it has none.
@@ -106,10 +114,10 @@ class UnitCosts {
  private:
   double memory(double bytes) const { return bytes / rates_.memory_bandwidth; }
   double products(double flops) const { return flops / rates_.matmul_flops; }
-  /// Of one micro-batch, in both directions.
+  /// Of one micro-batch, in both directions, without rows of experts.
   double wire(UnitKind unit) const {
     const auto of_layers = [unit](const CollectiveUse& use) {
-      return use.unit == unit && waits_in_layers(use);
+      return use.unit == unit && waits_in_layers(use) && !moves_rows(use);
     };
     return wire_seconds_of(rows_, rates_, of_layers) / real(plan_.microbatches);
   }
@@ -128,13 +136,19 @@ class UnitCosts {
     const double product = products(flops.matmul) / 3;
     const double attention = products(flops.attention_causal) / 3;
     const double kept = memory(kept_bytes(rows_, unit));
-    const double hidden = hidden_seconds(plan_, rows_, rates_) / real(plan_.microbatches);
+    const double hidden = hidden_over_tp(plan_, rows_, rates_) / real(plan_.microbatches);
     const double each_way = (wire(UnitKind::block) - hidden) / real(blocks_) / 2;
     const double early = early_weight_seconds(plan_, unit, rates_);
     const RingWait ring = ring_wait(plan_, unit, rates_);
     times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
     times.input.layer = product + early + 2 * attention + 3 * kept + each_way + ring.backward;
     times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));
+    if (!plan_.model.has_experts(unit - 1)) return;
+    constexpr double ways = 4;  // there and back, in F and in B
+    const std::int64_t blocks = count_expert_blocks(plan_.model, rows_.units);
+    times.exchanged =
+        wire_seconds_of(rows_, rates_, moves_rows) / (ways * real(blocks * plan_.microbatches));
+    times.experts = expert_products(plan_, true, rates_);
   }
 
   void add_head(UnitTimes& times) const {
@@ -192,6 +206,11 @@ class RowCosts {
     }
   }
 
+  /// Of rows that are on their way when the row is over. Those of R are among those of F and B.
+  double sent_by(const Action& row) const {
+    return row.kind == ActionKind::repeat ? 0 : times_.at(like_.at(row.begin)).exchanged;
+  }
+
   double of(const Action& row) const {
     if (row.kind == ActionKind::repeat) return repeat_of(row);
     if (is_pass(row.kind)) return pass_of(row) + deferred_of(row);
@@ -212,9 +231,28 @@ class RowCosts {
     double seconds = 0;
     for (Action one = row; one.begin < row.end; ++one.begin) {
       one.end = one.begin + 1;
-      seconds += times_.at(like_.at(one.begin)).of(one, plan_.model.layers);
+      const UnitTimes& times = times_.at(like_.at(one.begin));
+      const double pass = times.of(one, plan_.model.layers);
+      seconds += one.leg == Leg::whole ? pass + exchange_of(one) : leg_of(one, pass, times.experts);
     }
     return seconds;
+  }
+  /// What a whole pass through one unit waits for its rows.
+  double exchange_of(const Action& row) const {
+    const bool block = row.begin > 0 && row.begin <= plan_.model.layers;
+    if (!block || !plan_.model.has_experts(row.begin - 1)) return 0;
+    if (row.kind == ActionKind::backward_weight) return 0;
+    const BlockForm form = rows_.forms.of(row.begin, row.chunk, row.microbatch);
+    return 2 * times_.at(like_.at(row.begin)).exchanged -
+           hidden_exchange(plan_, row.kind, form, rates_);
+  }
+  /// A leg of a pass that takes `seconds`: what is not a product of experts comes before those in F
+  /// and R, after them in B.
+  static double leg_of(const Action& row, double seconds, double products) {
+    const double work = std::min(seconds, products);
+    if (row.leg == Leg::work) return work;
+    const Leg rest = row.kind == ActionKind::backward_input ? Leg::home : Leg::out;
+    return row.leg == rest ? seconds - work : 0;
   }
   double deferred_of(const Action& row) const {
     const UnitTimes& head = times_.at(0);
@@ -227,7 +265,9 @@ class RowCosts {
     double seconds = 0;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
-      seconds += repeat_seconds(repeat_cost(plan_, unit, form), rates_);
+      const double all = repeat_seconds(repeat_cost(plan_, unit, form), rates_);
+      seconds +=
+          row.leg == Leg::whole ? all : leg_of(row, all, expert_products(plan_, false, rates_));
     }
     return seconds;
   }
@@ -266,24 +306,6 @@ class RowCosts {
 
 bool waits_in_layers(const CollectiveUse& use) {
   return use.purpose == "layers" && use.operation != "send" && use.operation != "receive";
-}
-
-RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
-  const std::int64_t ranks = plan.context.of_unit(block).ring;
-  if (ranks == 1) return {};
-  const std::int64_t messages = 2 * (ranks - 1);
-  CollectiveUse passed;
-  passed.operation = "send";
-  passed.ranks = ranks;
-  passed.count = messages;
-  passed.bytes = messages * plan.local.tokens * plan.local.kv * size_of(plan.compute);
-  const FlopsEstimate flops = estimate_flops(
-      plan.model, plan.micro_batch_size * plan.model.seq_length, {{block, block + 1}});
-  const double attention =
-      flops.attention_causal / 3 / real(plan.mesh.tp * plan.mesh.cp) / rates.matmul_flops;
-  const double hidden = attention * real(ranks - 1) / real(ranks);
-  const double wait = std::max(0.0, wire_seconds(passed, rates) - hidden);
-  return {wait, 2 * wait};  // twice the work and twice the messages
 }
 
 std::optional<Rates> given_rates(const ClusterConfig& cluster) {
@@ -330,24 +352,37 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
   return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
 }
 
+void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input) {
+  const auto costs = std::make_shared<std::vector<RowCosts>>();
+  for (int stage = 0; stage < plan.map.stages; ++stage) costs->emplace_back(plan, stage, rates);
+  input.cost = [costs](const RankRows& rank, const Action& row) {
+    return at(*costs, rank.input.stage).of(row);
+  };
+  input.sent = [costs](const RankRows& rank, const Action& row) {
+    return at(*costs, rank.input.stage).sent_by(row);
+  };
+}
+
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates) {
-  std::vector<RowCosts> costs;
-  for (int stage = 0; stage < plan.map.stages; ++stage) costs.emplace_back(plan, stage, rates);
-  return [costs = std::move(costs)](const RankRows& rank, const Action& row) {
-    return at(costs, rank.input.stage).of(row);
-  };
+  SimulationInput input;
+  set_seconds(plan, rates, input);
+  return input.cost;
 }
 
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
   TimeEstimate time;
   for (const StagePlan& stage : plan.stages) {
     time.optimizer = std::max(time.optimizer, optimizer_seconds(stage, rates));
-    time.hidden = std::max(time.hidden, hidden_seconds(plan, stage, rates));
   }
   SimulationInput input = simulation_input(plan);
-  input.cost = row_seconds(plan, rates);
+  set_seconds(plan, rates, input);
   const Simulation simulation = simulate(input);
+  for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
+    const double beside =
+        hidden_seconds(plan, at(plan.stages, input.ranks[rank].input.stage), rates);
+    time.hidden = std::max(time.hidden, beside + simulation.queues[rank].hidden_rows());
+  }
   time.forward_backward = simulation.seconds;
   time.exposed = simulation.exposed_communication;
   time.bubble_fraction = simulation.bubble_fraction;

@@ -31,14 +31,6 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates);
 /// Whether calls are collectives inside layers, which wait for them to end.
 bool waits_in_layers(const CollectiveUse& use);
 
-/// Seconds of one block (a unit of the model) and micro-batch for which attention waits for keys
-/// and values that go around a ring: what their transfer takes beyond the work on all blocks of
-/// keys but the last.
-struct RingWait {
-  double forward = 0, backward = 0;
-};
-RingWait ring_wait(const Plan& plan, int block, const Rates& rates);
-
 /// Seconds of the passes through one unit with one micro-batch, `layer` of blocks that are split
 /// alike.
 struct UnitTimes {
@@ -49,14 +41,20 @@ struct UnitTimes {
     }
   };
   Pass forward, input, weight;
+  // Of a block with experts, one of the four times that rows are on their way in F and B, and the
+  // products of experts in either.
+  double exchanged = 0, experts = 0;
   double deferred = 0;  // what F of the head leaves to W, if that is deferred,
   double again = 0;     // and what W does once more for it
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
 
-/// Seconds of a row: a pass, a message (of its receive), a sum, a gather or a host copy, which
-/// reads and writes its bytes. `plan` must outlive it.
+/// Sets SimulationInput::cost, seconds of a row: a pass, a message (of its receive), a sum, a
+/// gather or a host copy, which reads and writes its bytes; and SimulationInput::sent. `plan` must
+/// outlive them.
+void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input);
+/// The first of them.
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/cost/estimate.h"
 #include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
 
@@ -44,7 +45,6 @@ class Hidden {
       const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
       const bool experts = plan_.model.has_experts(unit - 1);
       const BlockSplit split = plan_.splits.of_unit(unit);
-      if (experts) seconds += hidden_exchange(plan_, row.kind, form, rates_);
       for (const Region& region : regions_) {
         const bool mlp = region.part == BlockPart::mlp;
         if (mlp && experts) continue;
@@ -125,12 +125,44 @@ double exposed_scatter(double product, double chunk, std::int64_t chunks) {
   return sent - product;
 }
 
-double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {
-  if (!plan.overlap.any && plan.exchange.chunks == 1) return 0;
+RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
+  const std::int64_t ranks = plan.context.of_unit(block).ring;
+  if (ranks == 1) return {};
+  const std::int64_t messages = 2 * (ranks - 1);
+  CollectiveUse passed;
+  passed.operation = "send";
+  passed.ranks = ranks;
+  passed.count = messages;
+  passed.bytes = messages * plan.local.tokens * plan.local.kv * size_of(plan.compute);
+  const FlopsEstimate flops = estimate_flops(
+      plan.model, plan.micro_batch_size * plan.model.seq_length, {{block, block + 1}});
+  const double attention =
+      flops.attention_causal / 3 / real(plan.mesh.tp * plan.mesh.cp) / rates.matmul_flops;
+  const double hidden = attention * real(ranks - 1) / real(ranks);
+  const double wait = std::max(0.0, wire_seconds(passed, rates) - hidden);
+  return {wait, 2 * wait};  // twice the work and twice the messages
+}
+
+double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+  if (!plan.overlap.any) return 0;
   const Hidden hidden(plan, rates);
   double seconds = 0;
   for (const Action& row : stage.actions) {
     if (is_pass(row.kind)) seconds += hidden.of(row, stage);
+  }
+  return seconds;
+}
+
+double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+  double seconds = hidden_over_tp(plan, stage, rates);
+  if (plan.exchange.chunks == 1) return seconds;
+  for (const Action& row : stage.actions) {
+    if (!is_pass(row.kind) || row.leg != Leg::whole) continue;
+    for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan.model.layers; ++unit) {
+      if (!plan.model.has_experts(unit - 1)) continue;
+      const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
+      seconds += hidden_exchange(plan, row.kind, form, rates);
+    }
   }
   return seconds;
 }

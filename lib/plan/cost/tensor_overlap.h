@@ -1,5 +1,6 @@
-// What collectives of tensor-parallel ranks cost beside products (TensorOverlap of
-// plan/tables/layout.h).
+// What of the communication in layers is not waited for: collectives of tensor-parallel ranks
+// beside products (TensorOverlap of plan/tables/layout.h), rows of experts, rings of keys and
+// values.
 #pragma once
 
 #include "plan/cost/step_time.h"
@@ -13,11 +14,22 @@ namespace trainctl {
 double exposed_gather(double product, double chunk, std::int64_t chunks, std::int64_t ranks);
 double exposed_scatter(double product, double chunk, std::int64_t chunks);
 
-/// Seconds of a step for which a rank of `stage` does not wait, as its collectives inside layers go
-/// on beside products, the exchange between experts among them.
+/// Seconds of a step for which a rank of `stage` does not wait, as its collectives of
+/// tensor-parallel ranks go on beside products.
+double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates);
+/// And with the exchange between experts in whole passes (moe.comp_comm_parallel). What legs of
+/// passes hide is QueueTimes::hidden_rows.
 double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
 
 /// Seconds of the weight gradients of one block and micro-batch that B makes in place of W.
 double early_weight_seconds(const Plan& plan, int unit, const Rates& rates);
+
+/// Seconds of one block (a unit of the model) and micro-batch for which attention waits for keys
+/// and values that go around a ring: what their transfer takes beyond the work on all blocks of
+/// keys but the last.
+struct RingWait {
+  double forward = 0, backward = 0;
+};
+RingWait ring_wait(const Plan& plan, int block, const Rates& rates);
 
 }  // namespace trainctl

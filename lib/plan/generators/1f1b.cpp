@@ -6,7 +6,7 @@
 namespace trainctl {
 
 std::vector<Action> schedule_1f1b(const ScheduleInput& input) {
-  if (input.chunks() > 1) {
+  if (input.chunks() > 1 || !input.legs.empty()) {
     return chunked_rows(input,
                         {.group_size = input.group_size, .warmup = interleaved_warmup(input)});
   }

@@ -11,14 +11,16 @@
 
 namespace trainctl {
 
-/// One stage: F, B, W for each micro-batch in turn (gradient accumulation).
+/// One stage: F, B, W for each micro-batch in turn (gradient accumulation); with input.legs F of
+/// the next one comes right before B.
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input);
 /// All forwards, then all backwards (Huang et al. 2019); with chunks, ordered by (chunk,
 /// micro-batch).
 std::vector<Action> schedule_gpipe(const ScheduleInput& input);
 /// One forward, one backward (Narayanan et al. 2021, 2.2): warm-up of min(stages - stage - 1, M).
 /// With several chunks per stage a warm-up of min(M V, 2 (stages - stage - 1) + (V - 1)
-/// group_size); group_size from `stages` to M; M % group_size is 0 or at least `stages`.
+/// group_size); group_size from `stages` to M; M % group_size is 0 or at least `stages`. With
+/// input.legs the same with any number of chunks, and a warm-up of one more.
 std::vector<Action> schedule_1f1b(const ScheduleInput& input);
 /// ZB-H1 (Qi et al. 2024, 3.1): W separate from B, filling the bubbles; kept activations as in
 /// 1F1B. With several chunks the same over the interleaved order, with its groups.

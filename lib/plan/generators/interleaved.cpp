@@ -113,11 +113,14 @@ class Chunked {
 }  // namespace
 
 int interleaved_warmup(const ScheduleInput& input) {
-  assert(input.group_size >= input.stages && input.group_size <= input.microbatches);
-  assert(input.microbatches % input.group_size == 0 ||
+  const int chunks = input.chunks();
+  assert(chunks == 1 ||
+         (input.group_size >= input.stages && input.group_size <= input.microbatches));
+  assert(chunks == 1 || input.microbatches % input.group_size == 0 ||
          input.microbatches % input.group_size >= input.stages);
-  return std::min(input.microbatches * input.chunks(),
-                  2 * (input.stages - input.stage - 1) + (input.chunks() - 1) * input.group_size);
+  const int ahead = input.legs.empty() ? 0 : 1;
+  return std::min(input.microbatches * chunks,
+                  2 * (input.stages - input.stage - 1) + (chunks - 1) * input.group_size + ahead);
 }
 
 std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder& order) {

@@ -5,10 +5,13 @@ namespace trainctl {
 
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input) {
   StageRows rows(input);
-  for (int microbatch = 0; microbatch < input.microbatches; ++microbatch) {
-    rows.fetch(microbatch, 0);
-    rows.forward(microbatch, 0);
-    rows.backward(microbatch, 0);
+  const int ahead = input.legs.empty() ? 0 : 1;  // F beside the B of the micro-batch before it
+  for (int newest = 0; newest < input.microbatches + ahead; ++newest) {
+    if (newest < input.microbatches) {
+      rows.fetch(newest, 0);
+      rows.forward(newest, 0);
+    }
+    if (newest >= ahead) rows.backward(newest - ahead, 0);
   }
   return rows.finish();
 }

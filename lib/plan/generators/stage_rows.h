@@ -105,7 +105,8 @@ struct ChunkedOrder {
   int warmup = 0;  // forwards before the first backward
   int delay = 0;   // backwards by which W comes later than its B
 };
-/// The warm-up of the interleaved schedule: min(M V, 2 (stages - stage - 1) + (V - 1) group_size).
+/// The warm-up of the interleaved schedule: min(M V, 2 (stages - stage - 1) + (V - 1) group_size),
+/// and one more where F runs beside B, which then needs nothing of it.
 int interleaved_warmup(const ScheduleInput& input);
 /// The rows of several chunks per stage, round robin, in the order of schedule_table(). The stages
 /// run in lock step: after each step, a stage exchanges messages with both neighbours in one batch.

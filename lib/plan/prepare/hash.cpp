@@ -89,7 +89,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
              plan.result_broadcast);
   digest.add(plan.device, plan.fp32_sums, plan.full_batch, plan.broadcast_parameters);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
-             plan.exchange.parts);
+             plan.exchange.parts, plan.exchange.beside_passes);
   digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.kept, plan.gradient.factor,
              plan.gradient.fused);
 }
@@ -128,7 +128,8 @@ void add_stage(Digest& digest, const StagePlan& stage) {
     digest.add(ring->length);
   }
   for (const Action& row : stage.actions) {
-    digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket, row.visit);
+    digest.add(row.kind, row.chunk, row.microbatch, row.begin, row.end, row.bucket, row.visit,
+               row.leg);
   }
 }
 

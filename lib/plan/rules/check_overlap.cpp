@@ -42,43 +42,30 @@ void check_late_weights(const Facts& facts, Check& check) {
   }
 }
 
-/// The unmet requirements of overlap_expert_parallel_comm, each with its value.
-std::vector<std::string> unmet_needs(const Facts& facts) {
-  const Config& config = facts.config;
-  std::vector<std::string> unmet;
-  if (facts.mesh.ep <= 1) unmet.emplace_back("expert_parallel above 1 (it is 1)");
-  if (facts.mesh.pp > 1 && facts.chunks == 1) {
-    unmet.push_back("virtual_pipeline_stages above 1 with pipeline_stages " +
-                    std::to_string(facts.mesh.pp) + " (it is 1)");
-  }
-  if (resolve_compute(config.precision) == ComputeType::fp32) {
-    unmet.emplace_back("precision.compute bf16 or fp16 (it is fp32)");
-  }
-  if (config.recompute.enable) unmet.emplace_back("recompute.enable false (it is true)");
-  if (const auto& partial = config.recompute.num_microbatches_with_partial_activation_checkpoints) {
-    unmet.push_back(
-        "recompute.num_microbatches_with_partial_activation_checkpoints left out (it is " +
-        std::to_string(*partial) + ")");
-  }
-  return unmet;
-}
-
+/// Rows of one micro-batch are on their way while a pass of another runs: a forward must be
+/// next to a backward.
 void check_expert_overlap(const Facts& facts, Check& check) {
   const char* path = "moe.overlap_expert_parallel_comm";
   if (!facts.config.moe.overlap_expert_parallel_comm || !check.clean({path}) ||
-      !facts.mesh_is_clean(check) ||
-      !check.clean({"precision.compute", "parallel.virtual_pipeline_stages", "moe.num_experts"})) {
+      !facts.mesh_is_clean(check)) {
     return;
   }
+  const ScheduleTraits& schedule = traits_of(facts.parallel().pipeline.scheduler);
   if (facts.unsplit) {
     check.no_effect(path, true, "this parallel_mode has no expert-parallel ranks");
-    return;
+  } else if (facts.mesh.ep == 1) {
+    check.no_effect(path, true, "expert_parallel is 1, so no tokens are exchanged");
+  } else if (facts.mesh.pp > 1 && schedule.value != PipelineScheduler::one_f_one_b) {
+    check.error(
+        "expert-overlap", path,
+        "overlap_expert_parallel_comm runs the forward of a micro-batch beside the backward "
+        "of another, which scheduler " +
+            std::string(schedule.word) + check.place_of("parallel.pipeline.scheduler") +
+            " does not put side by side",
+        "set scheduler to 1f1b, or overlap_expert_parallel_comm to false");
+  } else if (facts.batch.microbatches == 1 && facts.batch.ramp.size() <= 1) {
+    check.no_effect(path, true, "a step has one micro-batch, and no other runs beside it");
   }
-  std::string list;
-  for (const std::string& need : unmet_needs(facts)) list += (list.empty() ? "" : ", ") + need;
-  if (list.empty()) return;
-  check.error("expert-overlap", path, "overlap_expert_parallel_comm needs " + list,
-              "change the listed values, or set overlap_expert_parallel_comm to false");
 }
 
 }  // namespace

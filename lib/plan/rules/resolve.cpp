@@ -209,6 +209,7 @@ ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh) {
   if (moe.comp_comm_parallel && exchanges) {
     rule.chunks = std::max<std::int64_t>(1, moe.comp_comm_parallel_degree);
   }
+  rule.beside_passes = moe.overlap_expert_parallel_comm && mesh.ep > 1;
   return rule;
 }
 

@@ -36,6 +36,16 @@ constexpr bool is_pass(ActionKind kind) {
   return kind == ActionKind::forward || kind == ActionKind::repeat ||
          kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
 }
+/// A part of F, R or B of one block with experts (docs/experts.md): between two legs its rows are
+/// on their way to other ranks, and another pass may run.
+enum class Leg : std::uint8_t {
+  whole,  // all of the pass
+  out,    // until its rows are on their way to their experts
+  work,   // what the experts make of them, until that is on its way back; the last of R
+  home,   // the rest
+};
+/// Whether a row of `leg` runs what is part of `part`.
+constexpr bool runs(Leg leg, Leg part) { return leg == Leg::whole || leg == part; }
 /// A copy to or from the host, or the wait for one; of one unit.
 constexpr bool is_host_copy(ActionKind kind) {
   return kind == ActionKind::offload || kind == ActionKind::wait_offload ||
@@ -73,11 +83,16 @@ struct Action {
   int bucket = -1;  // reduce, reduce_embedding, wait_reduce; gather, wait_gather, free: of
                     // plan/gradients/gathers.h
   int visit = 0;    // how many of the same row came before in the step
+  Leg leg = Leg::whole;
+  /// Whether rows are on their way to other ranks when it is over.
+  bool sends_rows() const {
+    return leg == Leg::out || (leg == Leg::work && kind != ActionKind::repeat);
+  }
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "offload 0.1[1,2)"; "reduce 3", and
-/// "reduce 3.1" for its second visit.
+/// "F0.1[1,2)": micro-batch 0 on chunk 1, units 1 to 1; "F0.1[1,2) out"; "offload 0.1[1,2)";
+/// "reduce 3", and "reduce 3.1" for its second visit.
 std::string to_string(const Action& action);
 /// "F0.1": without the units.
 std::string short_name(const Action& action);

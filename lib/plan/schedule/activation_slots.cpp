@@ -188,7 +188,7 @@ class Assignment {
   static Storage pool_kind(Storage storage) {
     const bool apart = storage == Storage::shared || storage == Storage::repeated ||
                        storage == Storage::staged || storage == Storage::host ||
-                       storage == Storage::counted;
+                       storage == Storage::counted || storage == Storage::exchanged;
     return apart ? storage : Storage::forward;
   }
 

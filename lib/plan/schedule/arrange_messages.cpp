@@ -22,7 +22,7 @@ std::vector<Action> one_by_one(std::vector<Action> rows) {
 /// the one that needs them, and a wait before that one.
 class Overlap {
  public:
-  explicit Overlap(const std::vector<Action>& rows) : rows_(rows) {}
+  Overlap(const std::vector<Action>& rows, bool beside) : rows_(rows), beside_(beside) {}
 
   std::vector<Action> run() {
     for (std::size_t at = 0; at < rows_.size(); ++at) {
@@ -32,7 +32,7 @@ class Overlap {
       } else if (is_message(row.kind)) {
         send(row);
       } else {
-        if (is_pass(row.kind)) begin_pass(row, at);
+        if (is_pass(row.kind)) begin_pass(at);
         result_.push_back(row);
       }
     }
@@ -42,6 +42,22 @@ class Overlap {
  private:
   static bool same_place(const Action& a, const Action& b) {
     return a.chunk == b.chunk && a.microbatch == b.microbatch;
+  }
+
+  /// Whether `row`, right behind `before`, is one pass with it: W with its B, and F with the B that
+  /// runs beside it.
+  bool continues(const Action& before, const Action& row) const {
+    if (before.kind == ActionKind::forward) {
+      return beside_ && row.kind == ActionKind::backward_input &&
+             before.microbatch != row.microbatch;
+    }
+    return before.kind == ActionKind::backward_input && row.kind == ActionKind::backward_weight &&
+           same_place(before, row);
+  }
+  std::size_t pass_end(const std::vector<Action>& rows, std::size_t at) const {
+    std::size_t end = at + 1;
+    while (end < rows.size() && continues(rows[end - 1], rows[end])) ++end;
+    return end;
   }
 
   bool needs(const Action& pass, const Action& received) const {
@@ -54,7 +70,12 @@ class Overlap {
     const auto next = std::find_if(rows_.begin() + static_cast<std::ptrdiff_t>(at), rows_.end(),
                                    [](const Action& other) { return is_pass(other.kind); });
     received_.push_back(row);
-    if (!any_pass_ || next == rows_.end() || !needs(*next, row)) return result_.push_back(row);
+    const auto first = static_cast<std::size_t>(next - rows_.begin());
+    bool needed = false;
+    for (std::size_t i = first; next != rows_.end() && i < pass_end(rows_, first); ++i) {
+      needed = needed || needs(rows_[i], row);
+    }
+    if (!any_pass_ || !needed) return result_.push_back(row);
     result_.insert(result_.begin() + static_cast<std::ptrdiff_t>(pass_begin_++), row);
   }
 
@@ -63,22 +84,19 @@ class Overlap {
         row.kind == ActionKind::send_forward ? ActionKind::forward : ActionKind::backward_input;
     std::size_t end = result_.size();
     while (end > 0 && !(result_[end - 1].kind == kind && same_place(result_[end - 1], row))) --end;
-    // W that follows its B at once stays with it: the two are one pass.
-    const bool pair = end > 0 && end < result_.size() && kind == ActionKind::backward_input &&
-                      result_[end].kind == ActionKind::backward_weight &&
-                      same_place(result_[end], row);
-    if (pair) ++end;
+    if (end > 0) end = pass_end(result_, end - 1);
     result_.insert(result_.begin() + static_cast<std::ptrdiff_t>(end), row);
     if (end <= pass_begin_) ++pass_begin_;
   }
 
-  void begin_pass(const Action& row, std::size_t at) {
-    const bool pair = row.kind == ActionKind::backward_weight && at > 0 &&
-                      rows_[at - 1].kind == ActionKind::backward_input &&
-                      same_place(rows_[at - 1], row);
-    if (pair) return;
+  void begin_pass(std::size_t at) {
+    if (at > 0 && continues(rows_[at - 1], rows_[at])) return;
     any_pass_ = true;
     pass_begin_ = result_.size();
+    for (std::size_t i = at; i < pass_end(rows_, at); ++i) await(rows_[i]);
+  }
+
+  void await(const Action& row) {
     const auto received = std::find_if(received_.begin(), received_.end(),
                                        [&](const Action& one) { return needs(row, one); });
     if (received == received_.end()) return;
@@ -90,6 +108,7 @@ class Overlap {
   }
 
   const std::vector<Action>& rows_;
+  bool beside_;
   std::vector<Action> result_;
   std::vector<Action> received_;  // and not yet waited for
   std::size_t pass_begin_ = 0;    // of the last pass, in `result_`
@@ -102,7 +121,7 @@ std::vector<Action> arrange_messages(std::vector<Action> rows, const ScheduleInp
   switch (input.messages.mode) {
     case MessageMode::batched: return rows;
     case MessageMode::single: return one_by_one(std::move(rows));
-    case MessageMode::overlapped: return Overlap(rows).run();
+    case MessageMode::overlapped: return Overlap(rows, !input.legs.empty()).run();
   }
   return rows;
 }

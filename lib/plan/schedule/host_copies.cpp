@@ -1,6 +1,7 @@
 // Rows that copy what a layer keeps to the host after its F and back before its R or B.
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "plan/schedule/schedule.h"
@@ -21,19 +22,16 @@ struct BufferUse {
 /// In the order in which they begin.
 std::vector<BufferUse> buffer_uses(const std::vector<Action>& rows, const StageForms& forms) {
   std::vector<BufferUse> uses;
-  std::map<std::pair<int, int>, std::size_t> backward;  // by micro-batch and unit
+  std::map<std::tuple<bool, int, int>, std::size_t> known;  // by direction, micro-batch and unit
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const Action& action = rows[row];
     if (!is_pass(action.kind) || action.begin == action.end || !forms.on_host(action.begin)) {
       continue;
     }
-    if (action.kind == ActionKind::forward) {
-      uses.push_back({action, row, row, false});
-      continue;
-    }
+    const bool backward = action.kind != ActionKind::forward;
     const auto [found, fresh] =
-        backward.try_emplace({action.microbatch, action.begin}, uses.size());
-    if (fresh) uses.push_back({action, row, row, true});
+        known.try_emplace({backward, action.microbatch, action.begin}, uses.size());
+    if (fresh) uses.push_back({action, row, row, backward});
     uses[found->second].last = row;
   }
   return uses;
@@ -59,7 +57,10 @@ class Copier {
     for (std::size_t use = 0; use < uses_.size(); ++use) {
       const BufferUse& mine = uses_[use];
       begin_at_[mine.first].push_back(use);
-      if (!mine.backward) continue;
+      if (!mine.backward) {
+        end_at_[mine.last].push_back(use);
+        continue;
+      }
       std::size_t earliest = starts.at({mine.row.chunk, mine.row.microbatch});
       if (use > ahead_) earliest = std::max(earliest, uses_[use - 1 - ahead_].last + 1);
       reload_at_[std::min(earliest, mine.first)].push_back(use);
@@ -71,8 +72,7 @@ class Copier {
       for (const std::size_t use : reload_at_[row]) reload(use);
       for (const std::size_t use : begin_at_[row]) begin(use);
       made_.push_back(rows_[row]);
-      for (const std::size_t use : begin_at_[row]) {
-        if (uses_[use].backward) continue;
+      for (const std::size_t use : end_at_[row]) {
         add(ActionKind::offload, use);
         leaving_.push_back(use);
       }
@@ -107,6 +107,7 @@ class Copier {
   void add(ActionKind kind, std::size_t use) {
     Action row = uses_[use].row;
     row.kind = kind;
+    row.leg = Leg::whole;
     made_.push_back(row);
   }
 
@@ -114,6 +115,7 @@ class Copier {
   std::vector<BufferUse> uses_;
   std::size_t ahead_;
   std::map<std::size_t, std::vector<std::size_t>> begin_at_;   // by row: the uses that it begins
+  std::map<std::size_t, std::vector<std::size_t>> end_at_;     // the forward ones that it ends
   std::map<std::size_t, std::vector<std::size_t>> reload_at_;  // and those that start before it
   std::vector<std::size_t> leaving_;  // uses whose copies out nobody has waited for
   std::vector<Action> made_;

@@ -53,15 +53,22 @@ class Gatherer {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       if (use < uses_.size() && uses_[use].first == row) await(uses_[use]);
       made_.push_back(rows_[row]);
-      if (use < uses_.size() && uses_[use].last == row) prepare(++use);
+      if (use >= uses_.size() || row < uses_[use].first) continue;
+      if (is_pass(rows_[row].kind) && rows_[row].kind != ActionKind::backward_weight) {
+        const bool up = rows_[row].kind == ActionKind::forward;
+        open_[up ? 0 : 1] = rows_[row].sends_rows() ? uses_[use].blocks : std::vector<int>{};
+      }
+      if (uses_[use].last == row) prepare(++use);
     }
     return std::move(made_);
   }
 
  private:
-  /// Once the uses before number `use` are over: what it and the next ones read is gathered.
+  /// Once the uses before number `use` are over: what it and the next ones read is gathered. What
+  /// passes read of which a leg is to come stays.
   void prepare(std::size_t use) {
-    std::vector<int> wanted;  // in the order of use
+    std::vector<int> wanted = open_[0];  // in the order of use
+    wanted.insert(wanted.end(), open_[1].begin(), open_[1].end());
     for (std::size_t i = use; i < uses_.size() && i <= use + ahead_; ++i) {
       for (const int block : uses_[i].blocks) {
         if (std::find(wanted.begin(), wanted.end(), block) == wanted.end()) wanted.push_back(block);
@@ -95,7 +102,8 @@ class Gatherer {
   std::size_t ahead_;
   std::vector<int> visits_;  // by block: of its last gather
   std::set<int> held_;
-  std::set<int> coming_;  // not waited for yet
+  std::set<int> coming_;      // not waited for yet
+  std::vector<int> open_[2];  // what F and what R or B read whose next leg is to come
   std::vector<Action> made_;
 };
 

@@ -32,7 +32,7 @@ std::size_t SharedRowHash::operator()(const SharedRow& row) const {
   return hash;
 }
 
-Play::Play(const SimulationInput& input) : input_(input) {
+Play::Play(const SimulationInput& input) : input_(input), sent_seconds_(input.ranks.size(), 0.0) {
   measure_tables();
   find_apart();
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) add_rank(static_cast<int>(rank));
@@ -98,8 +98,9 @@ void Play::add_rank(int rank) {
     } else if (is_message_wait(kind)) {
       await_message(rank, begin, queues);
     } else {
-      while (!apart && row < rows.size() && is_computed(rows[row].kind) &&
-             overwritten(mine, rows[row], queues) == nullptr) {
+      const bool leg = rows[begin].leg != Leg::whole;
+      while (!apart && !leg && row < rows.size() && is_computed(rows[row].kind) &&
+             rows[row].leg == Leg::whole && overwritten(mine, rows[row], queues) == nullptr) {
         ++row;
       }
       add_run(rank, begin, row, queues);
@@ -129,6 +130,16 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
     graph_.wait(arrives, std::exchange(*sent, none));
   }
   queues.compute = point;
+  const Action& first = mine.rows[begin];
+  int& sent = queues.sent[first.kind == ActionKind::forward ? 0 : 1];
+  if (first.leg == Leg::work || first.leg == Leg::home) graph_.wait(point, sent);
+  if (!first.sends_rows()) return;
+  const double seconds = input_.sent ? input_.sent(mine, first) : 0;
+  sent = add_point(rank, begin, begin + 1, seconds);
+  graph_.wait(sent, point);
+  graph_.wait(sent, queues.rows);
+  queues.rows = sent;
+  sent_seconds_[static_cast<std::size_t>(rank)] += seconds;
 }
 
 /// The send whose buffer F or B writes into; null where none is under way. What is cast lies in a

@@ -75,7 +75,9 @@ class Play {
     int wire = none;       // batches of messages
     int embedding = none;  // the sum of the tied embedding, by bucket
     int embedding_bucket = -1;
-    int copies = none;                                       // to and from the host
+    int copies = none;           // to and from the host
+    int rows = none;             // on their way to experts or back
+    int sent[2] = {none, none};  // of them, those of the F and of the R or B that are open
     std::map<std::tuple<ActionKind, int, int>, int> copied;  // by kind, micro-batch and unit
     std::vector<int> outputs;    // per chunk: the send that must end before its only output buffer
                                  // is filled again
@@ -140,8 +142,9 @@ class Play {
   std::map<std::tuple<int, ActionKind, int, int>, Exchange> exchanges_;
   std::map<std::pair<int, int>, EmbeddingSum> embeddings_;  // (replica, inner)
   std::unordered_map<SharedRow, RowMeeting, SharedRowHash> shared_rows_;
-  std::vector<Message> messages_;   // see find_message()
-  std::map<int, int> after_batch_;  // see queued_after()
+  std::vector<Message> messages_;     // see find_message()
+  std::map<int, int> after_batch_;    // see queued_after()
+  std::vector<double> sent_seconds_;  // by rank: of rows on their way
 };
 
 }  // namespace trainctl

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plan/schedule/prove_copies.h"
+#include "plan/schedule/prove_legs.h"
 #include "plan/schedule/prove_moves.h"
 #include "plan/schedule/simulate.h"
 
@@ -44,7 +45,8 @@ class Proof {
         shared_(buckets.size(), 0),
         waited_(buckets.size(), 0),
         moves_(buckets, gathers, [this](const std::string& what) { fail(what); }),
-        copies_(rank.input, [this](const std::string& what) { fail(what); }) {
+        copies_(rank.input, [this](const std::string& what) { fail(what); }),
+        legs_([this](const std::string& what) { fail(what); }) {
     const auto microbatches = static_cast<std::size_t>(in_.microbatches);
     for (const UnitRange& range : in_.units) {
       Progress fresh;
@@ -176,6 +178,7 @@ class Proof {
     if (action.begin != now.forward || forward_done(now, units(action))) {
       fail("F must go on at unit " + std::to_string(now.forward));
     }
+    if (!legs_.completes(action)) return;
     now.forward = std::max(now.forward, action.end);
     now.forward_ran = true;
   }
@@ -186,7 +189,7 @@ class Proof {
     if (action.end != now.backward || now.repeated < now.backward) {
       fail("F again must be that of the next B, below unit " + std::to_string(now.backward));
     }
-    now.repeated = action.begin;
+    if (legs_.completes(action)) now.repeated = action.begin;
   }
 
   void check_repeated(const Action& action, const Progress& now) {
@@ -212,6 +215,7 @@ class Proof {
     if (action.end != now.backward || backward_done(now, units(action))) {
       fail("B must go on below unit " + std::to_string(now.backward));
     }
+    if (!legs_.completes(action)) return;
     now.backward = std::min(now.backward, action.begin);
     now.backward_ran = true;
   }
@@ -330,8 +334,7 @@ class Proof {
   }
 
   void once(bool& flag) {
-    if (flag) fail("has happened before");
-    flag = true;
+    if (std::exchange(flag, true)) fail("has happened before");
   }
 
   void step() {
@@ -361,6 +364,7 @@ class Proof {
     }
     moves_.finish();
     copies_.finish();
+    legs_.finish();
   }
 
   const ScheduleInput& in_;
@@ -380,6 +384,7 @@ class Proof {
   std::vector<int> waited_;
   MoveProof moves_;
   CopyProof copies_;
+  LegProof legs_;
   std::size_t row_ = 0;
   bool stepped_ = false;
 };

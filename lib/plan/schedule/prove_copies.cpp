@@ -47,7 +47,7 @@ void CopyProof::check(const Action& row) {
 void CopyProof::pass(const Action& row, int unit) {
   Where& now = where(unit, row.microbatch);
   if (row.kind == ActionKind::forward) {
-    now = Where::made;
+    if (runs(row.leg, Leg::home)) now = Where::made;
   } else if (now != Where::back) {
     fail_("reads what unit " + std::to_string(unit) + " keeps on the host before wait_reload");
   }

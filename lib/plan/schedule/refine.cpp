@@ -16,6 +16,7 @@ class Refinement {
       : buckets_(buckets),
         gathers_(gathers),
         forms_(input.forms),
+        legs_(input.legs),
         deferral_(input.deferral),
         microbatches_(static_cast<std::size_t>(input.microbatches)),
         visits_(buckets.size(), 0) {
@@ -109,6 +110,25 @@ class Refinement {
     if (weight) finish_weight(part);
   }
 
+  /// B of all units of a row, and W where it comes with it (else null).
+  void backward(const Action& row, const Action* weight) {
+    for (int at = row.end - 1; at >= row.begin; --at) {
+      unit(row, at);
+      if (weight != nullptr) unit(*weight, at);
+    }
+  }
+
+  /// The same and an F of another micro-batch, in turns.
+  void beside(const Action& up, const Action& row, const Action* weight) {
+    std::vector<Action> before = std::exchange(rows_, {});
+    forward(up);
+    const std::vector<Action> forwards = cut_into_legs(std::exchange(rows_, {}));
+    backward(row, weight);
+    const std::vector<Action> backwards = cut_into_legs(std::exchange(rows_, std::move(before)));
+    const std::vector<Action> both = in_turns(backwards, forwards);
+    rows_.insert(rows_.end(), both.begin(), both.end());
+  }
+
   /// What was put off, when all passes are over.
   void make_deferred() {
     rows_.insert(rows_.end(), deferred_.begin(), deferred_.end());
@@ -139,6 +159,36 @@ class Refinement {
     std::vector<int> once_buckets, each_buckets;  // in order of readiness
     bool together = false;                        // those of a micro-batch start once all are final
   };
+
+  bool in_legs(int unit) const {
+    return unit < std::ssize(legs_) && legs_[static_cast<std::size_t>(unit)] != 0;
+  }
+
+  std::vector<Action> cut_into_legs(const std::vector<Action>& rows) const {
+    std::vector<Action> made;
+    for (const Action& row : rows) {
+      const bool cut = is_pass(row.kind) && row.kind != ActionKind::backward_weight;
+      Action part = row;
+      for (int unit = row.begin; cut && unit < row.end; ++unit) {
+        const bool sends = row.kind != ActionKind::repeat ||
+                           forms_.of(unit, row.chunk, row.microbatch).repeats(BlockPart::mlp);
+        if (!in_legs(unit) || !sends) continue;
+        part.end = unit;
+        if (part.begin < part.end) made.push_back(part);
+        part.begin = unit;
+        part.end = unit + 1;
+        for (const Leg leg : {Leg::out, Leg::work, Leg::home}) {
+          if (leg == Leg::home && row.kind == ActionKind::repeat) continue;
+          part.leg = leg;
+          made.push_back(part);
+        }
+        part = row;
+        part.begin = unit + 1;
+      }
+      if (!cut || part.begin < part.end || row.begin == row.end) made.push_back(part);
+    }
+    return made;
+  }
 
   void await_gather(int block) {
     rows_.push_back(Action{.kind = ActionKind::wait_gather, .bucket = block});
@@ -198,6 +248,7 @@ class Refinement {
   const std::vector<BucketSum>& buckets_;
   const std::vector<ReadBlock>& gathers_;
   const StageForms& forms_;
+  const std::vector<char>& legs_;
   const Deferral deferral_;
   std::size_t microbatches_;
   std::vector<int> weights_left_;  // per unit
@@ -209,6 +260,13 @@ class Refinement {
   std::vector<int> coming_;        // blocks that are gathered and not waited for yet
   std::vector<Action> rows_;
 };
+
+/// F and B that need nothing of each other.
+bool are_apart(const Action& forward, const Action& backward) {
+  return forward.kind == ActionKind::forward && backward.kind == ActionKind::backward_input &&
+         forward.microbatch != backward.microbatch && forward.begin < forward.end &&
+         backward.begin < backward.end;
+}
 
 bool is_pair(const Action& backward, const Action& weight) {
   return backward.kind == ActionKind::backward_input &&
@@ -244,6 +302,9 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
                            bool overlap) {
   Refinement refined(input, buckets, gathers, rows.size(), overlap);
   refined.gather_all(param_sync);
+  const auto pair_at = [&](std::size_t at) {  // W that comes with the B in row `at`
+    return at + 1 < rows.size() && is_pair(rows[at], rows[at + 1]) ? &rows[at + 1] : nullptr;
+  };
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Action& row = rows[i];
     const bool backward =
@@ -251,12 +312,15 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
     // A chunk without units hands its gradient on: its B stays, it has no W.
     if (row.kind == ActionKind::backward_weight && row.begin == row.end) continue;
     if (backward && row.begin < row.end) {
-      const bool paired = i + 1 < rows.size() && is_pair(row, rows[i + 1]);
-      for (int unit = row.end - 1; unit >= row.begin; --unit) {
-        refined.unit(row, unit);
-        if (paired) refined.unit(rows[i + 1], unit);
-      }
-      if (paired) ++i;
+      const Action* weight = pair_at(i);
+      refined.backward(row, weight);
+      if (weight != nullptr) ++i;
+      continue;
+    }
+    if (!input.legs.empty() && i + 1 < rows.size() && are_apart(row, rows[i + 1])) {
+      const Action* weight = pair_at(++i);
+      refined.beside(row, rows[i], weight);
+      if (weight != nullptr) ++i;
       continue;
     }
     if (row.kind == ActionKind::step) refined.make_deferred();

@@ -120,8 +120,9 @@ std::string short_name(const Action& action) {
 
 std::string to_string(const Action& action) {
   if (!is_pass(action.kind) && !is_host_copy(action.kind)) return short_name(action);
+  constexpr const char* legs[] = {"", " out", " work", " home"};
   return short_name(action) + "[" + std::to_string(action.begin) + "," +
-         std::to_string(action.end) + ")";
+         std::to_string(action.end) + ")" + legs[static_cast<std::size_t>(action.leg)];
 }
 
 }  // namespace trainctl

@@ -30,6 +30,8 @@ struct ScheduleInput {  // of one stage
   StageForms forms{};  // what has an R before its B
   Deferral deferral{};
   bool late_weights = false;  // W comes behind the message with what its B made
+  // By unit, whether its passes run in legs (Action::leg) beside others; empty: none does.
+  std::vector<char> legs{};
   int chunks() const { return static_cast<int>(units.size()); }
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
@@ -90,11 +92,16 @@ struct Ring {
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
                                    const std::vector<ParamSpec>& parameters);
 
+/// Two passes of different micro-batches in turns: each goes on until its rows are on their way to
+/// other ranks, or to its end.
+std::vector<Action> in_turns(const std::vector<Action>& one, const std::vector<Action>& other);
+
 /// Completes the rows of a stage. `gathers`: the blocks of parameters that other ranks update.
 /// Starts the gather of every block that is not freed first, in order, and waits for each before
 /// the first F of its units, which splits that F (before_forward: before everything else). Splits B
 /// and W per unit and, where they are adjacent, interleaves them (B of a unit, its W, the next unit
-/// below). Puts R before the B of a unit of which input.forms repeats parts. F of a unit that is
+/// below). Where an F is followed by a B of another micro-batch, both run in legs and in turns, B
+/// first. Puts R before the B of a unit of which input.forms repeats parts. F of a unit that is
 /// kept on the host is a row of its own.
 /// Starts the reduction of each bucket in the last micro-batch as soon as its last unit is done
 /// (without `overlap`: after the whole backward); if it is repeated, in each. After all passes come

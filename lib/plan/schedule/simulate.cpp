@@ -69,12 +69,14 @@ void Play::measure(Simulation& result) const {
     const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
     if (kind == ActionKind::wait_gather) times.waited_gathers += waited;
     if (is_host_copy(kind)) times.waited_copies += waited;
+    if (action(point).leg != Leg::whole) times.waited_rows += waited;
     if (kind == ActionKind::wait_reduce && !waits_for_embedding(point)) times.waited_sums += waited;
     free_at[rank] = graph_.finish(index);
   }
   double idle = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const QueueTimes& times = result.queues[rank];
+    QueueTimes& times = result.queues[rank];
+    times.sent_rows = sent_seconds_[rank];
     idle += result.seconds - times.busy - times.exposed();
     result.exposed_communication = std::max(result.exposed_communication, times.exposed());
   }

@@ -1,6 +1,7 @@
 // Plays the rows of all ranks against each other. The result is the time and bubble of the step,
 // and the proof that the schedule is legal and cannot hang. Each rank has a compute queue, one
-// queue per communication axis and one for copies to and from the host, all first-in-first-out;
+// queue per communication axis, one for rows between the legs of passes and one for copies to and
+// from the host, all first-in-first-out;
 // collectives and messages are rendezvous.
 // Any generator's output is checked here.
 #pragma once
@@ -35,6 +36,8 @@ struct SimulationInput {
   bool keep_times = false;  // fill Simulation::times
   /// Per stage, the blocks of gathered parameters; no entry means no gathers.
   std::vector<std::vector<ReadBlock>> gathers{};
+  /// Seconds of what a row has on its way to other ranks when it is over (Action::sends_rows).
+  std::function<double(const RankRows&, const Action&)> sent{};
 };
 
 /// When a row of the compute queue ran.
@@ -51,7 +54,10 @@ struct QueueTimes {
   double waited_sums = 0;  // not for a tied embedding's
   double waited_gathers = 0;
   double waited_copies = 0;  // to and from the host
-  double exposed() const { return waited_sums + waited_gathers + waited_copies; }
+  double waited_rows = 0;    // that legs of a pass send to experts and back
+  double sent_rows = 0;      // what all of these take, waited for or not
+  double hidden_rows() const { return sent_rows - waited_rows; }
+  double exposed() const { return waited_sums + waited_gathers + waited_copies + waited_rows; }
 };
 
 struct Simulation {
@@ -59,7 +65,7 @@ struct Simulation {
   double bubble_fraction = 0;  // share of all ranks' time that is idle, waiting for messages or for
                                // the end of the others
   double exposed_communication =
-      0;                      // seconds that a rank waits for reductions, gathers and host copies
+      0;  // seconds that a rank waits for reductions, gathers, host copies and rows between legs
   int peak_microbatches = 0;  // most micro-batches with kept activations on any rank
   /// Why the schedule is illegal, one sentence each; empty if it is proven legal.
   std::vector<std::string> violations;
@@ -69,7 +75,8 @@ struct Simulation {
 
 /// Rules proven per rank: F before B before W, each exactly once for every (chunk, micro-batch,
 /// unit), F from the lowest unit up and B from the highest down, F repeated before B where it must
-/// be; data fetched before its use; what comes from another stage received before its use, what
+/// be; legs of a pass in their order, one pass in each direction at a time; data fetched before its
+/// use; what comes from another stage received before its use, what
 /// goes there sent after it is computed, what comes from another chunk of the rank made before;
 /// each bucket reduced once, after its gradients are final (or repeatedly: nothing is added to a
 /// slot while another bucket's gradients or a sum are in it), then a tied embedding summed over its

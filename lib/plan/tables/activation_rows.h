@@ -24,6 +24,9 @@ inline constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weig
 inline constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
 inline constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
 inline constexpr Life counted{Storage::counted, Moment::forward, Moment::weight};
+inline constexpr Life while_forward{Storage::exchanged, Moment::forward, Moment::forward};
+inline constexpr Life while_backward{Storage::exchanged, Moment::backward, Moment::backward};
+inline constexpr Life from_repeat{Storage::exchanged, Moment::repeat, Moment::backward};
 inline constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
 
 /// Collects rows; the sizes have the names of the list in the header. Rows get the unit and the

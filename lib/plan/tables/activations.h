@@ -42,6 +42,7 @@ enum class Storage : std::uint8_t {
   staged,     // what goes to the host, from F until its copy and from the copy back
   host,       // the same between the copies, in memory of the host
   counted,    // numbers that the host reads, in its memory
+  exchanged,  // on their way to experts and back, while a pass in legs is open
   shared,     // used within one row of the schedule: one for the whole rank
 };
 

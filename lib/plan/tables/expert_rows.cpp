@@ -13,6 +13,18 @@ Shape counts_shape(const StageShare& share) {
   return {share.input.exchange.parts * share.input.mesh.ep, share.model.experts};
 }
 
+/// What is on its way between the ranks of experts: shared by all passes, or of one whose legs
+/// others come between.
+void add_exchange(Rows& rows, const StageShare& share, const std::string& moe, Life life) {
+  const LocalShape& local = share.local;
+  const std::int64_t hidden = share.model.hidden;
+  rows.row(moe + "sent", local.routed_rows, hidden, life);
+  rows.add(moe + "sent_weight", {local.routed_rows}, DType::f32, life);
+  rows.row(moe + "received", local.gathered_rows, hidden, life);
+  rows.add(moe + "received_weight", {local.gathered_rows}, DType::f32, life);
+  rows.add(moe + "place", {local.gathered_rows}, DType::i32, life);
+}
+
 void add_shared_rows(Rows& rows, const StageShare& share, const std::string& name) {
   const ModelShape& model = share.model;
   const LocalShape& local = share.local;
@@ -59,6 +71,11 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
     add("places", {local.gathered_rows}, DType::i32, counted);
     add("exchanged", {2, share.input.mesh.ep}, DType::i64, counted);
   }
+  if (share.input.exchange.beside_passes) {
+    add_exchange(rows, share, first_prefix + moe, while_forward);
+    const bool again = rows.form.repeats(BlockPart::mlp);
+    add_exchange(rows, share, moe, again ? from_repeat : while_backward);
+  }
   add("d_logits", {local.stream_rows, model.experts}, DType::f32, output_gradient);
   add("d_rows", {local.expert_rows, model.hidden}, rows.compute, output_gradient);
   add("d_up", inner, rows.compute, output_gradient);
@@ -87,11 +104,7 @@ void add_expert_scratch(Rows& rows, const StageShare& share) {
   }
   const ExchangeRule& rule = share.input.exchange;
   if (exchanges(share)) {
-    add("sent", {local.routed_rows, model.hidden}, rows.compute);
-    add("sent_weight", {local.routed_rows}, DType::f32);
-    add("received", {local.gathered_rows, model.hidden}, rows.compute);
-    add("received_weight", {local.gathered_rows}, DType::f32);
-    add("place", {local.gathered_rows}, DType::i32);
+    if (!rule.beside_passes) add_exchange(rows, share, "moe.", shared);
     if (rule.parts > 1 && share.input.fp32_sums) {
       add("sum", {local.gathered_rows, model.hidden}, DType::f32);
     }

@@ -28,8 +28,9 @@ namespace trainctl {
 ///         moe.d_row_weight [R] fp32
 ///  shared with Q > 1: moe.sent [N,H] and moe.sent_weight [N] fp32 (in the order of this rank's
 ///         slots), moe.received [G,H] and moe.received_weight [G] fp32 (from rank after rank),
-///         moe.place [G] i32 (.places of the layer at work), with fp32_sums and parts moe.sum [G,H]
-///         fp32
+///         moe.place [G] i32 (.places of the layer at work); with ExchangeRule::beside_passes these
+///         are layers.N.moe.* of R and B and first.layers.N.moe.* of F, as long as the pass is open
+///  shared with fp32_sums and parts: moe.sum [G,H] fp32
 ///  shared with C context-parallel ranks, of all their tokens: moe.all_logits [C T,E] fp32,
 ///         moe.all_chosen moe.all_slot [C T,k] i32, moe.all_weight [C T,k] fp32; groups above are
 ///         those of all these tokens

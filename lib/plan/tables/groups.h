@@ -30,6 +30,12 @@ inline std::string routers_kind(const Mesh& mesh, const ExchangeRule& rule) {
   return !rule.by_stream ? "cp" : mesh.cp == 1 ? "tp" : "tp-cp";
 }
 
+/// The kind of group, of the ranks of `kind`, in which they tell each other how many rows they
+/// send: one of its own where rows of another pass may be on their way.
+inline std::string counts_kind(std::string_view kind, const ExchangeRule& rule) {
+  return std::string(kind) + (rule.beside_passes ? " counts" : "");
+}
+
 using RankLists = std::vector<std::vector<int>>;
 
 /// "tp" "cp" "dp" "dp-cp" "pp" "tp-pp" "tp-dp" "tp-cp" "tp-dp-cp" "embedding" "position_embedding"

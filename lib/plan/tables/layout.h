@@ -129,6 +129,11 @@ struct ExchangeRule {
   // and sums what all of them make. 1: they get the same tokens, or experts are whole.
   std::int64_t parts = 1;
 
+  // Rows are on their way while a pass of another micro-batch runs
+  // (moe.overlap_expert_parallel_comm).
+  bool beside_passes = false;
+
+  bool overlaps() const { return chunks > 1 || beside_passes; }
   bool takes_share() const { return by_stream || by_slice; }
 };
 

@@ -37,6 +37,17 @@ Words expert_chunk_words(const Config& config, const LayoutSizes& sizes) {
   return exchanges ? Words{"", "echunks2", "echunks3"} : Words{""};
 }
 
+bool apply_expert_overlap(std::string_view word, Config& config) {
+  if (word != "ep_overlap") return false;
+  config.moe.overlap_expert_parallel_comm = true;
+  return true;
+}
+
+Words expert_overlap_words(const Config& config, const LayoutSizes& sizes) {
+  const bool exchanges = config.moe.num_experts > 1 && sizes.replicas() * sizes.tp > 1;
+  return exchanges ? Words{"", "ep_overlap"} : Words{""};
+}
+
 bool apply_expert_parts(std::string_view word, Config& config) {
   const auto count = number_in(word, "etp");
   if (!count && word != "group_a2a") return false;

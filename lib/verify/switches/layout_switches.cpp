@@ -351,6 +351,8 @@ constexpr LayoutSwitch switches[] = {
      expert_part_words},
     {"expert chunks", "echunksN", "experts of other ranks", apply_expert_chunks,
      expert_chunk_words},
+    {"expert overlap", "ep_overlap", "experts of other ranks", apply_expert_overlap,
+     expert_overlap_words},
     {"attention split", "attn_features, attn_tokens, attn_whole, attn_mixed", "tensor ranks",
      apply_attention_split, attention_split_words},
     {"feed-forward split", "mlp_features, mlp_tokens, mlp_whole, mlp_mixed", "tensor ranks",
