@@ -158,6 +158,7 @@ constexpr Switched in_plans[] = {
     {"moe.num_experts", 1, "moe", "4", "8"},
     {"moe.router_topk", 1, "moe", "1", "2"},
     {"moe.comp_comm_parallel", 2, "moe parallel.expert_parallel=2", "false", "true"},
+    {"moe.overlap_expert_parallel_comm", 2, "moe parallel.expert_parallel=2", "false", "true"},
     {"moe.comp_comm_parallel_degree", 2,
      "moe parallel.expert_parallel=2 moe.comp_comm_parallel=true", "2", "4"},
     {"moe.expert_group_size", 1, "moe", "16", "4"},

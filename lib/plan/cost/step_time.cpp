@@ -64,16 +64,15 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 }
 
 /// Of the units of a stage that are blocks, the first that stands for `unit`: its operators are
-/// split alike, so are its tokens, and both have experts or none.
+/// split alike, and so are its tokens, and both have experts or none.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
     for (int one = blocks.begin; one < blocks.end; ++one) {
-      const bool alike = plan.model.has_experts(one - 1) == plan.model.has_experts(unit - 1);
-      if (alike && plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
-          plan.context.of_unit(one) == plan.context.of_unit(unit)) {
-        return one;
-      }
+      const bool alike = plan.model.has_experts(one - 1) == plan.model.has_experts(unit - 1) &&
+                         plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
+                         plan.context.of_unit(one) == plan.context.of_unit(unit);
+      if (alike) return one;
     }
   }
   return 0;

@@ -31,14 +31,6 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates);
 /// Whether calls are collectives inside layers, which wait for them to end.
 bool waits_in_layers(const CollectiveUse& use);
 
-/// Seconds of one block (a unit of the model) and micro-batch for which attention waits for keys
-/// and values that go around a ring: what their transfer takes beyond the work on all blocks of
-/// keys but the last.
-struct RingWait {
-  double forward = 0, backward = 0;
-};
-RingWait ring_wait(const Plan& plan, int block, const Rates& rates);
-
 /// Seconds of the passes through one unit with one micro-batch, `layer` of blocks that are split
 /// alike.
 struct UnitTimes {

@@ -1,5 +1,6 @@
-// What collectives of tensor-parallel ranks cost beside products (TensorOverlap of
-// plan/tables/layout.h).
+// What of the communication in layers is not waited for: collectives of tensor-parallel ranks
+// beside products (TensorOverlap of plan/tables/layout.h), rows of experts, rings of keys and
+// values.
 #pragma once
 
 #include "plan/cost/step_time.h"
@@ -22,5 +23,13 @@ double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rat
 
 /// Seconds of the weight gradients of one block and micro-batch that B makes in place of W.
 double early_weight_seconds(const Plan& plan, int unit, const Rates& rates);
+
+/// Seconds of one block (a unit of the model) and micro-batch for which attention waits for keys
+/// and values that go around a ring: what their transfer takes beyond the work on all blocks of
+/// keys but the last.
+struct RingWait {
+  double forward = 0, backward = 0;
+};
+RingWait ring_wait(const Plan& plan, int block, const Rates& rates);
 
 }  // namespace trainctl
