@@ -108,6 +108,7 @@ constexpr Switched in_plans[] = {
      "0", "1"},
     {"parallel.pipeline.dtype", 2, "pp", "fp32", "bf16"},
     {"parallel.pipeline.first_stage_layers", 2, "pp model.num_layers=3", "1", "2"},
+    {"parallel.pipeline.layout", 2, "pp model.num_layers=3", "Et|ttL", "Ett|tL"},
     {"parallel.pipeline.last_stage_layers", 2, "pp model.num_layers=3", "1", "2"},
     {"parallel.pipeline.interleave", 2, "pp model.num_layers=4", "false",
      "true parallel.virtual_pipeline_stages=2 parallel.pipeline.overlap_p2p_comm=true"},
