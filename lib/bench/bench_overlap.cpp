@@ -22,7 +22,7 @@ namespace {
 constexpr double most_exposed = 1.0 / 3;      // of the serial time
 constexpr double most_tensor_exposed = 0.35;  // of what blocking collectives take
 constexpr double most_expert_exposed = 0.6;   // the same of rows in two chunks
-constexpr double most_pass_exposed = 0.6;     // the same beside passes of other micro-batches
+constexpr double most_pass_exposed = 0.45;    // the same beside passes of other micro-batches
 constexpr double most_apart = 0.1;            // measured bubble from the simulated one
 constexpr std::int64_t predicted_most = 8;    // stages
 constexpr std::int64_t wanted_buckets = 16;   // where no size is given

@@ -206,8 +206,8 @@ std::function<void(const Action&, int, int)> Engine::forward_hook() {
     if (unit < units.begin && !places.receives(stage, row.chunk)) return;
     std::string name = "head.norm";
     if (unit + 1 < plan_.units()) {
-      const bool sent = unit + 1 == units.end && places.sends(stage, row.chunk);
-      name = sent ? chunk_prefix(row.chunk) + "output" : input_row(unit + 1, plan_.model.layers);
+      const ChunkRows between{places, stage, rows_.units, plan_.model.layers};
+      name = between.output_of(row.chunk, unit);
     }
     settle();
     input_.hooks.after_forward(unit, row.microbatch, buffers_.at(view, name));
@@ -218,9 +218,9 @@ std::function<void(const Action&, int, int)> Engine::backward_hook() {
   if (!input_.hooks.after_backward) return {};
   const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
   return [this, stage](const Action& row, int unit, int view) {
-    const bool sent =
-        unit == at(rows_.units, row.chunk).begin && plan_.map.places().receives(stage, row.chunk);
-    const std::string name = sent ? chunk_prefix(row.chunk) + "d_input" : gradient_row(unit - 1);
+    const ChunkPlaces places = plan_.map.places();
+    const ChunkRows between{places, stage, rows_.units, plan_.model.layers};
+    const std::string name = between.input_gradient_of(row.chunk, unit);
     settle();
     input_.hooks.after_backward(unit, row.microbatch, buffers_.at(view, name));
   };

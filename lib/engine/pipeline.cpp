@@ -82,18 +82,19 @@ void Pipeline::lay_out(const Plan& plan) {
     const std::string name = chunk_prefix(i);
     Chunk& chunk = chunks_.emplace_back();
     chunk.units = units;
-    const auto line = [&](const std::string& value, const char* wire) {
-      return make_line(buffers_, stage, value, name + wire);
+    const bool receives = places_.receives(group_->rank(), i);
+    const bool sends = places_.sends(group_->rank(), i);
+    const auto line = [&](const std::string& value, bool travels, const char* wire) {
+      return make_line(buffers_, stage, value, travels ? name + wire : value);
     };
-    if (places_.receives(group_->rank(), i)) {
-      chunk.input = line(units.empty() ? name + "input" : input_row(units.begin, plan.model.layers),
-                         "received");
-      chunk.input_gradient = line(name + "d_input", "d_sent");
+    const ChunkRows between{places_, group_->rank(), stage.units, plan.model.layers};
+    if (receives || units.empty()) {
+      chunk.input = line(between.input(i), receives, "received");
+      chunk.input_gradient = line(between.input_gradient(i), receives, "d_sent");
     }
-    if (places_.sends(group_->rank(), i)) {
-      chunk.output = line(name + "output", "sent");
-      chunk.output_gradient =
-          line(units.empty() ? name + "d_output" : gradient_row(units.end - 1), "d_received");
+    if (sends || units.empty()) {
+      chunk.output = line(between.output(i), sends, "sent");
+      chunk.output_gradient = line(between.output_gradient(i), sends, "d_received");
     }
   }
 }

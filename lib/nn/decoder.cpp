@@ -196,17 +196,15 @@ class DecoderOf final : public Decoder {
     const BatchTensors batch = fill_batch(number, tokens);
     const Pass pass{
         .ops = &ops, .state = nullptr, .batch = batch, .stream = batch, .training = false};
-    const std::string prefix = chunk_prefix(number);
-    const Tensor input = units.empty()      ? row(prefix + "input", count)
-                         : units.begin == 0 ? Tensor{}
-                                            : row(input_row(units.begin, model_.layers), count);
+    const bool first = units.begin == 0 && !units.empty();
+    const Tensor input = first ? Tensor{} : row(between().input(number), count);
     if (places_.receives(stage_, number)) {
       const ChunkAt from = *places_.before(stage_, number);
       ops.stream->wait(pp_->receive(input, from.stage, number, *ops.stream));
     }
     for (int unit = units.begin; unit < units.end; ++unit) {
       if (unit == 0) {
-        const Tensor embedded = output_of(number, 0, count);
+        const Tensor embedded = row(between().output_of(number, 0), count);
         embedding_.forward(pass, {embedded, embedded});
       } else if (unit == head_unit(model_.layers)) {
         head(pass, count);
@@ -214,16 +212,15 @@ class DecoderOf final : public Decoder {
         at(blocks_, block++).forward(pass, block_saved(unit - 1, count));
       }
     }
+    const auto to = places_.after(stage_, number);
+    if (!to) return;
+    const Tensor output = row(between().output(number), count);
+    if (units.empty()) ops.stream->copy(output, input);
     if (!places_.sends(stage_, number)) return;
-    const ChunkAt to = *places_.after(stage_, number);
-    const Tensor output = units.empty() ? input : output_of(number, units.end - 1, count);
-    ops.stream->wait(pp_->send(output, to.stage, to.chunk, *ops.stream));
+    ops.stream->wait(pp_->send(output, to->stage, to->chunk, *ops.stream));
   }
 
-  Tensor output_of(int number, int unit, std::int64_t tokens) const {
-    const bool sent = unit + 1 == at(units_, number).end && places_.sends(stage_, number);
-    return row(sent ? chunk_prefix(number) + "output" : input_row(unit + 1, model_.layers), tokens);
-  }
+  ChunkRows between() const { return {places_, stage_, units_, model_.layers}; }
 
   void head(const Pass& pass, std::int64_t count) const {
     const bool has_mean = model_.norm_kind == NormKind::layer_norm;

@@ -63,21 +63,19 @@ int chunk_of(const StageInput& input, int unit) {
   return chunk;
 }
 
+ChunkRows rows_between(const StageInput& input) {
+  return {input.places, input.stage, input.units, input.model.layers};
+}
+
 /// Where `unit` leaves its output: what is sent to another stage, or the next unit's input.
 Tensor output_of(const StageInput& input, int view, int unit) {
-  const int chunk = chunk_of(input, unit);
-  const bool sent =
-      unit + 1 == at(input.units, chunk).end && input.places.sends(input.stage, chunk);
-  return input.activations(
-      view, sent ? chunk_prefix(chunk) + "output" : input_row(unit + 1, input.model.layers));
+  return input.activations(view, rows_between(input).output_of(chunk_of(input, unit), unit));
 }
 
 /// Where `unit` leaves the gradient of its input: the same downwards.
 Tensor input_gradient_of(const StageInput& input, int view, int unit) {
-  const int chunk = chunk_of(input, unit);
-  const bool sent =
-      unit == at(input.units, chunk).begin && input.places.receives(input.stage, chunk);
-  return input.activations(view, sent ? chunk_prefix(chunk) + "d_input" : gradient_row(unit - 1));
+  return input.activations(view,
+                           rows_between(input).input_gradient_of(chunk_of(input, unit), unit));
 }
 
 /// For queries `q` and keys `k` as attention reads them.

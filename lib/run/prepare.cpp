@@ -12,7 +12,6 @@
 #include "ops/kernels.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
-#include "plan/prepare/runnable.h"
 #include "plan/rules/check.h"
 #include "plan/rules/joint_layout.h"
 #include "run/corpus.h"
@@ -75,12 +74,6 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) 
   }
 }
 
-bool has_not_built(const Diagnostics& diagnostics) {
-  const auto& list = diagnostics.list();
-  return std::any_of(list.begin(), list.end(),
-                     [](const Diagnostic& one) { return one.code == "not-built"; });
-}
-
 /// Reports operations without a kernel on this CPU. Those of a CUDA device are asked when it is
 /// opened: a configuration for it is checked where there is none.
 void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
@@ -104,8 +97,6 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
   check_built(config, sources, rules.not_built, diagnostics);
   if (diagnostics.has_errors()) return plan;
   if (rules.strategy_file) check_layout_file(config, plan, sources, diagnostics);
-  // One feature that is not built gives one message.
-  if (!has_not_built(diagnostics)) check_runnable(plan, sources, rules.not_built, diagnostics);
   // A plan that is only printed is for any machine.
   if (rules.not_built == Severity::error) check_kernels(plan, sources, diagnostics);
   const auto& missing = diagnostics.forgiven();

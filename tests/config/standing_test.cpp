@@ -118,14 +118,14 @@ TEST_CASE("the status of a key") {
   CHECK(status_of("parallel.delay_wgrad_compute") == "supported");
   CHECK(status_of("moe.overlap_expert_parallel_comm") == "supported");
   CHECK(status_of("parallel.pipeline.scheduler") == "supported");
-  CHECK(status_of("parallel.pipeline.layout") == "partly built");
+  CHECK(status_of("parallel.pipeline.layout") == "supported");
+  CHECK(status_of("parallel.pipeline.comm_backend") == "partly built");
   CHECK(status_of("model.use_te_rng_tracker") == "no effect");
   CHECK(find_standing("parallel.pipelines") == nullptr);
 }
 
 TEST_CASE("what serves today") {
-  CHECK(today("parallel.pipeline.layout") ==
-        "today: layout: with scheduler zb-v, no part is empty");
+  CHECK(today("parallel.pipeline.comm_backend") == "today: comm_backend: nccl");
   CHECK(today("precision.enable_autocast").empty());
   CHECK(today("recompute.layers_per_stage").empty());
   CHECK(today("train.steps").empty());

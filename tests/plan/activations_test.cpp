@@ -368,6 +368,20 @@ TEST_CASE("stages hold their own rows and messages", "[activations]") {
 
 TEST_CASE("chunks of one stage hand over without messages", "[activations]") {
   const ChunkPlaces turn{2, 2, ChunkRoute::down_and_up};
+  // One that holds nothing has what it reads and the gradient of what it makes, and a row for what
+  // goes to the other stage.
+  const Table nothing = rows_of(small_config(), 1, DType::f32,
+                                {.units = {{2, 2}, {2, 2}}, .places = turn, .stage = 1});
+  for (const char* name : {"chunk.0.input", "chunk.0.d_output", "chunk.0.d_input", "chunk.1.input",
+                           "chunk.1.d_output", "chunk.1.output"}) {
+    CHECK(nothing.count(name) == 1);
+  }
+  CHECK(nothing.count("chunk.0.output") + nothing.count("chunk.1.d_input") == 0);
+  const std::vector<UnitRange> units{{2, 2}, {2, 4}};
+  const ChunkRows between{turn, 1, units, 4};
+  CHECK(between.output(0) == "layers.1.input");
+  CHECK(between.input_gradient_of(1, 2) == "chunk.0.d_output");
+  CHECK(between.input_gradient_of(1, 3) == "layers.1.d_output");
   const Table last = rows_of(small_config(), 1, DType::f32,
                              {.units = {{2, 3}, {3, 5}}, .places = turn, .stage = 1});
   CHECK(last.count("chunk.0.d_input") == 1);

@@ -50,6 +50,8 @@ TEST_CASE("rows on their way beside another micro-batch equal a single rank", "[
                            "dp4+ep2+m2+ep_overlap+zero2", "dp2+ep2+m2+echunks2+ep_overlap",
                            "tp2+dp2+ep2+m2+ep_overlap", "tp2sp+dp2+ep2+m2+ep_overlap+tpoverlap",
                            "tp2sp+dp2+ep2+m2+group_a2a+ep_overlap", "cp2+p2p+ep2+m2+ep_overlap"});
+  check_equal(with(small_gpt, {"moe.num_experts=4", "moe.router_topk=2"}),
+              {"dp2+ep2+m4+ep_overlap", "tp2sp+pp2+dp2+ep2+m2+ep_overlap+recompute"});
   check_equal(beside_shared, {"dp2+ep2+m4+ep_overlap", "tp2sp+dp2+ep2+m2+ep_overlap"});
 }
 

@@ -12,7 +12,6 @@ namespace trainctl {
 namespace {
 
 constexpr auto not_built = Standing::Status::not_built;
-constexpr auto some_plans = Standing::Status::some_plans;
 constexpr auto no_effect = Standing::Status::no_effect;
 
 constexpr Standing standing_rows[] = {
@@ -26,7 +25,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.parallel_mode", not_built,
      "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel",
      "stand_alone, data_parallel, hybrid_parallel or semi_auto_parallel"},
-    {"parallel.pipeline.layout", some_plans, "", "with scheduler zb-v, no part is empty"},
     {"parallel.pipeline.comm_backend", not_built, "null|nccl", "nccl"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},
@@ -40,7 +38,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.tp_comm_overlap.atomic_rs", no_effect, "false", "deprecated: use rs"},
     {"parallel.tp_comm_overlap.async_allreduce", no_effect, "false", "deprecated: use enable"},
     {"parallel.search_mode", not_built, "*", ""},
-
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
 };
 
@@ -161,7 +158,6 @@ std::string_view status_of(std::string_view path) {
   const Standing* standing = find_standing(path);
   if (standing == nullptr) return "supported";
   if (standing->status == no_effect) return "no effect";
-  if (standing->status == Standing::Status::some_plans) return "partly built";
   const bool several = standing->plain.find('|') != std::string_view::npos;
   return several ? "partly built" : "not built yet";
 }

@@ -11,8 +11,7 @@
 namespace trainctl {
 
 struct Standing {
-  // some_plans: the values are built, but not in every plan (plan/prepare/runnable.h).
-  enum class Status { not_built, some_plans, no_effect };
+  enum class Status { not_built, no_effect };
   std::string_view path;  // a key, or a section with all of its keys
   Status status = Status::not_built;
   std::string_view plain;  // values that ask for nothing, as YAML, "|" between them; "*": all of

@@ -5,18 +5,9 @@
 
 #include "base/units.h"
 
-#include <algorithm>
-
-#include "config/support/standing.h"
-
 namespace trainctl {
 
 namespace {
-
-bool any_empty(const StageMap& map) {
-  return std::any_of(map.all.begin(), map.all.end(),
-                     [](const auto& chunk) { return chunk.first_unit == chunk.end_unit; });
-}
 
 /// "data parallel (2 ranks)": what some stage's gradients are summed over; empty: nothing.
 std::string sums_of(const Plan& plan) {
@@ -43,17 +34,6 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
                    "sum " +
                        sums + ": ranks that share parameters would drift apart",
                    "set finalize_model_grads to true", sources.find(path)});
-}
-
-void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
-                    Diagnostics& diagnostics) {
-  const auto refuse = [&](const char* path, const std::string& what) {
-    diagnostics.add(
-        {severity, "not-built", path, "not built yet: " + what, today(path), sources.find(path)});
-  };
-  if (plan.map.route == ChunkRoute::down_and_up && any_empty(plan.map)) {
-    refuse("parallel.pipeline.layout", "a chunk that holds nothing, in a schedule down and up");
-  }
 }
 
 void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,

@@ -1,5 +1,4 @@
-// What is wrong with a plan as a whole, and what the engine cannot carry out of it: no single key
-// says so.
+// What is wrong with a plan as a whole: no single key says so.
 #pragma once
 
 #include "config/report/diagnostics.h"
@@ -7,11 +6,6 @@
 #include "plan/plan.h"
 
 namespace trainctl {
-
-/// Adds "not-built" findings of the given severity. Their keys are the rows `some_plans` of
-/// config/support/standing.h, which judges all other keys by their values alone.
-void check_runnable(const Plan& plan, const SourceMap& sources, Severity severity,
-                    Diagnostics& diagnostics);
 
 /// Error "unfinished-gradients" where hooks.finalize_model_grads is false, but gradients are
 /// shared.

@@ -253,8 +253,9 @@ void add_messages(Rows& rows, const StageShare& share, const UnitRange& units) {
   };
   const bool receives = input.places.receives(input.stage, rows.chunk);
   rows.unit = units.empty() ? -1 : units.begin;
-  if (receives && units.empty()) {
+  if (units.empty()) {
     add("input", rows.compute, message(Moment::input, Moment::forward));
+    add("d_output", rows.compute, message(Moment::gradient, Moment::backward));
   }
   if (receives) add("d_input", rows.compute, shared);
   if (receives && rules.casts) {
@@ -265,9 +266,6 @@ void add_messages(Rows& rows, const StageShare& share, const UnitRange& units) {
   rows.unit = units.empty() ? -1 : units.end - 1;
   const Life sent = rules.keeps_outputs ? message(Moment::forward, Moment::backward) : shared;
   add("output", rows.compute, rules.casts ? shared : sent);
-  if (units.empty()) {
-    add("d_output", rows.compute, message(Moment::gradient, Moment::backward));
-  }
   if (!rules.casts) return;
   add("sent", input.message_dtype, sent);
   add("d_received", input.message_dtype, message(Moment::gradient, Moment::backward));
@@ -385,15 +383,5 @@ std::vector<ActivationSpec> make_activations(const ActivationInput& input,
   add_scratch(rows, share, units);
   return std::move(rows.list);
 }
-
-std::string gradient_row(int unit) {
-  return (unit == 0 ? "embedding." : block_prefix(unit)) + "d_output";
-}
-
-std::string input_row(int unit, std::int64_t layers) {
-  return unit == head_unit(layers) ? "head.input" : block_prefix(unit) + "input";
-}
-
-std::string chunk_prefix(int chunk) { return "chunk." + std::to_string(chunk) + "."; }
 
 }  // namespace trainctl

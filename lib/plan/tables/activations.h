@@ -103,7 +103,8 @@ struct ActivationSpec {
 ///         (MessageRules::keeps_outputs), and chunk.C.d_input (gradient for another stage), shared.
 ///         Where messages are cast, all of these are shared, and the wire has, in its dtype,
 ///         chunk.C.sent (kept or shared as the output was), chunk.C.d_sent, chunk.C.received until
-///         F and chunk.C.d_received until B. An empty chunk has its own chunk.C.input, .d_output.
+///         F and chunk.C.d_received until B. An empty chunk has its own chunk.C.input, .d_output
+///         (ChunkRows).
 ///  parts that are made again (plan/tables/recompute_form.h) have storage repeated: layers.N.* from
 ///         R, and first.layers.N.* within F. With a sliced input layers.N.input lives until F,
 ///         .input_slice [T H / tp] from F to R, and .input_again [T,H] from R. What stays
@@ -134,10 +135,5 @@ struct ActivationInput {
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units);
 
-/// The row that `unit` reads: "layers.N.input" or "head.input".
-std::string input_row(int unit, std::int64_t layers);
-/// The row with the gradient of what `unit` gives to the next: "layers.N.d_output".
-std::string gradient_row(int unit);
-std::string chunk_prefix(int chunk);  // before the name of a chunk's rows: "chunk.0."
 
 }  // namespace trainctl
