@@ -94,7 +94,6 @@ TEST_CASE("each rule can fail") {
       {"lib/ops/a.h", "// What it is.\n#include <new>\n", "#pragma once follows"},
       {"lib/ops/a.h", opening + repeat("int a;\n", 149), "151 lines, more than 150"},
       {"lib/ops/a.cpp", repeat("int a;\n", 401), "401 lines, more than 400"},
-      {"lib/ops/cpu/a.cpp", repeat("int a;\n", 501), "501 lines, more than 500"},
       {"lib/ops/a.cpp", std::string(101, 'x') + "\n", "wider than 100 columns"},
       {"lib/ops/a.cpp", "void f() {\n" + repeat("  g();\n", 79) + "}\n", "function of 81 lines"},
       {"lib/ops/a.cpp", "class GroupManager {\n", "a vague type name"},

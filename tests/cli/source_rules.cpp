@@ -163,7 +163,7 @@ std::size_t width_of(const std::string& line) {
 }
 
 void check_sizes(const std::string& path, const Lines& lines, Lines& found) {
-  const std::size_t most = is_header(path) ? 150 : is_kernel(path) ? 500 : 400;
+  const std::size_t most = is_header(path) ? 150 : 400;
   if (lines.size() > most) {
     found.push_back(at(path, most) + std::to_string(lines.size()) + " lines, more than " +
                     std::to_string(most));

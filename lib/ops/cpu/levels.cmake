@@ -38,8 +38,8 @@ function(cpu_level name)
   target_sources(trainctl_ops PRIVATE ${object})
 endfunction()
 
-set(every_kernel adamw.cpp add.cpp attention.cpp bias_gradient.cpp cast.cpp cross_entropy.cpp dropout.cpp
-    embedding.cpp gelu.cpp kernels.cpp layernorm.cpp normal_fill.cpp rmsnorm.cpp rope.cpp rows.cpp sgd.cpp
+set(every_kernel adamw.cpp add.cpp attention_backward.cpp attention_forward.cpp bias_gradient.cpp cast.cpp
+    cross_entropy.cpp dropout.cpp embedding.cpp gelu.cpp kernels.cpp layernorm.cpp normal_fill.cpp rmsnorm.cpp rope.cpp rows.cpp sgd.cpp
     square_sum.cpp swiglu.cpp matmul/widened.cpp)
 set(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -57,6 +57,6 @@ if(TRAINCTL_EVERY_CPU_LEVEL OR TRAINCTL_MACHINE_HAS_AVX512)
   cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles.cpp)
   # Level amx has the kernels of avx512_bf16 and oneDNN's products.
   cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
-            SOURCES attention.cpp kernels_bf16.cpp matmul/tiles.cpp)
+            SOURCES attention_backward.cpp attention_forward.cpp kernels_bf16.cpp matmul/tiles.cpp)
   set_source_files_properties(cpu/levels.cpp PROPERTIES COMPILE_DEFINITIONS TRAINCTL_AVX512)
 endif()

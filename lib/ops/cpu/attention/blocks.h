@@ -1,5 +1,5 @@
 // How attention's work is cut: the sizes of its blocks, pieces of scratch memory, and how items
-// reach the threads. Internal to attention.cpp.
+// reach the threads. Internal to lib/ops/cpu.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Blocks of queries of one head and blocks of keys: where they lie, and which keys a block of
-// queries sees. Internal to attention.cpp.
+// queries sees. Internal to lib/ops/cpu.
 #pragma once
 
 #include <algorithm>

@@ -1,0 +1,188 @@
+#include <cmath>
+
+#include "base/fp16.h"
+#include "ops/cpu/attention/pack.h"
+#include "ops/cpu/attention/rows.h"
+#include "ops/cpu/kernels.h"
+
+namespace trainctl {
+
+namespace {
+
+/// A query block on its way through the key blocks: the online softmax's state.
+template <class Dot>
+struct ForwardBlock {
+  QueryBlock place;
+  typename Dot::Unit* q;  // [block_queries, row_units]
+  float* out;             // [block_queries, padded], not yet divided by sum
+  float* highest;         // [block_queries] of the scaled scores
+  float* sum;             // [block_queries]
+  std::int32_t* first_key;
+};
+
+template <class Dot, class T>
+class ForwardItem {
+ public:
+  using Unit = typename Dot::Unit;
+
+  ForwardItem(const AttentionForward& args, Arena& arena)
+      : args_(args),
+        size_(args.shape.head_dim),
+        dropout_(args.dropout),
+        k_(arena.take<Unit>(size_.units * block_keys)),
+        v_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
+        scores_(arena.take<float>(block_queries * block_keys)),
+        weights_(arena.take<Unit>(Dot::depth == 1 ? 0 : block_queries * block_keys / 2)),
+        rescale_(arena.take<float>(block_queries)),
+        factors_(arena.take<float>(block_keys)) {
+    if constexpr (Dot::depth == 1) weights_ = scores_;
+    for (ForwardBlock<Dot>& block : blocks_) {
+      block.q = arena.take<Unit>(block_queries * size_.row_units());
+      block.out = arena.take<float>(block_queries * size_.padded);
+      block.highest = arena.take<float>(block_queries);
+      block.sum = arena.take<float>(block_queries);
+      block.first_key = arena.take<std::int32_t>(block_queries);
+    }
+  }
+
+  static constexpr std::int64_t blocks_per_item = 6;
+
+  /// Blocks [begin, end) of the list, at most blocks_per_item.
+  void run(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
+    const BlockList list(args_.shape);
+    const KeyList key_list{args_.shape.keys()};
+    std::int64_t begin_key = std::numeric_limits<std::int64_t>::max();
+    std::int64_t end_key = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      ForwardBlock<Dot>& block = blocks_[i - begin];
+      block.place = list.block(sequence, kv_head, i);
+      open(block);
+      begin_key = std::min(begin_key, block.place.begin_key());
+      end_key = std::max(end_key, block.place.end_key());
+    }
+    for (std::int64_t number = 0; number < key_list.size(); ++number) {
+      const KeyBlock keys = key_list.block(sequence, number);
+      if (keys.end() <= begin_key || keys.position >= end_key) continue;
+      pack_transposed(HeadRows<T>(args_.k, keys.row, keys.count, kv_head, size_.dim), size_, k_);
+      pack_row_groups(HeadRows<T>(args_.v, keys.row, keys.count, kv_head, size_.dim),
+                      round_up(keys.count, tile_rows), size_, v_);
+      for (std::int64_t i = 0; i < end - begin; ++i) {
+        const Overlap part = overlap(blocks_[i].place, keys);
+        if (!part.empty()) attend(blocks_[i], part);
+      }
+    }
+    for (std::int64_t i = 0; i < end - begin; ++i) close(blocks_[i]);
+  }
+
+ private:
+  void open(ForwardBlock<Dot>& block) {
+    QueryBlock& place = block.place;
+    set_first_keys(args_.first_position, place, block.first_key);
+    pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim), place.rows(),
+              size_, block.q);
+    std::fill(block.out, block.out + place.rows() * size_.padded, 0.0F);
+    std::fill(block.highest, block.highest + place.rows(), -infinity);
+    std::fill(block.sum, block.sum + place.rows(), 0.0F);
+  }
+
+  /// Scores of the block's queries and the packed keys, softmax weights, and their sum of values.
+  void attend(ForwardBlock<Dot>& block, const Overlap& part) {
+    const std::int64_t rows = block.place.rows();
+    product<Dot, Start::zero>(
+        rows, round_up(part.columns, 16),
+        {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
+        [&](std::int64_t column) { return part.first_row(column); },
+        [&](std::int64_t) {
+          return StepRange{0, size_.units};
+        });
+    for (std::int64_t row = 0; row < rows; ++row) weigh_row(block, part, row);
+    product<Dot, Start::scaled>(
+        rows, size_.padded,
+        {weights_, block_keys / Dot::depth, 1, v_, size_.padded, block.out, size_.padded, rescale_},
+        [](std::int64_t) { return std::int64_t{0}; },
+        [&](std::int64_t row) {
+          const std::int64_t last = part.last(row + tile_rows - 1);
+          return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
+        });
+  }
+
+  void weigh_row(ForwardBlock<Dot>& block, const Overlap& part, std::int64_t row) {
+    float* scores = scores_ + row * block_keys;
+    const std::int64_t last = part.last(row);
+    const std::int64_t first = part.first(block.place, row);
+    std::int64_t columns = 0;
+    rescale_[row] = 1.0F;
+    if (first < last) {
+      columns = mask_row(scores, first, last);
+      const float before = block.highest[row];
+      const float highest = std::max(before, row_max(scores, columns) * args_.shape.scale);
+      rescale_[row] = fast_exp(before - highest);
+      const float sum = exponentials(scores, args_.shape.scale, highest, columns);
+      block.highest[row] = highest;
+      block.sum[row] = block.sum[row] * rescale_[row] + sum;
+      if (dropout_.given()) {
+        dropout_.fill(block.place, row, part.key, columns, factors_);
+        for (std::int64_t i = 0; i < columns; ++i) scores[i] *= factors_[i];
+      }
+    }
+    const std::int64_t padded = padded_columns(last);
+    std::fill(scores + columns, scores + padded, 0.0F);
+    if constexpr (Dot::depth == 2) {
+      Dot::pack_row(scores, padded, weights_ + row * block_keys / 2);
+    }
+  }
+
+  void close(const ForwardBlock<Dot>& block) {
+    const QueryBlock& place = block.place;
+    const AttentionShape& shape = args_.shape;
+    float* logsumexp = args_.logsumexp.as<float>() +
+                       (place.sequence * shape.heads + place.head) * shape.query_length +
+                       place.first;
+    for (std::int64_t row = 0; row < place.count; ++row) {
+      const float scale = block.sum[row] > 0 ? 1.0F / block.sum[row] : 0.0F;  // it may see no key
+      write_row(block.out + row * size_.padded, scale, size_.dim,
+                args_.out.as<T>() + ((place.row + row) * shape.heads + place.head) * size_.dim);
+      logsumexp[row] = block.highest[row] + std::log(block.sum[row]);
+    }
+  }
+
+  const AttentionForward& args_;
+  HeadSize<Dot> size_;
+  KeyDropout dropout_;
+  Unit* k_;         // [units, block_keys]
+  Unit* v_;         // [block_keys / depth, padded]
+  float* scores_;   // [block_queries, block_keys]
+  Unit* weights_;   // the same, as units
+  float* rescale_;  // [block_queries]
+  float* factors_;  // [block_keys]
+  ForwardBlock<Dot> blocks_[blocks_per_item];
+};
+
+template <class Dot, class T>
+void forward(const OpContext& context, const AttentionForward& args) {
+  using Item = ForwardItem<Dot, T>;
+  const std::int64_t pairs = args.shape.sequences * args.shape.kv_heads;
+  const std::int64_t blocks = BlockList(args.shape).size();
+  const std::int64_t parts = (blocks + Item::blocks_per_item - 1) / Item::blocks_per_item;
+  run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+    const std::int64_t part = parts - 1 - item / pairs;
+    const std::int64_t pair = item % pairs;
+    Item(args, arena)
+        .run(pair / args.shape.kv_heads, pair % args.shape.kv_heads, blocks * part / parts,
+             blocks * (part + 1) / parts);
+  });
+}
+
+}  // namespace
+
+void attention_forward_cpu(const OpContext& context, const AttentionForward& args) {
+  if (args.q.dtype == DType::bf16) {
+    forward<Bf16Dot, bf16>(context, args);
+  } else if (args.q.dtype == DType::f16) {
+    forward<FloatDot, fp16>(context, args);
+  } else {
+    forward<FloatDot, float>(context, args);
+  }
+}
+
+}  // namespace trainctl
