@@ -69,7 +69,8 @@ void Play::measure(Simulation& result) const {
     const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
     if (kind == ActionKind::wait_gather) times.waited_gathers += waited;
     if (is_host_copy(kind)) times.waited_copies += waited;
-    if (action(point).leg != Leg::whole) times.waited_rows += waited;
+    const Leg leg = action(point).leg;
+    if (leg == Leg::work || leg == Leg::home) times.waited_rows += waited;
     if (kind == ActionKind::wait_reduce && !waits_for_embedding(point)) times.waited_sums += waited;
     free_at[rank] = graph_.finish(index);
   }
