@@ -324,9 +324,7 @@ StepReport Engine::finish_step(double seconds) {
 
 /// Gathers what a unit reads, where that does not stay on the rank.
 std::function<void(int)> Engine::fetching() {
-  const bool stays = std::none_of(rows_.reads.begin(), rows_.reads.end(),
-                                  [](const ReadBlock& block) { return block.freed; });
-  if (stays) return {};
+  if (!frees_weights(rows_)) return {};
   return [this](int unit) { param_sync_.fetch(unit, ops_, input_.deadline_seconds); };
 }
 

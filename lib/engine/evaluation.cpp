@@ -1,5 +1,7 @@
 #include "engine/evaluation.h"
 
+#include <algorithm>
+
 #include "base/at.h"
 
 namespace trainctl {
@@ -31,6 +33,11 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   const std::int64_t size = plan.micro_batch_size;
   const std::int64_t replica = plan.mesh.coordinate(parts.pipeline.world_rank(), Axis::dp);
   const std::int64_t stride = plan.mesh.dp * size;  // of all replicas
+  // Where weights are gathered for each pass, or tokens go to experts of other ranks, a replica
+  // without windows takes part with a batch that does not count. That some stage needs it decides
+  // for all: each passes on what it gets.
+  const bool together = plan.mesh.ep * plan.exchange.parts > 1 ||
+                        std::any_of(plan.stages.begin(), plan.stages.end(), frees_weights);
   Batch batch;
   std::array<double, 2> mine{};  // loss, weight
   std::int64_t passes = 0;
@@ -41,9 +48,7 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     }
     const std::int64_t first = begin + replica * size;
     const bool beyond = first >= windows;
-    // Where the others gather weights, or tokens go to experts on this rank, it takes part with a
-    // batch that does not count.
-    if (beyond && !parts.before_unit && plan.mesh.ep * plan.exchange.parts == 1) continue;
+    if (beyond && !together) continue;
     make_window_batch(data, rule, beyond ? begin : first, batch);
     drop_sequences(batch, beyond ? 0 : windows - first);
     add_batch(parts, batch, mine);

@@ -98,6 +98,11 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
   return homes;
 }
 
+bool frees_weights(const StagePlan& stage) {
+  return std::any_of(stage.reads.begin(), stage.reads.end(),
+                     [](const ReadBlock& block) { return block.freed; });
+}
+
 std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket) {
   return std::count_if(stage.actions.begin(), stage.actions.end(),
                        [&](const Action& row) { return row.kind == kind && row.bucket == bucket; });

@@ -138,6 +138,9 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank);
 /// How often a row of `kind` about `bucket` (or block) comes in a step of the stage.
 std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket);
 
+/// Whether weights of the stage come before a unit reads them and are freed after.
+bool frees_weights(const StagePlan& stage);
+
 ScheduleInput schedule_input(const Plan& plan, int stage);  // of its generator and refinement
 
 /// Whether the head's weight gradient is deferred for the micro-batches of a view: no other keeps a

@@ -4,6 +4,12 @@
 
 using namespace trainctl;
 
+TEST_CASE("stages with and without weights on the host evaluate the same batches", "[threads]") {
+  const LayoutVerdict found = run_sample_freely(with(small_gpt, in_bf16), "pp4+dp2+m4+offloadw");
+  INFO(found.failure);
+  CHECK(found.equal);
+}
+
 TEST_CASE("layouts with weights on the host equal a single rank") {
   for (const Options& model : {small_gpt, small_llama}) {
     const std::vector<std::string> layouts{"dp1+offloadw",
