@@ -2,29 +2,13 @@
 #pragma once
 
 #include "config/schema/field.h"
+#include "config/schema/fusion_fields.h"
 #include "config/schema/gradient_fields.h"
 #include "config/schema/model_fields.h"
 #include "config/schema/parallel_config.h"
 #include "config/schema/pipeline_fields.h"
 
 namespace trainctl {
-
-template <class Visitor>
-void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
-  visit(fusion.mode, field("mode",
-                           "How tensors form blocks: auto (64 MB), size (config: MB) or index "
-                           "(config: the last gradient of each block)")
-                         .unset("bucket_rule decides"));
-  visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
-  visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
-  visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
-  visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
-  visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
-}
 
 template <class Visitor>
 void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
@@ -145,6 +129,8 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.device,
         field("device", "Device that trains the model; auto: CUDA where every rank has one")
             .one_of("auto|cpu|cuda"));
+  visit(parallel.attention_backend,
+        field("attention_backend", "Attention on CUDA devices; auto: cuDNN where all ranks can"));
 }
 
 }  // namespace trainctl

@@ -13,6 +13,7 @@
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"
 #include "plan/prepare/runnable.h"
+#include "plan/rules/attention_backend.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
@@ -122,6 +123,7 @@ Plan sizes_of(const Facts& facts) {
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, config);
   plan.device = resolve_device(parallel, facts.site);
+  plan.cudnn = resolve_cudnn(facts);
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "config/support/standing.h"
+#include "plan/rules/attention_backend.h"
 #include "plan/rules/place_layers.h"
 
 namespace trainctl {
@@ -181,6 +182,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
   check_splits(facts, check);
   check_experts(facts, check);
   check_batch(facts, check);
+  check_attention(facts, check);
   const bool countable =
       facts.mesh_is_clean(check) &&
       check.clean({"model.num_layers", "parallel.virtual_pipeline_stages", "parallel.pipeline"});
