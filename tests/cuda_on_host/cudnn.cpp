@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "cudnn_graph.h"
+#include "graph_values.h"
 #include "machine.h"
 
 using namespace cuda_on_host;

@@ -23,11 +23,11 @@ bool has_cudnn() {
   }
 }
 
-struct Operands {
+struct Attended {
   AttentionExtents extents;
   HostTensor q, k, v, d_out, out, logsumexp, dq, dk, dv;
 
-  Operands(const AttentionExtents& all, DType type) : extents(all) {
+  Attended(const AttentionExtents& all, DType type) : extents(all) {
     const Shape queries{all.sequences * all.length, all.heads * all.head_dim};
     const Shape keys{all.sequences * all.length, all.kv_heads * all.head_dim};
     q = HostTensor::random(queries, type, 1);
@@ -52,13 +52,13 @@ struct Operands {
   }
 };
 
-struct Results {
+struct Computed {
   HostTensor out, logsumexp, dq, dk, dv;
 };
 
 /// place(host tensor) is where the kernels of `context` find it; get(tensor) reads it back.
 template <class Place, class Get>
-Results run(const OpContext& context, const Operands& host, const Place& place, const Get& get) {
+Computed attend(const OpContext& context, const Attended& host, const Place& place, const Get& get) {
   AttentionForward forward;
   forward.shape = host.shape();
   forward.q = place(host.q);
@@ -83,20 +83,20 @@ Results run(const OpContext& context, const Operands& host, const Place& place, 
           get(backward.dv)};
 }
 
-Results on_device(const Operands& host, const AttentionPart& part) {
+Computed attend_there(const Attended& host, const AttentionPart& part) {
   DeviceCopy device;
   const Slab scratch(DeviceKind::cuda,
                      {{"scratch", {scratch_bytes(DeviceKind::cuda, 1) + part.bytes}, DType::u8}});
   OpContext context = device.context();
   context.scratch = static_cast<std::byte*>(scratch.at("scratch").data);
   context.scratch_bytes = scratch.at("scratch").bytes();
-  return run(
+  return attend(
       context, host, [&](const HostTensor& tensor) { return device.put(tensor); },
       [&](const Tensor& tensor) { return device.get(tensor); });
 }
 
-Results on_host(const Operands& host) {
-  return run(
+Computed attend_here(const Attended& host) {
+  return attend(
       plain_context(), host, [](const HostTensor& tensor) { return tensor.tensor(); },
       [&](const Tensor& tensor) {
         for (const HostTensor* one : {&host.out, &host.logsumexp, &host.dq, &host.dk, &host.dv}) {
@@ -107,15 +107,15 @@ Results on_host(const Operands& host) {
 }
 
 /// Probabilities and gradients of scores are rounded to the operands' type.
-void compare(const AttentionExtents& extents, DType type, std::int64_t wished) {
+void compare_attention(const AttentionExtents& extents, DType type, std::int64_t wished) {
   const AttentionPart part = attention_part(extents, wished);
   CAPTURE(extents.sequences, extents.length, extents.heads, extents.kv_heads, extents.head_dim,
           name_of(type), part.sequences, part.kv_heads);
   cuda_attention().prepare(extents, part, type);
-  const Operands operands(extents, type);
-  const Results got = on_device(operands, part);
-  const Results again = on_device(operands, part);
-  const Results expected = on_host(operands);
+  const Attended operands(extents, type);
+  const Computed got = attend_there(operands, part);
+  const Computed again = attend_there(operands, part);
+  const Computed expected = attend_here(operands);
   const double allowed = type == DType::bf16 ? 2e-2 : 2.5e-3;
   CHECK(difference(got.out, expected.out) < allowed);
   CHECK(difference(got.logsumexp, expected.logsumexp) < 1e-4);
@@ -133,12 +133,12 @@ void compare(const AttentionExtents& extents, DType type, std::int64_t wished) {
 TEST_CASE("attention by cuDNN", "[cuda]") {
   if (!has_cudnn()) return;
   constexpr std::int64_t in_one = wished_attention_bytes;
-  compare({2, 128, 2, 2, 64}, DType::bf16, in_one);
-  compare({2, 128, 2, 1, 64}, DType::f16, in_one);
-  compare({1, 256, 4, 2, 128}, DType::bf16, in_one);
+  compare_attention({2, 128, 2, 2, 64}, DType::bf16, in_one);
+  compare_attention({2, 128, 2, 1, 64}, DType::f16, in_one);
+  compare_attention({1, 256, 4, 2, 128}, DType::bf16, in_one);
   // Part by part: one sequence each, and one head of the keys each.
-  compare({2, 128, 4, 2, 64}, DType::bf16, attention_part({1, 128, 4, 2, 64}).bytes);
-  compare({2, 128, 4, 2, 64}, DType::f16, 1);
+  compare_attention({2, 128, 4, 2, 64}, DType::bf16, attention_part({1, 128, 4, 2, 64}).bytes);
+  compare_attention({2, 128, 4, 2, 64}, DType::f16, 1);
 }
 
 TEST_CASE("attention that was not prepared for cuDNN is our kernels'", "[cuda]") {
@@ -146,7 +146,7 @@ TEST_CASE("attention that was not prepared for cuDNN is our kernels'", "[cuda]")
   const AttentionExtents extents{1, 128, 2, 1, 64};
   const AttentionPart part = attention_part(extents);
   cuda_attention().prepare(extents, part, DType::bf16);
-  const Operands other({1, 64, 2, 1, 64}, DType::bf16);
-  const Results expected = on_host(other);
-  CHECK(difference(on_device(other, part).out, expected.out) < 2e-2);
+  const Attended other({1, 64, 2, 1, 64}, DType::bf16);
+  const Computed expected = attend_here(other);
+  CHECK(difference(attend_there(other, part).out, expected.out) < 2e-2);
 }

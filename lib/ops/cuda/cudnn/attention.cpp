@@ -20,6 +20,9 @@
 namespace trainctl::cuda {
 namespace {
 
+// Earlier ones want another number for what is not seen, and 9.10 has faults in backward passes.
+constexpr std::int64_t least_version = 91100;
+
 std::int64_t in_blocks(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 struct Ready {
@@ -69,6 +72,8 @@ std::int64_t sum_bytes(const CudnnAttention& a) {
 Ready make_ready(const AttentionExtents& extents, const AttentionPart& part, DType dtype,
                  const Descriptor& device) {
   require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
+  require(static_cast<std::int64_t>(cudnn().version()) >= least_version, ExitCode::unavailable,
+          "cuDNN is older than 9.11");
   Ready made;
   made.extents = extents;
   made.dtype = dtype;

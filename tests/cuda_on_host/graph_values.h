@@ -30,8 +30,8 @@ struct GraphOperation {
   enum class Kind { multiply, each, reduce, reshape } kind = Kind::each;
   int mode = 0;  // cudnnPointwiseMode_t or cudnnReduceTensorOp_t
   std::int64_t axis = -1;
-  std::vector<GraphTensor> from;
-  GraphTensor to;
+  std::vector<GraphTensor> from{};
+  GraphTensor to{};
 };
 
 using Graph = std::vector<GraphOperation>;

@@ -1,4 +1,4 @@
-#include "cudnn_graph.h"
+#include "graph_values.h"
 
 #include <algorithm>
 #include <cmath>
