@@ -11,7 +11,7 @@ if(CUDNN_INCLUDE)
     list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/${name}.cpp)
   endforeach()
 else()
-  list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/no_cudnn.cpp)
+  list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/absent.cpp)
 endif()
 set(TRAINCTL_CUDA_KERNELS)
 foreach(name attention_backward attention_forward attention_merge cross_entropy elements embedding matmul

@@ -6,7 +6,6 @@
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
-#include "run/cudnn_choice.h"
 
 namespace trainctl {
 

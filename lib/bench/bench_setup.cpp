@@ -10,7 +10,6 @@
 #include "ops/cuda_attention.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
-#include "run/cudnn_choice.h"
 #include "run/prepare.h"
 
 namespace trainctl {

@@ -58,7 +58,8 @@ struct Computed {
 
 /// place(host tensor) is where the kernels of `context` find it; get(tensor) reads it back.
 template <class Place, class Get>
-Computed attend(const OpContext& context, const Attended& host, const Place& place, const Get& get) {
+Computed attend(const OpContext& context, const Attended& host, const Place& place,
+                const Get& get) {
   AttentionForward forward;
   forward.shape = host.shape();
   forward.q = place(host.q);

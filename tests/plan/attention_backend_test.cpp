@@ -1,9 +1,9 @@
-#include "plan/rules/attention_backend.h"
-
 #include <functional>
 
+#include "base/attention_part.h"
 #include "base/scratch.h"
 #include "catch.h"
+#include "plan/rules/check.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -2,13 +2,20 @@
 #pragma once
 
 #include "config/schema/field.h"
-#include "config/schema/fusion_fields.h"
 #include "config/schema/gradient_fields.h"
 #include "config/schema/model_fields.h"
 #include "config/schema/parallel_config.h"
 #include "config/schema/pipeline_fields.h"
 
 namespace trainctl {
+
+template <class Visitor>
+void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
+  visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
+  visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
+  visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
+  visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
+}
 
 template <class Visitor>
 void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {

@@ -1,5 +1,5 @@
-// Attention by cuDNN or by our kernels. Where cuDNN's headers are not there, no_cudnn.cpp takes
-// the place of the folder cudnn.
+// Attention by cuDNN or by our kernels. Where cuDNN's headers are not there, cudnn/absent.cpp takes
+// the place of the other files of that folder.
 #pragma once
 
 #include "ops/attention.h"

@@ -13,7 +13,6 @@
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"
 #include "plan/prepare/runnable.h"
-#include "plan/rules/attention_backend.h"
 #include "plan/rules/check.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "config/support/standing.h"
-#include "plan/rules/attention_backend.h"
 #include "plan/rules/place_layers.h"
 
 namespace trainctl {

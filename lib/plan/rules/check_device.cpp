@@ -1,8 +1,7 @@
-#include "plan/rules/attention_backend.h"
-
+// Devices and what is known of the cluster.
 #include <algorithm>
 
-#include "config/schema/words.h"
+#include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
 
 namespace trainctl {
@@ -65,7 +64,9 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
 
 void check_attention(const Facts& facts, Check& check) {
   const char* path = "parallel.attention_backend";
-  if (facts.parallel().attention_backend != AttentionBackend::cudnn) return;
+  const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
+  check.no_effect(path, !on_cuda, "the device is the CPU");
+  if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"model", "train.micro_batch_size", "parallel.device",
                                   "parallel.operator_splits", path});
@@ -73,6 +74,32 @@ void check_attention(const Facts& facts, Check& check) {
   if (reason.empty()) return;
   check.error("attention-backend", path, "attention_backend is cudnn, but " + reason,
               "set attention_backend to auto, which takes cuDNN where it can, or to own");
+}
+
+void check_cluster(const Config& config, Check& check) {
+  const ClusterConfig& cluster = config.cluster;
+  check.no_effect("cluster.device_memory", cluster.device_memory && config.parallel.device == "cpu",
+                  "parallel.device is cpu");
+  const std::pair<const char*, bool> rates[] = {
+      {"matmul_flops", cluster.matmul_flops.has_value()},
+      {"memory_bandwidth", cluster.memory_bandwidth.has_value()},
+      {"latency", cluster.latency.has_value()},
+      {"bandwidth", cluster.bandwidth.has_value()}};
+  std::string first;
+  std::vector<std::string> missing;
+  for (const auto& [name, given] : rates) {
+    if (!given) missing.emplace_back(name);
+    if (given && first.empty()) first = name;
+  }
+  const bool clean = check.clean(
+      {"cluster.matmul_flops", "cluster.memory_bandwidth", "cluster.latency", "cluster.bandwidth"});
+  if (first.empty() || missing.empty() || !clean) return;
+  std::string names;
+  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
+  check.error("cluster-rates", "cluster." + first,
+              "the estimate of the step time needs all four rates; missing: " + names,
+              "train once without this section: the run measures all four rates and writes them to "
+              "measured.json");
 }
 
 }  // namespace trainctl
