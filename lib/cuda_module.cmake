@@ -6,6 +6,13 @@ set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
 set(TRAINCTL_CUDA_SOURCES ${TRAINCTL_CUDA_CHECKS}
     ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
+if(CUDNN_INCLUDE)
+  foreach(name attention attention_graphs descriptor graph library)
+    list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/${name}.cpp)
+  endforeach()
+else()
+  list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/absent.cpp)
+endif()
 set(TRAINCTL_CUDA_KERNELS)
 foreach(name attention_backward attention_forward attention_merge cross_entropy elements embedding matmul
              norm optimizer random rope router router_losses rows strips)
@@ -17,12 +24,12 @@ endif()
 # The headers and libraries that the module's sources need, and their warnings.
 add_library(trainctl_cuda_options INTERFACE)
 target_include_directories(trainctl_cuda_options INTERFACE ${CMAKE_CURRENT_LIST_DIR})
-target_include_directories(trainctl_cuda_options SYSTEM INTERFACE ${NCCL_INCLUDE})
+target_include_directories(trainctl_cuda_options SYSTEM INTERFACE ${NCCL_INCLUDE} ${CUDNN_INCLUDE})
 target_compile_options(trainctl_cuda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>
   $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow>)
 target_link_libraries(trainctl_cuda_options INTERFACE CUDA::cudart_static CUDA::cublasLt
-                      ${NCCL_LIBRARY})
+                      ${NCCL_LIBRARY} ${CMAKE_DL_LIBS})
 
 add_library(trainctl_cuda MODULE ${TRAINCTL_CUDA_SOURCES} ${TRAINCTL_CUDA_KERNELS})
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)

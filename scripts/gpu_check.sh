@@ -66,10 +66,13 @@ section() {
 }
 
 # ---- The machine, and what the module needs of it.
-# Where the loader does not know cuBLASLt and NCCL: they also come with Python packages.
+# Where the loader does not know cuBLASLt, NCCL and cuDNN: they also come with Python packages.
 find_libraries() {
   local name file
-  for name in $(ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }'); do
+  for name in $(
+    ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }'
+    PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -q 'libcudnn\.so\.9 ' || echo libcudnn.so.9
+  ); do
     file=$(timeout 20 find /usr/local /usr/lib /opt "$HOME" ${VIRTUAL_ENV:+"$VIRTUAL_ENV"} -xdev -name "$name" 2>/dev/null | head -n 1)
     if [ -n "$file" ]; then
       export LD_LIBRARY_PATH="$(dirname "$file")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

@@ -17,7 +17,7 @@ endif()
 
 trainctl_test(NAME cuda_device LABEL gpu SOURCES device/cuda_device_test.cpp LIBS trainctl_device)
 trainctl_test(NAME cuda_ops LABEL gpu
-  SOURCES ops/cuda_adamw_test.cpp ops/cuda_matmul_test.cpp ops/cuda_rmsnorm_test.cpp
+  SOURCES ops/cuda_adamw_test.cpp ops/cuda_attention_test.cpp ops/cuda_matmul_test.cpp ops/cuda_rmsnorm_test.cpp
           ops/cuda_device_copy.cpp
   LIBS trainctl_ops)
 trainctl_test(NAME cuda_nccl LABEL gpu SOURCES comm/nccl_group_test.cpp LIBS trainctl_comm)
@@ -32,7 +32,7 @@ function(test_on_host name program)
     add_test(NAME ${name} COMMAND ${program})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 900
-    ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;OMP_WAIT_POLICY=passive;${ARGN}")
+    ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;TRAINCTL_CUDNN_LIBRARY=$<TARGET_FILE:cuda_on_host>;OMP_WAIT_POLICY=passive;${ARGN}")
 endfunction()
 if(on_host)
   test_on_host(cuda_on_host test_cuda_on_host)
@@ -52,6 +52,13 @@ if(on_host)
   add_dependencies(test_cuda_tools_on_host nvtx_profiler)
   target_compile_definitions(test_cuda_tools_on_host PRIVATE
     TRAINCTL_NVTX_PROFILER="$<TARGET_FILE:nvtx_profiler>")
+  if(CUDNN_INCLUDE)
+    trainctl_test(NAME cudnn_plans LABEL unit SOURCES cuda_on_host/cudnn_plans_test.cpp LIBS trainctl_run)
+    add_dependencies(test_cudnn_plans cuda_on_host driver_without_device)
+    set_tests_properties(cudnn_plans PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 300
+      SKIP_REGULAR_EXPRESSION "skipped: cuDNN" ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>"
+      ENVIRONMENT_MODIFICATION "LD_LIBRARY_PATH=path_list_prepend:$<TARGET_FILE_DIR:driver_without_device>")
+  endif()
   foreach(name engine faults tools)
     target_compile_definitions(test_cuda_${name}_on_host PRIVATE
       TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")

@@ -2,12 +2,28 @@
 # if all are found; lib/cuda_module.cmake then builds the CUDA module. Otherwise the build is CPU-only.
 # CMAKE_CUDA_ARCHITECTURES (or CUDAARCHS in the environment), CMAKE_CUDA_COMPILER, CUDAToolkit_ROOT and NCCL_ROOT work as usual.
 # TRAINCTL_CUDA_HEADERS and NCCL_INCLUDE are set where there are headers: enough for tests/cuda_on_host.
+# CUDNN_INCLUDE is set where there are those of cuDNN (9.8 or newer); the library is opened at run time.
 set(TRAINCTL_HAVE_CUDA OFF)
+set(CUDNN_INCLUDE "")
 if(NOT TRAINCTL_CUDA)
   return()
 endif()
 find_path(TRAINCTL_CUDA_HEADERS cublasLt.h HINTS ${CUDAToolkit_ROOT} ENV CUDA_HOME ENV CUDA_PATH
           PATHS /usr/local/cuda PATH_SUFFIXES include)
+find_path(TRAINCTL_CUDNN_HEADERS cudnn_graph.h HINTS ${CUDNN_ROOT} ENV CUDNN_ROOT ${TRAINCTL_CUDA_HEADERS}
+          PATH_SUFFIXES include)
+if(TRAINCTL_CUDNN_HEADERS)
+  file(STRINGS ${TRAINCTL_CUDNN_HEADERS}/cudnn_version.h numbers REGEX "define CUDNN_(MAJOR|MINOR|PATCHLEVEL) +[0-9]+")
+  string(REGEX REPLACE "[^0-9;]" "" numbers "${numbers}")
+  string(REPLACE ";" "." cudnn_version "${numbers}")
+  if(cudnn_version VERSION_GREATER_EQUAL 9.8)
+    set(CUDNN_INCLUDE ${TRAINCTL_CUDNN_HEADERS})
+    message(STATUS "cuDNN's headers: ${cudnn_version}")
+  endif()
+endif()
+if(NOT CUDNN_INCLUDE)
+  message(STATUS "No headers of cuDNN 9.8 or newer: attention by our kernels only")
+endif()
 
 # Pass it through the environment, so that check_language tries the compiler. If it does not work, the
 # build is CPU-only.

@@ -32,6 +32,7 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   const std::string& device = read.config.parallel.device;
   const DeviceChoice choice = device_here(device, std::min(site.ranks_per_host, site.world_size));
   site.device = choice.device;
+  site.cudnn = cudnn_here(read.config.parallel.attention_backend, choice.device).taken;
   if (device == "auto") print_message("parallel.device auto, seen from here: " + choice.why + "\n");
   planned.plan = prepare(read, site, purpose);
   return planned;

@@ -16,7 +16,10 @@ struct TimeSpent {
   }
 };
 
-TimeSpent& time_spent();
+inline TimeSpent& time_spent() {
+  thread_local TimeSpent spent;
+  return spent;
+}
 
 /// Adds the time from its construction to its destruction to one of the members.
 class AddTime {

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "config/read/read.h"
 #include "device/cuda_device.h"
+#include "ops/cuda_attention.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
 #include "run/prepare.h"
@@ -18,12 +19,14 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   read.config.parallel = for_one_rank(read.config.parallel);
   read.config.train.rampup_batch_size.reset();  // the full batch is timed
   BenchSetup setup;
+  const DeviceKind device = device_here(read.config.parallel.device, 1).device;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   setup.plan = prepare(read,
                        {.world_size = 1,
                         .ranks_per_host = 1,
                         .cores_per_host = cores,
-                        .device = device_here(read.config.parallel.device, 1).device},
+                        .device = device,
+                        .cudnn = cudnn_here(read.config.parallel.attention_backend, device).taken},
                        Purpose::bench);
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   setup.config = read.config;
@@ -35,6 +38,9 @@ std::string open_bench_device(const Plan& plan) {
     return "the CPU, " + std::to_string(plan.threads_per_rank) + " threads";
   }
   cuda_select_device(0);
+  if (plan.cudnn) {
+    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
+  }
   const CudaDeviceProperties device = cuda_module().properties(0);
   return device.name + ", " + std::to_string(device.multiprocessors) + " multiprocessors";
 }

@@ -11,6 +11,7 @@
 #include "comm/await.h"
 #include "engine/parameters/expert_bias.h"
 #include "engine/timers.h"
+#include "ops/cuda_attention.h"
 #include "ops/router.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
@@ -33,6 +34,9 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   for (const std::string& name : missing_for(plan, kernels)) {
     throw Error(ExitCode::unavailable, "not built yet: op " + name + " on " +
                                            std::string(kernels.name) + ", which this model needs");
+  }
+  if (plan.cudnn) {
+    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
   }
   return context;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "base/scratch.h"
 
 namespace trainctl {
 
@@ -54,6 +55,11 @@ int microbatch_in(const StagePlan& stage, int view) {
 
 std::int64_t Plan::activation_bytes(int stage) const {
   return most_bytes(*this, stage, &ActivationSlots::bytes);
+}
+
+std::int64_t Plan::scratch_bytes() const {
+  const std::int64_t attention = cudnn ? attention_part(*cudnn).bytes : 0;
+  return trainctl::scratch_bytes(device, threads_per_rank) + attention;
 }
 
 std::int64_t Plan::host_bytes(int stage) const {

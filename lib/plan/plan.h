@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/attention_part.h"
 #include "base/device_kind.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/costs.h"
 #include "plan/gradients/gathers.h"
+#include "plan/gradients/gradient_rule.h"
 #include "plan/gradients/optimizer_shard.h"
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
@@ -27,16 +29,6 @@
 #include "plan/tables/unit_range.h"
 
 namespace trainctl {
-
-/// Of what gradients are the gradient once they are summed, and how they travel.
-struct GradientRule {
-  BucketRule buckets = BucketRule::size;
-  DType dtype = DType::f32;  // in which they are sent; layers make them in fp32
-  DType kept = DType::f32;   // in which those of several micro-batches are added up
-  // Over the mean loss's: replicas without gradients_mean, times tp without loss_repeated_mean.
-  std::int64_t factor = 1;
-  bool fused = true;  // products add to weight gradients themselves (gradient_accumulation_fusion)
-};
 
 struct RatePoint {  // of the preview: the update that follows `step` completed ones
   std::int64_t step = 0;
@@ -80,6 +72,7 @@ struct Plan {
   std::int64_t head_tokens = 0;  // whose logits exist at a time
   DType compute = DType::f32;
   DeviceKind device = DeviceKind::cpu;
+  std::optional<AttentionExtents> cudnn;  // what cuDNN computes; none: our kernels do
   bool sequence_parallel = false;
   OperatorSplits splits;    // of operators over tensor-parallel ranks
   ExchangeRule exchange;    // between ranks that hold different experts
@@ -119,6 +112,7 @@ struct Plan {
   LocalShape local_of(int unit) const;        // of a block: `local` is of one by features
   std::int64_t activation_bytes(int stage) const;  // of a rank, with any number of micro-batches
   std::int64_t host_bytes(int stage) const;        // the same of what is kept on the host
+  std::int64_t scratch_bytes() const;              // of a rank's operations
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;  // of the whole model, each once

@@ -7,7 +7,9 @@
 #include "base/device_kind.h"
 #include "comm/group.h"
 #include "comm/world.h"
+#include "config/schema/choices.h"
 #include "ops/cpu_level.h"
+#include "plan/plan.h"
 
 namespace trainctl {
 
@@ -32,5 +34,23 @@ DeviceChoice agree_on_device(const std::string& asked, const World& world, Group
 /// The same where nothing else remains to be checked: throws Error{unavailable} if some rank lacks
 /// a device; rank 0 logs what auto means. Collective.
 DeviceKind choose_device(const std::string& asked, const World& world, Group& everyone);
+
+struct CudnnChoice {
+  bool taken = false;  // Site::cudnn
+  std::string why;     // one line, for people; empty where nobody asks
+};
+
+/// Whether parallel.attention_backend: auto may take cuDNN for all ranks: where every rank's device
+/// is of the kind, and every rank's cuDNN at least of the version, whose plans were checked, and
+/// all versions are the same. Looks only if auto asks for it on CUDA devices. Does not create
+/// anything on a device. Collective.
+CudnnChoice agree_on_cudnn(AttentionBackend asked, const DeviceChoice& device, const World& world,
+                           Group& everyone);
+/// The same as far as this machine's first device knows; opens the CUDA module.
+CudnnChoice cudnn_here(AttentionBackend asked, DeviceKind device);
+
+/// Makes cuDNN's plans for a plan that chose it. Returns the first rank's reason why it could not,
+/// empty if all could. Collective, of ranks with the same plan.
+std::string refusal_of_cudnn(const Plan& plan, const World& world, Group& everyone);
 
 }  // namespace trainctl

@@ -14,6 +14,7 @@
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "formats/strategy/requested_files.h"
+#include "plan/rules/check.h"
 #include "run/agreement.h"
 #include "run/beginning.h"
 #include "run/directory/signals.h"
@@ -30,6 +31,8 @@ namespace {
 struct Prepared {
   ReadResult read;
   DeviceChoice device;
+  CudnnChoice cudnn;
+  Site site;
   Plan plan;
   bool valid = false;
 };
@@ -38,13 +41,16 @@ Prepared read_and_prepare(const TrainRequest& request, World& world, Group& ever
   Prepared prepared;
   prepared.read = read_config(request.config, request.set_options);
   prepared.device = agree_on_device(prepared.read.config.parallel.device, world, everyone);
-  const Site site{
+  const AttentionBackend backend = prepared.read.config.parallel.attention_backend;
+  prepared.cudnn = agree_on_cudnn(backend, prepared.device, world, everyone);
+  prepared.site = {
       .world_size = world.size(),
       .ranks_per_host = world.local_size(),
       .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
       .ranks_are_threads = request.local_ranks > 0,
-      .device = prepared.device.device};
-  prepared.plan = prepare(prepared.read, site, Purpose::train);
+      .device = prepared.device.device,
+      .cudnn = prepared.cudnn.taken};
+  prepared.plan = prepare(prepared.read, prepared.site, Purpose::train);
   prepared.valid = !prepared.read.diagnostics.has_errors();
   return prepared;
 }
@@ -68,6 +74,27 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
                 "): the config files or the binaries differ between the ranks");
   }
   return true;
+}
+
+/// Of auto: where a rank's cuDNN does not take the plan's attention after all, the plan becomes one
+/// with our kernels. Says what was chosen. Collective, of ranks with the same plan.
+void settle_attention(const TrainRequest& request, Prepared& prepared, const World& world,
+                      Group& everyone) {
+  if (prepared.cudnn.why.empty()) return;
+  std::string reason = prepared.cudnn.why;
+  if (prepared.cudnn.taken) {
+    const std::string refusal = refusal_of_cudnn(prepared.plan, world, everyone);
+    const Facts facts(prepared.read.config, prepared.site);
+    reason = prepared.plan.cudnn ? refusal : why_not_cudnn(facts);
+    if (!refusal.empty()) {
+      prepared.site.cudnn = false;
+      prepared.read = read_config(request.config, request.set_options);
+      prepared.plan = prepare(prepared.read, prepared.site, Purpose::train);
+    }
+  }
+  if (world.rank() != 0) return;
+  log_info("parallel.attention_backend auto: " +
+           (prepared.plan.cudnn ? prepared.cudnn.why : "own kernels: " + reason));
 }
 
 /// What is wrong with the weights to start from is found before an earlier run's files go.
@@ -131,6 +158,7 @@ int run_rank(const TrainRequest& request, World& world) {
     return static_cast<int>(ExitCode::unavailable);
   }
   agree_on_cpu_level(*everyone);
+  settle_attention(request, prepared, world, *everyone);
   set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
   const Config& config = prepared.read.config;
   if (world.rank() == 0 && config.parallel.device == "auto") {

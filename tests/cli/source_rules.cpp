@@ -40,7 +40,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"plan",
      {"splits", "tables", "rules", "gradients", "schedule", "generators", "", "ownership", "cost",
       "prepare"}},
-    {"ops", {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda"}},
+    {"ops", {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda", "cuda/cudnn"}},
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "page", "print", "html", "json", "strategy"}},

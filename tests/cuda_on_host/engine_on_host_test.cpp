@@ -1,6 +1,7 @@
 // The built program with parallel.device: cuda, on the CUDA module that the host's compiler makes:
 // its ranks are threads, each with an emulated device of its own.
 #include <cmath>
+#include <fstream>
 
 #include "../cli/process.h"
 #include "../cli/runs.h"
@@ -201,6 +202,71 @@ TEST_CASE("auto is CUDA where every rank has a device of one kind, else the CPU"
     CHECK(refused.exit_code == 69);
     CHECK(contains(refused.err, one.refusal));
   }
+}
+
+TEST_CASE("attention is cuDNN's where auto finds it, or as the configuration says") {
+  const TempDir dir;
+  const std::string library = "TRAINCTL_CUDNN_LIBRARY=" TRAINCTL_EMULATED_CUDA;
+  const auto run = [&](const std::string& backend, const std::vector<std::string>& environment) {
+    std::vector<std::string> words{"--set",         "parallel.attention_backend=" + backend,
+                                   "--set",         "model.seq_length=128",
+                                   "--set",         "model.num_attention_heads=2",
+                                   "--set",         "model.kv_channels=64",
+                                   "--set",         "model.num_query_groups=1",
+                                   "--set",         "precision.compute=bf16",
+                                   "--local-ranks", "2"};
+    std::vector<std::string> all{emulated};
+    all.insert(all.end(), environment.begin(), environment.end());
+    const Outcome found = trainctl(training(dir, backend, words, llama), all);
+    INFO(found.err);
+    return found;
+  };
+  const auto backend_of = [&](const std::string& output) {
+    std::ifstream plan(dir / output / "plan.json");
+    return nlohmann::json::parse(plan)["attention_backend"].get<std::string>();
+  };
+  const Outcome own = run("own", {library});
+  REQUIRE(own.exit_code == 0);
+  CHECK(backend_of("own") == "own");
+  const Outcome taken = run("auto", {library});
+  REQUIRE(taken.exit_code == 0);
+  CHECK(contains(taken.err, "parallel.attention_backend auto: cuDNN 9.19.0"));
+  CHECK(backend_of("auto") == "cudnn");
+  const auto expected = metrics_of(dir / "own");
+  const auto found = metrics_of(dir / "auto");
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CHECK(std::abs(found[i]["loss"].get<double>() - expected[i]["loss"].get<double>()) < 1e-2);
+  }
+  const Outcome fails = run("cudnn", {library, "CUDA_ON_HOST_CUDNN=fails"});
+  CHECK(fails.exit_code == 69);
+  CHECK(contains(fails.err, "cudnnBackendExecute"));
+}
+
+TEST_CASE("attention is our kernels' where cuDNN is not there or refuses") {
+  const TempDir dir;
+  const auto run = [&](const std::string& backend, const std::vector<std::string>& environment) {
+    std::vector<std::string> words{"--set", "parallel.attention_backend=" + backend,
+                                   "--set", "model.seq_length=128",
+                                   "--set", "model.kv_channels=64",
+                                   "--set", "precision.compute=bf16",
+                                   "--set", "train.steps=1"};
+    std::vector<std::string> all{emulated};
+    all.insert(all.end(), environment.begin(), environment.end());
+    return trainctl(training(dir, "run", words, llama), all);
+  };
+  const std::string nowhere = "TRAINCTL_CUDNN_LIBRARY=/nowhere/libcudnn.so.9";
+  const Outcome absent = run("auto", {nowhere});
+  INFO(absent.err);
+  CHECK(absent.exit_code == 0);
+  CHECK(contains(absent.err, "attention_backend auto: own kernels: cuDNN cannot be opened: /nowh"));
+  CHECK(run("cudnn", {nowhere}).exit_code == 69);
+  const std::string library = "TRAINCTL_CUDNN_LIBRARY=" TRAINCTL_EMULATED_CUDA;
+  const Outcome refused = run("auto", {library, "CUDA_ON_HOST_CUDNN=refuses"});
+  INFO(refused.err);
+  CHECK(refused.exit_code == 0);
+  CHECK(contains(refused.err, "attention_backend auto: own kernels: cuDNN has no plan for this"));
+  CHECK(run("cudnn", {library, "CUDA_ON_HOST_CUDNN=refuses"}).exit_code == 69);
 }
 
 TEST_CASE("a device fails a rank: too few of them, too little memory, none") {

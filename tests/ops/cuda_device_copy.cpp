@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/fp16.h"
 #include "base/philox.h"
 #include "base/scratch.h"
 
@@ -31,15 +32,19 @@ Tensor HostTensor::tensor() const {
 
 double HostTensor::at(std::int64_t index) const {
   const Tensor view = tensor();
-  return dtype_ == DType::f32 ? view.as<float>()[index] : to_float(view.as<bf16>()[index]);
+  if (dtype_ == DType::f32) return view.as<float>()[index];
+  return dtype_ == DType::bf16 ? to_float(view.as<bf16>()[index])
+                               : to_float(view.as<fp16>()[index]);
 }
 
 void HostTensor::set(std::int64_t index, float value) {
   const Tensor view = tensor();
   if (dtype_ == DType::f32) {
     view.as<float>()[index] = value;
-  } else {
+  } else if (dtype_ == DType::bf16) {
     view.as<bf16>()[index] = to_bf16(value);
+  } else {
+    view.as<fp16>()[index] = to_fp16(value);
   }
 }
 

@@ -15,7 +15,7 @@ class HostTensor {
   HostTensor() = default;
   HostTensor(const trainctl::Shape& shape, trainctl::DType dtype);
 
-  /// Normally distributed fp32 or bf16 values; different for each `stream`.
+  /// Normally distributed fp32, bf16 or fp16 values; different for each `stream`.
   static HostTensor random(const trainctl::Shape& shape, trainctl::DType dtype,
                            std::uint64_t stream, float deviation = 1);
 

@@ -5,7 +5,6 @@
 #include <ostream>
 
 #include "base/parallel_for.h"
-#include "base/scratch.h"
 #include "bench/figures.h"
 #include "bench/machine_limits.h"
 #include "bench/ops/op_bench.h"
@@ -92,8 +91,7 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
   const std::string where = open_bench_device(plan);
   set_thread_count(plan.threads_per_rank);
   Stream stream(plan.device, "compute", Stream::Mode::run_inline);
-  const Slab scratch(plan.device,
-                     {{"scratch", {scratch_bytes(plan.device, plan.threads_per_rank)}, DType::u8}});
+  const Slab scratch(plan.device, {{"scratch", {plan.scratch_bytes()}, DType::u8}});
   const OpContext ops{.kernels = &kernels_for(plan.device),
                       .stream = &stream,
                       .scratch = static_cast<std::byte*>(scratch.at("scratch").data),

@@ -171,6 +171,12 @@ constexpr CodeNote training_notes[] = {
      "2 cores: parallel: {threads_per_rank: 4}", "2 cores: parallel: {threads_per_rank: 2}"},
     {"device", "The device is unknown", "parallel.device must be auto, cpu or cuda.",
      "parallel: {device: tpu}", "parallel: {device: cpu}"},
+    {"attention-backend", "cuDNN does not do this attention",
+     "cuDNN's attention is for CUDA devices, bf16 or fp16, heads of 64 or 128 features, a "
+     "seq_length that is a multiple of 128, and neither attention dropout, separate documents nor "
+     "context parallelism.",
+     "precision: {compute: fp32}, parallel: {device: cuda, attention_backend: cudnn}",
+     "precision: {compute: bf16}, parallel: {device: cuda, attention_backend: cudnn}"},
 };
 
 }  // namespace

@@ -10,15 +10,6 @@
 namespace trainctl {
 
 template <class Visitor>
-void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
-  visit(fusion.mode, field("mode",
-                           "How tensors form blocks: auto (64 MB), size (config: MB) or index "
-                           "(config: the last gradient of each block)")
-                         .unset("bucket_rule decides"));
-  visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
-}
-
-template <class Visitor>
 void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
   visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
   visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
@@ -145,6 +136,8 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.device,
         field("device", "Device that trains the model; auto: CUDA where every rank has one")
             .one_of("auto|cpu|cuda"));
+  visit(parallel.attention_backend,
+        field("attention_backend", "Attention on CUDA devices; auto: cuDNN where all ranks can"));
 }
 
 }  // namespace trainctl

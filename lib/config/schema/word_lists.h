@@ -96,6 +96,9 @@ inline constexpr Word search_words[] = {
     {"recursive_programming", SearchMode::recursive_programming},
     {"sharding_propagation", SearchMode::sharding_propagation},
     {"dynamic_programming", SearchMode::dynamic_programming}};
+inline constexpr Word attention_backend_words[] = {{"auto", AttentionBackend::automatic},
+                                                   {"own", AttentionBackend::own},
+                                                   {"cudnn", AttentionBackend::cudnn}};
 inline constexpr Word fusion_words[] = {
     {"auto", FusionMode::automatic}, {"size", FusionMode::size}, {"index", FusionMode::index}};
 inline constexpr Word bucket_words[] = {{"size", BucketRule::size},

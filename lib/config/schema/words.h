@@ -34,6 +34,8 @@ inline constexpr std::span<const Word> words_of<PipelineScheduler> = detail::sch
 template <>
 inline constexpr std::span<const Word> words_of<SearchMode> = detail::search_words;
 template <>
+inline constexpr std::span<const Word> words_of<AttentionBackend> = detail::attention_backend_words;
+template <>
 inline constexpr std::span<const Word> words_of<FusionMode> = detail::fusion_words;
 template <>
 inline constexpr std::span<const Word> words_of<BucketRule> = detail::bucket_words;

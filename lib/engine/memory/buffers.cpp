@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "base/at.h"
-#include "base/scratch.h"
 #include "device/host_values.h"
 #include "ops/kernels.h"
 #include "ops/rope.h"
@@ -19,7 +18,7 @@ constexpr const char* activations = "activations";
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
   rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
-  rows.push_back({"scratch", {scratch_bytes(plan.device, plan.threads_per_rank)}, DType::u8});
+  rows.push_back({"scratch", {plan.scratch_bytes()}, DType::u8});
   if (plan.model.position_kind == PositionKind::rotary) {
     rows.push_back({"rope", {plan.model.positions, plan.model.head_dim}, DType::f32});
   }

@@ -155,6 +155,7 @@ std::string print_json(const PrintInput& input) {
   write_model(json, plan.model);
   write_exchange(json, plan);
   json.member("compute", name_of(plan.compute));
+  json.member("attention_backend", plan.cudnn ? "cudnn" : "own");
   json.member("sequence_parallel", plan.sequence_parallel);
   json.member("split_vocabulary", plan.splits.head == SplitBy::features);
   write_splits(json, plan);

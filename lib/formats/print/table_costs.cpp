@@ -145,9 +145,9 @@ std::string memory_section(const PrintInput& input) {
   text += labelled("total", padded_left(format_bytes(memory.total()), 12));
   if (memory.on_cuda) {
     text += labelled("", "on the device " + format_bytes(memory.device()) + " (scratch " +
-                             format_bytes(scratch_bytes(DeviceKind::cuda, 1)) +
-                             " of its activations, " + format_bytes(cuda_product_bytes) +
-                             " for cuBLASLt), on the host " + format_bytes(memory.host()));
+                             format_bytes(input.plan.scratch_bytes()) + " of its activations, " +
+                             format_bytes(cuda_product_bytes) + " for cuBLASLt), on the host " +
+                             format_bytes(memory.host()));
   }
   text += labelled("", fit_text(memory_fit(input)));
   for (const MemoryModelRows& model : memory_models(input)) {

@@ -2,6 +2,7 @@
 #include "ops/cuda/kernels.h"
 
 #include "device/cuda_device.h"
+#include "ops/cuda/attention_choice.h"
 
 namespace trainctl {
 namespace {
@@ -23,8 +24,8 @@ Kernels built_kernels() {
   table.bias_gradient = cuda::bias_gradient;
   table.dropout = cuda::dropout;
   table.rope = cuda::rope;
-  table.attention_forward = cuda::attention_forward;
-  table.attention_backward = cuda::attention_backward;
+  table.attention_forward = cuda::chosen_attention_forward;
+  table.attention_backward = cuda::chosen_attention_backward;
   table.attention_merge = cuda::attention_merge;
   table.embedding_forward = cuda::embedding_forward;
   table.embedding_backward = cuda::embedding_backward;
@@ -57,4 +58,8 @@ const Kernels cuda_kernels = built_kernels();
 
 extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_kernels() {
   return {&trainctl::cuda_kernels, sizeof(trainctl::Kernels)};
+}
+
+extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_attention() {
+  return {&trainctl::cuda::attention_part_of_module, sizeof(trainctl::CudaAttention)};
 }

@@ -2,7 +2,6 @@
 #include <map>
 #include <set>
 
-#include "base/scratch.h"
 #include "base/staging.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/parameter_places.h"
@@ -118,8 +117,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.gradients =
       places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
   memory.optimizer = state * optimizer_value_bytes(config.optimizer);
-  memory.activations =
-      plan.activation_bytes(number) + scratch_bytes(plan.device, plan.threads_per_rank);
+  memory.activations = plan.activation_bytes(number) + plan.scratch_bytes();
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
   }

@@ -87,7 +87,8 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(std::string_view(plan.schedule));
   digest.add(plan.messages.mode, plan.messages.keeps_outputs, plan.message_dtype,
              plan.result_broadcast);
-  digest.add(plan.device, plan.fp32_sums, plan.full_batch, plan.broadcast_parameters);
+  digest.add(plan.device, plan.cudnn.has_value(), plan.fp32_sums, plan.full_batch,
+             plan.broadcast_parameters);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
              plan.exchange.parts, plan.exchange.beside_passes);
   digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.kept, plan.gradient.factor,
@@ -150,6 +151,7 @@ constexpr Exception exceptions[] = {
     {"data.cache_dir", Exception::Hashed::nothing, "a folder of the host"},
     {"data.prefetch", Exception::Hashed::nothing, "each rank reads ahead on its own"},
     {"parallel.device", Exception::Hashed::nothing, "Plan::device says what it means"},
+    {"parallel.attention_backend", Exception::Hashed::nothing, "Plan::cudnn says what it means"},
     {"parallel.global_rank", Exception::Hashed::nothing, "only `plan` uses it"},
     {"parallel.deadline_seconds", Exception::Hashed::nothing, "it changes no result"},
     {"parallel.check_collectives", Exception::Hashed::nothing,

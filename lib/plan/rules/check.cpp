@@ -181,6 +181,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
   check_splits(facts, check);
   check_experts(facts, check);
   check_batch(facts, check);
+  check_attention(facts, check);
   const bool countable =
       facts.mesh_is_clean(check) &&
       check.clean({"model.num_layers", "parallel.virtual_pipeline_stages", "parallel.pipeline"});

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/attention_part.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 #include "plan/rules/resolve.h"
@@ -115,5 +117,12 @@ void check_optimizer(const OptimizerConfig& optimizer, Check& check);
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
 void check_data(const Config& config, Check& check);
 void check_cluster(const Config& config, Check& check);
+void check_attention(const Facts& facts, Check& check);  // its backend
+
+/// Why cuDNN's attention is not for this configuration, wherever it runs: one line, empty if it is.
+std::string why_not_cudnn(const Facts& facts);
+/// The attention of a micro-batch on one rank, if cuDNN computes it; none: our kernels do. The one
+/// place where that is decided.
+std::optional<AttentionExtents> resolve_cudnn(const Facts& facts);
 
 }  // namespace trainctl

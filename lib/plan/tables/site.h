@@ -16,6 +16,7 @@ struct Site {
   bool ranks_are_threads =
       false;  // ranks are threads of one process: no staging, one program for all
   DeviceKind device = DeviceKind::cpu;  // what parallel.device: auto means there
+  bool cudnn = false;                   // what parallel.attention_backend: auto may take there
 };
 
 }  // namespace trainctl

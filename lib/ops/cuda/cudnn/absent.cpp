@@ -1,0 +1,28 @@
+// Of a module that was built without cuDNN's headers.
+#include "base/error.h"
+#include "ops/cuda/attention_choice.h"
+#include "ops/cuda/kernels.h"
+
+namespace trainctl::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(ExitCode::unavailable, "the CUDA module was built without cuDNN's headers");
+}
+
+}  // namespace
+
+void chosen_attention_forward(const OpContext& context, const AttentionForward& args) {
+  cuda::attention_forward(context, args);
+}
+
+void chosen_attention_backward(const OpContext& context, const AttentionBackward& args) {
+  cuda::attention_backward(context, args);
+}
+
+const CudaAttention attention_part_of_module{
+    .version = []() -> std::int64_t { refuse(); },
+    .prepare = [](const AttentionExtents&, const AttentionPart&, DType) { refuse(); },
+    .check = [](const AttentionExtents&, DType, const std::string&) -> std::int64_t { refuse(); }};
+
+}  // namespace trainctl::cuda

@@ -1,0 +1,255 @@
+// Attention by cuDNN: plans that were made before the first step, and their executions part by part
+// (base/attention_part.h).
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "base/scratch.h"
+#include "device/cuda_check.h"
+#include "ops/cuda/attention_choice.h"
+#include "ops/cuda/cudnn/attention_graphs.h"
+#include "ops/cuda/kernels.h"
+
+namespace trainctl::cuda {
+namespace {
+
+// Earlier ones want another number for what is not seen, and 9.10 has faults in backward passes.
+constexpr std::int64_t least_version = 91100;
+
+std::int64_t in_blocks(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+struct Ready {
+  int device = 0;
+  AttentionExtents extents;
+  DType dtype = DType::bf16;
+  AttentionPart part;
+  CudnnPlan forward, backward;
+};
+
+/// What is kept between calls. Threads that are ranks share it; the lock is held while parts are
+/// enqueued, since the handle knows one stream.
+struct Kept {
+  std::mutex mutex;
+  std::unordered_map<int, cudnnHandle_t> handles;  // by device
+  std::vector<std::unique_ptr<const Ready>> ready;
+};
+
+Kept& kept() {
+  static Kept* all = new Kept;  // never destroyed: the driver may be gone before us
+  return *all;
+}
+
+int this_device() {
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  return device;
+}
+
+CudnnAttention graph_extents(const AttentionExtents& all, const AttentionPart& part, DType dtype) {
+  return {.type = dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
+          .sequences = part.sequences,
+          .length = all.length,
+          .heads = part.kv_heads * (all.heads / all.kv_heads),
+          .kv_heads = part.kv_heads,
+          .row_heads = all.heads,
+          .row_kv_heads = all.kv_heads,
+          .head_dim = all.head_dim};
+}
+
+/// Bytes of the sums of queries, before the library's own.
+std::int64_t sum_bytes(const CudnnAttention& a) {
+  return in_blocks(a.sequences * a.heads * a.length * 4);
+}
+
+/// Throws where the plans need more memory than was planned.
+Ready make_ready(const AttentionExtents& extents, const AttentionPart& part, DType dtype,
+                 const Descriptor& device) {
+  require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
+  require(static_cast<std::int64_t>(cudnn().version()) >= least_version, ExitCode::unavailable,
+          "cuDNN is older than 9.11");
+  Ready made;
+  made.extents = extents;
+  made.dtype = dtype;
+  made.part = part;
+  const CudnnAttention a = graph_extents(extents, made.part, dtype);
+  made.forward = make_plan(forward_graph(a), device);
+  made.backward = make_plan(backward_graph(a), device);
+  const std::int64_t needed =
+      std::max(made.forward.workspace_bytes, sum_bytes(a) + made.backward.workspace_bytes);
+  require(needed <= made.part.bytes, ExitCode::unavailable,
+          "cuDNN's attention needs " + std::to_string(needed) + " bytes and was planned with " +
+              std::to_string(made.part.bytes));
+  return made;
+}
+
+const Ready* find_ready(int device, const AttentionExtents& extents, std::int64_t bytes,
+                        DType dtype) {
+  for (const auto& one : kept().ready) {
+    const bool same = one->device == device && one->extents == extents && one->dtype == dtype;
+    if (same && one->part.bytes == bytes) return one.get();
+  }
+  return nullptr;
+}
+
+std::int64_t version() { return static_cast<std::int64_t>(cudnn().version()); }
+
+void prepare(const AttentionExtents& extents, const AttentionPart& part, DType dtype) {
+  const std::lock_guard lock(kept().mutex);
+  const int device = this_device();
+  if (find_ready(device, extents, part.bytes, dtype) != nullptr) return;
+  cudnnHandle_t& handle = kept().handles[device];
+  if (handle == nullptr) check_cudnn(cudnn().create(&handle), "cudnnCreate");
+  Ready made = make_ready(extents, part, dtype, device_properties(""));
+  made.device = device;
+  kept().ready.push_back(std::make_unique<const Ready>(std::move(made)));
+}
+
+std::int64_t check(const AttentionExtents& extents, DType dtype, const std::string& json) {
+  const Ready made = make_ready(extents, attention_part(extents), dtype, device_properties(json));
+  return std::max(made.forward.workspace_bytes, made.backward.workspace_bytes);
+}
+
+/// Bytes for cuDNN, of a plan that chose it.
+std::int64_t room_of(const OpContext& context) {
+  return context.scratch_bytes - scratch_bytes(DeviceKind::cuda, 1);
+}
+
+/// The plans for a call, if its context has the memory; null: it is for our kernels.
+template <class Args>
+const Ready* ready_for(const OpContext& context, const Args& args) {
+  const AttentionShape& shape = args.shape;
+  const bool whole = shape.query_runs.runs.empty() && shape.key_runs.runs.empty() &&
+                     shape.query_offset == 0 && shape.query_length == shape.key_length;
+  if (!whole || !args.first_position.empty() || args.dropout.key.probability != 0) return nullptr;
+  return find_ready(
+      this_device(),
+      {shape.sequences, shape.query_length, shape.heads, shape.kv_heads, shape.head_dim},
+      room_of(context), args.q.dtype);
+}
+
+/// One part: where its first sequence and head are, in elements, and its temporary memory.
+struct Place {
+  std::int64_t queries, keys, sums;
+  std::byte* scratch;
+};
+
+struct Binding {
+  std::int64_t id;
+  void* data;
+};
+
+void* at(const Tensor& tensor, std::int64_t offset) {
+  return static_cast<std::byte*>(tensor.data) + offset * size_of(tensor.dtype);
+}
+
+template <std::size_t count>
+void execute(cudnnHandle_t handle, const CudnnPlan& plan, const std::array<Binding, count>& given,
+             std::byte* workspace) {
+  std::array<std::int64_t, count> ids{};
+  std::array<void*, count> data{};
+  for (std::size_t i = 0; i < count; ++i) {
+    ids[i] = given[i].id;
+    data[i] = given[i].data;
+  }
+  Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, ids.data(), count);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, data.data(), count);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
+  pack.finalize();
+  check_cudnn(cudnn().execute(handle, plan.plan.raw(), pack.raw()), "cudnnBackendExecute");
+}
+
+/// run(handle, place) for every part of the call, on its stream.
+template <class Run>
+void each_part(const OpContext& context, const Ready& ready, const Run& run) {
+  const AttentionExtents& all = ready.extents;
+  const std::int64_t heads = ready.part.kv_heads * (all.heads / all.kv_heads);
+  const cudnnHandle_t handle = kept().handles.at(ready.device);
+  auto* stream = static_cast<cudaStream_t>(context.stream->native());
+  check_cudnn(cudnn().set_stream(handle, stream), "cudnnSetStream");
+  for (std::int64_t sequence = 0; sequence < all.sequences; sequence += ready.part.sequences) {
+    const std::int64_t token = sequence * all.length;
+    for (std::int64_t part = 0; part * heads < all.heads; ++part) {
+      const std::int64_t head = part * heads;
+      run(handle, Place{(token * all.heads + head) * all.head_dim,
+                        (token * all.kv_heads + part * ready.part.kv_heads) * all.head_dim,
+                        (sequence * all.heads + head) * all.length,
+                        context.scratch + scratch_bytes(DeviceKind::cuda, 1)});
+    }
+  }
+}
+
+float unseen = -std::numeric_limits<float>::infinity();
+float one = 1;
+
+void forward(const OpContext& context, const AttentionForward& args, const Ready& ready) {
+  float scale = args.shape.scale;
+  each_part(context, ready, [&](cudnnHandle_t handle, const Place& place) {
+    execute(handle, ready.forward,
+            std::array<Binding, 7>{{{id_q, at(args.q, place.queries)},
+                                    {id_k, at(args.k, place.keys)},
+                                    {id_v, at(args.v, place.keys)},
+                                    {id_out, at(args.out, place.queries)},
+                                    {id_logsumexp, at(args.logsumexp, place.sums)},
+                                    {id_scale, &scale},
+                                    {id_unseen, &unseen}}},
+            place.scratch);
+  });
+}
+
+void backward(const OpContext& context, const AttentionBackward& args, const Ready& ready) {
+  float scale = args.shape.scale;
+  const std::int64_t sums = sum_bytes(graph_extents(ready.extents, ready.part, ready.dtype));
+  each_part(context, ready, [&](cudnnHandle_t handle, const Place& place) {
+    execute(handle, ready.backward,
+            std::array<Binding, 13>{{{id_q, at(args.q, place.queries)},
+                                     {id_k, at(args.k, place.keys)},
+                                     {id_v, at(args.v, place.keys)},
+                                     {id_out, at(args.out, place.queries)},
+                                     {id_logsumexp, at(args.logsumexp, place.sums)},
+                                     {id_d_out, at(args.d_out, place.queries)},
+                                     {id_dq, at(args.dq, place.queries)},
+                                     {id_dk, at(args.dk, place.keys)},
+                                     {id_dv, at(args.dv, place.keys)},
+                                     {id_mean, place.scratch},
+                                     {id_scale, &scale},
+                                     {id_unseen, &unseen},
+                                     {id_one, &one}}},
+            place.scratch + sums);
+  });
+}
+
+/// Whether run(context, args, plans) was done.
+template <class Args>
+bool by_cudnn(const OpContext& context, const Args& args,
+              void (*run)(const OpContext&, const Args&, const Ready&)) {
+  if (room_of(context) <= 0) return false;
+  const std::lock_guard lock(kept().mutex);
+  const Ready* ready = ready_for(context, args);
+  if (ready != nullptr) run(context, args, *ready);
+  return ready != nullptr;
+}
+
+}  // namespace
+
+void chosen_attention_forward(const OpContext& context, const AttentionForward& args) {
+  if (!by_cudnn(context, args, forward)) cuda::attention_forward(context, args);
+}
+
+/// cuDNN reads d_out after it has written some of dq: they must not be the same memory.
+void chosen_attention_backward(const OpContext& context, const AttentionBackward& args) {
+  if (args.dq.data != args.d_out.data && by_cudnn(context, args, backward)) return;
+  cuda::attention_backward(context, args);
+}
+
+const CudaAttention attention_part_of_module{
+    .version = version, .prepare = prepare, .check = check};
+
+}  // namespace trainctl::cuda

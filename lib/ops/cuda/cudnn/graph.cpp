@@ -1,0 +1,208 @@
+#include "ops/cuda/cudnn/graph.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "device/cuda_check.h"
+
+namespace trainctl::cuda {
+namespace {
+
+constexpr std::int64_t alignment = 16;  // of tensors, in bytes
+
+}  // namespace
+
+Extents packed(const Extents& extents) {
+  return {extents[1] * extents[2] * extents[3], extents[2] * extents[3], extents[3], 1};
+}
+
+Descriptor& CudnnGraph::keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
+
+CudnnGraph::Value CudnnGraph::tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
+                                     const Extents& strides, bool is_inner, bool by_value) {
+  Descriptor& made = keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
+  made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);
+  made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment);
+  made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, extents.data(), 4);
+  made.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, strides.data(), 4);
+  made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_inner);
+  if (by_value) made.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  made.finalize();
+  return {made.raw(), extents};
+}
+
+CudnnGraph::Value CudnnGraph::memory(std::int64_t id, cudnnDataType_t type, const Extents& extents,
+                                     const Extents& strides) {
+  return tensor(id, type, extents, strides, false, false);
+}
+
+CudnnGraph::Value CudnnGraph::number(std::int64_t id) {
+  return tensor(id, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
+}
+
+CudnnGraph::Value CudnnGraph::inner(const Extents& extents, cudnnDataType_t type) {
+  return inner(extents, packed(extents), type);
+}
+
+CudnnGraph::Value CudnnGraph::inner(const Extents& extents, const Extents& strides,
+                                    cudnnDataType_t type) {
+  return tensor(next_inner_++, type, extents, strides, true, false);
+}
+
+void CudnnGraph::multiply(const Value& a, const Value& b, const Value& to) {
+  Descriptor& how = keep(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
+  how.finalize();
+  const cudnnBackendDescriptor_t by = how.raw();
+  Descriptor& made = keep(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  made.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.tensor);
+  made.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.tensor);
+  made.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, to.tensor);
+  made.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, by);
+  made.finalize();
+  operations_.push_back(made.raw());
+}
+
+void CudnnGraph::each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, const Value& to,
+                      cudnnDataType_t computed, std::int64_t axis) {
+  Descriptor& how = keep(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &mode);
+  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, computed);
+  if (axis >= 0) how.set(CUDNN_ATTR_POINTWISE_AXIS, axis);
+  how.finalize();
+  const cudnnBackendDescriptor_t by = how.raw();
+  Descriptor& made = keep(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, by);
+  constexpr cudnnBackendAttributeName_t operands[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                                      CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                                                      CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
+  const auto* operand = operands;
+  for (const Value& value : from) made.set(*operand++, value.tensor);
+  made.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to.tensor);
+  const float one = 1;
+  made.set(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, &one);
+  made.set(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, &one);
+  made.finalize();
+  operations_.push_back(made.raw());
+}
+
+CudnnGraph::Value CudnnGraph::each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from) {
+  const Value to = inner(from.begin()->extents);
+  each(mode, from, to);
+  return to;
+}
+
+CudnnGraph::Value CudnnGraph::index(const Value& of, std::int64_t axis) {
+  const Value to = inner(of.extents, CUDNN_DATA_INT32);
+  each(CUDNN_POINTWISE_GEN_INDEX, {of}, to, CUDNN_DATA_FLOAT, axis);
+  return to;
+}
+
+void CudnnGraph::reduce(cudnnReduceTensorOp_t how, const Value& from, const Value& to) {
+  Descriptor& by = keep(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  by.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, &how);
+  by.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+  by.finalize();
+  const cudnnBackendDescriptor_t described = by.raw();
+  Descriptor& made = keep(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  made.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, described);
+  made.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, from.tensor);
+  made.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to.tensor);
+  made.finalize();
+  operations_.push_back(made.raw());
+}
+
+void CudnnGraph::reshape(const Value& from, const Value& to) {
+  Descriptor& made = keep(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  made.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, from.tensor);
+  made.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to.tensor);
+  made.finalize();
+  operations_.push_back(made.raw());
+}
+
+const Descriptor& CudnnGraph::finish() {
+  graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations_.data(),
+             static_cast<std::int64_t>(operations_.size()));
+  graph_.finalize();
+  return graph_;
+}
+
+Descriptor device_properties(const std::string& json) {
+  Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  if (json.empty()) {
+    std::int32_t number = 0;
+    CUDA_CHECK(cudaGetDevice(&number));
+    device.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, &number);
+  } else {
+    device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, json.data(),
+               static_cast<std::int64_t>(json.size()));
+  }
+  device.finalize();
+  return device;
+}
+
+namespace {
+
+/// What the library proposes, best first.
+std::vector<Descriptor> proposals(const Descriptor& graph, const Descriptor& device) {
+  Descriptor advice(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  advice.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.raw());
+  advice.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
+  advice.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device.raw());
+  advice.finalize();
+  const std::int64_t count =
+      advice.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, nullptr, 0);
+  std::vector<Descriptor> found;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (std::int64_t i = 0; i < count; ++i) {
+    raw.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
+  }
+  const std::int64_t given =
+      advice.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw.data(), count);
+  found.resize(static_cast<std::size_t>(std::min(count, given)));
+  return found;
+}
+
+/// Whether its sums have an order of their own in every run.
+bool varies(const Descriptor& config) {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t raw = engine.raw();
+  config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1);
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+  const std::int64_t count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                        notes.data(), CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  return std::find(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) !=
+         notes.begin() + count;
+}
+
+}  // namespace
+
+CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device) {
+  CudnnPlan made;
+  std::string refusal = "it proposes no engine that computes alike in every run";
+  for (const Descriptor& config : proposals(graph.finish(), device)) {
+    if (varies(config)) continue;
+    try {
+      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.raw());
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.raw());
+      plan.finalize();
+      plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &made.workspace_bytes,
+               1);
+      made.plan = std::move(plan);
+      made.graph = std::move(graph);
+      return made;
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+  }
+  throw Error(ExitCode::unavailable, "cuDNN has no plan for this attention: " + refusal);
+}
+
+}  // namespace trainctl::cuda

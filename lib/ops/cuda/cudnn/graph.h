@@ -1,0 +1,78 @@
+// Builds a graph of cuDNN: operations between tensors of four extents [sequences, heads, rows,
+// columns], and the plan by which the library runs it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/cudnn/descriptor.h"
+
+namespace trainctl::cuda {
+
+using Extents = std::array<std::int64_t, 4>;
+
+/// Strides of a tensor without gaps.
+Extents packed(const Extents& extents);
+
+class CudnnGraph {
+ public:
+  struct Value {
+    cudnnBackendDescriptor_t tensor = nullptr;
+    Extents extents{};
+  };
+
+  /// A tensor in device memory, 16-byte aligned, given under `id` at each execution.
+  Value memory(std::int64_t id, cudnnDataType_t type, const Extents& extents,
+               const Extents& strides);
+  /// One fp32 number of the host, given the same way.
+  Value number(std::int64_t id);
+  /// What lies between operations.
+  Value inner(const Extents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
+  Value inner(const Extents& extents, const Extents& strides, cudnnDataType_t type);
+
+  /// to = a b; heads of b are shared where it has fewer.
+  void multiply(const Value& a, const Value& b, const Value& to);
+  /// Elements; extents of 1 are repeated. `computed` is the type of the operation. An index is that
+  /// of `axis`.
+  void each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, const Value& to,
+            cudnnDataType_t computed = CUDNN_DATA_FLOAT, std::int64_t axis = -1);
+  /// The same to a new fp32 value as large as the first operand.
+  Value each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from);
+  Value index(const Value& of, std::int64_t axis);
+  /// Over the extents that are smaller in `to`.
+  void reduce(cudnnReduceTensorOp_t how, const Value& from, const Value& to);
+  /// The same elements by other extents and strides.
+  void reshape(const Value& from, const Value& to);
+
+  /// Of all operations so far, none after it.
+  const Descriptor& finish();
+
+ private:
+  Value tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
+               const Extents& strides, bool is_inner, bool by_value);
+  Descriptor& keep(cudnnBackendDescriptorType_t type);
+
+  std::vector<Descriptor> kept_;
+  std::vector<cudnnBackendDescriptor_t> operations_;
+  Descriptor graph_;
+  std::int64_t next_inner_ = 1000;
+};
+
+/// The properties of a device: of the calling thread's, or where text is given of that which it
+/// describes as JSON, so that a plan can be checked without one.
+Descriptor device_properties(const std::string& json);
+
+struct CudnnPlan {
+  CudnnGraph graph;  // lives as long as the plan
+  Descriptor plan;
+  std::int64_t workspace_bytes = 0;
+};
+
+/// The first plan that the library proposes for the graph, takes, and computes alike in every run.
+/// Throws Error{unavailable} with the last refusal where there is none.
+CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device);
+
+}  // namespace trainctl::cuda

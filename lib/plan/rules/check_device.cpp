@@ -1,0 +1,105 @@
+// Devices and what is known of the cluster.
+#include <algorithm>
+
+#include "plan/rules/check.h"
+#include "plan/rules/resolve.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Of whole sequences, which a rank has unless they or its heads are exchanged.
+AttentionExtents extents_of(const Facts& facts) {
+  const bool whole = facts.operators.any_attention(SplitBy::whole);
+  const std::int64_t ranks = whole ? 1 : std::max<std::int64_t>(1, facts.mesh.tp);
+  return {.sequences = facts.batch.micro_batch_size,
+          .length = facts.model.seq_length,
+          .heads = std::max<std::int64_t>(1, facts.model.heads / ranks),
+          .kv_heads = std::max<std::int64_t>(1, facts.model.kv_heads / ranks),
+          .head_dim = facts.model.head_dim};
+}
+
+bool alike_in_all_blocks(const OperatorSplits& operators) {
+  const auto& blocks = operators.blocks;
+  return std::all_of(blocks.begin(), blocks.end(), [&](const BlockSplit& block) {
+    return block.attention == blocks.front().attention;
+  });
+}
+
+}  // namespace
+
+std::string why_not_cudnn(const Facts& facts) {
+  const Config& config = facts.config;
+  const ComputeType compute = resolve_compute(config.precision);
+  const AttentionExtents extents = extents_of(facts);
+  if (resolve_device(config.parallel, facts.site) != DeviceKind::cuda) return "device is not cuda";
+  if (compute == ComputeType::fp32) return "precision.compute is fp32";
+  if (extents.head_dim != 64 && extents.head_dim != 128) {
+    return "heads have " + std::to_string(extents.head_dim) + " features, not 64 or 128";
+  }
+  if (extents.length % 128 != 0) {
+    return "seq_length (" + std::to_string(extents.length) + ") is not a multiple of 128";
+  }
+  if (facts.model.attention_dropout > 0) return "attention_dropout is above 0";
+  if (config.data.reset_attention_mask) return "reset_attention_mask keeps documents apart";
+  if (facts.mesh.cp > 1) return "context-parallel ranks share sequences";
+  if (facts.operators.any_attention(SplitBy::tokens) || !alike_in_all_blocks(facts.operators)) {
+    return "operator_splits split attention otherwise than by heads";
+  }
+  const std::int64_t bytes = attention_part(extents).bytes;
+  if (bytes > most_attention_bytes) {
+    return "it would need " + std::to_string(bytes >> 20) + " MiB beside its operands, more than " +
+           std::to_string(most_attention_bytes >> 20);
+  }
+  return "";
+}
+
+std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
+  const AttentionBackend backend = facts.parallel().attention_backend;
+  const bool asked = backend == AttentionBackend::cudnn ||
+                     (backend == AttentionBackend::automatic && facts.site.cudnn);
+  if (!asked || !why_not_cudnn(facts).empty()) return std::nullopt;
+  return extents_of(facts);
+}
+
+void check_attention(const Facts& facts, Check& check) {
+  const char* path = "parallel.attention_backend";
+  const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
+  check.no_effect(path, !on_cuda, "the device is the CPU");
+  if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
+  const bool known = facts.mesh_is_clean(check) &&
+                     check.clean({"model", "train.micro_batch_size", "parallel.device",
+                                  "parallel.operator_splits", path});
+  const std::string reason = known ? why_not_cudnn(facts) : "";
+  if (reason.empty()) return;
+  check.error("attention-backend", path, "attention_backend is cudnn, but " + reason,
+              "set attention_backend to auto, which takes cuDNN where it can, or to own");
+}
+
+void check_cluster(const Config& config, Check& check) {
+  const ClusterConfig& cluster = config.cluster;
+  check.no_effect("cluster.device_memory", cluster.device_memory && config.parallel.device == "cpu",
+                  "parallel.device is cpu");
+  const std::pair<const char*, bool> rates[] = {
+      {"matmul_flops", cluster.matmul_flops.has_value()},
+      {"memory_bandwidth", cluster.memory_bandwidth.has_value()},
+      {"latency", cluster.latency.has_value()},
+      {"bandwidth", cluster.bandwidth.has_value()}};
+  std::string first;
+  std::vector<std::string> missing;
+  for (const auto& [name, given] : rates) {
+    if (!given) missing.emplace_back(name);
+    if (given && first.empty()) first = name;
+  }
+  const bool clean = check.clean(
+      {"cluster.matmul_flops", "cluster.memory_bandwidth", "cluster.latency", "cluster.bandwidth"});
+  if (first.empty() || missing.empty() || !clean) return;
+  std::string names;
+  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
+  check.error("cluster-rates", "cluster." + first,
+              "the estimate of the step time needs all four rates; missing: " + names,
+              "train once without this section: the run measures all four rates and writes them to "
+              "measured.json");
+}
+
+}  // namespace trainctl

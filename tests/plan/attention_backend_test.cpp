@@ -1,0 +1,113 @@
+#include <functional>
+
+#include "base/attention_part.h"
+#include "base/scratch.h"
+#include "catch.h"
+#include "plan/rules/check.h"
+#include "sample.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// GPT-2 in bf16 on a device where auto may take cuDNN.
+Config for_cudnn() {
+  Config config = gpt2_124m();
+  config.precision.compute = ComputeType::bf16;
+  config.parallel.device = "cuda";
+  return config;
+}
+
+Plan plan_there(const Config& config, bool cudnn = true, std::int64_t ranks = 1) {
+  Site site = site_of(ranks);
+  site.device = DeviceKind::cuda;
+  site.cudnn = cudnn;
+  Diagnostics diagnostics;
+  Plan plan = make_plan(config, site, SourceMap{}, diagnostics);
+  REQUIRE_FALSE(diagnostics.has_errors());
+  return plan;
+}
+
+/// Why cuDNN is not for the configuration after a change.
+std::string reason(const std::function<void(Config&)>& change, std::int64_t ranks = 1) {
+  Config config = for_cudnn();
+  change(config);
+  const Site site = site_of(ranks);
+  return why_not_cudnn(Facts(config, site));
+}
+
+}  // namespace
+
+TEST_CASE("auto takes cuDNN where the site has it, and the words decide otherwise", "[plan]") {
+  Config config = for_cudnn();
+  const Plan taken = plan_there(config);
+  REQUIRE(taken.cudnn);
+  CHECK(*taken.cudnn == AttentionExtents{taken.micro_batch_size, 1024, 12, 12, 64});
+  const Plan left = plan_there(config, false);
+  CHECK_FALSE(left.cudnn);
+  CHECK(taken.hash != left.hash);
+  config.parallel.attention_backend = AttentionBackend::own;
+  CHECK(plan_there(config).hash == left.hash);
+  config.parallel.attention_backend = AttentionBackend::cudnn;
+  CHECK(plan_there(config, false).hash == taken.hash);
+}
+
+TEST_CASE("the memory of cuDNN's attention is planned", "[plan]") {
+  const Plan taken = plan_there(for_cudnn());
+  const Plan left = plan_there(for_cudnn(), false);
+  const std::int64_t bytes = attention_part(*taken.cudnn).bytes;
+  CHECK(bytes > 0);
+  CHECK(left.scratch_bytes() == scratch_bytes(DeviceKind::cuda, 1));
+  CHECK(taken.scratch_bytes() == left.scratch_bytes() + bytes);
+  CHECK(taken.stages[0].memory.activations == left.stages[0].memory.activations + bytes);
+}
+
+TEST_CASE("tensor-parallel ranks give their heads to cuDNN", "[plan]") {
+  Config config = for_cudnn();
+  config.parallel.tensor_parallel = 2;
+  const Plan plan = plan_there(config, true, 2);
+  REQUIRE(plan.cudnn);
+  CHECK(plan.cudnn->heads == 6);
+  CHECK(plan.cudnn->kv_heads == 6);
+}
+
+TEST_CASE("what cuDNN's attention is not for", "[plan]") {
+  CHECK(reason([](Config&) {}).empty());
+  CHECK(reason([](Config& c) { c.parallel.device = "cpu"; }) == "device is not cuda");
+  CHECK(reason([](Config& c) { c.precision.compute = ComputeType::fp32; }) ==
+        "precision.compute is fp32");
+  CHECK(reason([](Config& c) { c.model.num_attention_heads = 24; }) ==
+        "heads have 32 features, not 64 or 128");
+  CHECK(reason([](Config& c) { c.model.seq_length = 1000; }) ==
+        "seq_length (1000) is not a multiple of 128");
+  CHECK(reason([](Config& c) { c.model.attention_dropout = 0.1; }) ==
+        "attention_dropout is above 0");
+  CHECK(reason([](Config& c) { c.data.reset_attention_mask = true; }) ==
+        "reset_attention_mask keeps documents apart");
+  CHECK(reason([](Config& c) { c.parallel.context_parallel = 2; }, 2) ==
+        "context-parallel ranks share sequences");
+  CHECK(reason([](Config& c) { c.model.seq_length = 32768; }).starts_with("it would need 2"));
+}
+
+TEST_CASE("attention is cut into parts that are alike and small", "[plan]") {
+  // Sequences of 1,024 and 16 heads: 32 MiB of scores each.
+  const AttentionPart whole = attention_part({16, 1024, 16, 16, 64});
+  CHECK(whole.sequences == 8);
+  CHECK(whole.kv_heads == 16);
+  CHECK(whole.bytes <= wished_attention_bytes);
+  // 128 MiB of scores for each head of 8,192.
+  const AttentionPart heads = attention_part({2, 8192, 32, 32, 128});
+  CHECK(heads.sequences == 1);
+  CHECK(heads.kv_heads == 2);
+  // Heads that share keys stay together.
+  const AttentionPart shared = attention_part({1, 8192, 32, 8, 128});
+  CHECK(shared.kv_heads == 1);
+  CHECK(shared.bytes > 4 * (std::int64_t{128} << 20));
+  CHECK(shared.bytes < most_attention_bytes);
+  for (const std::int64_t kv_heads : {1, 2, 3, 4, 6, 12}) {
+    const AttentionPart part = attention_part({6, 512, 12, kv_heads, 64}, std::int64_t{8} << 20);
+    CHECK(6 % part.sequences == 0);
+    CHECK(kv_heads % part.kv_heads == 0);
+    CHECK((part.sequences == 1 || part.kv_heads == kv_heads));
+  }
+}
