@@ -68,9 +68,9 @@ struct Kernels {
   Kernel<CrossEntropyStats> cross_entropy_stats;
   Kernel<CrossEntropyCombine> cross_entropy_combine;
   Kernel<CrossEntropyGradient> cross_entropy_gradient;
-  Kernel<AdamW> adamw;
-  Kernel<Sgd> sgd;
-  Kernel<SquareSum> square_sum;
+  Kernel<Calls<AdamW>> adamw;
+  Kernel<Calls<Sgd>> sgd;
+  Kernel<Calls<SquareSum>> square_sum;
   Kernel<StepVerdict> step_verdict;
   Kernel<NormalFill> normal_fill;
   Kernel<SwapBlocks> swap_blocks;
