@@ -2,7 +2,6 @@
 // and what decides over a step: sums of squares and the verdict. What changes per step is read from
 // device memory.
 #include <cmath>
-#include <string>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -332,9 +331,9 @@ __global__ void verdict_kernel(const double* sums, std::int64_t ranks, Rules rul
 
 /// Whether there is anything to do; if so it is on the device.
 template <class Args>
-bool any_piece(const Calls<Args>& calls, const char* op) {
+bool any_piece(const Calls<Args>& calls) {
   require(std::ssize(calls.list()) == calls.placed().count, ExitCode::internal,
-          "[" + std::string(op) + "] the calls are not on the device");
+          "[cuda] a list of calls is not on the device");
   return calls.placed().pieces > 0;
 }
 
@@ -345,19 +344,19 @@ Grid one_block_each(std::int64_t pieces) {
 }  // namespace
 
 void adamw(const OpContext& context, const Calls<AdamW>& calls) {
-  if (!any_piece(calls, "adamw")) return;
+  if (!any_piece(calls)) return;
   const PlacedCalls<AdamW>& placed = calls.placed();
   launch(adamw_kernel, one_block_each(placed.pieces), stream_of(context), placed);
 }
 
 void sgd(const OpContext& context, const Calls<Sgd>& calls) {
-  if (!any_piece(calls, "sgd")) return;
+  if (!any_piece(calls)) return;
   const PlacedCalls<Sgd>& placed = calls.placed();
   launch(sgd_kernel, one_block_each(placed.pieces), stream_of(context), placed);
 }
 
 void square_sum(const OpContext& context, const Calls<SquareSum>& calls) {
-  if (!any_piece(calls, "square_sum")) return;
+  if (!any_piece(calls)) return;
   const PlacedCalls<SquareSum>& placed = calls.placed();
   const cudaStream_t stream = stream_of(context);
   constexpr std::int64_t room = 2 * most_pieces * std::int64_t{sizeof(double)};
