@@ -18,6 +18,7 @@
 #include "ops/gelu.h"
 #include "ops/layernorm.h"
 #include "ops/matmul.h"
+#include "ops/matmul_fused.h"
 #include "ops/normal_fill.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
@@ -37,6 +38,9 @@ using Kernel = void (*)(const OpContext&, const Args&);
 struct Kernels {
   std::string_view name;
   Kernel<Matmul> matmul;
+  Kernel<MatmulGelu> matmul_gelu;
+  Kernel<MatmulGeluBackward> matmul_gelu_backward;
+  Kernel<MatmulColumnSums> matmul_column_sums;
   Kernel<LayerNormForward> layernorm_forward;
   Kernel<LayerNormBackward> layernorm_backward;
   Kernel<RmsNormForward> rmsnorm_forward;

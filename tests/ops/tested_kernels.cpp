@@ -23,6 +23,18 @@ void visit(Matmul& a, const Place& place) {
   place(a.a), place(a.b), place(a.c), place(a.bias);
 }
 template <class Place>
+void visit(MatmulGelu& a, const Place& place) {
+  visit(a.up, place), place(a.act);
+}
+template <class Place>
+void visit(MatmulGeluBackward& a, const Place& place) {
+  visit(a.dx, place), place(a.x);
+}
+template <class Place>
+void visit(MatmulColumnSums& a, const Place& place) {
+  visit(a.product, place), place(a.sums);
+}
+template <class Place>
 void visit(LayerNormForward& a, const Place& place) {
   place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.bias), place(a.y);
   place(a.mean), place(a.rstd);
@@ -329,6 +341,9 @@ Kernels staged_kernels() {
     if (device.*entry != nullptr) staged.*entry = run_calls_on_device<Args, entry>;
   };
   set.operator()<Matmul, &Kernels::matmul>();
+  set.operator()<MatmulGelu, &Kernels::matmul_gelu>();
+  set.operator()<MatmulGeluBackward, &Kernels::matmul_gelu_backward>();
+  set.operator()<MatmulColumnSums, &Kernels::matmul_column_sums>();
   set.operator()<LayerNormForward, &Kernels::layernorm_forward>();
   set.operator()<LayerNormBackward, &Kernels::layernorm_backward>();
   set.operator()<RmsNormForward, &Kernels::rmsnorm_forward>();
