@@ -293,8 +293,8 @@ void matmul_gelu(const OpContext& context, const MatmulGelu& args) {
     call.beside = up.c.data;
     if (enqueue_fused(context, call)) return;
   }
-  matmul(context, up);
-  gelu_forward(context, {.x = up.c, .y = args.act});
+  cuda::matmul(context, up);
+  cuda::gelu_forward(context, {.x = up.c, .y = args.act});
 }
 
 void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args) {
@@ -303,8 +303,8 @@ void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& ar
     call.beside = args.x.data;
     if (enqueue_fused(context, call)) return;
   }
-  matmul(context, args.dx);
-  gelu_backward(context, {.x = args.x, .dy = args.dx.c, .dx = args.dx.c});
+  cuda::matmul(context, args.dx);
+  cuda::gelu_backward(context, {.x = args.x, .dy = args.dx.c, .dx = args.dx.c});
 }
 
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {
@@ -316,11 +316,11 @@ void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) 
     Call call(product, CUBLASLT_EPILOGUE_BGRADB);
     call.vector = made.data;
     if (enqueue_fused(context, call)) {
-      return add(context, {.a = args.sums, .b = made, .y = args.sums});
+      return cuda::add(context, {.a = args.sums, .b = made, .y = args.sums});
     }
   }
-  bias_gradient(context, {.dy = product.a, .db = args.sums});
-  matmul(context, product);
+  cuda::bias_gradient(context, {.dy = product.a, .db = args.sums});
+  cuda::matmul(context, product);
 }
 
 }  // namespace trainctl::cuda
