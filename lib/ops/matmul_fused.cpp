@@ -28,8 +28,7 @@ void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& ar
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {
   constexpr std::string_view op = "matmul_column_sums";
   begin_product(args.product);
-  check(args.product.transpose_a && args.product.bias.empty() &&
-            args.product.c.dtype == DType::f32,
+  check(args.product.transpose_a && args.product.bias.empty() && args.product.c.dtype == DType::f32,
         op, "the product must be a^T op(b) in fp32, without bias",
         {{"a", args.product.a}, {"c", args.product.c}, {"bias", args.product.bias}});
   check(is_vector(args.sums, args.product.c.shape[0], DType::f32), op,

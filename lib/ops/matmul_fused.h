@@ -2,8 +2,8 @@
 // others do one after the other.
 //   matmul_gelu: up = op(a) op(b) + bias; act = GELU(up)
 //   matmul_gelu_backward: dx = GELU'(x) (op(a) op(b)), element by element
-//   matmul_column_sums: c = a^T op(b), or c += it; sums += the sums of a's columns. With a = dy: the
-//   gradients of a linear layer's weight and bias.
+//   matmul_column_sums: c = a^T op(b), or c += it; sums += the sums of a's columns. With a = dy:
+//   the gradients of a linear layer's weight and bias.
 #pragma once
 
 #include "device/tensor.h"

@@ -32,9 +32,7 @@ struct Operation {
   bool is(std::initializer_list<cublasLtEpilogue_t> any) const {
     return std::ranges::any_of(any, [this](auto one) { return epilogue == one; });
   }
-  bool adds_bias() const {
-    return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
-  }
+  bool adds_bias() const { return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
   bool sums_b() const { return is({CUBLASLT_EPILOGUE_BGRADB}); }
   bool has_gelu() const {
     return is({CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
@@ -277,7 +275,8 @@ const char* flaw_of(const Product& p, const Words& words) {
   if (const char* flaw = flaw_at(p.d, bytes_of(p.layout_d), 3)) return flaw;
   if (operation.has_vector()) {
     const std::uint64_t count = operation.sums_b() ? p.layout_d.columns : p.layout_d.rows;
-    if (const char* flaw = flaw_at(operation.bias, count * size_of(p.layout_d.type), 4)) return flaw;
+    if (const char* flaw = flaw_at(operation.bias, count * size_of(p.layout_d.type), 4))
+      return flaw;
   }
   if (operation.has_aux()) {
     Layout layout = p.layout_d;
@@ -389,9 +388,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   }
   if (!is_supported(of(operation), of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
   // How a vector and a matrix beside the result are aligned is read off their addresses.
-  const Words words = words_of(of(operation), of(a), of(b), of(d),
-                               *reinterpret_cast<const Preference*>(preference),
-                               {alignment_of(of(operation).bias), alignment_of(of(operation).aux)});
+  const Words words =
+      words_of(of(operation), of(a), of(b), of(d), *reinterpret_cast<const Preference*>(preference),
+               {alignment_of(of(operation).bias), alignment_of(of(operation).aux)});
   std::memcpy(results[0].algo.data, words.data(), sizeof results[0].algo.data);
   results[0].workspaceSize = promised_workspace(words);
   results[0].state = CUBLAS_STATUS_SUCCESS;

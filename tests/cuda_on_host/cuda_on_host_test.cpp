@@ -121,8 +121,8 @@ TEST_CASE("the host's reads of device memory fault where that is asked for") {
 TEST_CASE("a wrong epilogue of a product is refused, or its values are wrong") {
   for (const EpilogueFault fault :
        {EpilogueFault::other_algorithm, EpilogueFault::narrow_rows, EpilogueFault::overlap,
-        EpilogueFault::same_memory, EpilogueFault::short_matrix,
-        EpilogueFault::unaligned, EpilogueFault::other_type}) {
+        EpilogueFault::same_memory, EpilogueFault::short_matrix, EpilogueFault::unaligned,
+        EpilogueFault::other_type}) {
     CAPTURE(static_cast<int>(fault));
     CHECK(message_of([fault] { return faults().multiply_with(fault); }) == "refused");
   }

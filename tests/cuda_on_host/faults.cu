@@ -348,8 +348,7 @@ class EpilogueProduct {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<std::byte*>(setting_.from) + 1024);
     const bool other_type = fault == EpilogueFault::other_type;
-    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-        std::int32_t{other_type ? CUDA_R_32F : CUDA_R_16BF});
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t{other_type ? CUDA_R_32F : CUDA_R_16BF});
     const std::int64_t stride = fault == EpilogueFault::narrow_rows ? 12 : 8;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
         fault == EpilogueFault::overlap ? std::int64_t{0} : stride);

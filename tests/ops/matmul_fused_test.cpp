@@ -59,11 +59,10 @@ TEST_CASE("matmul_gelu_backward is the product and then GELU's gradient") {
     Operands plain(extent, type, type);
     const auto run = [&](const Kernels& kernels, Operands& x) {
       const Host host(kernels);
-      matmul_gelu_backward(host.context(), {.dx = {.a = x.a.tensor(),
-                                                   .b = x.b.tensor(),
-                                                   .c = x.c.tensor(),
-                                                   .transpose_b = true},
-                                            .x = x.beside.tensor()});
+      matmul_gelu_backward(
+          host.context(),
+          {.dx = {.a = x.a.tensor(), .b = x.b.tensor(), .c = x.c.tensor(), .transpose_b = true},
+           .x = x.beside.tensor()});
     };
     run(tested_kernels(), fast);
     run(plain_kernels, plain);
@@ -71,10 +70,9 @@ TEST_CASE("matmul_gelu_backward is the product and then GELU's gradient") {
     CHECK(fast.beside == plain.beside);
     Values product(plain.c.tensor().shape, type);
     const Host host(plain_kernels);
-    matmul(host.context(), {.a = plain.a.tensor(),
-                            .b = plain.b.tensor(),
-                            .c = product.tensor(),
-                            .transpose_b = true});
+    matmul(
+        host.context(),
+        {.a = plain.a.tensor(), .b = plain.b.tensor(), .c = product.tensor(), .transpose_b = true});
     CHECK(difference(fast.c, product) > 0.01);
   }
 }
@@ -127,20 +125,19 @@ TEST_CASE("products with something beside them name what does not fit") {
         "[matmul_gelu] up must be overwritten and of the type of its operands: up [3, 5] bf16");
   CHECK(failure_of([&] { matmul_gelu(host.context(), {.up = product, .act = wide.tensor()}); }) ==
         "[matmul_gelu] act must be as up: act [3, 5] fp32, up [3, 5] bf16");
-  CHECK(failure_of([&] {
-          matmul_gelu_backward(host.context(), {.dx = product, .x = c.tensor()});
-        }) ==
-        "[matmul_gelu_backward] x must be as dx, in other memory: x [3, 5] bf16, dx [3, 5] bf16");
+  CHECK(
+      failure_of([&] { matmul_gelu_backward(host.context(), {.dx = product, .x = c.tensor()}); }) ==
+      "[matmul_gelu_backward] x must be as dx, in other memory: x [3, 5] bf16, dx [3, 5] bf16");
   CHECK(starts_with(failure_of([&] {
                       matmul_column_sums(host.context(),
                                          {.product = product, .sums = vector.tensor()});
                     }),
                     "[matmul_column_sums] the product must be a^T op(b) in fp32"));
-  CHECK(failure_of([&] {
-          matmul_column_sums(host.context(), {.product = {.a = b.tensor(),
-                                                          .b = b.tensor(),
-                                                          .c = wide.tensor(),
-                                                          .transpose_a = true},
-                                              .sums = vector.tensor()});
-        }).rfind("[matmul]", 0) == 0);
+  CHECK(
+      failure_of([&] {
+        matmul_column_sums(
+            host.context(),
+            {.product = {.a = b.tensor(), .b = b.tensor(), .c = wide.tensor(), .transpose_a = true},
+             .sums = vector.tensor()});
+      }).rfind("[matmul]", 0) == 0);
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Kernels kernels{
     .name = "cpu",
-    .matmul = nullptr,  // matmul.cpp chooses
+    .matmul = nullptr,                 // matmul.cpp chooses
     .matmul_gelu = matmul_gelu_plain,  // by the table's own kernels
     .matmul_gelu_backward = matmul_gelu_backward_plain,
     .matmul_column_sums = matmul_column_sums_plain,

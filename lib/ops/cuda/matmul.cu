@@ -1,8 +1,8 @@
 // Matrix products through cuBLASLt. It counts columns first, so a row-major c = a b is asked for as
 // c^T = b^T a^T: operands and extents change places, and a row of c's bias becomes its column.
 // fp32 products are computed in fp32 (no TF32). The algorithm of a shape is the library's first
-// proposal, without timing, so that all ranks choose alike; it is kept for the next call. What comes
-// right before or after a product is its epilogue where the library has one for the types and
+// proposal, without timing, so that all ranks choose alike; it is kept for the next call. What
+// comes right before or after a product is its epilogue where the library has one for the types and
 // extents, else other kernels: that too depends on nothing else.
 #include <cublasLt.h>
 
@@ -145,11 +145,11 @@ bool choose_algorithm(cublasLtHandle_t handle, Product& product, const Call& cal
 }
 
 [[noreturn]] void fail_unknown(const Call& call) {
-  throw Error(ExitCode::unavailable,
-              "[matmul] cuBLASLt has no algorithm for m " + std::to_string(call.m) + ", n " +
-                  std::to_string(call.n) + ", k " + std::to_string(call.k) + ", " +
-                  std::string(name_of(call.args.a.dtype)) + " to " +
-                  std::string(name_of(call.args.c.dtype)));
+  throw Error(ExitCode::unavailable, "[matmul] cuBLASLt has no algorithm for m " +
+                                         std::to_string(call.m) + ", n " + std::to_string(call.n) +
+                                         ", k " + std::to_string(call.k) + ", " +
+                                         std::string(name_of(call.args.a.dtype)) + " to " +
+                                         std::string(name_of(call.args.c.dtype)));
 }
 
 void destroy(const Product& product) {
