@@ -1,6 +1,7 @@
 // AdamW and SGD as one pass over parameter, gradient and states, of all parameters in one launch;
 // and what decides over a step: sums of squares and the verdict. What changes per step is read from
 // device memory.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -33,18 +34,8 @@ __device__ Piece<Args> piece_of_block(const PlacedCalls<Args>& calls) {
     (calls.first[middle] <= piece ? low : high) = middle;
   }
   const std::int64_t begin = (piece - calls.first[low]) * calls.piece;
-  const Args& args = calls.calls[low];
+  const Args& args = global_pointer(calls.calls)[low];
   return {args, begin, min(begin + calls.piece, elements_of(args))};
-}
-
-template <class T>
-__device__ T* data_of(const Tensor& tensor) {
-  return global_pointer(static_cast<T*>(tensor.data));
-}
-/// Null for tensors of other types, and for none.
-template <class T>
-__device__ T* data_as(const Tensor& tensor, DType type) {
-  return tensor.data != nullptr && tensor.dtype == type ? data_of<T>(tensor) : nullptr;
 }
 
 template <class... Tensors>
@@ -52,13 +43,16 @@ __device__ bool aligned(const Tensors&... tensors) {
   return ((reinterpret_cast<std::uintptr_t>(tensors.data) | ...) & 15U) == 0;
 }
 
-/// work.run<width>(at) for all elements of the block's piece: four at a time where `wide`.
-template <class Work>
+/// work.run<width>(at) for all elements of the block's piece: four at a time where `wide`, and of
+/// such packs `unroll` at once.
+template <int unroll, class Work>
 __device__ void run_piece(const Work& work, bool wide, std::int64_t begin, std::int64_t end) {
   const std::int64_t packed = wide ? begin + (end - begin) / 4 * 4 : begin;
+#pragma unroll unroll
   for (std::int64_t at = begin + threadIdx.x * 4; at < packed; at += block_threads * 4) {
     work.template run<4>(at);
   }
+#pragma unroll 1
   for (std::int64_t at = packed + threadIdx.x; at < end; at += block_threads) {
     work.template run<1>(at);
   }
@@ -66,31 +60,32 @@ __device__ void run_piece(const Work& work, bool wide, std::int64_t begin, std::
 
 /// The rounded copy of a parameter: bf16, fp16 or none.
 struct Copy {
-  bf16* as_bf16;
-  fp16* as_fp16;
+  void* data;
+  bool is_bf16;
 
   __device__ explicit Copy(const Tensor& tensor)
-      : as_bf16(data_as<bf16>(tensor, DType::bf16)), as_fp16(data_as<fp16>(tensor, DType::f16)) {}
+      : data(tensor.data), is_bf16(tensor.dtype == DType::bf16) {}
 
   template <int width>
   __device__ void write(std::int64_t at, const float (&values)[width]) const {
-    if (as_bf16 != nullptr) store<width>(as_bf16 + at, values);
-    if (as_fp16 != nullptr) store<width>(as_fp16 + at, values);
+    if (data == nullptr) return;
+    if (is_bf16) return store<width>(global_pointer(static_cast<bf16*>(data)) + at, values);
+    store<width>(global_pointer(static_cast<fp16*>(data)) + at, values);
   }
 };
 
 /// A gradient: fp32 or bf16.
 struct Gradients {
-  const float* as_f32;
-  const bf16* as_bf16;
+  const void* data;
+  bool is_bf16;
 
   __device__ explicit Gradients(const Tensor& tensor)
-      : as_f32(data_as<float>(tensor, DType::f32)), as_bf16(data_as<bf16>(tensor, DType::bf16)) {}
+      : data(tensor.data), is_bf16(tensor.dtype == DType::bf16) {}
 
   template <int width>
   __device__ void read(std::int64_t at, float (&values)[width]) const {
-    if (as_bf16 != nullptr) return load<width>(as_bf16 + at, values);
-    load<width>(as_f32 + at, values);
+    if (is_bf16) return load<width>(global_pointer(static_cast<const bf16*>(data)) + at, values);
+    load<width>(global_pointer(static_cast<const float*>(data)) + at, values);
   }
 };
 
@@ -119,10 +114,14 @@ __device__ void store_moment(float* to, const float (&values)[width],
 template <int width>
 __device__ void store_moment(bf16* to, const float (&values)[width],
                              const std::uint32_t (&random)[width], int shift) {
+  struct alignas(width * sizeof(bf16)) Chunk {
+    bf16 at[width];
+  } chunk;
 #pragma unroll
   for (int i = 0; i < width; ++i) {
-    to[i].bits = round_bits(__float_as_uint(values[i]), random[i] >> shift);
+    chunk.at[i].bits = round_bits(__float_as_uint(values[i]), random[i] >> shift);
   }
+  *reinterpret_cast<Chunk*>(to) = chunk;
 }
 
 template <class First, class Second>
@@ -135,14 +134,14 @@ struct AdamWork {
   Second* second;
   Copy copy;
   float beta1, beta2, epsilon, weight_decay, clip, rate, correction1, correction2;
-  RandomRounding rounding;
+  const RandomRounding& rounding;  // where it is, not in registers
   Philox philox;
 
   __device__ explicit AdamWork(const AdamW& args)
-      : parameter(data_of<float>(args.parameter)),
+      : parameter(static_cast<float*>(args.parameter.data)),
         gradient(args.gradient),
-        first(data_of<First>(args.m)),
-        second(data_of<Second>(args.v)),
+        first(static_cast<First*>(args.m.data)),
+        second(static_cast<Second*>(args.v.data)),
         copy(args.compute),
         beta1(args.beta1),
         beta2(args.beta2),
@@ -157,14 +156,16 @@ struct AdamWork {
 
   template <int width>
   __device__ void run(std::int64_t at) const {
+    std::uint32_t words[width] = {};
+    if constexpr (random) random_words<width>(philox, rounding, at, words);
     float p[width];
     float g[width];
     float m[width];
     float v[width];
-    load<width>(parameter + at, p);
+    load<width>(global_pointer(parameter) + at, p);
     gradient.read<width>(at, g);
-    load<width>(first + at, m);
-    load<width>(second + at, v);
+    load<width>(global_pointer(first) + at, m);
+    load<width>(global_pointer(second) + at, v);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float clipped = g[i] * clip;
@@ -173,11 +174,9 @@ struct AdamWork {
       const float step = m[i] / correction1 / (sqrtf(v[i] / correction2) + epsilon);
       p[i] -= rate * (step + weight_decay * p[i]);
     }
-    std::uint32_t words[width] = {};
-    if constexpr (random) random_words<width>(philox, rounding, at, words);
-    store<width>(parameter + at, p);
-    store_moment<width>(first + at, m, words, 0);
-    store_moment<width>(second + at, v, words, 16);
+    store<width>(global_pointer(parameter) + at, p);
+    store_moment<width>(global_pointer(first) + at, m, words, 0);
+    store_moment<width>(global_pointer(second) + at, v, words, 16);
     copy.write<width>(at, p);
   }
 };
@@ -185,14 +184,19 @@ struct AdamWork {
 template <class First, class Second>
 __device__ void adamw_piece(const Piece<AdamW>& piece) {
   const AdamW& args = piece.args;
-  run_piece(AdamWork<First, Second>(args),
-            aligned(args.parameter, args.gradient, args.m, args.v, args.compute), piece.begin,
-            piece.end);
+  run_piece<1>(AdamWork<First, Second>(args),
+               aligned(args.parameter, args.gradient, args.m, args.v, args.compute), piece.begin,
+               piece.end);
 }
 
-__global__ void __launch_bounds__(block_threads) adamw_kernel(PlacedCalls<AdamW> calls) {
+/// Three blocks on a multiprocessor keep enough bytes on their way; with random numbers the
+/// registers suffice for two. `any_narrow`: some moment of the calls is bf16.
+template <bool any_narrow>
+__global__ void __launch_bounds__(block_threads, any_narrow ? 2 : 3)
+    adamw_kernel(PlacedCalls<AdamW> calls) {
   const Piece<AdamW> piece = piece_of_block(calls);
   if (piece.args.state->found_inf) return;
+  if constexpr (!any_narrow) return adamw_piece<float, float>(piece);
   const bool narrow = piece.args.v.dtype == DType::bf16;
   if (piece.args.m.dtype == DType::bf16) {
     return narrow ? adamw_piece<bf16, bf16>(piece) : adamw_piece<bf16, float>(piece);
@@ -208,9 +212,9 @@ struct SgdWork {
   float coefficient, weight_decay, clip, rate;
 
   __device__ explicit SgdWork(const Sgd& args)
-      : parameter(data_of<float>(args.parameter)),
+      : parameter(static_cast<float*>(args.parameter.data)),
         gradient(args.gradient),
-        momentum(data_as<float>(args.momentum, DType::f32)),
+        momentum(static_cast<float*>(args.momentum.data)),
         copy(args.compute),
         coefficient(args.coefficient),
         weight_decay(args.decay ? args.state->weight_decay : 0.0F),
@@ -222,16 +226,16 @@ struct SgdWork {
     float p[width];
     float g[width];
     float b[width] = {};
-    load<width>(parameter + at, p);
+    load<width>(global_pointer(parameter) + at, p);
     gradient.read<width>(at, g);
-    if (momentum != nullptr) load<width>(momentum + at, b);
+    if (momentum != nullptr) load<width>(global_pointer(momentum) + at, b);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       b[i] = coefficient * b[i] + g[i] * clip;
       p[i] -= rate * (b[i] + weight_decay * p[i]);
     }
-    store<width>(parameter + at, p);
-    if (momentum != nullptr) store<width>(momentum + at, b);
+    store<width>(global_pointer(parameter) + at, p);
+    if (momentum != nullptr) store<width>(global_pointer(momentum) + at, b);
     copy.write<width>(at, p);
   }
 };
@@ -239,8 +243,8 @@ struct SgdWork {
 __global__ void __launch_bounds__(block_threads) sgd_kernel(PlacedCalls<Sgd> calls) {
   const auto [args, begin, end] = piece_of_block(calls);
   if (args.state->found_inf) return;
-  run_piece(SgdWork(args), aligned(args.parameter, args.gradient, args.momentum, args.compute),
-            begin, end);
+  run_piece<1>(SgdWork(args), aligned(args.parameter, args.gradient, args.momentum, args.compute),
+               begin, end);
 }
 
 template <class T>
@@ -251,7 +255,7 @@ struct SquareWork {
   template <int width>
   __device__ void run(std::int64_t at) const {
     float values[width];
-    load<width>(x + at, values);
+    load<width>(global_pointer(x) + at, values);
 #pragma unroll
     for (int i = 0; i < width; ++i) *sum += static_cast<double>(values[i]) * values[i];
   }
@@ -262,7 +266,8 @@ template <class T>
 __device__ double squares_of(const Piece<SquareSum>& piece) {
   const Tensor& x = piece.args.x;
   double sum = 0;
-  run_piece(SquareWork<T>{data_of<const T>(x), &sum}, aligned(x), piece.begin, piece.end);
+  run_piece<4>(SquareWork<T>{static_cast<const T*>(x.data), &sum}, aligned(x), piece.begin,
+               piece.end);
   return sum;
 }
 
@@ -346,7 +351,11 @@ Grid one_block_each(std::int64_t pieces) {
 void adamw(const OpContext& context, const Calls<AdamW>& calls) {
   if (!any_piece(calls)) return;
   const PlacedCalls<AdamW>& placed = calls.placed();
-  launch(adamw_kernel, one_block_each(placed.pieces), stream_of(context), placed);
+  const bool any_narrow = std::ranges::any_of(calls.list(), [](const AdamW& args) {
+    return args.m.dtype == DType::bf16 || args.v.dtype == DType::bf16;
+  });
+  launch(any_narrow ? adamw_kernel<true> : adamw_kernel<false>, one_block_each(placed.pieces),
+         stream_of(context), placed);
 }
 
 void sgd(const OpContext& context, const Calls<Sgd>& calls) {
