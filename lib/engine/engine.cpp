@@ -71,7 +71,7 @@ Engine::Engine(const EngineInput& input, World& world)
               .states = optimizer_values(input.optimizer),
               .ownership = make_ownership(plan_, world.rank())}),
       state_(plan_.device),
-      optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank()),
+      optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank(), compute_),
       everyone_(devices_.everyone("scalars world")),
       copies_(replica_group(plan_, devices_, false)),
       tp_(devices_.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
@@ -84,7 +84,7 @@ Engine::Engine(const EngineInput& input, World& world)
       evaluation_(plan_, world),
       grad_norm_(store_, *everyone_,
                  {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
-                 state_.of_kernels()) {
+                 state_.of_kernels(), compute_) {
   StepState& state = state_.host();
   state.seed = input_.train.seed;
   state.loss_scale = input_.loss_scaling.initial;

@@ -118,7 +118,7 @@ void Attention::backward_rope(const Pass& pass, const Saved& saved, const Gradie
 
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const std::int64_t head_dim = saved.shape.head_dim;
-  out.backward_bias(pass, g.dy);
+  out.backward_part_bias(pass, g.dy, g.all_dy);
   leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
     out.backward_input(pass, rows.of(g.all_dy), rows.of(g.d_context));
   });
@@ -130,9 +130,6 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
     q_norm.backward(pass, {by_head(saved.q_raw, head_dim), {}, {}, saved.q_rstd}, dq, {}, dq);
     k_norm.backward(pass, {by_head(saved.k_raw, head_dim), {}, {}, saved.k_rstd}, dk, {}, dk);
   }
-  q.backward_bias(pass, g.dq);
-  k.backward_bias(pass, g.dk);
-  v.backward_bias(pass, g.dv);
   const auto input = [&](RowRange rows, const Tensor& to) {
     q.backward_input(pass, rows.of(g.dq), to);
     k.backward_input(pass, rows.of(g.dk), to, true);
@@ -143,14 +140,15 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
 }
 
 void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  q.backward_weight(pass, g.dq, saved.all_x);
-  k.backward_weight(pass, g.dk, saved.all_x);
-  v.backward_weight(pass, g.dv, saved.all_x);
+  q.backward_parameters(pass, g.dq, saved.all_x);
+  k.backward_parameters(pass, g.dk, saved.all_x);
+  v.backward_parameters(pass, g.dv, saved.all_x);
 }
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
-      pass, gathered_of(saved, g), [&] { out.backward_weight(pass, g.all_dy, saved.context); },
+      pass, gathered_of(saved, g),
+      [&] { out.backward_whole_weight(pass, g.dy, g.all_dy, saved.context); },
       [&] { add_first_weights(pass, saved, g); });
 }
 

@@ -2,24 +2,42 @@
 
 #include "ops/add.h"
 #include "ops/bias_gradient.h"
-#include "ops/matmul.h"
+#include "ops/matmul_fused.h"
 
 namespace trainctl {
 
+Matmul Linear::forward_product(const Tensor& x, const Tensor& y) const {
+  return {.a = x,
+          .b = weight.value,
+          .c = y,
+          .bias = adds_bias ? bias.value : Tensor{},
+          .transpose_b = true,
+          .varies = weight.rows_vary};
+}
+
+Matmul Linear::input_product(const Tensor& dy, const Tensor& dx) const {
+  return {.a = dy, .b = weight.value, .c = dx, .varies = weight.rows_vary};
+}
+
 void Linear::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
-  matmul(*pass.ops, {.a = x,
-                     .b = weight.value,
-                     .c = y,
-                     .bias = adds_bias ? bias.value : Tensor{},
-                     .transpose_b = true,
-                     .varies = weight.rows_vary});
+  matmul(*pass.ops, forward_product(x, y));
+}
+
+void Linear::forward_gelu(const Pass& pass, const Tensor& x, const Tensor& y,
+                          const Tensor& act) const {
+  matmul_gelu(*pass.ops, {.up = forward_product(x, y), .act = act});
 }
 
 void Linear::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
                             bool accumulate) const {
-  matmul(
-      *pass.ops,
-      {.a = dy, .b = weight.value, .c = dx, .accumulate = accumulate, .varies = weight.rows_vary});
+  Matmul product = input_product(dy, dx);
+  product.accumulate = accumulate;
+  matmul(*pass.ops, product);
+}
+
+void Linear::backward_input_gelu(const Pass& pass, const Tensor& dy, const Tensor& up,
+                                 const Tensor& d_up) const {
+  matmul_gelu_backward(*pass.ops, {.dx = input_product(dy, d_up), .x = up});
 }
 
 void Linear::backward_bias(const Pass& pass, const Tensor& dy) const {
@@ -30,18 +48,42 @@ void Linear::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x
   add_weight_gradient(pass, weight, dy, x);
 }
 
-void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy,
-                         const Tensor& x) {
+void Linear::backward_parameters(const Pass& pass, const Tensor& dy, const Tensor& x) const {
+  add_weight_gradient(pass, weight, dy, x, bias.gradient);
+}
+
+namespace {
+bool is_all(const Tensor& dy, const Tensor& all_dy) {
+  return dy.data == all_dy.data && dy.shape == all_dy.shape;
+}
+}  // namespace
+
+void Linear::backward_part_bias(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const {
+  if (!is_all(dy, all_dy)) backward_bias(pass, dy);
+}
+
+void Linear::backward_whole_weight(const Pass& pass, const Tensor& dy, const Tensor& all_dy,
+                                   const Tensor& x) const {
+  is_all(dy, all_dy) ? backward_parameters(pass, dy, x) : backward_weight(pass, all_dy, x);
+}
+
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
+                         const Tensor& bias_gradient) {
   const Tensor& gradient = weight.gradient;
   const bool direct = weight.apart.empty();
   const Tensor made =
       direct ? gradient : weight.apart.slice(0, gradient.numel()).view(gradient.shape);
-  matmul(*pass.ops, {.a = dy,
-                     .b = x,
-                     .c = made,
-                     .transpose_a = true,
-                     .accumulate = direct,
-                     .varies = weight.rows_vary});
+  const Matmul product{.a = dy,
+                       .b = x,
+                       .c = made,
+                       .transpose_a = true,
+                       .accumulate = direct,
+                       .varies = weight.rows_vary};
+  if (bias_gradient.empty()) {
+    matmul(*pass.ops, product);
+  } else {
+    matmul_column_sums(*pass.ops, {.product = product, .sums = bias_gradient});
+  }
   if (direct) return;
   add(*pass.ops, {.a = gradient, .b = made, .y = gradient});
 }

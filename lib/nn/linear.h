@@ -5,6 +5,7 @@
 #include "nn/exchange/pass.h"
 #include "nn/exchange/reshard.h"
 #include "nn/weight.h"
+#include "ops/matmul.h"
 
 namespace trainctl {
 
@@ -19,14 +20,32 @@ struct Linear {
   /// dy [tokens, out] -> dx [tokens, in], overwritten or accumulated.
   void backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
                       bool accumulate = false) const;
+  /// The same with GELU of it in `act`, as y.
+  void forward_gelu(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& act) const;
+  /// The gradient of `up`, of which x was GELU: dy [tokens, out] -> d_up [tokens, in], overwritten.
+  void backward_input_gelu(const Pass& pass, const Tensor& dy, const Tensor& up,
+                           const Tensor& d_up) const;
   /// Adds the sum of dy's rows to the bias gradient.
   void backward_bias(const Pass& pass, const Tensor& dy) const;
   /// Adds dy^T x to the weight gradient.
   void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
+  /// backward_bias and backward_weight.
+  void backward_parameters(const Pass& pass, const Tensor& dy, const Tensor& x) const;
+  /// The same for the last product of a region, in two steps, the first of them before all_dy is
+  /// gathered: dy is this rank's part of all_dy, or all of it, and the bias gradient is that of dy.
+  void backward_part_bias(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
+  void backward_whole_weight(const Pass& pass, const Tensor& dy, const Tensor& all_dy,
+                             const Tensor& x) const;
+
+ private:
+  Matmul forward_product(const Tensor& x, const Tensor& y) const;
+  Matmul input_product(const Tensor& dy, const Tensor& dx) const;
 };
 
-/// Adds dy^T x to the gradient of `weight`, through weight.apart if that is given.
-void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x);
+/// Adds dy^T x to the gradient of `weight`, through weight.apart if that is given; and the sums of
+/// dy's rows to `bias_gradient`, if it is not empty.
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
+                         const Tensor& bias_gradient = {});
 
 /// The layer `name`.weight and, if `with_bias`, `name`.bias.
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias);

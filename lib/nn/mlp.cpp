@@ -17,13 +17,12 @@ void narrow(const Pass& pass, const Linear& down, const Reshard& leave, const Ml
   });
 }
 
-/// The gradient of y -> that of act, in `d_act`.
+/// The gradient of y -> that of rows of act, by input(RowRange).
+template <class Input>
 void narrow_backward(const Pass& pass, const Linear& down, const Reshard& leave,
-                     const MlpGradients& g, const Tensor& d_act) {
-  down.backward_bias(pass, g.dy);
-  leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
-    down.backward_input(pass, rows.of(g.all_dy), rows.of(d_act));
-  });
+                     const MlpGradients& g, const Input& input) {
+  down.backward_part_bias(pass, g.dy, g.all_dy);
+  leave.backward_then(pass, g.dy, g.all_dy, input);
 }
 
 }  // namespace
@@ -38,25 +37,27 @@ void GeluMlp::activate(const Pass& pass, const Saved& saved) const {
 }
 
 void GeluMlp::forward(const Pass& pass, const Saved& saved) const {
-  widen(pass, saved, true);
-  activate(pass, saved);
+  enter.forward(pass, saved.x, saved.all_x, true, [&](RowRange rows) {
+    up.forward_gelu(pass, rows.of(saved.all_x), rows.of(saved.up), rows.of(saved.act));
+  });
   narrow(pass, down, leave, saved);
 }
 
 void GeluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  narrow_backward(pass, down, leave, g, g.dup);  // turned into that of up in place
-  gelu_backward(*pass.ops, {.x = saved.up, .dy = g.dup, .dx = g.dup});
-  up.backward_bias(pass, g.dup);
+  narrow_backward(pass, down, leave, g, [&](RowRange rows) {
+    down.backward_input_gelu(pass, rows.of(g.all_dy), rows.of(saved.up), rows.of(g.dup));
+  });
   enter.backward_input(
       pass, gathered_of(saved, g),
       [&](RowRange rows, const Tensor& to) { up.backward_input(pass, rows.of(g.dup), to); },
-      [&] { up.backward_weight(pass, g.dup, saved.all_x); });
+      [&] { up.backward_parameters(pass, g.dup, saved.all_x); });
 }
 
 void GeluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
-      pass, gathered_of(saved, g), [&] { down.backward_weight(pass, g.all_dy, saved.act); },
-      [&] { up.backward_weight(pass, g.dup, saved.all_x); });
+      pass, gathered_of(saved, g),
+      [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
+      [&] { up.backward_parameters(pass, g.dup, saved.all_x); });
 }
 
 void SwigluMlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
@@ -77,17 +78,17 @@ void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
 }
 
 void SwigluMlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  gate.backward_weight(pass, g.dgate, saved.all_x);
-  up.backward_weight(pass, g.dup, saved.all_x);
+  gate.backward_parameters(pass, g.dgate, saved.all_x);
+  up.backward_parameters(pass, g.dup, saved.all_x);
 }
 
 void SwigluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  narrow_backward(pass, down, leave, g, g.dgate);
+  narrow_backward(pass, down, leave, g, [&](RowRange rows) {
+    down.backward_input(pass, rows.of(g.all_dy), rows.of(g.dgate));
+  });
   swiglu_backward(
       *pass.ops,
       {.gate = saved.gate, .up = saved.up, .dy = g.dgate, .dgate = g.dgate, .dup = g.dup});
-  gate.backward_bias(pass, g.dgate);
-  up.backward_bias(pass, g.dup);
   const auto input = [&](RowRange rows, const Tensor& to) {
     gate.backward_input(pass, rows.of(g.dgate), to);
     up.backward_input(pass, rows.of(g.dup), to, true);
@@ -98,7 +99,8 @@ void SwigluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradi
 
 void SwigluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
-      pass, gathered_of(saved, g), [&] { down.backward_weight(pass, g.all_dy, saved.act); },
+      pass, gathered_of(saved, g),
+      [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
       [&] { add_first_weights(pass, saved, g); });
 }
 

@@ -4,7 +4,9 @@
 
 namespace trainctl {
 
-void adamw(const OpContext& context, const AdamW& args) {
+namespace {
+
+void check_call(const AdamW& args) {
   const std::int64_t count = args.parameter.numel();
   check(is_vector(args.parameter, count, DType::f32) && is_fp32_or_bf16(args.gradient, count) &&
             is_fp32_or_bf16(args.m, count) && is_fp32_or_bf16(args.v, count),
@@ -15,7 +17,13 @@ void adamw(const OpContext& context, const AdamW& args) {
         "compute must be a bf16 or fp16 vector as long as parameter",
         {{"parameter", args.parameter}, {"compute", args.compute}});
   check(args.state != nullptr, "adamw", "state must be given", {});
-  dispatch(context, &Kernels::adamw, args, "adamw");
+}
+
+}  // namespace
+
+void adamw(const OpContext& context, const Calls<AdamW>& calls) {
+  for (const AdamW& args : calls.list()) check_call(args);
+  dispatch(context, &Kernels::adamw, calls, "adamw");
 }
 
 }  // namespace trainctl

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "device/tensor.h"
-#include "ops/context.h"
+#include "ops/calls.h"
 #include "ops/random_rounding.h"
 #include "ops/step_state.h"
 
@@ -25,6 +25,8 @@ struct AdamW {
                                      // clip_coefficient, found_inf
 };
 
-void adamw(const OpContext& context, const AdamW& args);
+constexpr std::int64_t elements_of(const AdamW& args) { return args.parameter.shape.numel(); }
+
+void adamw(const OpContext& context, const Calls<AdamW>& calls);
 
 }  // namespace trainctl

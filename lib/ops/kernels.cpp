@@ -17,6 +17,9 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
     if (kernel == nullptr) missing.push_back(name);
   };
   note(kernels.matmul, "matmul");
+  note(kernels.matmul_gelu, "matmul_gelu");
+  note(kernels.matmul_gelu_backward, "matmul_gelu_backward");
+  note(kernels.matmul_column_sums, "matmul_column_sums");
   note(kernels.layernorm_forward, "layernorm_forward");
   note(kernels.layernorm_backward, "layernorm_backward");
   note(kernels.rmsnorm_forward, "rmsnorm_forward");

@@ -18,6 +18,7 @@
 #include "ops/gelu.h"
 #include "ops/layernorm.h"
 #include "ops/matmul.h"
+#include "ops/matmul_fused.h"
 #include "ops/normal_fill.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
@@ -37,6 +38,9 @@ using Kernel = void (*)(const OpContext&, const Args&);
 struct Kernels {
   std::string_view name;
   Kernel<Matmul> matmul;
+  Kernel<MatmulGelu> matmul_gelu;
+  Kernel<MatmulGeluBackward> matmul_gelu_backward;
+  Kernel<MatmulColumnSums> matmul_column_sums;
   Kernel<LayerNormForward> layernorm_forward;
   Kernel<LayerNormBackward> layernorm_backward;
   Kernel<RmsNormForward> rmsnorm_forward;
@@ -68,9 +72,9 @@ struct Kernels {
   Kernel<CrossEntropyStats> cross_entropy_stats;
   Kernel<CrossEntropyCombine> cross_entropy_combine;
   Kernel<CrossEntropyGradient> cross_entropy_gradient;
-  Kernel<AdamW> adamw;
-  Kernel<Sgd> sgd;
-  Kernel<SquareSum> square_sum;
+  Kernel<Calls<AdamW>> adamw;
+  Kernel<Calls<Sgd>> sgd;
+  Kernel<Calls<SquareSum>> square_sum;
   Kernel<StepVerdict> step_verdict;
   Kernel<NormalFill> normal_fill;
   Kernel<SwapBlocks> swap_blocks;

@@ -23,7 +23,7 @@ MatmulShape shape_of(const Matmul& args) {
           .result = args.c.dtype};
 }
 
-void matmul(const OpContext& context, const Matmul& args) {
+void begin_product(const Matmul& args) {
   constexpr std::string_view op = "matmul";
   const Tensor& a = args.a;
   const Tensor& b = args.b;
@@ -48,8 +48,12 @@ void matmul(const OpContext& context, const Matmul& args) {
   check(args.scale_a == nullptr && args.scale_b == nullptr, op,
         "scales are for 8-bit operands only", {{"a", a}, {"b", b}});
   if (recording != nullptr) recording->push_back(args);
+}
+
+void matmul(const OpContext& context, const Matmul& args) {
+  begin_product(args);
   const AddTime timed(&TimeSpent::products);
-  dispatch(context, &Kernels::matmul, args, op);
+  dispatch(context, &Kernels::matmul, args, "matmul");
 }
 
 }  // namespace trainctl

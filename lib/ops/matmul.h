@@ -39,7 +39,11 @@ struct MatmulShape {
 
 MatmulShape shape_of(const Matmul& args);
 
-/// From now on every matmul of the calling thread is also appended to `list`; null ends that.
+/// What every op with a product begins with: throws as matmul does, and notes the product for
+/// record_matmuls.
+void begin_product(const Matmul& args);
+
+/// From now on every product of the calling thread is also appended to `list`; null ends that.
 void record_matmuls(std::vector<Matmul>* list);
 
 }  // namespace trainctl

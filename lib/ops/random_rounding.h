@@ -11,7 +11,7 @@
 namespace trainctl {
 
 /// Element i of a part is element first + (i + skip) / run * stride + (i + skip) % run of the whole
-/// tensor.
+/// tensor; with stride 0 there is one run.
 struct RandomRounding {
   std::uint64_t tensor = 0;  // a number of its own
   std::int64_t first = 0;
@@ -21,6 +21,7 @@ struct RandomRounding {
 
   constexpr std::uint64_t whole(std::int64_t i) const {
     const std::int64_t at = i + skip;
+    if (stride == 0) return static_cast<std::uint64_t>(first + at);
     return static_cast<std::uint64_t>(first + at / run * stride + at % run);
   }
   /// The Philox stream of the tensor in a step.

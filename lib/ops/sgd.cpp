@@ -4,7 +4,9 @@
 
 namespace trainctl {
 
-void sgd(const OpContext& context, const Sgd& args) {
+namespace {
+
+void check_call(const Sgd& args) {
   const std::int64_t count = args.parameter.numel();
   check(is_vector(args.parameter, count, DType::f32) && is_fp32_or_bf16(args.gradient, count),
         "sgd", "parameter must be an fp32 vector, gradient an fp32 or bf16 one of its length",
@@ -16,7 +18,13 @@ void sgd(const OpContext& context, const Sgd& args) {
         "compute must be a bf16 or fp16 vector as long as parameter",
         {{"parameter", args.parameter}, {"compute", args.compute}});
   check(args.state != nullptr, "sgd", "state must be given", {});
-  dispatch(context, &Kernels::sgd, args, "sgd");
+}
+
+}  // namespace
+
+void sgd(const OpContext& context, const Calls<Sgd>& calls) {
+  for (const Sgd& args : calls.list()) check_call(args);
+  dispatch(context, &Kernels::sgd, calls, "sgd");
 }
 
 }  // namespace trainctl

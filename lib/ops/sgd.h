@@ -4,7 +4,7 @@
 #pragma once
 
 #include "device/tensor.h"
-#include "ops/context.h"
+#include "ops/calls.h"
 #include "ops/step_state.h"
 
 namespace trainctl {
@@ -19,6 +19,8 @@ struct Sgd {
   const StepState* state = nullptr;  // learning_rate, weight_decay, clip_coefficient, found_inf
 };
 
-void sgd(const OpContext& context, const Sgd& args);
+constexpr std::int64_t elements_of(const Sgd& args) { return args.parameter.shape.numel(); }
+
+void sgd(const OpContext& context, const Calls<Sgd>& calls);
 
 }  // namespace trainctl

@@ -1,9 +1,9 @@
-// *result += sum of x^2, in double, over fixed blocks of 4096 elements in order, whatever the
-// thread count.
+// *result += sum of x^2, in double, over fixed blocks of elements in order (of 4096 on the CPU),
+// whatever the thread count. Calls with one result add to it in their order.
 #pragma once
 
 #include "device/tensor.h"
-#include "ops/context.h"
+#include "ops/calls.h"
 
 namespace trainctl {
 
@@ -12,6 +12,8 @@ struct SquareSum {
   double* result = nullptr;  // device memory
 };
 
-void square_sum(const OpContext& context, const SquareSum& args);
+constexpr std::int64_t elements_of(const SquareSum& args) { return args.x.shape.numel(); }
+
+void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
 
 }  // namespace trainctl

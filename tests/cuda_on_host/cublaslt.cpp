@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "base/dtype.h"
@@ -26,6 +27,20 @@ struct Operation {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
   std::int32_t bias_type = -1;
+  const void* aux = nullptr;
+  std::int64_t aux_stride = 0;
+
+  bool is(std::initializer_list<cublasLtEpilogue_t> any) const {
+    return std::ranges::any_of(any, [this](auto one) { return epilogue == one; });
+  }
+  bool adds_bias() const { return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool sums_b() const { return is({CUBLASLT_EPILOGUE_BGRADB}); }
+  bool has_gelu() const {
+    return is({CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
+  }
+  bool has_gelu_gradient() const { return is({CUBLASLT_EPILOGUE_DGELU}); }
+  bool has_aux() const { return has_gelu() || has_gelu_gradient(); }
+  bool has_vector() const { return adds_bias() || sums_b(); }
 };
 
 struct Layout {
@@ -77,6 +92,24 @@ bool is_known(cudaDataType_t type) {
   return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
 }
 
+const char* flaw_of_epilogue(const Operation& operation, const Layout& d) {
+  if (!operation.is({CUBLASLT_EPILOGUE_DEFAULT}) && !operation.has_vector() &&
+      !operation.has_aux()) {
+    return "an epilogue that is not known on the host";
+  }
+  if (operation.has_vector() && operation.bias == nullptr) return "an epilogue without its vector";
+  if (operation.has_vector() && operation.bias_type != d.type) {
+    return "a bias must be of the result's type";
+  }
+  if (!operation.has_aux()) return nullptr;
+  if (operation.aux == nullptr) return "an epilogue without its matrix";
+  if (operation.aux_stride < static_cast<std::int64_t>(d.rows)) {
+    return "columns of the epilogue's matrix overlap";
+  }
+  if (operation.aux_stride % 8 != 0) return "columns of the epilogue's matrix are not whole packs";
+  return nullptr;
+}
+
 /// The checks of a product that its description allows; null: it holds.
 const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b, const Layout& c,
                     const Layout& d) {
@@ -100,23 +133,35 @@ const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b
     return "c is not as d";
   }
   if (a.type != b.type || (d.type != CUDA_R_32F && d.type != a.type)) return "types do not fit";
-  if (operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-      operation.epilogue != CUBLASLT_EPILOGUE_BIAS) {
-    return "an epilogue that is not known on the host";
-  }
-  if (operation.epilogue == CUBLASLT_EPILOGUE_BIAS && operation.bias_type != d.type) {
-    return "a bias must be of the result's type";
-  }
-  return nullptr;
+  return flaw_of_epilogue(operation, d);
 }
 
+/// What the library does not have, without being asked wrongly.
+bool is_supported(const Operation& operation, const Layout& d) {
+  return !operation.has_aux() || d.type != CUDA_R_32F;
+}
+
+/// The largest power of two up to 256 that divides the address.
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | 256U;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+/// Alignments that an algorithm was promised, in the words: of a, b, c, d, vector and aux.
+std::uint32_t promised_alignment(const Words& words, int operand) {
+  return static_cast<std::uint32_t>(words[6] >> (50 - 10 * operand) & 1023);
+}
+std::size_t promised_workspace(const Words& words) { return words[7] & 0xffffffff; }
+
 Words words_of(const Operation& operation, const Layout& a, const Layout& b, const Layout& d,
-               const Preference& preference) {
+               const Preference& preference,
+               const std::array<std::uint32_t, 2>& vector_alignments) {
   const auto word = [](std::uint64_t high, std::uint64_t low) { return high << 32 | low; };
   std::uint64_t alignments = 0;
   for (const std::uint32_t alignment : preference.alignments) {
-    alignments = alignments << 16 | alignment;
+    alignments = alignments << 10 | alignment;
   }
+  for (const std::uint32_t alignment : vector_alignments) alignments = alignments << 10 | alignment;
   return {word(a.rows, a.columns),
           word(b.rows, b.columns),
           word(static_cast<std::uint64_t>(a.type), static_cast<std::uint64_t>(d.type)),
@@ -125,7 +170,7 @@ Words words_of(const Operation& operation, const Layout& a, const Layout& b, con
           word(static_cast<std::uint64_t>(a.stride), static_cast<std::uint64_t>(b.stride)),
           word(static_cast<std::uint64_t>(d.stride), operation.epilogue),
           alignments,
-          preference.workspace_bytes};
+          word(static_cast<std::uint64_t>(operation.aux_stride), preference.workspace_bytes)};
 }
 
 /// op(x) as fp32: element (row, column) at [row * columns + column].
@@ -152,6 +197,24 @@ struct Product {
   std::byte* workspace;
   std::size_t workspace_bytes;
 };
+
+/// The epilogue of one element.
+float after(const Operation& operation, float sum, std::uint64_t row, std::uint64_t column,
+            cudaDataType_t type) {
+  constexpr float root = 0.797884560802865356F;  // sqrt(2/pi)
+  constexpr float cubic = 0.044715F;
+  const std::uint64_t beside = column * static_cast<std::uint64_t>(operation.aux_stride) + row;
+  if (operation.adds_bias()) sum += read(operation.bias, row, type);
+  if (operation.has_gelu()) {
+    write(const_cast<void*>(operation.aux), beside, type, sum);
+    return 0.5F * sum * (1.0F + std::tanh(root * (sum + cubic * sum * sum * sum)));
+  }
+  if (!operation.has_gelu_gradient()) return sum;
+  const float x = read(operation.aux, beside, type);
+  const float t = std::tanh(root * (x + cubic * x * x * x));
+  const float slope = root * (1.0F + 3.0F * cubic * x * x);
+  return sum * (0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * slope);
+}
 
 void multiply(const Product& p) {
   // b^T of op(b), so that rows of both run along the sum.
@@ -181,10 +244,14 @@ void multiply(const Product& p) {
       sum *= p.alpha;
       const std::uint64_t at = column * static_cast<std::uint64_t>(p.layout_d.stride) + row;
       if (p.beta != 0) sum += p.beta * read(p.c, at, p.layout_d.type);
-      if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-        sum += read(p.operation.bias, row, p.layout_d.type);
-      }
-      write(p.d, at, p.layout_d.type, sum);
+      write(p.d, at, p.layout_d.type, after(p.operation, sum, row, column, p.layout_d.type));
+    }
+  }
+  if (p.operation.sums_b()) {
+    for (std::uint64_t column = 0; column < n; ++column) {
+      float sum = 0;
+      for (std::uint64_t i = 0; i < k; ++i) sum += b[column * k + i];
+      write(const_cast<void*>(p.operation.bias), column, p.layout_d.type, sum);
     }
   }
   // The workspace is the library's: what others keep there is lost.
@@ -221,15 +288,27 @@ const char* flaw_of(const void* data, std::size_t bytes, std::uint64_t alignment
 }
 
 const char* flaw_of(const Product& p, const Words& words) {
-  const std::uint64_t alignments = words[6];
-  if (const char* flaw = flaw_of(p.a, bytes_of(p.layout_a), alignments >> 48)) return flaw;
-  if (const char* flaw = flaw_of(p.b, bytes_of(p.layout_b), alignments >> 32 & 0xffff)) return flaw;
-  if (const char* flaw = flaw_of(p.d, bytes_of(p.layout_d), alignments & 0xffff)) return flaw;
-  if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-    const std::size_t size = size_of(p.layout_d.type);
-    if (const char* flaw = flaw_of(p.operation.bias, p.layout_d.rows * size, size)) return flaw;
+  const auto flaw_at = [&words](const void* data, std::size_t bytes, int operand) {
+    return flaw_of(data, bytes, promised_alignment(words, operand));
+  };
+  const Operation& operation = p.operation;
+  if (const char* flaw = flaw_at(p.a, bytes_of(p.layout_a), 0)) return flaw;
+  if (const char* flaw = flaw_at(p.b, bytes_of(p.layout_b), 1)) return flaw;
+  if (const char* flaw = flaw_at(p.d, bytes_of(p.layout_d), 3)) return flaw;
+  if (operation.has_vector()) {
+    const std::uint64_t count = operation.sums_b() ? p.layout_d.columns : p.layout_d.rows;
+    if (const char* flaw = flaw_at(operation.bias, count * size_of(p.layout_d.type), 4))
+      return flaw;
   }
-  if (p.workspace_bytes < words[7]) return "the workspace is smaller than was promised";
+  if (operation.has_aux()) {
+    Layout layout = p.layout_d;
+    layout.stride = operation.aux_stride;
+    if (const char* flaw = flaw_at(operation.aux, bytes_of(layout), 5)) return flaw;
+    if (operation.aux == p.d) return "the epilogue's matrix is the result";
+  }
+  if (p.workspace_bytes < promised_workspace(words)) {
+    return "the workspace is smaller than was promised";
+  }
   return flaw_of(p.workspace, p.workspace_bytes, 16);
 }
 
@@ -267,6 +346,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(of_it.epilogue);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(of_it.bias);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(of_it.bias_type);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(of_it.aux);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(of_it.aux_stride);
     default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
   }
 }
@@ -327,10 +408,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (const char* flaw = flaw_of(of(operation), of(a), of(b), of(c), of(d))) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, flaw);
   }
-  const Words words = words_of(of(operation), of(a), of(b), of(d),
-                               *reinterpret_cast<const Preference*>(preference));
+  if (!is_supported(of(operation), of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // How a vector and a matrix beside the result are aligned is read off their addresses.
+  const Words words =
+      words_of(of(operation), of(a), of(b), of(d), *reinterpret_cast<const Preference*>(preference),
+               {alignment_of(of(operation).bias), alignment_of(of(operation).aux)});
   std::memcpy(results[0].algo.data, words.data(), sizeof results[0].algo.data);
-  results[0].workspaceSize = words[7];
+  results[0].workspaceSize = promised_workspace(words);
   results[0].state = CUBLAS_STATUS_SUCCESS;
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
@@ -351,11 +435,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   Words words;
   std::memcpy(words.data(), algo->data, sizeof words);
   Preference promised;
-  promised.workspace_bytes = words[7];
-  for (int i = 0; i < 4; ++i) {
-    promised.alignments[i] = static_cast<std::uint32_t>(words[6] >> (48 - 16 * i) & 0xffff);
-  }
-  if (words != words_of(of(operation), of(layout_a), of(layout_b), of(layout_d), promised)) {
+  promised.workspace_bytes = promised_workspace(words);
+  for (int i = 0; i < 4; ++i) promised.alignments[i] = promised_alignment(words, i);
+  if (words != words_of(of(operation), of(layout_a), of(layout_b), of(layout_d), promised,
+                        {promised_alignment(words, 4), promised_alignment(words, 5)})) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "the algorithm was proposed for another product");
   }
   Product product{of(operation),

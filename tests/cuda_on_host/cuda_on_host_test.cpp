@@ -6,6 +6,8 @@
 #include "device/cuda_device.h"
 #include "faults.h"
 
+using cuda_on_host::EpilogueFault;
+
 namespace {
 
 const cuda_on_host::Faults& faults() {
@@ -61,6 +63,7 @@ TEST_CASE("programs without a fault are right in every order") {
     CHECK(times_found(order, [] { return faults().write_shared(0); }) == 0);
     CHECK(times_found(order, [] { return faults().join_blocks(); }) == 0);
     CHECK(times_found(order, [] { return faults().launch_with(1024, 227); }) == 0);
+    CHECK(times_found(order, [] { return faults().multiply_with(EpilogueFault::none); }) == 0);
   }
 }
 
@@ -113,6 +116,18 @@ TEST_CASE("what is read before it is there is not what was meant") {
 TEST_CASE("the host's reads of device memory fault where that is asked for") {
   CHECK(message_of([] { return faults().read_on_host(true); }) == "ended by a signal");
   CHECK(message_of([] { return faults().read_on_host(false); }) == "");
+}
+
+TEST_CASE("a wrong epilogue of a product is refused, or its values are wrong") {
+  for (const EpilogueFault fault :
+       {EpilogueFault::other_algorithm, EpilogueFault::narrow_rows, EpilogueFault::overlap,
+        EpilogueFault::same_memory, EpilogueFault::short_matrix, EpilogueFault::unaligned,
+        EpilogueFault::other_type}) {
+    CAPTURE(static_cast<int>(fault));
+    CHECK(message_of([fault] { return faults().multiply_with(fault); }) == "refused");
+  }
+  const auto other = [] { return faults().multiply_with(EpilogueFault::other_epilogue); };
+  CHECK(message_of(other) == "wrong");
 }
 
 TEST_CASE("launches that no device takes are refused") {

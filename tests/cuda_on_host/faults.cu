@@ -1,5 +1,6 @@
 #include "faults.h"
 
+#include <cublasLt.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -319,6 +320,95 @@ std::string launch_with(int block_threads, int shared_kib) {
   });
 }
 
+/// Of a product of 8 x 16 and 16 x 4 bf16 numbers, column by column, with a bias and GELU.
+class EpilogueProduct {
+ public:
+  EpilogueProduct() : setting_(1024) {
+    expect(cublasLtCreate(&handle_));
+    expect(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    expect(cublasLtMatrixLayoutCreate(&a_, CUDA_R_16BF, 8, 16, 8));
+    expect(cublasLtMatrixLayoutCreate(&b_, CUDA_R_16BF, 16, 4, 16));
+    expect(cublasLtMatrixLayoutCreate(&d_, CUDA_R_16BF, 8, 4, 8));
+  }
+  ~EpilogueProduct() {
+    for (const cublasLtMatrixLayout_t layout : {a_, b_, d_}) cublasLtMatrixLayoutDestroy(layout);
+    cublasLtMatmulDescDestroy(operation_);
+  }
+  EpilogueProduct(const EpilogueProduct&) = delete;
+  EpilogueProduct& operator=(const EpilogueProduct&) = delete;
+
+  std::string run(EpilogueFault fault) {
+    const bool short_matrix = fault == EpilogueFault::short_matrix;
+    std::byte* const memory = reinterpret_cast<std::byte*>(setting_.to);
+    std::byte* const end = memory + 4096;
+    std::byte* const aux = short_matrix ? end - 32 : memory + 2048;
+    const bool backward = fault == EpilogueFault::other_epilogue;
+    const std::uint32_t epilogue =
+        backward ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<std::byte*>(setting_.from) + 1024);
+    const bool other_type = fault == EpilogueFault::other_type;
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t{other_type ? CUDA_R_32F : CUDA_R_16BF});
+    const std::int64_t stride = fault == EpilogueFault::narrow_rows ? 12 : 8;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+        fault == EpilogueFault::overlap ? std::int64_t{0} : stride);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    if (fault == EpilogueFault::other_algorithm) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
+    }
+    if (!propose()) return "refused";
+    if (fault == EpilogueFault::unaligned) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux + 2);
+    }
+    if (fault == EpilogueFault::same_memory) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, memory);
+    }
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    const float alpha = 1;
+    const float beta = 0;
+    const cublasStatus_t status = cublasLtMatmul(
+        handle_, operation_, &alpha, setting_.from, a_, setting_.from + 64, b_, &beta, memory, d_,
+        memory, d_, &proposal_.algo, memory + 1024, 512, setting_.stream);
+    if (status != CUBLAS_STATUS_SUCCESS) return "refused";
+    // The operands are close to 0, and so are the results; what was not written is poisoned.
+    const auto is_result = [](int i) { return i < 16 || (i >= 512 && i < 528); };
+    setting_.copy(setting_.host.data(), memory);
+    CUDA_CHECK(cudaStreamSynchronize(setting_.stream));
+    for (int i = 0; i < 1024; ++i) {
+      if (is_result(i) && setting_.host[static_cast<std::size_t>(i)] == -1) return "wrong";
+    }
+    return "";
+  }
+
+ private:
+  static void expect(cublasStatus_t status) {
+    trainctl::require(status == CUBLAS_STATUS_SUCCESS, trainctl::ExitCode::internal, "cuBLASLt");
+  }
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    expect(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof value));
+  }
+  bool propose() {
+    cublasLtMatmulPreference_t preference = nullptr;
+    expect(cublasLtMatmulPreferenceCreate(&preference));
+    int found = 0;
+    cublasLtMatmulAlgoGetHeuristic(handle_, operation_, a_, b_, d_, d_, preference, 1, &proposal_,
+                                   &found);
+    expect(cublasLtMatmulPreferenceDestroy(preference));
+    return found == 1;
+  }
+
+  Setting setting_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
+  cublasLtMatmulHeuristicResult_t proposal_{};
+};
+
+std::string multiply_with(EpilogueFault fault) {
+  return found_by([&] { return EpilogueProduct().run(fault); });
+}
+
 void restart(std::uint64_t seed, const char* order) { Machine::get().restart(seed, order); }
 
 const Faults faults{.restart = restart,
@@ -335,7 +425,8 @@ const Faults faults{.restart = restart,
                     .write_shared = write_shared,
                     .join_blocks = join_blocks,
                     .read_on_host = read_on_host,
-                    .launch_with = launch_with};
+                    .launch_with = launch_with,
+                    .multiply_with = multiply_with};
 
 }  // namespace
 }  // namespace cuda_on_host

@@ -8,6 +8,18 @@
 
 namespace cuda_on_host {
 
+enum class EpilogueFault : std::uint8_t {
+  none,
+  other_epilogue,   // that of the backward in the forward
+  other_algorithm,  // proposed for the product without it
+  narrow_rows,      // columns of its matrix closer than whole packs
+  overlap,          // closer than their length
+  same_memory,      // its matrix is the result
+  short_matrix,     // its matrix ends early
+  unaligned,        // less than when the algorithm was proposed
+  other_type        // a bias of another type than the result
+};
+
 /// Each runs one program and gives back what it found: "" where all is well, "wrong" where values
 /// are not what they should be, else the message of the error.
 struct Faults {
@@ -30,6 +42,8 @@ struct Faults {
   /// In a process of its own; "ended by a signal" where the host's read faults.
   std::string (*read_on_host)(bool closed);
   std::string (*launch_with)(int threads, int shared_kib);
+  /// A product with an epilogue, wrong in one way or none.
+  std::string (*multiply_with)(EpilogueFault fault);
 };
 
 }  // namespace cuda_on_host

@@ -57,8 +57,8 @@ TEST_CASE("adamw makes the plain update") {
   const StepState state = step_state();
   Update fast(count, copy, gradients);
   Update plain(count, copy, gradients);
-  adamw(Host(tested_kernels()).context(), fast.args(state, with_compute));
-  adamw(Host(plain_kernels).context(), plain.args(state, with_compute));
+  adamw(Host(tested_kernels()).context(), one(fast.args(state, with_compute)));
+  adamw(Host(plain_kernels).context(), one(plain.args(state, with_compute)));
   CHECK(difference(fast.parameter, plain.parameter) < 1e-6);
   CHECK(difference(fast.m, plain.m) < 1e-6);
   CHECK(difference(fast.v, plain.v) < 1e-6);
@@ -80,11 +80,11 @@ TEST_CASE("adamw's first step moves each parameter by the learning rate") {
     state.weight_decay = 0.5F;
     state.bias_correction1 = 0.1F;
     state.bias_correction2 = 0.001F;
-    adamw(Host(*kernels).context(), {.parameter = parameter.tensor(),
-                                     .gradient = gradient.tensor(),
-                                     .m = m.tensor(),
-                                     .v = v.tensor(),
-                                     .state = &state});
+    adamw(Host(*kernels).context(), one<AdamW>({.parameter = parameter.tensor(),
+                                                .gradient = gradient.tensor(),
+                                                .m = m.tensor(),
+                                                .v = v.tensor(),
+                                                .state = &state}));
     CHECK(parameter.at(0) == Approx(0.875).epsilon(1e-5));  // no decay unless asked
     CHECK(parameter.at(1) == Approx(1.125).epsilon(1e-4));
     CHECK(m.at(0) == Approx(0.3).epsilon(1e-5));
@@ -99,17 +99,17 @@ TEST_CASE("adamw names what does not fit") {
   Values shorter(Shape{3}, DType::f32);
   AdamW args = update.args(state, true);
   args.v = shorter.tensor();
-  CHECK(failure_of([&] { adamw(host.context(), args); }) ==
+  CHECK(failure_of([&] { adamw(host.context(), one(args)); }) ==
         "[adamw] parameter must be an fp32 vector, gradient, m and v fp32 or bf16 ones of its "
         "length: "
         "parameter [4] fp32, gradient [4] fp32, m [4] fp32, v [3] fp32");
   args = update.args(state, true);
   args.compute = update.m.tensor();
-  CHECK(starts_with(failure_of([&] { adamw(host.context(), args); }),
+  CHECK(starts_with(failure_of([&] { adamw(host.context(), one(args)); }),
                     "[adamw] compute must be a bf16 or fp16 vector"));
   args = update.args(state, true);
   args.state = nullptr;
-  CHECK(failure_of([&] { adamw(host.context(), args); }) == "[adamw] state must be given");
+  CHECK(failure_of([&] { adamw(host.context(), one(args)); }) == "[adamw] state must be given");
 }
 
 namespace {
@@ -145,7 +145,7 @@ TEST_CASE("adamw rounds moments in bf16 as the plain update does") {
         if (first) args.m = narrow.m.tensor();
         if (second) args.v = narrow.v.tensor();
         args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 7, .stride = 50};
-        adamw(Host(kernels).context(), args);
+        adamw(Host(kernels).context(), one(args));
       };
       run(tested_kernels(), fast, fast_narrow);
       run(plain_kernels, plain, plain_narrow);
@@ -176,14 +176,14 @@ TEST_CASE("rounding at random is right on average, and moves what is too small t
   for (std::int64_t i = 0; i < count; ++i) gradient.set(i, 1.0F + 0.01F * static_cast<float>(i));
   for (state.step = 0; state.step < steps; ++state.step) {
     // A thousandth of the way to the squared gradient in each step: bf16 has steps of a 256th.
-    adamw(Host(tested_kernels()).context(), {.parameter = parameter.tensor(),
-                                             .gradient = gradient.tensor(),
-                                             .m = m.tensor(),
-                                             .v = v.tensor(),
-                                             .beta1 = 0.99F,
-                                             .beta2 = 0.999F,
-                                             .rounding = {.tensor = 3},
-                                             .state = &state});
+    adamw(Host(tested_kernels()).context(), one<AdamW>({.parameter = parameter.tensor(),
+                                                        .gradient = gradient.tensor(),
+                                                        .m = m.tensor(),
+                                                        .v = v.tensor(),
+                                                        .beta1 = 0.99F,
+                                                        .beta2 = 0.999F,
+                                                        .rounding = {.tensor = 3},
+                                                        .state = &state}));
   }
   double error = 0;
   for (std::int64_t i = 0; i < count; ++i) {

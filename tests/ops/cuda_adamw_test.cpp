@@ -45,7 +45,7 @@ void check_adamw(std::int64_t count, bool with_compute, bool decay, std::int64_t
   args.v = device.put(host.v, offset);
   args.compute = device.put(host.compute, offset);
   args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-  adamw(device.context(), args);
+  adamw(device.context(), device.calls(args));
 
   AdamW plain = args;
   plain.parameter = host.parameter.tensor();
@@ -54,7 +54,7 @@ void check_adamw(std::int64_t count, bool with_compute, bool decay, std::int64_t
   plain.v = host.v.tensor();
   plain.compute = host.compute.tensor();
   plain.state = &state;
-  adamw(plain_context(), plain);
+  adamw(plain_context(), Calls<AdamW>({plain}));
   CHECK(difference(device.get(args.parameter), host.parameter) <= 1e-5);
   CHECK(difference(device.get(args.m), host.m) <= 1e-5);
   CHECK(difference(device.get(args.v), host.v) <= 1e-5);
@@ -81,14 +81,14 @@ TEST_CASE("CUDA AdamW rounds moments in bf16 as the plain one does") {
     args.m = device.put(m, 0);
     args.v = device.put(v, 0);
     args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-    adamw(device.context(), args);
+    adamw(device.context(), device.calls(args));
     AdamW plain = args;
     plain.parameter = host.parameter.tensor();
     plain.gradient = host.gradient.tensor();
     plain.m = m.tensor();
     plain.v = v.tensor();
     plain.state = &state;
-    adamw(plain_context(), plain);
+    adamw(plain_context(), Calls<AdamW>({plain}));
     for (const auto& [on_device, here] : {std::pair(args.m, &m), std::pair(args.v, &v)}) {
       const HostTensor found = device.get(on_device);
       CHECK(difference(found, *here) <= 1.0 / 64);

@@ -43,6 +43,11 @@ class DeviceCopy {
   /// The device tensor's elements, after all that was enqueued.
   HostTensor get(const trainctl::Tensor& device);
   trainctl::OpContext context();
+  /// A list of one call, on the device.
+  template <class Args>
+  trainctl::Calls<Args> calls(const Args& args) {
+    return trainctl::Calls<Args>({args}, &stream_);
+  }
 
  private:
   trainctl::Stream stream_;

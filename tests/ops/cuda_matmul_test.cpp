@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <cstring>
+
 #include "../device/cuda_available.h"
 #include "catch.h"
 #include "cuda_device_copy.h"
@@ -130,4 +133,65 @@ TEST_CASE("the same CUDA matrix product twice has the same bits") {
   const HostTensor first = device.get(args.c);
   matmul(device.context(), args);
   CHECK(device.get(args.c).bytes() == first.bytes());
+}
+
+namespace {
+
+/// Whether the device is the emulated one, whose epilogues are known to the bit.
+bool is_emulated() {
+  const char* module = std::getenv("TRAINCTL_CUDA_MODULE");
+  return cuda_available() && module != nullptr && std::strstr(module, "cuda_on_host") != nullptr;
+}
+
+bool same_bits(const HostTensor& one, const HostTensor& other) {
+  return one.bytes() == other.bytes();
+}
+
+}  // namespace
+
+TEST_CASE("GELU beside a product reads what is not rounded yet") {
+  if (!is_emulated()) return;
+  DeviceCopy device;
+  for (const std::int64_t columns : {128, 60}) {
+    Matmul product{.a = device.put(HostTensor::random({64, 32}, DType::bf16, 1)),
+                   .b = device.put(HostTensor::random({columns, 32}, DType::bf16, 2)),
+                   .c = device.put(HostTensor({64, columns}, DType::bf16)),
+                   .bias = device.put(HostTensor::random({columns}, DType::f32, 3)),
+                   .transpose_b = true};
+    const Tensor act = device.put(HostTensor({64, columns}, DType::bf16));
+    matmul_gelu(device.context(), {.up = product, .act = act});
+    const Tensor rounded = device.put(HostTensor({64, columns}, DType::bf16));
+    gelu_forward(device.context(), {.x = product.c, .y = rounded});
+    // Rows of 60 are not whole packs: there the product and GELU are two.
+    CHECK(same_bits(device.get(act), device.get(rounded)) == (columns == 60));
+
+    const Tensor x = device.put(device.get(product.c));
+    product.bias = {};
+    matmul_gelu_backward(device.context(), {.dx = product, .x = x});
+    const HostTensor fused = device.get(product.c);
+    matmul(device.context(), product);
+    gelu_backward(device.context(), {.x = x, .dy = product.c, .dx = product.c});
+    CHECK(same_bits(fused, device.get(product.c)) == (columns == 60));
+  }
+}
+
+TEST_CASE("sums beside a product are those of the product's operand") {
+  if (!is_emulated()) return;
+  DeviceCopy device;
+  const HostTensor dy = HostTensor::random({50, 24}, DType::bf16, 1);
+  const HostTensor before = HostTensor::random({24}, DType::f32, 4);
+  const Tensor sums = device.put(before);
+  matmul_column_sums(device.context(),
+                     {.product = {.a = device.put(dy),
+                                  .b = device.put(HostTensor::random({50, 40}, DType::bf16, 2)),
+                                  .c = device.put(HostTensor({24, 40}, DType::f32)),
+                                  .transpose_a = true,
+                                  .accumulate = true},
+                      .sums = sums});
+  const HostTensor got = device.get(sums);
+  for (std::int64_t column = 0; column < 24; ++column) {
+    float sum = 0;  // one row after the other, as the emulated library adds
+    for (std::int64_t row = 0; row < 50; ++row) sum += static_cast<float>(dy.at(row * 24 + column));
+    CHECK(static_cast<float>(got.at(column)) == static_cast<float>(before.at(column)) + sum);
+  }
 }

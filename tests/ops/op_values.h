@@ -112,6 +112,12 @@ class Host {
   OpContext context_;
 };
 
+/// A list of one call.
+template <class Args>
+Calls<Args> one(const Args& args) {
+  return Calls<Args>(std::vector<Args>{args});
+}
+
 /// sum of y[i] * weight[i]: a loss whose gradient with respect to y is `weight`.
 inline double weighted_sum(const Values& y, const Values& weight) {
   double sum = 0;

@@ -26,13 +26,13 @@ TEST_CASE("sgd makes the plain update") {
   Values gradient = Values::random(Shape{count}, type, 2);
   const auto run = [&](const Kernels& kernels, Values& parameter, Values& momentum,
                        Values& compute) {
-    sgd(Host(kernels).context(), {.parameter = parameter.tensor(),
-                                  .gradient = gradient.tensor(),
-                                  .momentum = with_momentum ? momentum.tensor() : Tensor{},
-                                  .compute = with_compute ? compute.tensor() : Tensor{},
-                                  .coefficient = with_momentum ? 0.9F : 0.0F,
-                                  .decay = true,
-                                  .state = &state});
+    sgd(Host(kernels).context(), one<Sgd>({.parameter = parameter.tensor(),
+                                           .gradient = gradient.tensor(),
+                                           .momentum = with_momentum ? momentum.tensor() : Tensor{},
+                                           .compute = with_compute ? compute.tensor() : Tensor{},
+                                           .coefficient = with_momentum ? 0.9F : 0.0F,
+                                           .decay = true,
+                                           .state = &state}));
   };
   Values parameter = Values::random(Shape{count}, DType::f32, 1);
   Values momentum = Values::random(Shape{count}, DType::f32, 3);
@@ -54,12 +54,12 @@ TEST_CASE("sgd follows its formula") {
     Values parameter = Values::of<float>({8});
     Values gradient = Values::of<float>({1});
     Values momentum = Values::of<float>({4});
-    sgd(Host(*kernels).context(), {.parameter = parameter.tensor(),
-                                   .gradient = gradient.tensor(),
-                                   .momentum = momentum.tensor(),
-                                   .coefficient = 0.5F,
-                                   .decay = true,
-                                   .state = &state});
+    sgd(Host(*kernels).context(), one<Sgd>({.parameter = parameter.tensor(),
+                                            .gradient = gradient.tensor(),
+                                            .momentum = momentum.tensor(),
+                                            .coefficient = 0.5F,
+                                            .decay = true,
+                                            .state = &state}));
     CHECK(momentum.at(0) == 4);   // 0.5 * 4 + 2 * 1
     CHECK(parameter.at(0) == 6);  // 8 - 0.25 (4 + 0.5 * 8)
   }
@@ -71,18 +71,19 @@ TEST_CASE("sgd names what does not fit") {
   Values x(Shape{4}, DType::f32);
   Values y(Shape{3}, DType::f32);
   CHECK(failure_of([&] {
-          sgd(host.context(), {.parameter = x.tensor(), .gradient = y.tensor(), .state = &state});
+          sgd(host.context(),
+              one<Sgd>({.parameter = x.tensor(), .gradient = y.tensor(), .state = &state}));
         }) ==
         "[sgd] parameter must be an fp32 vector, gradient an fp32 or bf16 one of its length: "
         "parameter [4] fp32, gradient [3] fp32");
   CHECK(starts_with(failure_of([&] {
-                      sgd(host.context(), {.parameter = x.tensor(),
-                                           .gradient = x.tensor(),
-                                           .coefficient = 0.5F,
-                                           .state = &state});
+                      sgd(host.context(), one<Sgd>({.parameter = x.tensor(),
+                                                    .gradient = x.tensor(),
+                                                    .coefficient = 0.5F,
+                                                    .state = &state}));
                     }),
                     "[sgd] momentum must be an fp32 vector as long as parameter"));
   CHECK(failure_of([&] {
-          sgd(host.context(), {.parameter = x.tensor(), .gradient = x.tensor()});
+          sgd(host.context(), one<Sgd>({.parameter = x.tensor(), .gradient = x.tensor()}));
         }) == "[sgd] state must be given");
 }

@@ -9,7 +9,8 @@ namespace {
 
 double squares(const Kernels& kernels, Values x, int threads) {
   double result = 0.5;
-  square_sum(Host(kernels, threads).context(), {.x = x.tensor(), .result = &result});
+  square_sum(Host(kernels, threads).context(),
+             one<SquareSum>({.x = x.tensor(), .result = &result}));
   return result;
 }
 
@@ -48,9 +49,10 @@ TEST_CASE("square_sum names what is missing") {
   Values x(Shape{4}, DType::f16);
   double result = 0;
   const Host host(tested_kernels());
-  CHECK(failure_of([&] { square_sum(host.context(), {.x = x.tensor(), .result = &result}); }) ==
-        "[square_sum] x must be an fp32 or bf16 vector: x [4] fp16");
+  CHECK(failure_of([&] {
+          square_sum(host.context(), one<SquareSum>({.x = x.tensor(), .result = &result}));
+        }) == "[square_sum] x must be an fp32 or bf16 vector: x [4] fp16");
   Values y(Shape{4}, DType::f32);
-  CHECK(failure_of([&] { square_sum(host.context(), {.x = y.tensor()}); }) ==
+  CHECK(failure_of([&] { square_sum(host.context(), one<SquareSum>({.x = y.tensor()})); }) ==
         "[square_sum] result must be given");
 }

@@ -106,25 +106,26 @@ TEST_CASE("optimizers write nothing in a step that found an infinity") {
     Values m = Values::of<float>({4, 5});
     Values v = Values::of<float>({6, 7});
     Values compute({2}, DType::f16);
-    adamw(host.context(), {.parameter = parameter.tensor(),
-                           .gradient = gradient.tensor(),
-                           .m = m.tensor(),
-                           .v = v.tensor(),
-                           .compute = compute.tensor(),
-                           .state = &state});
-    sgd(host.context(), {.parameter = parameter.tensor(),
-                         .gradient = gradient.tensor(),
-                         .momentum = m.tensor(),
-                         .compute = compute.tensor(),
-                         .coefficient = 0.5F,
-                         .state = &state});
+    adamw(host.context(), one<AdamW>({.parameter = parameter.tensor(),
+                                      .gradient = gradient.tensor(),
+                                      .m = m.tensor(),
+                                      .v = v.tensor(),
+                                      .compute = compute.tensor(),
+                                      .state = &state}));
+    sgd(host.context(), one<Sgd>({.parameter = parameter.tensor(),
+                                  .gradient = gradient.tensor(),
+                                  .momentum = m.tensor(),
+                                  .compute = compute.tensor(),
+                                  .coefficient = 0.5F,
+                                  .state = &state}));
     CHECK(parameter == Values::of<float>({2, 3}));
     CHECK(m == Values::of<float>({4, 5}));
     CHECK(v == Values::of<float>({6, 7}));
     CHECK(compute == Values({2}, DType::f16));
     state.found_inf = false;
     sgd(host.context(),
-        {.parameter = parameter.tensor(), .gradient = gradient.tensor(), .state = &state});
+        one<Sgd>(
+            {.parameter = parameter.tensor(), .gradient = gradient.tensor(), .state = &state}));
     CHECK(parameter.at(0) == 1);
   }
 }

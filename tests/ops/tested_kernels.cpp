@@ -23,6 +23,18 @@ void visit(Matmul& a, const Place& place) {
   place(a.a), place(a.b), place(a.c), place(a.bias);
 }
 template <class Place>
+void visit(MatmulGelu& a, const Place& place) {
+  visit(a.up, place), place(a.act);
+}
+template <class Place>
+void visit(MatmulGeluBackward& a, const Place& place) {
+  visit(a.dx, place), place(a.x);
+}
+template <class Place>
+void visit(MatmulColumnSums& a, const Place& place) {
+  visit(a.product, place), place(a.sums);
+}
+template <class Place>
 void visit(LayerNormForward& a, const Place& place) {
   place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.bias), place(a.y);
   place(a.mean), place(a.rstd);
@@ -179,6 +191,11 @@ void visit(SwapBlocks& a, const Place& place) {
   place(a.x), place(a.y);
 }
 
+template <class Args, class Place>
+void visit(std::vector<Args>& calls, const Place& place) {
+  for (Args& args : calls) visit(args, place);
+}
+
 /// Memory of the device, to the byte: a write beyond it is found on the host.
 class DeviceMemory {
  public:
@@ -287,14 +304,28 @@ class Staging {
   std::vector<Piece> pieces_;
 };
 
+OpContext device_context() {
+  static thread_local const DeviceMemory scratch(scratch_bytes(DeviceKind::cuda, 1));
+  return {&kernels_for(DeviceKind::cuda), &Staging::stream(), scratch.data(),
+          scratch_bytes(DeviceKind::cuda, 1)};
+}
+
 template <class Args, Kernel<Args> Kernels::*entry>
 void run_on_device(const OpContext&, const Args& args) {
-  static thread_local const DeviceMemory scratch(scratch_bytes(DeviceKind::cuda, 1));
+  const OpContext context = device_context();
   Args moved = args;
   Staging staging(moved);
-  const Kernels& kernels = kernels_for(DeviceKind::cuda);
-  (kernels.*entry)(
-      {&kernels, &Staging::stream(), scratch.data(), scratch_bytes(DeviceKind::cuda, 1)}, moved);
+  (context.kernels->*entry)(context, moved);
+  staging.bring_back();
+}
+
+template <class Args, Kernel<Calls<Args>> Kernels::*entry>
+void run_calls_on_device(const OpContext&, const Calls<Args>& calls) {
+  const OpContext context = device_context();
+  std::vector<Args> moved(calls.list().begin(), calls.list().end());
+  Staging staging(moved);
+  const Calls<Args> placed(moved, context.stream);
+  (context.kernels->*entry)(context, placed);
   staging.bring_back();
 }
 
@@ -306,7 +337,13 @@ Kernels staged_kernels() {
   const auto set = [&]<class Args, Kernel<Args> Kernels::*entry>() {
     if (device.*entry != nullptr) staged.*entry = run_on_device<Args, entry>;
   };
+  const auto set_calls = [&]<class Args, Kernel<Calls<Args>> Kernels::*entry>() {
+    if (device.*entry != nullptr) staged.*entry = run_calls_on_device<Args, entry>;
+  };
   set.operator()<Matmul, &Kernels::matmul>();
+  set.operator()<MatmulGelu, &Kernels::matmul_gelu>();
+  set.operator()<MatmulGeluBackward, &Kernels::matmul_gelu_backward>();
+  set.operator()<MatmulColumnSums, &Kernels::matmul_column_sums>();
   set.operator()<LayerNormForward, &Kernels::layernorm_forward>();
   set.operator()<LayerNormBackward, &Kernels::layernorm_backward>();
   set.operator()<RmsNormForward, &Kernels::rmsnorm_forward>();
@@ -338,9 +375,9 @@ Kernels staged_kernels() {
   set.operator()<CrossEntropyStats, &Kernels::cross_entropy_stats>();
   set.operator()<CrossEntropyCombine, &Kernels::cross_entropy_combine>();
   set.operator()<CrossEntropyGradient, &Kernels::cross_entropy_gradient>();
-  set.operator()<AdamW, &Kernels::adamw>();
-  set.operator()<Sgd, &Kernels::sgd>();
-  set.operator()<SquareSum, &Kernels::square_sum>();
+  set_calls.operator()<AdamW, &Kernels::adamw>();
+  set_calls.operator()<Sgd, &Kernels::sgd>();
+  set_calls.operator()<SquareSum, &Kernels::square_sum>();
   set.operator()<StepVerdict, &Kernels::step_verdict>();
   set.operator()<NormalFill, &Kernels::normal_fill>();
   set.operator()<SwapBlocks, &Kernels::swap_blocks>();

@@ -1,6 +1,6 @@
 // The model's matrix products, forward and for both gradients, and squares of growing size.
 #include "bench/ops/op_bench.h"
-#include "ops/matmul.h"
+#include "ops/matmul_fused.h"
 
 namespace trainctl {
 
@@ -37,6 +37,31 @@ void add_layer(OpBench& bench, const std::string& name, std::int64_t rows, std::
               {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true}, rows);
 }
 
+/// The products of a GELU layer with what comes beside them.
+void add_fused(OpBench& bench) {
+  const OpContext* ops = &bench.ops();
+  const ModelShape& model = bench.sizes().model;
+  const std::int64_t rows = bench.sizes().tokens;
+  const auto flops = static_cast<double>(2 * rows * model.hidden * model.ffn);
+  const Tensor x = bench.values("fused x", {rows, model.hidden});
+  const Tensor up = bench.values("fused up", {rows, model.ffn});
+  const Tensor act = bench.values("fused act", {rows, model.ffn});
+  const Tensor w = bench.values("fused weight", {model.ffn, model.hidden});
+  const Tensor down = bench.values("fused down", {model.hidden, model.ffn});
+  const Tensor bias = bench.values("fused bias", {model.ffn}, DType::f32);
+  const Tensor dw = bench.zeros("fused gradient", {model.ffn, model.hidden}, DType::f32);
+  const Tensor db = bench.zeros("fused bias gradient", {model.ffn}, DType::f32);
+  const Matmul forward{.a = x, .b = w, .c = up, .bias = bias, .transpose_b = true};
+  bench.add("matmul_gelu", "mlp.up", bytes_of({x, w, up, act}), flops,
+            [=] { matmul_gelu(*ops, {.up = forward, .act = act}); });
+  const Matmul backward{.a = x, .b = down, .c = act};
+  bench.add("matmul_gelu_backward", "mlp.down", bytes_of({x, down, act, up}), flops,
+            [=] { matmul_gelu_backward(*ops, {.dx = backward, .x = up}); });
+  const Matmul weight{.a = act, .b = x, .c = dw, .transpose_a = true, .accumulate = true};
+  bench.add("matmul_column_sums", "mlp.up", bytes_of({act, x, dw}), flops,
+            [=] { matmul_column_sums(*ops, {.product = weight, .sums = db}); });
+}
+
 void add_squares(OpBench& bench, double rate) {
   std::int64_t largest = smallest_square;
   const auto seconds = [rate](std::int64_t n) {
@@ -69,6 +94,7 @@ void add_product_cases(OpBench& bench, double rate) {
   add_layer(bench, "mlp.up", tokens, model.hidden, model.ffn, model.linear_bias);
   add_layer(bench, "mlp.down", tokens, model.ffn, model.hidden, model.linear_bias);
   add_layer(bench, "head", sizes.head_rows, model.hidden, model.padded_vocab, false);
+  add_fused(bench);
   add_squares(bench, rate);
 }
 

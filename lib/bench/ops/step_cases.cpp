@@ -1,4 +1,6 @@
 // Cross-entropy, the optimizers and what else comes once in a step.
+#include <memory>
+
 #include "bench/ops/op_bench.h"
 #include "ops/adamw.h"
 #include "ops/cross_entropy.h"
@@ -48,6 +50,14 @@ void add_cross_entropy(OpBench& bench) {
             [=] { cross_entropy_gradient(*ops, second); });
 }
 
+/// The op with one call, which is placed at once.
+template <class Args>
+std::function<void()> calling(void (*op)(const OpContext&, const Calls<Args>&),
+                              const OpContext* ops, const Args& args) {
+  const auto calls = std::make_shared<const Calls<Args>>(std::vector{args}, ops->stream);
+  return [=] { op(*ops, *calls); };
+}
+
 void add_optimizers(OpBench& bench) {
   const OpContext* ops = &bench.ops();
   const Shape shape{bench.sizes().parameters};
@@ -61,26 +71,25 @@ void add_optimizers(OpBench& bench) {
   StepState* state = bench.state("optimizer.state");
   // All are read and written, except the gradient, which is read.
   bench.add("adamw", "", bytes_of({gradient}) + 2 * bytes_of({parameter, m, v}) + rounded_bytes, 0,
-            [=] {
-              adamw(*ops, {.parameter = parameter,
-                           .gradient = gradient,
-                           .m = m,
-                           .v = v,
-                           .compute = rounded,
-                           .decay = true,
-                           .state = state});
-            });
-  bench.add("sgd", "", bytes_of({gradient}) + 2 * bytes_of({parameter, m}) + rounded_bytes, 0, [=] {
-    sgd(*ops, {.parameter = parameter,
-               .gradient = gradient,
-               .momentum = m,
-               .compute = rounded,
-               .coefficient = 0.9F,
-               .decay = true,
-               .state = state});
-  });
+            calling(adamw, ops,
+                    AdamW{.parameter = parameter,
+                          .gradient = gradient,
+                          .m = m,
+                          .v = v,
+                          .compute = rounded,
+                          .decay = true,
+                          .state = state}));
+  bench.add("sgd", "", bytes_of({gradient}) + 2 * bytes_of({parameter, m}) + rounded_bytes, 0,
+            calling(sgd, ops,
+                    Sgd{.parameter = parameter,
+                        .gradient = gradient,
+                        .momentum = m,
+                        .compute = rounded,
+                        .coefficient = 0.9F,
+                        .decay = true,
+                        .state = state}));
   bench.add("square_sum", "", bytes_of({gradient}), 0,
-            [=] { square_sum(*ops, {.x = gradient, .result = state->square_sums}); });
+            calling(square_sum, ops, SquareSum{.x = gradient, .result = state->square_sums}));
   const Tensor sums = bench.filled<double>("square_sums", {1, 2}, [](std::int64_t) { return 1.0; });
   StepState* judged = bench.state("verdict.state");
   bench.add("step_verdict", "", bytes_of({sums}), 0,

@@ -4,16 +4,16 @@
 #include <utility>
 
 #include "base/at.h"
-#include "ops/square_sum.h"
 #include "plan/ownership/ownership.h"
 
 namespace trainctl {
 
-GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state)
+GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state,
+                   Stream& stream)
     : everyone_(everyone),
-      parts_(parts(store)),
       sums_(store.made_gradients().device, {{"sums", {everyone.size(), 2}, DType::f64}}),
-      own_{state->square_sums, {2}, DType::f64, store.made_gradients().device} {
+      own_{state->square_sums, {2}, DType::f64, store.made_gradients().device},
+      parts_(parts(store), &stream) {
   const LossScaling& scaling = rule.scaling;
   verdict_ = {.square_sums = sums_.at("sums"),
               .limit = rule.limit,
@@ -27,10 +27,10 @@ GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, S
 
 /// What this rank owns, in as few pieces of memory as it goes. The gaps between gradients that are
 /// whole are 0.
-std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
+std::vector<SquareSum> GradNorm::parts(const ParamStore& store) const {
   struct Piece {
     Tensor all, values;
-    std::size_t sum = 0;
+    double* sum = nullptr;
     bool whole = false;
     std::int64_t begin = 0;  // in `all`
   };
@@ -42,7 +42,7 @@ std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
     const Tensor values = own.owned.length() > 0 ? store.owned_gradient(i) : place.slice(0, 0);
     const bool whole =
         !store.repeats(i) && own.owned.length() == at(store.table(), i).shape.numel();
-    const std::size_t sum = own.counts ? 0 : 1;
+    double* const sum = own_.elements<double>() + (own.counts ? 0 : 1);
     const Tensor all = store.summed_gradients(i);
     const std::int64_t bytes =
         static_cast<std::byte*>(values.data) - static_cast<std::byte*>(all.data);
@@ -51,7 +51,7 @@ std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return std::pair(a.all.data, a.begin) < std::pair(b.all.data, b.begin);
   });
-  std::vector<Part> made;
+  std::vector<SquareSum> made;
   const void* memory = nullptr;  // of the last part
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -62,14 +62,14 @@ std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
       continue;
     }
     const std::int64_t last = piece.begin + piece.values.numel();
-    const bool goes_on = memory == piece.all.data && made.back().sum == piece.sum &&
+    const bool goes_on = memory == piece.all.data && made.back().result == piece.sum &&
                          (piece.begin == end || (whole && piece.whole));
     if (!goes_on) {
       memory = piece.all.data;
       begin = piece.begin;
       made.push_back({{}, piece.sum});
     }
-    made.back().gradients = piece.all.slice(begin, last);
+    made.back().x = piece.all.slice(begin, last);
     end = last;
     whole = piece.whole;
   }
@@ -78,9 +78,7 @@ std::vector<GradNorm::Part> GradNorm::parts(const ParamStore& store) const {
 
 void GradNorm::run(const OpContext& context) {
   context.stream->zero(own_);
-  for (const Part& part : parts_) {
-    square_sum(context, {.x = part.gradients, .result = own_.elements<double>() + part.sum});
-  }
+  if (!parts_.list().empty()) square_sum(context, parts_);
   everyone_.all_gather(own_, sums_.at("sums"), *context.stream);
   step_verdict(context, verdict_);
 }

@@ -4,13 +4,13 @@
 // any optimizer reads are checked, so that all ranks skip a step if one of them must.
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include "comm/group.h"
 #include "device/slab.h"
 #include "engine/parameters/param_store.h"
 #include "ops/context.h"
+#include "ops/square_sum.h"
 #include "ops/step_verdict.h"
 #include "plan/rules/loss_scaling.h"
 
@@ -24,7 +24,9 @@ class GradNorm {
   };
   /// `everyone`, the memory of `store` and `state`, which is on its device, must outlive this
   /// object.
-  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state);
+  /// What a device needs is enqueued on `stream`.
+  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state,
+           Stream& stream);
   GradNorm(const GradNorm&) = delete;
   GradNorm& operator=(const GradNorm&) = delete;
 
@@ -32,16 +34,12 @@ class GradNorm {
   void run(const OpContext& context);
 
  private:
-  struct Part {
-    Tensor gradients;
-    std::size_t sum = 0;  // index into StepState::square_sums
-  };
-  std::vector<Part> parts(const ParamStore& store) const;
+  std::vector<SquareSum> parts(const ParamStore& store) const;
 
   Group& everyone_;
-  std::vector<Part> parts_;
   Slab sums_;   // [ranks, 2] f64: of all ranks
   Tensor own_;  // [2] StepState::square_sums
+  Calls<SquareSum> parts_;
   StepVerdict verdict_;
 };
 

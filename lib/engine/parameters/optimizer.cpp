@@ -1,5 +1,8 @@
 #include "engine/parameters/optimizer.h"
 
+#include <utility>
+#include <vector>
+
 #include "base/hash.h"
 #include "engine/parameters/exchange.h"
 #include "plan/tables/shard.h"
@@ -24,40 +27,44 @@ RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
-                     const Mesh& mesh, std::int64_t rank) {
+                     const Mesh& mesh, std::int64_t rank, Stream& stream) {
+  std::vector<AdamW> adamw;
+  std::vector<Sgd> sgd;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     if (store.owned(i).length() == 0) continue;
     const Tensor rounded = store.rounded(i);
     const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
     const bool decay = spec.decay;
     if (config.type == OptimizerType::adamw) {
-      adamw_.push_back({.parameter = flat(store.master(i)),
-                        .gradient = store.owned_gradient(i),
-                        .m = store.state(i, 0),
-                        .v = store.state(i, 1),
-                        .compute = rounded,
-                        .beta1 = static_cast<float>(config.beta1),
-                        .beta2 = static_cast<float>(config.beta2),
-                        .epsilon = static_cast<float>(config.eps),
-                        .decay = decay,
-                        .rounding = rounding_of(spec, store.owned(i), mesh, rank),
-                        .state = state});
+      adamw.push_back({.parameter = flat(store.master(i)),
+                       .gradient = store.owned_gradient(i),
+                       .m = store.state(i, 0),
+                       .v = store.state(i, 1),
+                       .compute = rounded,
+                       .beta1 = static_cast<float>(config.beta1),
+                       .beta2 = static_cast<float>(config.beta2),
+                       .epsilon = static_cast<float>(config.eps),
+                       .decay = decay,
+                       .rounding = rounding_of(spec, store.owned(i), mesh, rank),
+                       .state = state});
     } else {
       const bool momentum = config.momentum != 0;
-      sgd_.push_back({.parameter = flat(store.master(i)),
-                      .gradient = store.owned_gradient(i),
-                      .momentum = momentum ? store.state(i, 0) : Tensor{},
-                      .compute = rounded,
-                      .coefficient = static_cast<float>(config.momentum),
-                      .decay = decay,
-                      .state = state});
+      sgd.push_back({.parameter = flat(store.master(i)),
+                     .gradient = store.owned_gradient(i),
+                     .momentum = momentum ? store.state(i, 0) : Tensor{},
+                     .compute = rounded,
+                     .coefficient = static_cast<float>(config.momentum),
+                     .decay = decay,
+                     .state = state});
     }
   }
+  adamw_ = Calls<AdamW>(std::move(adamw), &stream);
+  sgd_ = Calls<Sgd>(std::move(sgd), &stream);
 }
 
 void Optimizer::step(const OpContext& context) const {
-  for (const AdamW& args : adamw_) adamw(context, args);
-  for (const Sgd& args : sgd_) sgd(context, args);
+  if (!adamw_.list().empty()) adamw(context, adamw_);
+  if (!sgd_.list().empty()) sgd(context, sgd_);
 }
 
 }  // namespace trainctl

@@ -2,8 +2,6 @@
 // op.
 #pragma once
 
-#include <vector>
-
 #include "config/schema/config.h"
 #include "engine/parameters/param_store.h"
 #include "ops/adamw.h"
@@ -14,15 +12,15 @@ namespace trainctl {
 /// The arguments of the ops are built once; a step only runs them.
 class Optimizer {
  public:
-  /// `store` has the parameters of `rank`.
+  /// `store` has the parameters of `rank`. What a device needs is enqueued on `stream`.
   Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
-            const Mesh& mesh, std::int64_t rank);
+            const Mesh& mesh, std::int64_t rank, Stream& stream);
   /// Reads learning rate, decay, bias corrections and clip coefficient from the step state.
   void step(const OpContext& context) const;
 
  private:
-  std::vector<AdamW> adamw_;
-  std::vector<Sgd> sgd_;
+  Calls<AdamW> adamw_;
+  Calls<Sgd> sgd_;
 };
 
 }  // namespace trainctl

@@ -11,7 +11,10 @@ namespace {
 
 constexpr Kernels kernels{
     .name = "cpu",
-    .matmul = nullptr,  // matmul.cpp chooses
+    .matmul = nullptr,                 // matmul.cpp chooses
+    .matmul_gelu = matmul_gelu_plain,  // by the table's own kernels
+    .matmul_gelu_backward = matmul_gelu_backward_plain,
+    .matmul_column_sums = matmul_column_sums_plain,
     .layernorm_forward = layernorm_forward_cpu,
     .layernorm_backward = layernorm_backward_cpu,
     .rmsnorm_forward = rmsnorm_forward_cpu,
@@ -43,9 +46,9 @@ constexpr Kernels kernels{
     .cross_entropy_stats = cross_entropy_stats_cpu,
     .cross_entropy_combine = cross_entropy_combine_plain,  // a few rows: nothing to gain
     .cross_entropy_gradient = cross_entropy_gradient_cpu,
-    .adamw = adamw_cpu,
-    .sgd = sgd_cpu,
-    .square_sum = square_sum_cpu,
+    .adamw = each_call<AdamW, adamw_cpu>,
+    .sgd = each_call<Sgd, sgd_cpu>,
+    .square_sum = each_call<SquareSum, square_sum_cpu>,
     .step_verdict = step_verdict_plain,
     .normal_fill = normal_fill_cpu,
     .swap_blocks = swap_blocks_plain,  // copies

@@ -53,6 +53,14 @@ __device__ T* static_shared() {
   return elements;
 }
 
+/// A pointer to global memory that was itself read from memory: without this, the compiler must take
+/// it for one to any memory.
+template <class T>
+__device__ T* global_pointer(T* pointer) {
+  __builtin_assume(__isGlobal(pointer));
+  return pointer;
+}
+
 /// c += a b of one warp: a [16, 16] and b [16, 8] in 16 bits, c [16, 8] in fp32, in the fragments
 /// of PTX's mma.sync.m16n8k16.
 template <class T>

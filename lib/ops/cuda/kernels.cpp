@@ -11,6 +11,9 @@ Kernels built_kernels() {
   Kernels table{};
   table.name = "cuda";
   table.matmul = cuda::matmul;
+  table.matmul_gelu = cuda::matmul_gelu;
+  table.matmul_gelu_backward = cuda::matmul_gelu_backward;
+  table.matmul_column_sums = cuda::matmul_column_sums;
   table.layernorm_forward = cuda::layernorm_forward;
   table.layernorm_backward = cuda::layernorm_backward;
   table.rmsnorm_forward = cuda::rmsnorm_forward;

@@ -7,6 +7,9 @@
 namespace trainctl::cuda {
 
 void matmul(const OpContext& context, const Matmul& args);
+void matmul_gelu(const OpContext& context, const MatmulGelu& args);
+void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args);
+void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args);
 void layernorm_forward(const OpContext& context, const LayerNormForward& args);
 void layernorm_backward(const OpContext& context, const LayerNormBackward& args);
 void rmsnorm_forward(const OpContext& context, const RmsNormForward& args);
@@ -38,9 +41,9 @@ void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args);
 void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);
 void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& args);
 void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args);
-void adamw(const OpContext& context, const AdamW& args);
-void sgd(const OpContext& context, const Sgd& args);
-void square_sum(const OpContext& context, const SquareSum& args);
+void adamw(const OpContext& context, const Calls<AdamW>& calls);
+void sgd(const OpContext& context, const Calls<Sgd>& calls);
+void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
 void step_verdict(const OpContext& context, const StepVerdict& args);
 void normal_fill(const OpContext& context, const NormalFill& args);
 void swap_blocks(const OpContext& context, const SwapBlocks& args);

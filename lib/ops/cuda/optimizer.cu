@@ -1,13 +1,15 @@
-// AdamW and SGD as one pass over parameter, gradient and states; and what decides over a step: sums
-// of squares and the verdict. What changes per step is read from device memory.
+// AdamW and SGD as one pass over parameter, gradient and states, of all parameters in one launch;
+// and what decides over a step: sums of squares and the verdict. What changes per step is read from
+// device memory.
+#include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "base/scratch.h"
 #include "ops/adamw.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/elements.h"
 #include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
@@ -15,37 +17,93 @@
 namespace trainctl::cuda {
 namespace {
 
+/// Elements [begin, end) of one call, which are those of this block.
+template <class Args>
+struct Piece {
+  const Args& args;
+  std::int64_t begin, end;
+};
+
+template <class Args>
+__device__ Piece<Args> piece_of_block(const PlacedCalls<Args>& calls) {
+  const std::int64_t piece = blockIdx.x;
+  std::int64_t low = 0;  // the last call that begins by this piece is in [low, high)
+  std::int64_t high = calls.count;
+  while (high - low > 1) {
+    const std::int64_t middle = (low + high) / 2;
+    (calls.first[middle] <= piece ? low : high) = middle;
+  }
+  const std::int64_t begin = (piece - calls.first[low]) * calls.piece;
+  const Args& args = global_pointer(calls.calls)[low];
+  return {args, begin, min(begin + calls.piece, elements_of(args))};
+}
+
+template <class... Tensors>
+__device__ bool aligned(const Tensors&... tensors) {
+  return ((reinterpret_cast<std::uintptr_t>(tensors.data) | ...) & 15U) == 0;
+}
+
+/// work.run<width>(at) for all elements of the block's piece: four at a time where `wide`, and of
+/// such packs `unroll` at once.
+template <int unroll, class Work>
+__device__ void run_piece(const Work& work, bool wide, std::int64_t begin, std::int64_t end) {
+  const std::int64_t packed = wide ? begin + (end - begin) / 4 * 4 : begin;
+#pragma unroll unroll
+  for (std::int64_t at = begin + threadIdx.x * 4; at < packed; at += block_threads * 4) {
+    work.template run<4>(at);
+  }
+#pragma unroll 1
+  for (std::int64_t at = packed + threadIdx.x; at < end; at += block_threads) {
+    work.template run<1>(at);
+  }
+}
+
 /// The rounded copy of a parameter: bf16, fp16 or none.
 struct Copy {
-  bf16* as_bf16;
-  fp16* as_fp16;
+  void* data;
+  bool is_bf16;
 
-  explicit Copy(const Tensor& tensor)
-      : as_bf16(tensor.empty() || tensor.dtype != DType::bf16 ? nullptr : tensor.elements<bf16>()),
-        as_fp16(tensor.empty() || tensor.dtype != DType::f16 ? nullptr : tensor.elements<fp16>()) {}
+  __device__ explicit Copy(const Tensor& tensor)
+      : data(tensor.data), is_bf16(tensor.dtype == DType::bf16) {}
 
   template <int width>
   __device__ void write(std::int64_t at, const float (&values)[width]) const {
-    if (as_bf16 != nullptr) store<width>(as_bf16 + at, values);
-    if (as_fp16 != nullptr) store<width>(as_fp16 + at, values);
+    if (data == nullptr) return;
+    if (is_bf16) return store<width>(global_pointer(static_cast<bf16*>(data)) + at, values);
+    store<width>(global_pointer(static_cast<fp16*>(data)) + at, values);
   }
 };
 
 /// A gradient: fp32 or bf16.
 struct Gradients {
-  const float* as_f32;
-  const bf16* as_bf16;
+  const void* data;
+  bool is_bf16;
 
-  explicit Gradients(const Tensor& tensor)
-      : as_f32(tensor.dtype == DType::f32 ? tensor.elements<float>() : nullptr),
-        as_bf16(tensor.dtype == DType::bf16 ? tensor.elements<bf16>() : nullptr) {}
+  __device__ explicit Gradients(const Tensor& tensor)
+      : data(tensor.data), is_bf16(tensor.dtype == DType::bf16) {}
 
   template <int width>
   __device__ void read(std::int64_t at, float (&values)[width]) const {
-    if (as_bf16 != nullptr) return load<width>(as_bf16 + at, values);
-    load<width>(as_f32 + at, values);
+    if (is_bf16) return load<width>(global_pointer(static_cast<const bf16*>(data)) + at, values);
+    load<width>(global_pointer(static_cast<const float*>(data)) + at, values);
   }
 };
+
+/// The random words of elements [at, at + width) of a part: those of four elements are made at once
+/// where they lie together in the whole tensor.
+template <int width>
+__device__ void random_words(const Philox& philox, const RandomRounding& rounding, std::int64_t at,
+                             std::uint32_t (&words)[width]) {
+  const std::uint64_t whole = rounding.whole(at);
+  if (width == 4 && whole % 4 == 0 && rounding.whole(at + width - 1) == whole + width - 1) {
+    const auto block = philox.block(whole / 4);
+#pragma unroll
+    for (int i = 0; i < width; ++i) words[i] = block[static_cast<std::size_t>(i)];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < width; ++i) words[i] = philox.bits(rounding.whole(at + i));
+}
 
 /// Of moments in bf16, rounded at random; fp32 is stored as it is.
 template <int width>
@@ -56,40 +114,58 @@ __device__ void store_moment(float* to, const float (&values)[width],
 template <int width>
 __device__ void store_moment(bf16* to, const float (&values)[width],
                              const std::uint32_t (&random)[width], int shift) {
+  struct alignas(width * sizeof(bf16)) Chunk {
+    bf16 at[width];
+  } chunk;
 #pragma unroll
   for (int i = 0; i < width; ++i) {
-    to[i].bits = round_bits(__float_as_uint(values[i]), random[i] >> shift);
+    chunk.at[i].bits = round_bits(__float_as_uint(values[i]), random[i] >> shift);
   }
+  *reinterpret_cast<Chunk*>(to) = chunk;
 }
 
 template <class First, class Second>
 struct AdamWork {
+  static constexpr bool random = sizeof(First) + sizeof(Second) < 2 * sizeof(float);
+
   float* parameter;
   Gradients gradient;
   First* first;
   Second* second;
   Copy copy;
-  float beta1, beta2, epsilon;
-  bool decay;
-  RandomRounding rounding;
-  const StepState* state;
+  float beta1, beta2, epsilon, weight_decay, clip, rate, correction1, correction2;
+  const RandomRounding& rounding;  // where it is, not in registers
+  Philox philox;
+
+  __device__ explicit AdamWork(const AdamW& args)
+      : parameter(static_cast<float*>(args.parameter.data)),
+        gradient(args.gradient),
+        first(static_cast<First*>(args.m.data)),
+        second(static_cast<Second*>(args.v.data)),
+        copy(args.compute),
+        beta1(args.beta1),
+        beta2(args.beta2),
+        epsilon(args.epsilon),
+        weight_decay(args.decay ? args.state->weight_decay : 0.0F),
+        clip(args.state->clip_coefficient),
+        rate(args.state->learning_rate),
+        correction1(args.state->bias_correction1),
+        correction2(args.state->bias_correction2),
+        rounding(args.rounding),
+        philox(args.state->seed, args.rounding.stream(args.state->step)) {}
 
   template <int width>
   __device__ void run(std::int64_t at) const {
-    if (state->found_inf) return;
-    const float weight_decay = decay ? state->weight_decay : 0.0F;
-    const float clip = state->clip_coefficient;
-    const float rate = state->learning_rate;
-    const float correction1 = state->bias_correction1;
-    const float correction2 = state->bias_correction2;
+    std::uint32_t words[width] = {};
+    if constexpr (random) random_words<width>(philox, rounding, at, words);
     float p[width];
     float g[width];
     float m[width];
     float v[width];
-    load<width>(parameter + at, p);
+    load<width>(global_pointer(parameter) + at, p);
     gradient.read<width>(at, g);
-    load<width>(first + at, m);
-    load<width>(second + at, v);
+    load<width>(global_pointer(first) + at, m);
+    load<width>(global_pointer(second) + at, v);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float clipped = g[i] * clip;
@@ -98,87 +174,129 @@ struct AdamWork {
       const float step = m[i] / correction1 / (sqrtf(v[i] / correction2) + epsilon);
       p[i] -= rate * (step + weight_decay * p[i]);
     }
-    std::uint32_t random[width] = {};
-    if (sizeof(First) + sizeof(Second) < 2 * sizeof(float)) {
-      const Philox philox(state->seed, rounding.stream(state->step));
-#pragma unroll
-      for (int i = 0; i < width; ++i) random[i] = philox.bits(rounding.whole(at + i));
-    }
-    store<width>(parameter + at, p);
-    store_moment<width>(first + at, m, random, 0);
-    store_moment<width>(second + at, v, random, 16);
+    store<width>(global_pointer(parameter) + at, p);
+    store_moment<width>(global_pointer(first) + at, m, words, 0);
+    store_moment<width>(global_pointer(second) + at, v, words, 16);
     copy.write<width>(at, p);
   }
 };
+
+template <class First, class Second>
+__device__ void adamw_piece(const Piece<AdamW>& piece) {
+  const AdamW& args = piece.args;
+  run_piece<1>(AdamWork<First, Second>(args),
+               aligned(args.parameter, args.gradient, args.m, args.v, args.compute), piece.begin,
+               piece.end);
+}
+
+/// Three blocks on a multiprocessor keep enough bytes on their way; with random numbers the
+/// registers suffice for two. `any_narrow`: some moment of the calls is bf16.
+template <bool any_narrow>
+__global__ void __launch_bounds__(block_threads, any_narrow ? 2 : 3)
+    adamw_kernel(PlacedCalls<AdamW> calls) {
+  const Piece<AdamW> piece = piece_of_block(calls);
+  if (piece.args.state->found_inf) return;
+  if constexpr (!any_narrow) return adamw_piece<float, float>(piece);
+  const bool narrow = piece.args.v.dtype == DType::bf16;
+  if (piece.args.m.dtype == DType::bf16) {
+    return narrow ? adamw_piece<bf16, bf16>(piece) : adamw_piece<bf16, float>(piece);
+  }
+  return narrow ? adamw_piece<float, bf16>(piece) : adamw_piece<float, float>(piece);
+}
 
 struct SgdWork {
   float* parameter;
   Gradients gradient;
   float* momentum;
   Copy copy;
-  float coefficient;
-  bool decay;
-  const StepState* state;
+  float coefficient, weight_decay, clip, rate;
+
+  __device__ explicit SgdWork(const Sgd& args)
+      : parameter(static_cast<float*>(args.parameter.data)),
+        gradient(args.gradient),
+        momentum(static_cast<float*>(args.momentum.data)),
+        copy(args.compute),
+        coefficient(args.coefficient),
+        weight_decay(args.decay ? args.state->weight_decay : 0.0F),
+        clip(args.state->clip_coefficient),
+        rate(args.state->learning_rate) {}
 
   template <int width>
   __device__ void run(std::int64_t at) const {
-    if (state->found_inf) return;
-    const float weight_decay = decay ? state->weight_decay : 0.0F;
-    const float clip = state->clip_coefficient;
-    const float rate = state->learning_rate;
     float p[width];
     float g[width];
     float b[width] = {};
-    load<width>(parameter + at, p);
+    load<width>(global_pointer(parameter) + at, p);
     gradient.read<width>(at, g);
-    if (momentum != nullptr) load<width>(momentum + at, b);
+    if (momentum != nullptr) load<width>(global_pointer(momentum) + at, b);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       b[i] = coefficient * b[i] + g[i] * clip;
       p[i] -= rate * (b[i] + weight_decay * p[i]);
     }
-    store<width>(parameter + at, p);
-    if (momentum != nullptr) store<width>(momentum + at, b);
+    store<width>(global_pointer(parameter) + at, p);
+    if (momentum != nullptr) store<width>(global_pointer(momentum) + at, b);
     copy.write<width>(at, p);
   }
 };
 
-constexpr int square_piece = 4096;  // elements of a partial sum
-
-/// partial[b] = the sum of x^2 over piece b, in double.
-template <class T, bool wide>
-__global__ void __launch_bounds__(block_threads)
-    squares_kernel(const T* x, std::int64_t count, double* partial) {
-  const std::int64_t begin = std::int64_t{blockIdx.x} * square_piece;
-  const std::int64_t end = min(count, begin + square_piece);
-  constexpr int width = wide ? 4 : 1;
-  double sum = 0;
-  for (std::int64_t at = begin + std::int64_t{threadIdx.x} * width; at < end;
-       at += std::int64_t{block_threads} * width) {
-    float values[width];
-    if (at + width <= end) {
-      load<width>(x + at, values);
-    } else {
-      for (int i = 0; i < width; ++i) {
-        float value[1] = {0.0F};
-        if (at + i < end) load<1>(x + at + i, value);
-        values[i] = value[0];
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < width; ++i) sum += static_cast<double>(values[i]) * values[i];
-  }
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+__global__ void __launch_bounds__(block_threads) sgd_kernel(PlacedCalls<Sgd> calls) {
+  const auto [args, begin, end] = piece_of_block(calls);
+  if (args.state->found_inf) return;
+  run_piece<1>(SgdWork(args), aligned(args.parameter, args.gradient, args.momentum, args.compute),
+               begin, end);
 }
 
-/// *result += the partial sums, by one block.
-__global__ void __launch_bounds__(block_threads)
-    add_partial_kernel(const double* partial, std::int64_t count, double* result) {
+template <class T>
+struct SquareWork {
+  const T* x;
+  double* sum;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    float values[width];
+    load<width>(global_pointer(x) + at, values);
+#pragma unroll
+    for (int i = 0; i < width; ++i) *sum += static_cast<double>(values[i]) * values[i];
+  }
+};
+
+/// The thread's share of the sum of x^2 over a piece.
+template <class T>
+__device__ double squares_of(const Piece<SquareSum>& piece) {
+  const Tensor& x = piece.args.x;
   double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < count; i += block_threads) sum += partial[i];
+  run_piece<4>(SquareWork<T>{static_cast<const T*>(x.data), &sum}, aligned(x), piece.begin,
+               piece.end);
+  return sum;
+}
+
+/// partial[b] = the sum of x^2 over piece b, in double.
+__global__ void __launch_bounds__(block_threads)
+    squares_kernel(PlacedCalls<SquareSum> calls, double* partial) {
+  const Piece<SquareSum> piece = piece_of_block(calls);
+  const bool narrow = piece.args.x.dtype == DType::bf16;
+  const double sum = narrow ? squares_of<bf16>(piece) : squares_of<float>(piece);
+  const double whole = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = whole;
+}
+
+/// sums[c] = the partial sums of call c, by one block.
+__global__ void __launch_bounds__(block_threads)
+    add_partial_kernel(PlacedCalls<SquareSum> calls, const double* partial, double* sums) {
+  const std::int64_t call = blockIdx.x;
+  const std::int64_t end = call + 1 < calls.count ? calls.first[call + 1] : calls.pieces;
+  double sum = 0;
+  for (std::int64_t i = calls.first[call] + threadIdx.x; i < end; i += block_threads) {
+    sum += partial[i];
+  }
   sum = block_sum(sum);
-  if (threadIdx.x == 0) *result += sum;
+  if (threadIdx.x == 0) sums[call] = sum;
+}
+
+/// The results of all calls, in their order.
+__global__ void add_results_kernel(PlacedCalls<SquareSum> calls, const double* sums) {
+  for (std::int64_t call = 0; call < calls.count; ++call) *calls.calls[call].result += sums[call];
 }
 
 /// What of StepVerdict the kernel reads.
@@ -216,58 +334,47 @@ __global__ void verdict_kernel(const double* sums, std::int64_t ranks, Rules rul
   if (state->loss_scale * rules.growth <= most) state->loss_scale *= rules.growth;
 }
 
-}  // namespace
+/// Whether there is anything to do; if so it is on the device.
+template <class Args>
+bool any_piece(const Calls<Args>& calls) {
+  require(std::ssize(calls.list()) == calls.placed().count, ExitCode::internal,
+          "[cuda] a list of calls is not on the device");
+  return calls.placed().pieces > 0;
+}
 
-namespace {
-
-template <class First, class Second>
-void adamw_of(const OpContext& context, const AdamW& args) {
-  const bool wide = all_aligned(
-      {args.parameter.data, args.gradient.data, args.m.data, args.v.data, args.compute.data});
-  for_elements<4>(context, args.parameter.numel(), wide,
-                  AdamWork<First, Second>{
-                      args.parameter.elements<float>(), Gradients(args.gradient),
-                      args.m.elements<First>(), args.v.elements<Second>(), Copy(args.compute),
-                      args.beta1, args.beta2, args.epsilon, args.decay, args.rounding, args.state});
+Grid one_block_each(std::int64_t pieces) {
+  return {dim3(static_cast<unsigned>(pieces)), dim3(block_threads)};
 }
 
 }  // namespace
 
-void adamw(const OpContext& context, const AdamW& args) {
-  const bool narrow = args.v.dtype == DType::bf16;
-  if (args.m.dtype == DType::bf16) {
-    return narrow ? adamw_of<bf16, bf16>(context, args) : adamw_of<bf16, float>(context, args);
-  }
-  return narrow ? adamw_of<float, bf16>(context, args) : adamw_of<float, float>(context, args);
+void adamw(const OpContext& context, const Calls<AdamW>& calls) {
+  if (!any_piece(calls)) return;
+  const PlacedCalls<AdamW>& placed = calls.placed();
+  const bool any_narrow = std::ranges::any_of(calls.list(), [](const AdamW& args) {
+    return args.m.dtype == DType::bf16 || args.v.dtype == DType::bf16;
+  });
+  launch(any_narrow ? adamw_kernel<true> : adamw_kernel<false>, one_block_each(placed.pieces),
+         stream_of(context), placed);
 }
 
-void sgd(const OpContext& context, const Sgd& args) {
-  const bool wide =
-      all_aligned({args.parameter.data, args.gradient.data, args.momentum.data, args.compute.data});
-  for_elements<4>(context, args.parameter.numel(), wide,
-                  SgdWork{args.parameter.elements<float>(), Gradients(args.gradient),
-                          args.momentum.empty() ? nullptr : args.momentum.elements<float>(),
-                          Copy(args.compute), args.coefficient, args.decay, args.state});
+void sgd(const OpContext& context, const Calls<Sgd>& calls) {
+  if (!any_piece(calls)) return;
+  const PlacedCalls<Sgd>& placed = calls.placed();
+  launch(sgd_kernel, one_block_each(placed.pieces), stream_of(context), placed);
 }
 
-void square_sum(const OpContext& context, const SquareSum& args) {
+void square_sum(const OpContext& context, const Calls<SquareSum>& calls) {
+  if (!any_piece(calls)) return;
+  const PlacedCalls<SquareSum>& placed = calls.placed();
   const cudaStream_t stream = stream_of(context);
+  constexpr std::int64_t room = 2 * most_pieces * std::int64_t{sizeof(double)};
+  static_assert(room <= scratch_bytes_per_thread);
   auto* partial = reinterpret_cast<double*>(context.scratch);
-  constexpr std::int64_t most_pieces = scratch_bytes_per_thread / std::int64_t{sizeof(double)};
-  const std::int64_t count = args.x.numel();
-  for (std::int64_t begin = 0; begin < count; begin += most_pieces * square_piece) {
-    const std::int64_t part = std::min(count - begin, most_pieces * square_piece);
-    const std::int64_t pieces = (part + square_piece - 1) / square_piece;
-    const Grid grid{dim3(static_cast<unsigned>(pieces)), dim3(block_threads)};
-    with_fp32_or_bf16(args.x, [&](auto element) {
-      using T = decltype(element);
-      const T* x = args.x.elements<T>() + begin;
-      launch(all_aligned({x}) ? squares_kernel<T, true> : squares_kernel<T, false>, grid, stream, x,
-             part, partial);
-    });
-    launch(add_partial_kernel, {dim3(1), dim3(block_threads)}, stream, partial, pieces,
-           args.result);
-  }
+  double* sums = partial + most_pieces;
+  launch(squares_kernel, one_block_each(placed.pieces), stream, placed, partial);
+  launch(add_partial_kernel, one_block_each(placed.count), stream, placed, partial, sums);
+  launch(add_results_kernel, {dim3(1), dim3(1)}, stream, placed, sums);
 }
 
 void step_verdict(const OpContext& context, const StepVerdict& args) {

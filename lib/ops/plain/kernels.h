@@ -8,6 +8,9 @@
 namespace trainctl {
 
 void matmul_plain(const OpContext& context, const Matmul& args);
+void matmul_gelu_plain(const OpContext& context, const MatmulGelu& args);
+void matmul_gelu_backward_plain(const OpContext& context, const MatmulGeluBackward& args);
+void matmul_column_sums_plain(const OpContext& context, const MatmulColumnSums& args);
 void layernorm_forward_plain(const OpContext& context, const LayerNormForward& args);
 void layernorm_backward_plain(const OpContext& context, const LayerNormBackward& args);
 void rmsnorm_forward_plain(const OpContext& context, const RmsNormForward& args);
@@ -51,6 +54,9 @@ constexpr Kernels plain_table(std::string_view name) {
   return Kernels{
       .name = name,
       .matmul = matmul_plain,
+      .matmul_gelu = matmul_gelu_plain,
+      .matmul_gelu_backward = matmul_gelu_backward_plain,
+      .matmul_column_sums = matmul_column_sums_plain,
       .layernorm_forward = layernorm_forward_plain,
       .layernorm_backward = layernorm_backward_plain,
       .rmsnorm_forward = rmsnorm_forward_plain,
@@ -82,9 +88,9 @@ constexpr Kernels plain_table(std::string_view name) {
       .cross_entropy_stats = cross_entropy_stats_plain,
       .cross_entropy_combine = cross_entropy_combine_plain,
       .cross_entropy_gradient = cross_entropy_gradient_plain,
-      .adamw = adamw_plain,
-      .sgd = sgd_plain,
-      .square_sum = square_sum_plain,
+      .adamw = each_call<AdamW, adamw_plain>,
+      .sgd = each_call<Sgd, sgd_plain>,
+      .square_sum = each_call<SquareSum, square_sum_plain>,
       .step_verdict = step_verdict_plain,
       .normal_fill = normal_fill_plain,
       .swap_blocks = swap_blocks_plain,

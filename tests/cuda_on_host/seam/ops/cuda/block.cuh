@@ -171,6 +171,11 @@ T* static_shared() {
   return static_cast<T*>(cuda_on_host::static_memory(&key, sizeof(T) * count));
 }
 
+template <class T>
+T* global_pointer(T* pointer) {
+  return pointer;
+}
+
 /// What the lanes of a warp bring to a product of fragments.
 struct Fragments {
   float* c;

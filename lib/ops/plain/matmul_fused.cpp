@@ -1,0 +1,31 @@
+// One after the other, by the other kernels of the context's table: the CPU's fast ones too.
+#include "base/time_spent.h"
+#include "ops/plain/kernels.h"
+
+namespace trainctl {
+
+namespace {
+
+void multiply(const OpContext& context, const Matmul& args) {
+  const AddTime timed(&TimeSpent::products);
+  context.kernels->matmul(context, args);
+}
+
+}  // namespace
+
+void matmul_gelu_plain(const OpContext& context, const MatmulGelu& args) {
+  multiply(context, args.up);
+  context.kernels->gelu_forward(context, {.x = args.up.c, .y = args.act});
+}
+
+void matmul_gelu_backward_plain(const OpContext& context, const MatmulGeluBackward& args) {
+  multiply(context, args.dx);
+  context.kernels->gelu_backward(context, {.x = args.x, .dy = args.dx.c, .dx = args.dx.c});
+}
+
+void matmul_column_sums_plain(const OpContext& context, const MatmulColumnSums& args) {
+  context.kernels->bias_gradient(context, {.dy = args.product.a, .db = args.sums});
+  multiply(context, args.product);
+}
+
+}  // namespace trainctl
