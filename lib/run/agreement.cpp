@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "device/cuda_device.h"
 
 namespace trainctl {
@@ -93,6 +94,13 @@ DeviceChoice agree_on_device(const std::string& asked, const World& world, Group
   if (verdict.empty()) return {};
   return {verdict[0] == 'd' ? DeviceKind::cuda : DeviceKind::cpu, verdict.substr(2),
           verdict[1] == '+'};
+}
+
+DeviceKind choose_device(const std::string& asked, const World& world, Group& everyone) {
+  const DeviceChoice choice = agree_on_device(asked, world, everyone);
+  require(choice.usable, ExitCode::unavailable, "parallel.device cuda: " + choice.why);
+  if (asked == automatic && world.rank() == 0) log_info("parallel.device auto: " + choice.why);
+  return choice.device;
 }
 
 }  // namespace trainctl

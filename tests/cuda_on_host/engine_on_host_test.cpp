@@ -5,10 +5,9 @@
 #include "../cli/process.h"
 #include "../cli/runs.h"
 #include "catch.h"
+#include "emulated.h"
 
 namespace {
-
-const std::string emulated = "TRAINCTL_CUDA_MODULE=" TRAINCTL_EMULATED_CUDA;
 
 /// 2 layers, dropout, documents, clipping; for up to 4 ranks.
 const std::string gpt2 = R"(

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "comm/nccl/nccl_group.h"
+#include "device/cuda_device.h"
 #include "device/slab.h"
 
 namespace trainctl {
@@ -131,6 +132,11 @@ class DeviceGroup final : public Group {
 };
 
 }  // namespace
+
+DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds)
+    : world_(world), device_(device), deadline_seconds_(deadline_seconds) {
+  if (device == DeviceKind::cuda) cuda_select_device(world.local_rank());
+}
 
 std::unique_ptr<Group> DeviceWorld::group(const std::string& name,
                                           std::span<const int> ranks) const {

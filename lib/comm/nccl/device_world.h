@@ -12,10 +12,10 @@ namespace trainctl {
 
 class DeviceWorld {
  public:
-  /// `world` must outlive this object and its groups. A CUDA device must be selected. Deadline: of
-  /// forming a group, and of each operation until it is under way.
-  DeviceWorld(World& world, DeviceKind device, double deadline_seconds)
-      : world_(world), device_(device), deadline_seconds_(deadline_seconds) {}
+  /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
+  /// object and its groups. Deadline: of forming a group, and of each operation until it is under
+  /// way.
+  DeviceWorld(World& world, DeviceKind device, double deadline_seconds);
 
   int rank() const { return world_.rank(); }
   DeviceKind device() const { return device_; }
