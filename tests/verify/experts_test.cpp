@@ -249,7 +249,7 @@ TEST_CASE("mistakes in the sums of experts and in their losses are caught and na
          model.capacity_factor = static_cast<double>((moe_capacity(model) - 1) * model.experts) /
                                  static_cast<double>(model.routing_group * model.topk);
        }),
-       "activation", "layers.0"},
+       "activation", "layers.1"},
   };
   check_faults(rows);
 }

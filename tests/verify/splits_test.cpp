@@ -90,7 +90,7 @@ TEST_CASE("operators by tokens and whole ones equal a single rank", "[threads]")
 TEST_CASE("they equal it beside other switches", "[threads]") {
   check_equal(small_gpt, {"tp2sp+pp2+attn_mixed+mlp_mixed+m4+recompute", "tp2+dp2+mlp_tokens+zero3",
                           "tp2sp+attn_mixed+mlp_mixed+tpoverlap", "tp2+cp2+mlp_mixed+vocab_tokens",
-                          "tp2+cp2+p2p+attn_mixed", "tp2sp+cp2+all_gather+attn_tokens+alltoall",
+                          "tp2+cp2+p2p+attn_mixed", "tp2sp+cp2+all_gather+attn_tokens",
                           "tp2sp+cp2+a2a+attn_whole+recompute", "tp2sp+attn_tokens+kept_sums",
                           "tp4+attn_mixed+sliced+offload2"});
   check_equal(with(small_gpt, in_bf16), {"tp2sp+attn_mixed+mlp_mixed+vocab_whole"});
