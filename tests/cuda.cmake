@@ -44,13 +44,15 @@ if(on_host)
   test_on_host(cuda_nccl_on_host_lazy test_cuda_nccl CUDA_ON_HOST_ORDER=lazy)
   trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 600
     SOURCES cuda_on_host/engine_on_host_test.cpp cuda_on_host/generate_on_host_test.cpp LIBS trainctl_cli_process)
+  trainctl_test(NAME cuda_faults_on_host LABEL unit
+    SOURCES cuda_on_host/planted_on_host_test.cpp LIBS trainctl_cli_process)
   trainctl_test(NAME cuda_tools_on_host LABEL unit
     SOURCES cuda_on_host/tools_on_host_test.cpp LIBS trainctl_cli_process)
   add_dependencies(test_cuda_tools_on_host test_cuda_device)  # scripts/gpu_check.sh runs it
   add_dependencies(test_cuda_tools_on_host nvtx_profiler)
   target_compile_definitions(test_cuda_tools_on_host PRIVATE
     TRAINCTL_NVTX_PROFILER="$<TARGET_FILE:nvtx_profiler>")
-  foreach(name engine tools)
+  foreach(name engine faults tools)
     target_compile_definitions(test_cuda_${name}_on_host PRIVATE
       TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
     add_dependencies(test_cuda_${name}_on_host trainctl cuda_on_host)
