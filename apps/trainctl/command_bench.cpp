@@ -1,5 +1,5 @@
-// trainctl bench step | ops | comm | overlap | checkpoint: where the time of a training step goes
-// on this machine.
+// trainctl bench step | ops | experts | comm | overlap | checkpoint: where the time of a training
+// step goes on this machine.
 #include <algorithm>
 #include <iostream>
 
@@ -20,6 +20,7 @@ constexpr const char* examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml --against recompute.enable=true\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml --set parallel.device=cuda\n"
+    "  trainctl bench experts --config configs/tiny-experts.yaml\n"
     "  trainctl bench comm --local-ranks 2 --device cuda\n"
     "  mpirun -n 4 trainctl bench comm --max-bytes 1048576\n"
     "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n"
@@ -67,6 +68,19 @@ int run_ops(const Arguments& arguments) {
   BenchRequest request;
   if (!read_request(line, arguments, request)) return 0;
   bench_ops(request, std::cout);
+  finish_output();
+  return 0;
+}
+
+int run_experts(const Arguments& arguments) {
+  CommandLine line("Compares a layer of experts with the matrix products of a plain MLP.",
+                   "trainctl bench experts");
+  std::int64_t pairs = 7;
+  BenchRequest request;
+  line.add_whole_number("--pairs", pairs, "Number of turns; default 7", 1, 1'000'000);
+  if (!read_request(line, arguments, request)) return 0;
+  request.pairs = static_cast<int>(pairs);
+  bench_experts(request, std::cout);
   finish_output();
   return 0;
 }
@@ -158,6 +172,7 @@ int run_bench(const Arguments& arguments) {
       "trainctl bench", arguments, examples,
       {{"step", "Compare a training step with its matrix products", run_step},
        {"ops", "Compare each operation with the limits of the machine", run_ops},
+       {"experts", "Compare a layer of experts with a plain MLP", run_experts},
        {"comm", "Measure collectives and messages between ranks", run_comm},
        {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap},
        {"checkpoint", "Measure saving and loading of checkpoints", run_checkpoints}});

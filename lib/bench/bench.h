@@ -34,11 +34,18 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
 /// ceiling (matrix rate or memory bandwidth, whichever bounds it). On the config's device.
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
+/// A layer of experts on one micro-batch of the config, in turns with its own matrix products and
+/// with those of a plain MLP with as many parameters for each token: times, and the ratio to the
+/// latter next to its limit. `pairs` is the number of turns. Throws Error{config} where the model
+/// has no experts.
+void bench_experts(const BenchRequest& request, std::ostream& out);
+
 /// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
-/// replicas) and how much of the collectives in layers tp_comm_overlap hides behind products (two
-/// tensor-parallel ranks), how close the bubble of two stages is to the simulation, and the
-/// simulated bubble of more stages at the measured times. Each ratio is printed next to its limit.
-/// `pairs` is the number of rounds.
+/// replicas), how much of the collectives in layers tp_comm_overlap hides behind products (two
+/// tensor-parallel ranks), how much of the keys and values a ring hides behind attention (two
+/// context-parallel ranks), the same of rows of experts, how close the bubble of two stages is to
+/// the simulation, and the simulated bubble of more stages at the measured times. Each ratio is
+/// printed next to its limit. `pairs` is the number of rounds.
 void bench_overlap(const BenchRequest& request, std::ostream& out);
 
 struct CommBench {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "bench/bench.h"
+#include "bench/context_overlap.h"
 #include "bench/expert_overlap.h"
 #include "bench/figures.h"
 #include "bench/overlap.h"
@@ -23,6 +24,7 @@ constexpr double most_exposed = 1.0 / 3;      // of the serial time
 constexpr double most_tensor_exposed = 0.35;  // of what blocking collectives take
 constexpr double most_expert_exposed = 0.6;   // the same of rows in two chunks
 constexpr double most_pass_exposed = 0.45;    // the same beside passes of other micro-batches
+constexpr double most_ring_exposed = 0.2;     // of keys and values, of what gathering them takes
 constexpr double most_apart = 0.1;            // measured bubble from the simulated one
 constexpr std::int64_t predicted_most = 8;    // stages
 constexpr std::int64_t wanted_buckets = 16;   // where no size is given
@@ -31,6 +33,7 @@ struct Findings {
   OverlapInput input;
   OverlapResult overlap;
   std::optional<LayerOverlapResult> tensor;   // unless two ranks cannot share a layer
+  std::optional<LayerOverlapResult> context;  // unless they cannot share a sequence
   std::optional<LayerOverlapResult> experts;  // unless they cannot share experts
   std::optional<LayerOverlapResult> passes;   // the same
   std::vector<BubbleResult> bubbles;
@@ -70,6 +73,7 @@ Findings measure(const Config& given, int rounds) {
   found.input.rounds = rounds;
   found.overlap = measure_overlap(found.input);
   found.tensor = measure_layers(tensor_overlap(config), rounds);
+  found.context = measure_layers(context_overlap(config), rounds);
   if (config.moe.num_experts > 1) {
     found.experts = measure_layers(expert_overlap(config), rounds);
     found.passes = measure_layers(pass_overlap(config), rounds);
@@ -115,6 +119,17 @@ void print_tensor(const std::optional<LayerOverlapResult>& tensor, std::ostream&
   print_layers(*tensor, "tp_comm_overlap", most_tensor_exposed, out);
 }
 
+void print_context(const std::optional<LayerOverlapResult>& context, std::ostream& out) {
+  if (!context) {
+    out << "keys and values: two context-parallel ranks cannot share these sequences\n";
+    return;
+  }
+  out << "keys and values in forward passes, 2 context-parallel ranks, on a wire of "
+      << rate_of(*context) << " where they take as long as attention to them ("
+      << format_seconds(context->product_seconds) << ")\n";
+  print_layers(*context, "p2p, a ring", most_ring_exposed, out);
+}
+
 struct ExpertCase {
   const char* option;
   double limit;
@@ -148,6 +163,7 @@ void print_table(const Findings& found, std::ostream& out) {
       << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
       << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n';
   print_tensor(found.tensor, out);
+  print_context(found.context, out);
   print_experts(found.experts, {"comp_comm_parallel", most_expert_exposed, "1 micro-batch"}, out);
   print_experts(found.passes,
                 {"overlap_expert_parallel_comm", most_pass_exposed, "4 micro-batches"}, out);
@@ -190,6 +206,7 @@ nlohmann::ordered_json document(const Findings& found) {
       {"exposed_ratio", exposed_ratio(overlap)},
       {"exposed_limit", most_exposed}};
   if (found.tensor) json["tensor_overlap"] = document(*found.tensor, most_tensor_exposed);
+  if (found.context) json["context_overlap"] = document(*found.context, most_ring_exposed);
   if (found.experts) json["expert_overlap"] = document(*found.experts, most_expert_exposed);
   if (found.passes) json["pass_overlap"] = document(*found.passes, most_pass_exposed);
   for (const BubbleResult& bubble : found.bubbles) {

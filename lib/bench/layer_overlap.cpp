@@ -9,10 +9,10 @@ namespace trainctl {
 namespace {
 
 /// Of the collectives inside layers.
-double exposed_in_layers(const TimedStep& step, std::span<const Action> rows) {
-  return least_waits(
-      step, rows, [](const Action& row) { return is_pass(row.kind); },
-      [](const RowRecord& record) { return record.spent.collectives; });
+double exposed_in_layers(const TimedStep& step, std::span<const Action> rows,
+                         bool (*counts)(const Action&)) {
+  return least_waits(step, rows, counts,
+                     [](const RowRecord& record) { return record.spent.collectives; });
 }
 
 }  // namespace
@@ -43,9 +43,9 @@ LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input) {
   const auto [one, other] =
       time_in_turns({input.blocking, blocking}, {input.overlapped, overlapped}, result.wire,
                     input.rounds, input.steps);
-  const auto exposed_of = [](const Plan& plan) {
-    return [&rows = plan.stages.front().actions](const TimedStep& step) {
-      return exposed_in_layers(step, rows);
+  const auto exposed_of = [&](const Plan& plan) {
+    return [&rows = plan.stages.front().actions, &input](const TimedStep& step) {
+      return exposed_in_layers(step, rows, input.counts);
     };
   };
   const auto seconds_of = [](const TimedStep& step) { return step.seconds; };

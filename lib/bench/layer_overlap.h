@@ -16,6 +16,8 @@ struct LayerOverlapInput {
   /// Bytes that a rank sends in such a transfer.
   std::int64_t (*sent_bytes)(const Plan& plan) = nullptr;
   double share = 1.0;  // of the time of those products that a transfer takes
+  /// Rows of the schedule whose waits are compared; all passes.
+  bool (*counts)(const Action& row) = [](const Action& row) { return is_pass(row.kind); };
   double alpha_seconds = 2e-5;
   int rounds = 3;  // of each kind, in turns
   int steps = 5;   // of a round

@@ -65,12 +65,11 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   check(args.bias.empty() || is_vector(args.bias, args.logits.shape[1], DType::f32), op,
         "bias must be [experts] fp32", {{"logits", args.logits}, {"bias", args.bias}});
   const RouterChoice& choice = args.choice;
-  const bool plain = choice.group_topk == choice.groups && args.bias.empty();
   check(choice.groups > 0 && args.logits.shape[1] % choice.groups == 0 && choice.group_topk > 0 &&
             choice.group_topk <= choice.groups && topk % choice.group_topk == 0 &&
             topk <= choice.group_topk * (args.logits.shape[1] / choice.groups) &&
-            (plain || choice.score == RouterScore::sigmoid),
-        op, "groups of experts must divide them and hold the chosen; they and a bias need sigmoid",
+            (args.bias.empty() || choice.score == RouterScore::sigmoid),
+        op, "groups of experts must divide them and hold the chosen; a bias needs sigmoid",
         {{"logits", args.logits}, {"chosen", args.chosen}});
   check(is_vector(args.counts, args.logits.shape[1], DType::i64), op,
         "counts must be [experts] i64", {{"logits", args.logits}, {"counts", args.counts}});

@@ -13,7 +13,8 @@ namespace trainctl {
 
 //   forward: the k largest logits, or with sigmoid the k largest s + bias, of the best `group_topk`
 //     of n groups of neighbouring experts: those with the largest sums of their k / group_topk best
-//     s + bias (DeepSeek-V3, section 2.1.2). Of equal ones the first. Weights: RouterScore, times
+//     s + bias (DeepSeek-V3, section 2.1.2), p with softmax_all, or logits with softmax_chosen
+//     (Megatron). Of equal ones the first. Weights: RouterScore, times
 //     `scaling`. With a capacity an expert takes no more tokens of a group; `by_probability` says
 //     which (Overflow of the configuration).
 //   balance loss of a group: E / (k G) sum over e of c_e mean over t of p_te, c_e of the group's
@@ -31,7 +32,7 @@ enum class RouterScore {
 struct RouterChoice {
   RouterScore score = RouterScore::softmax_all;
   float scaling = 1;
-  std::int64_t groups = 1, group_topk = 1;  // with sigmoid; groups divides E
+  std::int64_t groups = 1, group_topk = 1;  // groups divides E
 };
 
 /// Which token a row is. Rows that context-parallel ranks have gathered lie rank after rank, and

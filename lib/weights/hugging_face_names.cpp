@@ -213,6 +213,9 @@ std::string unknown_experts(const ModelShape& model) {
   const std::string type = hugging_face_type(model);
   if (type == "dots1") return unknown_to_dots(model);
   if (model.topk_scaling != 1) return "its routers with softmax do not scale their weights";
+  if (model.group_topk < model.expert_groups) {
+    return "its routers with softmax have no groups of experts";
+  }
   if (type == "qwen2_moe") {
     if (!model.qkv_bias || model.qk_norm) {
       return "its model with softmax and shared experts, Qwen2-MoE, has biases of q, k and v and "

@@ -104,6 +104,13 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: expert
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.out, "3 layouts equal to a single rank over 2 steps"));
+  const Outcome biased =
+      verify(gpt2, "dp2+ep2,cp2+all_gather+ep2",
+             {"--set", "moe.num_experts=4", "--set", "moe.router_topk=2", "--set",
+              "moe.router_num_groups=2", "--set", "moe.ffn_hidden_size=16"});
+  INFO(biased.out << biased.err);
+  CHECK(biased.exit_code == 0);
+  CHECK(contains(biased.out, "2 layouts equal to a single rank over 2 steps"));
   // The 4 numbers of 8 bytes that say how many rows each expert gets, read before they are there.
   const Outcome early = verify(llama, "dp1", experts, {emulated, "CUDA_ON_HOST_UNAWAITED=32"});
   INFO(early.out << early.err);

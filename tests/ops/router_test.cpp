@@ -320,19 +320,24 @@ TEST_CASE("a bias changes who is chosen, but not the weights") {
 TEST_CASE("a token chooses in the groups of experts with the best sums") {
   // Groups of two: sums of both scores for four experts in two groups, of the best for two.
   Values logits = matrix({3, -9, 1, 1, -1, -1, 2, -9}, 8);
-  const auto chosen = [&](std::int64_t topk, std::int64_t groups) {
-    Routed routed = route(
-        logits, {.tokens = 1,
-                 .experts = 8,
-                 .topk = topk,
-                 .group = 1,
-                 .choice = {.score = RouterScore::sigmoid, .groups = 4, .group_topk = groups}});
+  const auto chosen = [&](std::int64_t topk, std::int64_t groups,
+                          RouterScore score = RouterScore::sigmoid) {
+    Routed routed = route(logits, {.tokens = 1,
+                                   .experts = 8,
+                                   .topk = topk,
+                                   .group = 1,
+                                   .choice = {.score = score, .groups = 4, .group_topk = groups}});
     return list_of<std::int32_t>(routed.chosen);
   };
   CHECK(chosen(2, 1) == std::vector<std::int32_t>{2, 3});
   CHECK(chosen(4, 2) == std::vector<std::int32_t>{0, 2, 3, 1});
   CHECK(chosen(2, 2) == std::vector<std::int32_t>{0, 6});
   CHECK(chosen(4, 4) == std::vector<std::int32_t>{0, 6, 2, 3});
+  // Softmax adds up exp(logit), or the logits where it is taken of the chosen.
+  CHECK(chosen(2, 1, RouterScore::softmax_all) == std::vector<std::int32_t>{0, 1});
+  CHECK(chosen(4, 2, RouterScore::softmax_all) == std::vector<std::int32_t>{0, 6, 1, 7});
+  CHECK(chosen(2, 1, RouterScore::softmax_chosen) == std::vector<std::int32_t>{2, 3});
+  CHECK(chosen(4, 2, RouterScore::softmax_chosen) == std::vector<std::int32_t>{2, 3, 4, 5});
 }
 
 TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {

@@ -67,6 +67,39 @@ std::vector<FaultRow> ring_faults() {
   };
 }
 
+/// What comes in a step of a ring comes a step early instead, and the block before it late.
+Faults steps_exchanged(const std::vector<int>& sent) {
+  std::vector<GroupFault> faults;
+  for (const int number : sent) {
+    for (GroupFault& fault :
+         exchanged(layers(send, 0, number, {}), layers(send, 0, number + 2, {}))) {
+      faults.push_back(std::move(fault));
+    }
+  }
+  return {.world = [faults](World& world) { return faulty_world(world, faults); }};
+}
+
+/// Around a ring of four rank 1 gets in each layer from rank 0 keys, values, and so on.
+std::vector<FaultRow> ring_order_faults() {
+  return {
+      {"a step that uses the next block's keys", small_gpt, "cp4", steps_exchanged({1}),
+       "activation", "layers.0", 1},
+      {"a block under the mask of the chunks of the next one", small_gpt, "cp4",
+       steps_exchanged({1, 2}), "activation", "layers.0", 1},
+      {"what is merged is given up before B has read its log-sum-exp", small_gpt, "cp2",
+       of_plan([](Plan& plan) {
+         for (StagePlan& stage : plan.stages) {
+           for (ActivationSpec& row : stage.activations) {
+             if (row.name.ends_with(".attention.logsumexp")) row.until = Moment::forward;
+           }
+           stage.activation_slots =
+               assign_slots(stage.activations, stage.actions, schedule_input(plan, 0));
+         }
+       }),
+       "gradient", ".attention."},
+  };
+}
+
 std::vector<FaultRow> head_exchange_faults() {
   return {
       {"queries left as they are", small_gpt, "cp2+a2a",
@@ -150,6 +183,8 @@ TEST_CASE("free runs over parts of sequences have the planned traffic and loss")
 TEST_CASE("mistakes in gathered keys are named") { check_faults(gather_faults()); }
 
 TEST_CASE("mistakes around a ring of keys are named") { check_faults(ring_faults()); }
+
+TEST_CASE("steps around a ring in another order are named") { check_faults(ring_order_faults()); }
 
 TEST_CASE("mistakes in an exchange of heads are named") { check_faults(head_exchange_faults()); }
 

@@ -123,6 +123,15 @@ TEST_CASE("shared experts, and a router with sigmoid scores, groups and a bias")
   check_free(small_shared, {"dp2+ep2", "dp4+ep2+zero3", "tp2sp+pp2+m4"});
 }
 
+TEST_CASE("softmax scores with groups of experts") {
+  for (const char* pre : {"true", "false"}) {
+    check_equal(
+        with(small_moe, {"moe.num_experts=8", "moe.router_topk=4", "moe.router_num_groups=4",
+                         "moe.router_group_topk=2", std::string("moe.router_pre_softmax=") + pre}),
+        {"tp2sp+dp2+ep2", "cp2+p2p+ep2"});
+  }
+}
+
 TEST_CASE("biases and shared experts go through a checkpoint into another layout") {
   const Verification verification(read_sample(small_shared).config, 4);
   const std::pair<const char*, const char*> rows[] = {{"dp4+ep2+zero3", "tp2sp"},
@@ -234,8 +243,13 @@ TEST_CASE("mistakes in the sums of experts and in their losses are caught and na
          }
        }),
        "gradient", ".moe.router"},
-      {"another capacity", with(small_moe, {"moe.capacity_factor=1.5"}), "dp2+ep2",
-       of_plan([](Plan& plan) { plan.model.capacity_factor = 1.25; }), "activation", "layers.0"},
+      {"a capacity of one token less", with(small_moe, {"moe.capacity_factor=1.5"}), "dp2+ep2",
+       of_plan([](Plan& plan) {
+         ModelShape& model = plan.model;
+         model.capacity_factor = static_cast<double>((moe_capacity(model) - 1) * model.experts) /
+                                 static_cast<double>(model.routing_group * model.topk);
+       }),
+       "activation", "layers.1"},
   };
   check_faults(rows);
 }

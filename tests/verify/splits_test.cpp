@@ -90,7 +90,9 @@ TEST_CASE("operators by tokens and whole ones equal a single rank", "[threads]")
 TEST_CASE("they equal it beside other switches", "[threads]") {
   check_equal(small_gpt, {"tp2sp+pp2+attn_mixed+mlp_mixed+m4+recompute", "tp2+dp2+mlp_tokens+zero3",
                           "tp2sp+attn_mixed+mlp_mixed+tpoverlap", "tp2+cp2+mlp_mixed+vocab_tokens",
-                          "tp2sp+attn_tokens+kept_sums", "tp4+attn_mixed+sliced+offload2"});
+                          "tp2+cp2+p2p+attn_mixed", "tp2sp+cp2+all_gather+attn_tokens",
+                          "tp2sp+cp2+a2a+attn_whole+recompute", "tp2sp+attn_tokens+kept_sums",
+                          "tp4+attn_mixed+sliced+offload2"});
   check_equal(with(small_gpt, in_bf16), {"tp2sp+attn_mixed+mlp_mixed+vocab_whole"});
   Options wide = with(small_llama, in_bf16);
   wide.emplace_back("parallel.force_fp32_communication=true");
@@ -99,7 +101,8 @@ TEST_CASE("they equal it beside other switches", "[threads]") {
 
 TEST_CASE("split operators send what the plan says") {
   check_free(small_gpt, {"tp2+attn_mixed+mlp_mixed", "tp2sp+attn_mixed+mlp_mixed+alltoall",
-                         "tp2sp+attn_tokens+recompute", "tp4+vocab_tokens+mlp_tokens+m2"});
+                         "tp2sp+attn_tokens+recompute", "tp4+vocab_tokens+mlp_tokens+m2",
+                         "tp2sp+cp2+p2p+attn_mixed"});
   check_free(small_llama, {"tp2sp+head_tokens+attn_whole", "tp2+emb_tokens+attn_tokens"});
 }
 

@@ -103,12 +103,13 @@ constexpr CodeNote mesh_notes[] = {
      "tensor_parallel: 2, operator_splits: {attention: tokens}}",
      "2 ranks: model: {num_query_groups: 1}, parallel: {parallel_mode: semi_auto_parallel, "
      "tensor_parallel: 2, operator_splits: {attention: whole}}"},
-    {"operator-splits-context", "Attention in another split with context parallelism",
-     "Context-parallel ranks exchange keys and values of the heads of each tensor-parallel rank.",
+    {"operator-splits-context", "Two exchanges of tokens for heads",
+     "Tensor-parallel ranks by tokens exchange tokens for heads; a2a does the same over "
+     "context-parallel ranks.",
      "4 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, context_parallel: "
-     "2, operator_splits: {attention: tokens}}",
+     "2, cp_comm_type: a2a, operator_splits: {attention: tokens}}",
      "4 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, context_parallel: "
-     "2, operator_splits: {feed_forward: tokens}}"},
+     "2, cp_comm_type: p2p, operator_splits: {attention: tokens}}"},
     {"operator-splits-tokens", "Tokens cannot be divided among the tensor-parallel ranks",
      "An operator that is split by tokens gets as many tokens on each rank.",
      "3 ranks: model: {num_attention_heads: 4}, parallel: {parallel_mode: semi_auto_parallel, "
@@ -198,9 +199,9 @@ constexpr CodeNote mesh_notes[] = {
      "gradient from it. Take the softmax before the choice.",
      "moe: {num_experts: 4, router_pre_softmax: false}",
      "moe: {num_experts: 4, router_pre_softmax: true}"},
-    {"router-sigmoid", "A router's bias or groups without sigmoid scores",
-     "The bias of an expert and the groups of experts are of scores that each expert has by "
-     "itself (DeepSeek-V3; Megatron: moe_router_enable_expert_bias).",
+    {"router-sigmoid", "A router's bias without sigmoid scores",
+     "The bias of an expert is added to a score that each expert has by itself (DeepSeek-V3; "
+     "Megatron: moe_router_enable_expert_bias).",
      "moe: {num_experts: 4, router_topk: 2, router_enable_expert_bias: true}",
      "moe: {num_experts: 4, router_topk: 2, router_enable_expert_bias: true, "
      "router_score_function: sigmoid}"},

@@ -43,7 +43,8 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
   visit(moe.router_group_topk,
         field("router_group_topk",
               "Groups in which a token chooses its experts: those with the largest sums of their "
-              "router_topk / router_group_topk best scores")
+              "router_topk / router_group_topk best scores (softmax: logits, or with "
+              "router_pre_softmax their softmax)")
             .from(1)
             .to(1 << 20));
   visit(moe.router_enable_expert_bias,

@@ -28,12 +28,17 @@ struct Forward {
 struct Ranking {
   const float* logits;
   const float* bias;
-  bool by_sigmoid;
+  RouterScore score;
   std::int64_t size;  // of a group of experts
+  double most;        // logit
 
   __device__ double of(std::int64_t e) const {
-    if (!by_sigmoid) return logits[e];
+    if (score != RouterScore::sigmoid) return logits[e];
     return sigmoid(logits[e]) + (bias != nullptr ? bias[e] : 0);
+  }
+  /// What the sums of groups add up.
+  __device__ double summed(std::int64_t e) const {
+    return score == RouterScore::softmax_all ? exp(logits[e] - most) : of(e);
   }
   /// The best expert of [begin, end) that is not among the first `taken` chosen; -1: there is none.
   __device__ std::int32_t best(std::int64_t begin, std::int64_t end, const std::int32_t* chosen,
@@ -64,7 +69,7 @@ __device__ void choose_groups(const Ranking& ranking, const RouterChoice& choice
     double sum = 0;
     for (std::int64_t j = 0; j < topk / most; ++j) {
       chosen[j] = ranking.best(begin, begin + ranking.size, chosen, j);
-      sum += ranking.of(chosen[j]);
+      sum += ranking.summed(chosen[j]);
     }
     const auto rounded = static_cast<float>(sum);
     std::int64_t at = min(group, most);
@@ -101,9 +106,12 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(Forward args) {
   const float* logits = args.logits + t * args.experts;
   std::int32_t* chosen = args.chosen + t * args.topk;
   float* weight = args.weight + t * args.topk;
-  const Ranking ranking{logits, args.bias, choice.score == RouterScore::sigmoid,
-                        args.experts / choice.groups};
   const bool in_groups = choice.group_topk < choice.groups;
+  double most = logits[0];
+  for (std::int64_t e = 1; in_groups && e < args.experts; ++e) {
+    most = logits[e] > most ? logits[e] : most;
+  }
+  const Ranking ranking{logits, args.bias, choice.score, args.experts / choice.groups, most};
   // Until the weights and slots are known, their memory holds the groups.
   std::int32_t* groups = args.slot + t * args.topk;
   if (in_groups) choose_groups(ranking, choice, chosen, args.topk, groups, weight);

@@ -86,12 +86,17 @@ class Ranking {
   Ranking(const float* logits, std::int64_t experts, const float* bias, const RouterChoice& choice)
       : logits_(logits),
         bias_(bias),
-        sigmoid_(choice.score == RouterScore::sigmoid),
-        size_(experts / choice.groups) {}
+        score_(choice.score),
+        size_(experts / choice.groups),
+        most_(*std::max_element(logits, logits + experts)) {}
 
   double of(std::int64_t e) const {
-    if (!sigmoid_) return logits_[e];
+    if (score_ != RouterScore::sigmoid) return logits_[e];
     return sigmoid(logits_[e]) + (bias_ != nullptr ? bias_[e] : 0);
+  }
+  /// What the sums of groups add up.
+  double summed(std::int64_t e) const {
+    return score_ == RouterScore::softmax_all ? std::exp(logits_[e] - most_) : of(e);
   }
   std::int64_t size() const { return size_; }
 
@@ -115,7 +120,7 @@ class Ranking {
     double sum = 0;
     for (std::int64_t j = 0; j < count; ++j) {
       chosen[j] = best(group * size_, (group + 1) * size_, chosen, j);
-      sum += of(chosen[j]);
+      sum += summed(chosen[j]);
     }
     return sum;
   }
@@ -123,8 +128,9 @@ class Ranking {
  private:
   const float* logits_;
   const float* bias_;
-  bool sigmoid_;
+  RouterScore score_;
   std::int64_t size_;
+  double most_;
 };
 
 /// The k best of all experts.

@@ -226,11 +226,14 @@ void add_vocabulary(UseList& list) {
                  count * 3 * plan.mesh.tp * rows * fp32);
 }
 
+/// Features of the keys that attention has, after tensor-parallel ranks have exchanged heads.
+std::int64_t attended_kv(const LocalShape& local) { return local.kv / local.head_ranks; }
+
 /// Keys and values around a ring, each in two messages: of the next rank while this rank works on
 /// its own; in backward their gradients follow them.
-void add_ring(UseList& list, const Passes& passes, const ContextSplit& split) {
-  const Plan& plan = list.plan();
-  const std::int64_t bytes = plan.local.tokens * plan.local.kv * list.element();
+void add_ring(UseList& list, const Passes& passes, const ContextSplit& split,
+              const LocalShape& local) {
+  const std::int64_t bytes = local.tokens * attended_kv(local) * list.element();
   const std::int64_t hops = split.ring - 1;
   const std::int64_t count = 2 * hops * (passes.of(BlockPart::attention) + 2 * passes.once);
   for (const char* operation : {"send", "receive"}) {
@@ -241,10 +244,10 @@ void add_ring(UseList& list, const Passes& passes, const ContextSplit& split) {
 }
 
 /// Tokens for heads: queries, keys and values there, the result back, and the duals in backward.
-void add_heads(UseList& list, const Passes& passes, const ContextSplit& split) {
-  const Plan& plan = list.plan();
-  const std::int64_t q = plan.local.tokens * plan.local.q * list.element();
-  const std::int64_t kv = plan.local.tokens * plan.local.kv * list.element();
+void add_heads(UseList& list, const Passes& passes, const ContextSplit& split,
+               const LocalShape& local) {
+  const std::int64_t q = local.tokens * local.q * list.element();
+  const std::int64_t kv = local.tokens * local.kv * list.element();
   const std::int64_t forward = passes.of(BlockPart::qkv);
   UseList::Call call = layer_call("all_to_all", "heads", heads_kind(split));
   call.ranks = split.heads;
@@ -253,21 +256,29 @@ void add_heads(UseList& list, const Passes& passes, const ContextSplit& split) {
 }
 
 /// Keys and values, once more in backward, and their gradients.
-void add_key_gathers(UseList& list, const Passes& passes, const ContextSplit& split) {
-  const Plan& plan = list.plan();
-  const std::int64_t all = split.gather * plan.local.tokens * plan.local.kv * list.element();
+void add_key_gathers(UseList& list, const Passes& passes, const ContextSplit& split,
+                     const LocalShape& local) {
+  const std::int64_t all = split.gather * local.tokens * attended_kv(local) * list.element();
   list.add(layer_call("all_gather", "keys and values", "cp"),
            2 * (passes.of(BlockPart::attention) + passes.once), all);
   list.add(layer_call("reduce_scatter", "keys and values", "cp"), 2 * passes.once, all);
 }
 
 void add_context(UseList& list) {
-  const ContextSplits& context = list.plan().context;
+  const Plan& plan = list.plan();
+  const ContextSplits& context = plan.context;
   for (const ContextSplit& split : context.kinds()) {
-    const Passes passes = passes_of(list, [&](int unit) { return context.of_unit(unit) == split; });
-    if (split.heads > 1) add_heads(list, passes, split);
-    if (split.ring > 1) add_ring(list, passes, split);
-    if (split.gather > 1) add_key_gathers(list, passes, split);
+    for (const SplitBy over_tp : all_splits) {
+      const Passes passes = passes_of(list, [&](int unit) {
+        return context.of_unit(unit) == split && plan.splits.of_unit(unit).attention == over_tp;
+      });
+      LocalShapeInput input{plan.model, plan.mesh, plan.micro_batch_size};
+      input.block.attention = over_tp;
+      const LocalShape local = local_shape(input);
+      if (split.heads > 1) add_heads(list, passes, split, local);
+      if (split.ring > 1) add_ring(list, passes, split, local);
+      if (split.gather > 1) add_key_gathers(list, passes, split, local);
+    }
   }
 }
 

@@ -133,11 +133,13 @@ RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
   passed.operation = "send";
   passed.ranks = ranks;
   passed.count = messages;
-  passed.bytes = messages * plan.local.tokens * plan.local.kv * size_of(plan.compute);
+  const LocalShape local = plan.local_of(block);
+  passed.bytes = messages * local.tokens * local.kv / local.head_ranks * size_of(plan.compute);
   const FlopsEstimate flops = estimate_flops(
       plan.model, plan.micro_batch_size * plan.model.seq_length, {{block, block + 1}});
-  const double attention =
-      flops.attention_causal / 3 / real(plan.mesh.tp * plan.mesh.cp) / rates.matmul_flops;
+  const bool whole = plan.splits.of_unit(block).attention == SplitBy::whole;
+  const double attention = flops.attention_causal / 3 /
+                           real((whole ? 1 : plan.mesh.tp) * plan.mesh.cp) / rates.matmul_flops;
   const double hidden = attention * real(ranks - 1) / real(ranks);
   const double wait = std::max(0.0, wire_seconds(passed, rates) - hidden);
   return {wait, 2 * wait};  // twice the work and twice the messages

@@ -59,8 +59,8 @@ void check_router(const Facts& facts, Check& check) {
   }
 }
 
-/// Groups of experts, and the bias: both belong to scores of each expert by itself.
-void check_choice(const Facts& facts, Check& check) {
+/// The bias belongs to scores of each expert by itself.
+void check_expert_bias(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   const bool sigmoid = facts.model.sigmoid_scores;
   if (moe.router_enable_expert_bias && !sigmoid) {
@@ -68,12 +68,6 @@ void check_choice(const Facts& facts, Check& check) {
                 "router_enable_expert_bias needs router_score_function sigmoid: it is added to "
                 "scores between 0 and 1",
                 "set router_score_function to sigmoid, or router_enable_expert_bias to false");
-  }
-  if (moe.router_num_groups > 1 && !sigmoid) {
-    check.error("router-sigmoid", "moe.router_num_groups",
-                named("router_num_groups", moe.router_num_groups) +
-                    " needs router_score_function sigmoid: groups are compared by sums of scores",
-                "set router_score_function to sigmoid, or router_num_groups to 1");
   }
 }
 
@@ -324,7 +318,7 @@ void check_experts(const Facts& facts, Check& check) {
   check_group_size(facts, check);
   check_routing_groups(facts, check);
   check_router_softmax(facts, check);
-  check_choice(facts, check);
+  check_expert_bias(facts, check);
   check_expert_groups(facts, check);
   check_shared_experts(facts, check);
   remark_router(facts, check);

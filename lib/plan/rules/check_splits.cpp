@@ -149,6 +149,17 @@ void check_vocabulary_splits(const Facts& facts, Check& check) {
               "give both the same split, or set model.tie_word_embeddings to false");
 }
 
+/// Of some layer by tokens over context-parallel ranks.
+bool exchanges_heads(const Facts& facts) {
+  const ContextSplits splits = split_context(facts.parallel(), facts.mesh.cp, facts.model.layers);
+  for (std::int64_t layer = 0; layer < facts.model.layers; ++layer) {
+    const int unit = static_cast<int>(layer) + 1;
+    const bool by_tokens = facts.operators.of_unit(unit).attention == SplitBy::tokens;
+    if (by_tokens && splits.of_unit(unit).heads > 1) return true;
+  }
+  return false;
+}
+
 /// Attention by tokens exchanges tokens for heads.
 void check_attention_split(const Facts& facts, Check& check) {
   const OperatorSplits& splits = facts.operators;
@@ -156,13 +167,14 @@ void check_attention_split(const Facts& facts, Check& check) {
   if (!by_tokens && !splits.any_attention(SplitBy::whole)) return;
   const std::int64_t tp = facts.mesh.tp;
   const ModelShape& shape = facts.model;
-  if (facts.mesh.cp > 1) {
+  if (by_tokens && facts.mesh.cp > 1 && exchanges_heads(facts)) {
     check.error("operator-splits-context", attention_key,
-                "with " + named("context_parallel", facts.mesh.cp) +
+                "split by tokens, tensor-parallel ranks exchange tokens for heads, and with " +
+                    named("context_parallel", facts.mesh.cp) +
                     check.place_of("parallel.context_parallel") +
-                    " attention exchanges keys of the heads that each tensor-parallel rank has, so "
-                    "it must be split by features",
-                "set operator_splits.attention to features, or context_parallel to 1");
+                    " and cp_comm_type a2a context-parallel ranks would exchange them once more",
+                "set cp_comm_type to p2p or all_gather in layers by tokens, or "
+                "operator_splits.attention to features or whole");
     return;
   }
   if (!by_tokens || (shape.heads % tp == 0 && shape.kv_heads % tp == 0)) return;

@@ -82,7 +82,7 @@ bool apply_attention_split(std::string_view word, Config& config) {
 /// Mixed layers have every split.
 Words attention_split_words(const Config&, const LayoutSizes& sizes) {
   if (sizes.tp == 1) return {""};
-  return sizes.cp > 1 ? Words{"", "attn_features"} : Words{"", "attn_mixed"};
+  return sizes.cp > 1 ? Words{"", "attn_whole"} : Words{"", "attn_mixed"};
 }
 
 bool apply_mlp_split(std::string_view word, Config& config) {
