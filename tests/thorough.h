@@ -5,8 +5,8 @@
 /// Whether TRAINCTL_THOROUGH is set, to other than 0.
 bool thorough();
 
-/// Whether a sanitizer watches this build. It needs each kind of code once; that numbers are right the
-/// release build has shown.
+/// Whether a sanitizer watches this build. It needs each kind of code once; that numbers are right
+/// the release build has shown.
 bool watched();
 
 /// Of many cases of one kind: 1 if all are run, else every which one.

@@ -19,16 +19,11 @@ std::string number(double value) { return std::isfinite(value) ? printed("%.6g",
 
 Json json_of(const Departure& departure) {
   const auto value = [](double number) { return std::isfinite(number) ? Json(number) : Json(); };
-  return {{"step", departure.step},
-          {"what", departure.what},
-          {"tensor", departure.tensor},
-          {"rank", departure.rank},
-          {"index", departure.index},
-          {"found", value(departure.found)},
-          {"beside", departure.beside},
-          {"expected", value(departure.expected)},
-          {"error", value(departure.error)},
-          {"bound", departure.bound}};
+  return {{"step", departure.step},          {"what", departure.what},
+          {"tensor", departure.tensor},      {"rank", departure.rank},
+          {"index", departure.index},        {"found", value(departure.found)},
+          {"beside", departure.beside},      {"expected", value(departure.expected)},
+          {"error", value(departure.error)}, {"bound", departure.bound}};
 }
 
 /// The first few, and how many more.

@@ -51,6 +51,8 @@ const StreamApi& cuda_stream_api();
 /// Zeroed memory of the calling thread's device, 256-byte aligned; synchronous. Throws
 /// Error{unavailable} with the sizes if there is not enough.
 void* cuda_allocate(std::int64_t bytes);
+/// Waits for the device. While an exception propagates, this thread's device lets go of other ranks
+/// first (device_health.h).
 void cuda_release(void* data) noexcept;
 /// Host memory that devices copy from and to while their streams go on (page-locked); zeroed.
 void* cuda_allocate_host(std::int64_t bytes);

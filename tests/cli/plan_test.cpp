@@ -90,8 +90,8 @@ TEST_CASE("a file instead of standard output, whole or not there") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   for (const char* format : {"table", "json", "html"}) {
-    const Outcome outcome =
-        trainctl({"plan", "--config", config, "--format", format, "-o", dir / "plan.out", "--force"});
+    const Outcome outcome = trainctl(
+        {"plan", "--config", config, "--format", format, "-o", dir / "plan.out", "--force"});
     INFO(outcome.err);
     CHECK(outcome.exit_code == 0);
     CHECK(outcome.out.empty());
@@ -136,7 +136,8 @@ TEST_CASE("options that do not go together are named") {
   const std::vector<Row> rows = {
       {{"plan"}, "--config is required"},
       {{"plan", "--diff", config}, "--diff"},
-      {{"plan", "--config", config, "--diff", config, config}, "--diff takes both files; remove --config"},
+      {{"plan", "--config", config, "--diff", config, config},
+       "--diff takes both files; remove --config"},
       {{"plan", "--diff", config, config, "--format", "html"}, "--format table|json, not html"},
       {{"plan", "--diff", config, config, "--groups", "tp"}, "exclude each other"},
       {{"plan", "--config", config, "--groups", "tp", "--format", "html"}, "not html"},

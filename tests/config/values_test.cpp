@@ -145,7 +145,8 @@ TEST_CASE("strings") {
   CHECK(only(read_with("output.dir", "\"a\\nb\"")).code == "control-character");
   CHECK(only(read_with("data.tokenizer", "\"sentencepiece:\"")).code == "bad-word");
   CHECK(only(read_with("data.tokenizer", "byt")).help == "did you mean byte?");
-  CHECK(only(read_with("parallel.device", "gpu")).message == "must be auto, cpu or cuda, found \"gpu\"");
+  CHECK(only(read_with("parallel.device", "gpu")).message ==
+        "must be auto, cpu or cuda, found \"gpu\"");
   CHECK(found(read_with("data.cache_dir", "\"\"")).empty());
 }
 

@@ -117,8 +117,9 @@ TEST_CASE("a read longer than the buffer gives every token") {
 
 TEST_CASE("files that are missing are named") {
   const ScratchFolder folder;
-  CHECK(missing_in(error_of([&] { TokenFile::open(folder / "t"); }),
-                   {"66 no text file or folder /", "/t, and no token file t.bin with t.idx there"}) == "");
+  CHECK(missing_in(
+            error_of([&] { TokenFile::open(folder / "t"); }),
+            {"66 no text file or folder /", "/t, and no token file t.bin with t.idx there"}) == "");
   folder.write("t.bin", five_tokens);
   CHECK(missing_in(error_of([&] { TokenFile::open(folder / "t"); }),
                    {"66 ", "t.idx is missing", "named with its .bin"}) == "");

@@ -421,7 +421,8 @@ TEST_CASE("experts lie on their own axes", "[strategy]") {
   const ParamLayout& up = named(file.parameters, "layers.0.moe.experts.up.weight");
   CHECK(up.dev_matrix == Numbers{2, 4});  // edp, ep
   CHECK(up.tensor_map == Numbers{0, -1, -1});
-  CHECK(named(file.operators, "layers.0.moe.experts.up").inputs == Lists{{4, 2, 1}, {4, 1, 1}, {4, 1}});
+  CHECK(named(file.operators, "layers.0.moe.experts.up").inputs ==
+        Lists{{4, 2, 1}, {4, 1, 1}, {4, 1}});
   CHECK(named(file.operators, "layers.0.moe.router").inputs == Lists{{4, 1, 1}, {1, 1}});
 }
 

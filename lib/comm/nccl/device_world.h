@@ -1,7 +1,8 @@
 // The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
-// NCCL's, formed over them.
+// groups on wires between the devices, formed over them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,23 +11,42 @@
 
 namespace trainctl {
 
+class NcclWires;
+
+/// What runs one after another on every rank: groups of the same ranks in one lane share a
+/// communicator.
+enum class Lane : std::uint8_t { layers, experts, gradients };
+
+/// What a group carries: only messages, collectives but for all_to_all, or all.
+enum class Carries : std::uint8_t { messages, collectives, all };
+
+struct WireUse {
+  Lane lane = Lane::layers;
+  Carries carries = Carries::collectives;
+};
+
 class DeviceWorld {
  public:
-  /// `world` must outlive this object and its groups. A CUDA device must be selected. Deadline: of
-  /// forming a group, and of each operation until it is under way.
-  DeviceWorld(World& world, DeviceKind device, double deadline_seconds)
-      : world_(world), device_(device), deadline_seconds_(deadline_seconds) {}
+  /// `world` must outlive this object and its groups. A CUDA device must be selected. Collective
+  /// over the world. Deadline: of forming groups, and of each operation until it is under way.
+  DeviceWorld(World& world, DeviceKind device, double deadline_seconds);
 
   int rank() const { return world_.rank(); }
   DeviceKind device() const { return device_; }
-  /// As World::group, for tensors and streams of the device. Counts the same traffic.
-  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) const;
+  /// As World::group, for tensors and streams of the device. Counts the same traffic. On devices a
+  /// group carries nothing before open(), and Group::open_lines comes before it, too. Its groups
+  /// keep the communicators of all of them.
+  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,
+                               WireUse use = {}) const;
   std::unique_ptr<Group> everyone(const std::string& name) const;
+  /// Makes what the groups travel on, as far as it is new, in one order on all ranks, and connects
+  /// it. Collective over the world.
+  void open() const;
 
  private:
   World& world_;
   DeviceKind device_;
-  double deadline_seconds_;
+  std::shared_ptr<NcclWires> wires_;  // null on the CPU and for one rank
 };
 
 }  // namespace trainctl

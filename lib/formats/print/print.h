@@ -23,7 +23,7 @@ struct PrintInput {
   const Config* config = nullptr;  // without one: no memory models and rates on demand
   std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
   MemoryModels memory_models = MemoryModels::all;
-  std::vector<std::int64_t> lr_at{};  // steps whose learning rate is shown
+  std::vector<std::int64_t> lr_at{};     // steps whose learning rate is shown
   std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/memory_fit.h
   // Warnings that the JSON forms list; null: none are listed.
   const Diagnostics* diagnostics = nullptr;

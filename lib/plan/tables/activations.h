@@ -135,5 +135,4 @@ struct ActivationInput {
 std::vector<ActivationSpec> make_activations(const ActivationInput& input,
                                              const std::vector<UnitRange>& units);
 
-
 }  // namespace trainctl
