@@ -1,7 +1,7 @@
 // What work on this thread's device depends on besides the device: other ranks, which may fail. A
-// device that waits for one of them waits for ever, and so does whoever frees its memory; so a host
-// that waits for the device looks at the other ranks, and a thread that unwinds lets go of them
-// before it frees anything.
+// device that waits for one of them waits for ever, and so does a thread that frees its memory; so
+// a host that waits for the device looks at the other ranks, and a thread that unwinds lets go of
+// them before it frees anything.
 #pragma once
 
 #include <string>

@@ -17,16 +17,16 @@ using namespace trainctl;
 namespace {
 
 /// A group over all ranks of `world` on this rank's device, in a lane.
-std::unique_ptr<Group> nccl_group(World& world, const std::shared_ptr<NcclWires>& wires,
+std::unique_ptr<Group> nccl_group(World& world, NcclWires& wires,
                                   const std::string& lane = "test") {
   WireSpec spec{.lane = lane, .ranks = {}, .exchanges = true};
   for (int rank = 0; rank < world.size(); ++rank) spec.ranks.push_back(rank);
   return std::make_unique<DeviceGroup>(world.everyone(lane), wires, spec, true, world.traffic());
 }
 
-std::shared_ptr<NcclWires> wires_of(World& world) {
+std::unique_ptr<NcclWires> wires_of(World& world) {
   cuda_select_device(world.local_rank());
-  return std::make_shared<NcclWires>(world, 120);
+  return std::make_unique<NcclWires>(world, 120);
 }
 
 /// fp32 device memory with values that can be written and read.
@@ -99,7 +99,7 @@ TEST_CASE("the collectives of one rank give back what they were given") {
   if (!cuda_available()) return;
   const auto world = self_world();
   const auto wires = wires_of(*world);
-  const auto group = nccl_group(*world, wires);
+  const auto group = nccl_group(*world, *wires);
   wires->open();
   CHECK(group->name() == "test");
   CHECK(group->size() == 1);
@@ -110,7 +110,7 @@ TEST_CASE("bf16 and fp16 are summed, integers are refused, and so are host tenso
   if (!cuda_available()) return;
   const auto world = self_world();
   const auto wires = wires_of(*world);
-  const auto group = nccl_group(*world, wires);
+  const auto group = nccl_group(*world, *wires);
   wires->open();
   Stream stream(DeviceKind::cuda, "comm", Stream::Mode::queued);
   const Slab slab(DeviceKind::cuda, {{"bf16", Shape{8}, DType::bf16},
@@ -145,8 +145,8 @@ TEST_CASE("the collectives are right across devices") {
   std::array<std::string, 4> wrong;
   run_thread_world(std::min(devices, 4), WorldOptions{}, [&](World& world) {
     const auto wires = wires_of(world);
-    const auto first = nccl_group(world, wires);                 // on the communicator of the world
-    const auto second = nccl_group(world, wires, "other lane");  // on one split from it
+    const auto first = nccl_group(world, *wires);  // on the communicator of the world
+    const auto second = nccl_group(world, *wires, "other lane");  // on one split from it
     wires->open();
     std::string& found = wrong[static_cast<std::size_t>(world.rank())];
     found = wrong_collective(*first);

@@ -5,12 +5,12 @@
 
 namespace trainctl {
 
-DeviceGroup::DeviceGroup(std::unique_ptr<Group> host, std::shared_ptr<NcclWires> wires,
-                         const WireSpec& spec, bool collectives, Traffic& traffic)
+DeviceGroup::DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec,
+                         bool collectives, Traffic& traffic)
     : host_(std::move(host)),
-      wires_(std::move(wires)),
+      wires_(wires),
       ranks_(spec.ranks),
-      wire_(collectives ? &wires_->want(spec) : nullptr),
+      wire_(collectives ? &wires_.want(spec) : nullptr),
       traffic_(traffic),
       row_(traffic.row(host_->name())) {}
 
@@ -63,7 +63,7 @@ void DeviceGroup::open_lines(std::span<const MessageLine> lines) {
     const int to = line.sends ? line.peer : rank();
     const std::string lane = name() + " " + std::to_string(line.tag);
     Wire& wire =
-        wires_->want({.lane = lane, .ranks = {at(ranks_, from), at(ranks_, to)}, .line = true});
+        wires_.want({.lane = lane, .ranks = {at(ranks_, from), at(ranks_, to)}, .line = true});
     held = std::make_unique<Line>(lane, wire);
   }
 }

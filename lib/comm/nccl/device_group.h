@@ -19,9 +19,10 @@ namespace trainctl {
 /// order, and bf16 is rounded in between.
 class DeviceGroup final : public Group {
  public:
-  /// `spec` has the world ranks of `host`. Without collectives, only messages are possible.
-  DeviceGroup(std::unique_ptr<Group> host, std::shared_ptr<NcclWires> wires, const WireSpec& spec,
-              bool collectives, Traffic& traffic);
+  /// `wires` must outlive it. `spec` has the world ranks of `host`. Without collectives, only
+  /// messages are possible.
+  DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec, bool collectives,
+              Traffic& traffic);
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -54,7 +55,7 @@ class DeviceGroup final : public Group {
   Event move(const Lines& lines, const WireCall& call, int peer, int tag, Stream& after);
 
   std::unique_ptr<Group> host_;
-  std::shared_ptr<NcclWires> wires_;
+  NcclWires& wires_;
   const std::vector<int> ranks_;
   Wire* const wire_;  // null: no collectives
   Traffic& traffic_;

@@ -24,8 +24,10 @@ const char* name_of(Lane lane) {
 DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds)
     : world_(world), device_(device) {
   if (device == DeviceKind::cpu || world.size() == 1) return;
-  wires_ = std::make_shared<NcclWires>(world, deadline_seconds);
+  wires_ = std::make_unique<NcclWires>(world, deadline_seconds);
 }
+
+DeviceWorld::~DeviceWorld() = default;
 
 std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<const int> ranks,
                                           WireUse use) const {
@@ -35,7 +37,7 @@ std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<con
                       .ranks = {ranks.begin(), ranks.end()},
                       .exchanges = use.carries == Carries::all};
   const bool collectives = use.carries != Carries::messages;
-  return std::make_unique<DeviceGroup>(std::move(host), wires_, spec, collectives,
+  return std::make_unique<DeviceGroup>(std::move(host), *wires_, spec, collectives,
                                        world_.traffic());
 }
 

@@ -17,7 +17,7 @@ class NcclWires;
 /// communicator.
 enum class Lane : std::uint8_t { layers, experts, gradients };
 
-/// What a group carries: only messages, collectives but for all_to_all, or all.
+/// What a group carries: only messages, collectives except all_to_all, or all.
 enum class Carries : std::uint8_t { messages, collectives, all };
 
 struct WireUse {
@@ -27,15 +27,18 @@ struct WireUse {
 
 class DeviceWorld {
  public:
-  /// `world` must outlive this object and its groups. A CUDA device must be selected. Collective
-  /// over the world. Deadline: of forming groups, and of each operation until it is under way.
+  /// `world` must outlive this object, and this object its groups. A CUDA device must be selected.
+  /// Collective over the world. Deadline: of forming groups, and of each operation until it is
+  /// under way.
   DeviceWorld(World& world, DeviceKind device, double deadline_seconds);
+  ~DeviceWorld();
+  DeviceWorld(const DeviceWorld&) = delete;
+  DeviceWorld& operator=(const DeviceWorld&) = delete;
 
   int rank() const { return world_.rank(); }
   DeviceKind device() const { return device_; }
   /// As World::group, for tensors and streams of the device. Counts the same traffic. On devices a
-  /// group carries nothing before open(), and Group::open_lines comes before it, too. Its groups
-  /// keep the communicators of all of them.
+  /// group carries nothing before open(), and Group::open_lines comes before it, too.
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,
                                WireUse use = {}) const;
   std::unique_ptr<Group> everyone(const std::string& name) const;
@@ -46,7 +49,7 @@ class DeviceWorld {
  private:
   World& world_;
   DeviceKind device_;
-  std::shared_ptr<NcclWires> wires_;  // null on the CPU and for one rank
+  std::unique_ptr<NcclWires> wires_;  // null on the CPU and for one rank
 };
 
 }  // namespace trainctl

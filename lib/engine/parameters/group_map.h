@@ -36,7 +36,7 @@ class GroupMap {
   }
 
  private:
-  DeviceWorld world_;
+  const DeviceWorld& world_;
   std::string purpose_;
   std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
 };
