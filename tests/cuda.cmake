@@ -43,14 +43,16 @@ if(on_host)
   test_on_host(cuda_nccl_on_host test_cuda_nccl)
   test_on_host(cuda_nccl_on_host_lazy test_cuda_nccl CUDA_ON_HOST_ORDER=lazy)
   trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 600
-    SOURCES cuda_on_host/engine_on_host_test.cpp LIBS trainctl_cli_process)
+    SOURCES cuda_on_host/engine_on_host_test.cpp cuda_on_host/generate_on_host_test.cpp LIBS trainctl_cli_process)
+  trainctl_test(NAME cuda_faults_on_host LABEL unit
+    SOURCES cuda_on_host/planted_on_host_test.cpp LIBS trainctl_cli_process)
   trainctl_test(NAME cuda_tools_on_host LABEL unit
     SOURCES cuda_on_host/tools_on_host_test.cpp LIBS trainctl_cli_process)
   add_dependencies(test_cuda_tools_on_host test_cuda_device)  # scripts/gpu_check.sh runs it
   add_dependencies(test_cuda_tools_on_host nvtx_profiler)
   target_compile_definitions(test_cuda_tools_on_host PRIVATE
     TRAINCTL_NVTX_PROFILER="$<TARGET_FILE:nvtx_profiler>")
-  foreach(name engine tools)
+  foreach(name engine faults tools)
     target_compile_definitions(test_cuda_${name}_on_host PRIVATE
       TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
     add_dependencies(test_cuda_${name}_on_host trainctl cuda_on_host)
@@ -64,7 +66,7 @@ if(NOT TRAINCTL_HAVE_CUDA)
   return()
 endif()
 trainctl_test(NAME cuda_checks LABEL unit
-  SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options)
+  SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} ${TRAINCTL_NCCL_LIBRARY_SOURCE} LIBS trainctl_cuda_options)
 trainctl_test(NAME cuda_module LABEL unit SOURCES ops/cuda_module_test.cpp LIBS trainctl_ops)
 trainctl_test(NAME cuda_kernels LABEL unit SOURCES ops/cuda_kernels_test.cpp LIBS trainctl_base)
 target_compile_definitions(test_cuda_kernels PRIVATE TRAINCTL_CUDA_FILE="$<TARGET_FILE:trainctl_cuda>")

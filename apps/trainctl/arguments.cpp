@@ -244,10 +244,12 @@ void CommandLine::add_verbosity() {
 std::string CommandLine::log_level() const { return quiet_ ? "error" : verbose_ ? "debug" : ""; }
 
 void CommandLine::add_set(std::vector<std::string>& set_options) {
-  parser_->app
-      .add_option("--set", set_options, "Replace one value, for example train.steps=10; repeatable")
-      ->allow_extra_args(false)
-      ->type_name("PATH=VALUE");
+  add_changes("--set", set_options, "Replace one value, for example train.steps=10; repeatable");
+}
+
+void CommandLine::add_changes(const std::string& name, std::vector<std::string>& changes,
+                              const std::string& text) {
+  parser_->app.add_option(name, changes, text)->allow_extra_args(false)->type_name("PATH=VALUE");
 }
 
 void CommandLine::require(const std::string& name, bool required) {

@@ -43,6 +43,9 @@ class CommandLine {
   void add_format(std::string& format, const std::vector<std::string>& known);
   /// `--set path=value`, any number of times.
   void add_set(std::vector<std::string>& set_options);
+  /// `name path=value`, any number of times.
+  void add_changes(const std::string& name, std::vector<std::string>& changes,
+                   const std::string& text);
   /// `--device`, short for `--set parallel.device=`.
   void add_device(std::vector<std::string>& set_options);
   /// `-c FILE`, `--config FILE` or a plain word (required), and `--set`.

@@ -17,6 +17,7 @@ constexpr const char* examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml\n"
     "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
     "15\n"
+    "  trainctl bench step --config configs/gpt2-124m.yaml --against recompute.enable=true\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml --set parallel.device=cuda\n"
     "  trainctl bench comm --local-ranks 2 --device cuda\n"
@@ -46,9 +47,16 @@ int run_step(const Arguments& arguments) {
   BenchRequest request;
   line.add_whole_number("--pairs", pairs, "Number of steps and of replays, alternating; default 7",
                         1, 1'000'000);
+  std::vector<std::string> changes;
+  line.add_changes("--against", changes,
+                   "Alternate with steps in which this value is replaced, instead; repeatable");
   if (!read_request(line, arguments, request)) return 0;
   request.pairs = static_cast<int>(pairs);
-  bench_step(request, std::cout);
+  if (changes.empty()) {
+    bench_step(request, std::cout);
+  } else {
+    bench_against(request, changes, std::cout);
+  }
   finish_output();
   return 0;
 }

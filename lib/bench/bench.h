@@ -24,6 +24,11 @@ struct BenchRequest {
 /// each product. Throws Error{config} with the diagnostics if the config is wrong.
 void bench_step(const BenchRequest& request, std::ostream& out);
 
+/// Alternates steps of the config with steps of the config changed by `changes` (PATH=VALUE each):
+/// time and memory of both, the median ratio of their times and its spread. Throws as bench_step.
+void bench_against(const BenchRequest& request, const std::vector<std::string>& changes,
+                   std::ostream& out);
+
 /// For each entry of the table of kernels, on one micro-batch of the config, and for matrix
 /// products of several sizes: time, bytes and FLOP per second and the fraction of the machine's
 /// ceiling (matrix rate or memory bandwidth, whichever bounds it). On the config's device.

@@ -39,6 +39,18 @@ std::string open_bench_device(const Plan& plan) {
   return device.name + ", " + std::to_string(device.multiprocessors) + " multiprocessors";
 }
 
+std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world) {
+  auto engine =
+      std::make_unique<Engine>(EngineInput{.plan = setup.plan,
+                                           .train = setup.config.train,
+                                           .optimizer = setup.config.optimizer,
+                                           .lr_schedule = setup.config.lr_schedule,
+                                           .loss_scaling = resolve_loss_scaling(setup.config)},
+                               world);
+  engine->initialise();
+  return engine;
+}
+
 std::vector<Batch> random_batches(const Plan& plan) {
   const Philox random(1, 2);
   const std::int64_t tokens = plan.micro_batch_size * plan.model.seq_length;

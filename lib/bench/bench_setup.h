@@ -1,12 +1,15 @@
 // The common start of both benchmarks: a plan for one rank of this machine, and random tokens.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/bench.h"
+#include "comm/world.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
+#include "engine/engine.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -22,6 +25,9 @@ BenchSetup read_bench_setup(const BenchRequest& request);
 /// Selects the device of the plan for this thread. Its name and number of threads or
 /// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.
 std::string open_bench_device(const Plan& plan);
+
+/// With initial weights, on one rank. `setup` and `world` must outlive it.
+std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world);
 
 /// One step's micro-batches of random tokens, each with weight 1.
 std::vector<Batch> random_batches(const Plan& plan);

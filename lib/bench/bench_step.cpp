@@ -76,13 +76,8 @@ struct Measured {
 
 Measured measure(const BenchSetup& setup, int pairs) {
   const std::unique_ptr<World> world = self_world();
-  Engine engine({.plan = setup.plan,
-                 .train = setup.config.train,
-                 .optimizer = setup.config.optimizer,
-                 .lr_schedule = setup.config.lr_schedule,
-                 .loss_scaling = resolve_loss_scaling(setup.config)},
-                *world);
-  engine.initialise();
+  const auto bench = bench_engine(setup, *world);
+  Engine& engine = *bench;
   const std::vector<Batch> batches = random_batches(setup.plan);
   engine.train_step(batches);
   std::vector<Matmul> list;

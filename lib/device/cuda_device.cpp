@@ -96,9 +96,20 @@ void cuda_copy(void* to, const void* from, std::int64_t bytes) {
 
 void cuda_select_device(int local_rank) {
   const CudaModule& cuda = cuda_module();
-  const int count = cuda.device_count();
-  if (local_rank >= count) refuse(no_device_text(local_rank, count));
-  cuda.select(local_rank);
+  const int device = cuda_device_of(local_rank);
+  if (device < 0) refuse(no_device_text(local_rank, cuda.device_count()));
+  cuda.select(device);
+}
+
+bool cuda_devices_are_shared() {
+  const char* asked = std::getenv("TRAINCTL_SHARE_DEVICES");
+  return asked != nullptr && std::string(asked) == "1";
+}
+
+int cuda_device_of(std::int64_t local_rank) {
+  const std::int64_t count = cuda_module().device_count();
+  if (local_rank < count) return static_cast<int>(local_rank);
+  return cuda_devices_are_shared() ? static_cast<int>(local_rank % count) : -1;
 }
 
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices) {

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "comm/await.h"
-#include "device/cuda_device.h"
 #include "engine/parameters/expert_bias.h"
 #include "engine/timers.h"
 #include "ops/router.h"
@@ -25,12 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Selects this rank's device.
-DeviceWorld devices_of(const Plan& plan, World& world, double deadline_seconds) {
-  if (plan.device == DeviceKind::cuda) cuda_select_device(world.local_rank());
-  return {world, plan.device, deadline_seconds};
 }
 
 OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
@@ -62,7 +55,7 @@ Engine::Engine(const EngineInput& input, World& world)
       now_(&plan_),
       rows_(plan_.stage_of(world.rank())),
       world_(world),
-      devices_(devices_of(plan_, world, input.deadline_seconds)),
+      devices_(world, plan_.device, input.deadline_seconds),
       compute_(plan_.device, "compute", Stream::Mode::run_inline),
       host_(DeviceKind::cpu, "values", Stream::Mode::run_inline),
       buffers_(plan_.device, plan_,

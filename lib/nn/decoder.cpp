@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "base/at.h"
+#include "comm/await.h"
 #include "comm/self_group.h"
 #include "nn/embedding.h"
 #include "nn/stage.h"
@@ -44,6 +45,13 @@ std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   return rows;
 }
 
+/// What moves between host and device: the tokens of a pass, and what comes of them.
+std::vector<SlabRow> host_rows(const DecoderInput& input) {
+  return {{"tokens", {pass_tokens}, DType::i32},
+          {"position", {pass_tokens}, DType::i32},
+          {"logits_fp32", {1, input.model.padded_vocab}, DType::f32}};
+}
+
 /// What one pass takes is one routing group without a limit: nothing else may depend on how the
 /// tokens come.
 ModelShape unlimited(ModelShape model) {
@@ -58,7 +66,8 @@ ModelShape one_pass_long(ModelShape model) {
   return unlimited(model);
 }
 
-std::vector<SlabRow> work_rows(const DecoderInput& input) {
+/// Of the rows of a pass, those of the host or those of the device.
+std::vector<SlabRow> work_rows(const DecoderInput& input, bool on_host) {
   const ModelShape model = one_pass_long(input.model);
   std::vector<SlabRow> rows;
   for (const ActivationSpec& spec : make_activations({.model = model,
@@ -71,9 +80,17 @@ std::vector<SlabRow> work_rows(const DecoderInput& input) {
     // Nothing goes backward, and the head has only one token.
     const bool of_head = spec.storage == Storage::shared && spec.name.starts_with("head.");
     if (of_head || spec.from == Moment::gradient || spec.from == Moment::backward) continue;
+    if (spec.on_host() != on_host) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
   return rows;
+}
+
+/// The first `tokens` tokens' part of a row of a pass.
+Tensor part_of(const Tensor& whole, std::int64_t tokens) {
+  // Not of tokens: absent, or an expert's count.
+  if (whole.empty() || whole.shape[0] % pass_tokens != 0) return whole;
+  return whole.slice(0, whole.shape[0] / pass_tokens * tokens);
 }
 
 class DecoderOf final : public Decoder {
@@ -84,11 +101,14 @@ class DecoderOf final : public Decoder {
         places_(input.places),
         stage_(stage_of(input)),
         splits_(input.splits),
+        deadline_(input.deadline_seconds),
         alone_(self_group("decoder")),
         tp_{input.tp != nullptr ? input.tp : alone_.get()},
         pp_(input.pp != nullptr ? input.pp : alone_.get()),
-        cache_(DeviceKind::cpu, cache_rows(input)),
-        work_(DeviceKind::cpu, work_rows(input)) {
+        cache_(input.device, cache_rows(input)),
+        work_(input.device, work_rows(input, false)),
+        counted_(Slab::on_host_for(input.device, work_rows(input, true))),
+        host_(Slab::on_host_for(input.device, host_rows(input))) {
     if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, splits_.embedding);
     for (const UnitRange& range : units_) {
       const UnitRange blocks = blocks_in(range, model_.layers);
@@ -101,9 +121,15 @@ class DecoderOf final : public Decoder {
                                      unit - 1));
       }
     }
+    for (int number = 0; number < places_.chunks; ++number) chunks_.push_back(place_chunk(number));
+    open_lines();
+    one_token_ = place_blocks(1);
     if (!holds(head_unit(model_.layers))) return;
     final_norm_ = make_norm(input.weights, "final_norm", model_.norm_kind, model_.norm_epsilon);
     head_ = make_vocab_head(input.weights, model_, tp_, splits_.head, *alone_);
+    const bool has_mean = model_.norm_kind == NormKind::layer_norm;
+    head_norm_ = {row("head.input"), row("head.norm"), has_mean ? row("head.norm.mean") : Tensor{},
+                  row("head.norm.rstd")};
   }
 
   std::span<const float> advance(const OpContext& ops,
@@ -117,7 +143,10 @@ class DecoderOf final : public Decoder {
     const Tensor wide = cache_.at("logits_fp32");
     head_.group->all_gather(cache_.at("own_logits"), logits, *ops.stream);
     cast(ops, {.x = logits, .y = wide});
-    return {wide.as<float>(), static_cast<std::size_t>(model_.vocab)};
+    const Tensor known = host_.at("logits_fp32");
+    ops.stream->copy(known, wide);
+    await(ops.stream->record(), deadline_, [] { return "the logits of a token"; });
+    return {known.as<float>(), static_cast<std::size_t>(model_.vocab)};
   }
 
   void reset() override { seen_ = 0; }
@@ -125,16 +154,47 @@ class DecoderOf final : public Decoder {
   std::int64_t capacity() const override { return model_.positions; }
 
  private:
-  bool holds(int unit) const { return trainctl::holds(units_, unit); }
+  /// The rows of a chunk of this stage, for a whole pass.
+  struct Chunk {
+    Tensor position, input, output;  // the latter two are empty at the ends of the model
+    Tensor tokens, embedded;         // with the embedding
+  };
 
-  /// The first `tokens` tokens' part of a working row.
-  Tensor row(const std::string& name, std::int64_t tokens) const {
-    const Tensor whole = work_.at(name);
-    if (whole.shape[0] % pass_tokens != 0) return whole;  // not of tokens: an expert's count
-    return whole.slice(0, whole.shape[0] / pass_tokens * tokens);
+  bool holds(int unit) const { return trainctl::holds(units_, unit); }
+  ChunkRows between() const { return {places_, stage_, units_, model_.layers}; }
+  Tensor row(const std::string& name) const {
+    return (counted_.contains(name) ? counted_ : work_).at(name);
   }
 
-  BlockSaved block_saved(std::int64_t layer, std::int64_t tokens) const {
+  Chunk place_chunk(int number) const {
+    const UnitRange& units = at(units_, number);
+    const bool first = units.holds(0);
+    const std::string batch = chunk_prefix(number) + "batch.";
+    Chunk chunk;
+    if (first) chunk.tokens = row(batch + "tokens");
+    chunk.position = row(batch + "position");
+    if (!first) chunk.input = row(between().input(number));
+    if (first) chunk.embedded = row(between().output_of(number, 0));
+    if (places_.after(stage_, number)) chunk.output = row(between().output(number));
+    return chunk;
+  }
+
+  void open_lines() {
+    std::vector<MessageLine> lines;
+    for (int number = 0; number < places_.chunks; ++number) {
+      if (places_.receives(stage_, number)) {
+        lines.push_back({places_.before(stage_, number)->stage, number, false});
+      }
+      if (places_.sends(stage_, number)) {
+        const ChunkAt to = *places_.after(stage_, number);
+        lines.push_back({to.stage, to.chunk, true});
+      }
+    }
+    pp_->open_lines(lines);
+  }
+
+  /// The blocks' rows in a pass of so many tokens, without what they see of the cache.
+  std::vector<BlockSaved> place_blocks(std::int64_t tokens) const {
     StageInput place;
     place.model = model_;
     place.units = units_;
@@ -142,91 +202,112 @@ class DecoderOf final : public Decoder {
     place.stage = stage_;
     place.tp = tp_;
     place.splits = splits_;
-    place.activations = [&](int, const std::string& name) { return row(name, tokens); };
-    BlockSaved saved = place_block(place, 0, layer);
-    const std::string index = std::to_string(layer);
-    const Tensor keys = cache_.at("k" + index);
-    const Tensor values = cache_.at("v" + index);
+    place.activations = [&](int, const std::string& name) { return part_of(row(name), tokens); };
+    std::vector<BlockSaved> placed;
+    for (const UnitRange& range : units_) {
+      const UnitRange blocks = blocks_in(range, model_.layers);
+      for (int unit = blocks.begin; unit < blocks.end; ++unit) {
+        BlockSaved& saved = placed.emplace_back(place_block(place, 0, unit - 1));
+        const std::string index = std::to_string(unit - 1);
+        saved.attention.keys = cache_.at("k" + index);
+        saved.attention.values = cache_.at("v" + index);
+      }
+    }
+    return placed;
+  }
+
+  /// With the rows of the cache that the block's tokens, the next ones, fill and see.
+  BlockSaved with_cache(BlockSaved saved, std::int64_t tokens) const {
     Attention::Saved& attention = saved.attention;
-    attention.k = keys.slice(seen_, seen_ + tokens);
-    attention.v = values.slice(seen_, seen_ + tokens);
+    attention.k = attention.keys.slice(seen_, seen_ + tokens);
+    attention.v = attention.values.slice(seen_, seen_ + tokens);
     if (!model_.qk_norm) attention.k_raw = attention.k;
     attention.queries = attention.q;
-    attention.keys = keys.slice(0, seen_ + tokens);
-    attention.values = values.slice(0, seen_ + tokens);
+    attention.keys = attention.keys.slice(0, seen_ + tokens);
+    attention.values = attention.values.slice(0, seen_ + tokens);
     attention.shape.query_length = tokens;
     attention.shape.key_length = seen_ + tokens;
     attention.shape.query_offset = seen_;
     return saved;
   }
 
-  /// The rows that a chunk of this stage reads; `tokens` are those of all stages.
-  BatchTensors fill_batch(int number, std::span<const std::int32_t> tokens) const {
-    const auto count = static_cast<std::int64_t>(tokens.size());
-    const bool first = at(units_, number).holds(0);
-    const std::string prefix = chunk_prefix(number) + "batch.";
-    const Tensor ids = first ? row(prefix + "tokens", count) : Tensor{};
-    const Tensor position = row(prefix + "position", count);
-    if (first) std::copy(tokens.begin(), tokens.end(), ids.as<std::int32_t>());
-    for (std::int64_t i = 0; i < count; ++i) {
-      position.as<std::int32_t>()[i] = static_cast<std::int32_t>(seen_ + i);
+  /// The tokens of all stages, on the host. What a device still copies of the pass before is
+  /// waited for.
+  void fill_batch(std::span<const std::int32_t> tokens) const {
+    await(copied_, deadline_, [] { return "the copy of tokens"; });
+    std::copy(tokens.begin(), tokens.end(), host_.at("tokens").as<std::int32_t>());
+    auto* const position = host_.at("position").as<std::int32_t>();
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      position[i] = static_cast<std::int32_t>(seen_ + static_cast<std::int64_t>(i));
     }
-    return {.tokens = ids,
-            .labels = {},
-            .position = position,
-            .global_token = {},
-            .loss_weight = {},
-            .first_position = {},
-            .query_token = {}};
+  }
+
+  /// The rows that a chunk reads, filled from the host.
+  BatchTensors fetch_batch(const Chunk& chunk, std::int64_t tokens, Stream& stream) const {
+    const auto fetch = [&](const Tensor& row, const char* name) {
+      const Tensor own = part_of(row, tokens);
+      if (!own.empty()) stream.copy(own, part_of(host_.at(name), tokens));
+      return own;
+    };
+    BatchTensors batch;
+    batch.tokens = fetch(chunk.tokens, "tokens");
+    batch.position = fetch(chunk.position, "position");
+    return batch;
   }
 
   /// The chunks in turn, with the messages around them.
   void pass(const OpContext& ops, std::span<const std::int32_t> tokens) {
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    const std::vector<BlockSaved> several =
+        count == 1 ? std::vector<BlockSaved>{} : place_blocks(count);
+    const std::vector<BlockSaved>& placed = count == 1 ? one_token_ : several;
+    fill_batch(tokens);
     std::size_t block = 0;  // of this stage
     for (int number = 0; number < places_.chunks; ++number) {
-      pass_chunk(ops, number, tokens, block);
+      pass_chunk(ops, number, count, placed, block);
     }
-    seen_ += static_cast<std::int64_t>(tokens.size());
+    copied_ = ops.stream->record();
+    seen_ += count;
   }
 
-  void pass_chunk(const OpContext& ops, int number, std::span<const std::int32_t> tokens,
-                  std::size_t& block) {
-    const auto count = static_cast<std::int64_t>(tokens.size());
+  void pass_chunk(const OpContext& ops, int number, std::int64_t count,
+                  const std::vector<BlockSaved>& placed, std::size_t& block) {
     const UnitRange& units = at(units_, number);
-    const BatchTensors batch = fill_batch(number, tokens);
-    const Pass pass{
-        .ops = &ops, .state = nullptr, .batch = batch, .stream = batch, .training = false};
-    const bool first = units.begin == 0 && !units.empty();
-    const Tensor input = first ? Tensor{} : row(between().input(number), count);
+    const Chunk& chunk = at(chunks_, number);
+    const BatchTensors batch = fetch_batch(chunk, count, *ops.stream);
+    const Pass pass{.ops = &ops,
+                    .state = nullptr,
+                    .batch = batch,
+                    .stream = batch,
+                    .training = false,
+                    .deadline_seconds = deadline_};
+    const Tensor input = part_of(chunk.input, count);
     if (places_.receives(stage_, number)) {
       const ChunkAt from = *places_.before(stage_, number);
       ops.stream->wait(pp_->receive(input, from.stage, number, *ops.stream));
     }
     for (int unit = units.begin; unit < units.end; ++unit) {
       if (unit == 0) {
-        const Tensor embedded = row(between().output_of(number, 0), count);
+        const Tensor embedded = part_of(chunk.embedded, count);
         embedding_.forward(pass, {embedded, embedded});
       } else if (unit == head_unit(model_.layers)) {
         head(pass, count);
       } else {
-        at(blocks_, block++).forward(pass, block_saved(unit - 1, count));
+        blocks_[block].forward(pass, with_cache(placed[block], count));
+        ++block;
       }
     }
     const auto to = places_.after(stage_, number);
     if (!to) return;
-    const Tensor output = row(between().output(number), count);
+    const Tensor output = part_of(chunk.output, count);
     if (units.empty()) ops.stream->copy(output, input);
     if (!places_.sends(stage_, number)) return;
     ops.stream->wait(pp_->send(output, to->stage, to->chunk, *ops.stream));
   }
 
-  ChunkRows between() const { return {places_, stage_, units_, model_.layers}; }
-
   void head(const Pass& pass, std::int64_t count) const {
-    const bool has_mean = model_.norm_kind == NormKind::layer_norm;
-    const Norm::Saved norm{row("head.input", count), row("head.norm", count),
-                           has_mean ? row("head.norm.mean", count) : Tensor{},
-                           row("head.norm.rstd", count)};
+    const Norm::Saved norm{part_of(head_norm_.x, count), part_of(head_norm_.y, count),
+                           part_of(head_norm_.mean, count), part_of(head_norm_.rstd, count)};
     final_norm_.forward(pass, norm);
     head_.logits(pass, norm.y.slice(count - 1, count), cache_.at("own_logits"));
   }
@@ -236,6 +317,7 @@ class DecoderOf final : public Decoder {
   ChunkPlaces places_;
   int stage_;
   OperatorSplits splits_;
+  double deadline_;
   std::unique_ptr<Group> alone_;
   TensorParallel tp_;
   Group* pp_;
@@ -245,6 +327,12 @@ class DecoderOf final : public Decoder {
   VocabHead head_;
   Slab cache_;
   Slab work_;
+  Slab counted_;  // what the host reads of it
+  Slab host_;
+  Event copied_;  // what a pass took from there
+  std::vector<Chunk> chunks_;
+  std::vector<BlockSaved> one_token_;  // see place_blocks
+  Norm::Saved head_norm_;              // of a whole pass
   std::int64_t seen_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // Next-token logits with a KV cache: the forward code of the training layers on a few tokens at a
 // time, with rows of the cache as k and v. Tensor parallelism works as in training, but without
 // sequence parallelism, since there are too few tokens to split. Each pipeline stage has a decoder
-// of its own units.
+// of its own units. Everything is allocated when it is made.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ class Decoder {
   virtual ~Decoder() = default;
   /// Appends tokens to those already seen. On the last stage, returns the logits [vocab] (fp32,
   /// host) that follow the last token; on other stages, nothing. seen() + tokens.size() must not
-  /// exceed capacity(). Collective over the groups.
+  /// exceed capacity(). Waits for the device, at most twice the deadline. Collective over the
+  /// groups.
   virtual std::span<const float> advance(const OpContext& ops,
                                          std::span<const std::int32_t> tokens) = 0;
   /// Forgets all tokens.
@@ -29,6 +30,7 @@ class Decoder {
 };
 
 struct DecoderInput {
+  DeviceKind device = DeviceKind::cpu;  // of the weights, the groups and the context's stream
   ModelShape model;
   DType compute = DType::f32;
   Tensor rope_table;
@@ -39,8 +41,10 @@ struct DecoderInput {
   Group* tp = nullptr;      // null: alone
   Group* pp = nullptr;      // null: alone
   OperatorSplits splits{};  // tokens are not split here: for_decoding
+  double deadline_seconds = 300;
 };
 
+/// Opens the lines of `pp`: collective over it.
 std::unique_ptr<Decoder> make_decoder(const DecoderInput& input);
 
 }  // namespace trainctl

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "device/cuda_device.h"
 
 namespace trainctl {
@@ -21,9 +22,9 @@ struct OwnDevice {
 OwnDevice own_device(std::int64_t local_rank) {
   try {
     const CudaModule& cuda = cuda_module();
-    const std::int64_t count = cuda.device_count();
-    if (local_rank >= count) return {"", no_device_text(local_rank, count)};
-    const CudaDeviceProperties found = cuda.properties(static_cast<int>(local_rank));
+    const int device = cuda_device_of(local_rank);
+    if (device < 0) return {"", no_device_text(local_rank, cuda.device_count())};
+    const CudaDeviceProperties found = cuda.properties(device);
     return {found.name + ", compute capability " + std::to_string(found.capability / 10) + "." +
                 std::to_string(found.capability % 10),
             ""};
@@ -93,6 +94,13 @@ DeviceChoice agree_on_device(const std::string& asked, const World& world, Group
   if (verdict.empty()) return {};
   return {verdict[0] == 'd' ? DeviceKind::cuda : DeviceKind::cpu, verdict.substr(2),
           verdict[1] == '+'};
+}
+
+DeviceKind choose_device(const std::string& asked, const World& world, Group& everyone) {
+  const DeviceChoice choice = agree_on_device(asked, world, everyone);
+  require(choice.usable, ExitCode::unavailable, "parallel.device cuda: " + choice.why);
+  if (asked == automatic && world.rank() == 0) log_info("parallel.device auto: " + choice.why);
+  return choice.device;
 }
 
 }  // namespace trainctl

@@ -29,4 +29,8 @@ DeviceChoice device_here(const std::string& asked, std::int64_t ranks);
 /// all of one kind, else the CPU. Does not create anything on a device. Collective.
 DeviceChoice agree_on_device(const std::string& asked, const World& world, Group& everyone);
 
+/// The same where nothing else remains to be checked: throws Error{unavailable} if some rank lacks
+/// a device; rank 0 logs what auto means. Collective.
+DeviceKind choose_device(const std::string& asked, const World& world, Group& everyone);
+
 }  // namespace trainctl

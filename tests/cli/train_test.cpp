@@ -356,6 +356,17 @@ TEST_CASE("bench runs on a small model") {
   INFO(step.err);
   CHECK(step.exit_code == 0);
   CHECK(contains(step.out, "tokens/s"));
+  const Outcome against = trainctl({"bench", "step", "--config", config, "--pairs", "1", "--format",
+                                    "json", "--against", "recompute.enable=true"});
+  INFO(against.err);
+  CHECK(against.exit_code == 0);
+  const auto both = nlohmann::json::parse(against.out);
+  CHECK(both["step_over_config_all"].size() == 1);
+  CHECK(both["changed"]["activation_bytes"] < both["config"]["activation_bytes"]);
+  const Outcome bad = trainctl({"bench", "step", "--config", config, "--against",
+                                "recompute={enable: true, select: fully}"});
+  CHECK(bad.exit_code == 78);
+  CHECK(contains(bad.err, "fully"));
   const Outcome ops = trainctl({"bench", "ops", "--config", config, "--format", "json"});
   INFO(ops.err);
   CHECK(ops.exit_code == 0);

@@ -3,6 +3,7 @@
 // proposed for only, operands are as aligned as was promised, and all bytes lie within allocations.
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/fp16.h"
 #include "machine.h"
+#include "planted.h"
 
 using namespace cuda_on_host;
 
@@ -153,8 +155,13 @@ struct Product {
 
 void multiply(const Product& p) {
   // b^T of op(b), so that rows of both run along the sum.
-  const std::vector<float> a = widened(p.a, p.layout_a, p.operation.transpose_a == CUBLAS_OP_T);
-  const std::vector<float> b = widened(p.b, p.layout_b, p.operation.transpose_b != CUBLAS_OP_T);
+  std::vector<float> a = widened(p.a, p.layout_a, p.operation.transpose_a == CUBLAS_OP_T);
+  std::vector<float> b = widened(p.b, p.layout_b, p.operation.transpose_b != CUBLAS_OP_T);
+  if (planted("tf32")) {
+    for (std::vector<float>* operand : {&a, &b}) {
+      for (float& value : *operand) value = trainctl::to_float(trainctl::to_bf16(value));
+    }
+  }
   const std::uint64_t m = p.layout_d.rows;
   const std::uint64_t n = p.layout_d.columns;
   const std::uint64_t k = a.size() / m;
@@ -184,6 +191,22 @@ void multiply(const Product& p) {
   const std::size_t touched = std::min<std::size_t>(p.workspace_bytes, 64 << 10);
   std::memset(p.workspace, 0xff, touched);
   std::memset(p.workspace + p.workspace_bytes - touched, 0xff, touched);
+}
+
+/// Its operands are still there.
+bool is_whole(const Product& p) {
+  const std::byte* begin = nullptr;
+  const auto all = {p.a, p.b, static_cast<const void*>(p.d), static_cast<const void*>(p.workspace)};
+  return std::ranges::all_of(all, [&](const void* operand) {
+    return operand == nullptr || Machine::get().find(operand, &begin) != nullptr;
+  });
+}
+
+void multiply_on(int device, const Product& p) {
+  Machine& machine = Machine::get();
+  if (machine.at(device).error != cudaSuccess) return;
+  if (is_whole(p)) return multiply(p);
+  machine.fail(device, cudaErrorIllegalAddress, "memory was freed before it was multiplied");
 }
 
 /// Whether an operand is device memory, whole, and as aligned as its algorithm supposes.
@@ -335,23 +358,25 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (words != words_of(of(operation), of(layout_a), of(layout_b), of(layout_d), promised)) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "the algorithm was proposed for another product");
   }
-  const Product product{of(operation),
-                        of(layout_a),
-                        of(layout_b),
-                        of(layout_d),
-                        a,
-                        b,
-                        c,
-                        d,
-                        *static_cast<const float*>(alpha),
-                        *static_cast<const float*>(beta),
-                        static_cast<std::byte*>(workspace),
-                        workspace_bytes};
+  Product product{of(operation),
+                  of(layout_a),
+                  of(layout_b),
+                  of(layout_d),
+                  a,
+                  b,
+                  c,
+                  d,
+                  *static_cast<const float*>(alpha),
+                  *static_cast<const float*>(beta),
+                  static_cast<std::byte*>(workspace),
+                  workspace_bytes};
+  if (planted("no_bias")) product.operation.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  if (planted("no_sums")) product.beta = 0;
   if (const char* flaw = flaw_of(product, words)) return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);
   const int device = stream->device;
+  stream->multiplies = true;
   machine.enqueue(stream, {[product, device] {
-                             Machine& now = Machine::get();
-                             if (now.at(device).error == cudaSuccess) multiply(product);
+                             multiply_on(device, product);
                              return true;
                            },
                            nullptr});

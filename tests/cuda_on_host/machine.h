@@ -151,6 +151,7 @@ struct CUstream_st {
   bool running = false;  // its first work runs now
   bool removed = false;
   bool tells_early = false;  // see Mark, of the next event
+  bool multiplies = false;   // it has had a product
   std::deque<cuda_on_host::Work> queue;
 };
 

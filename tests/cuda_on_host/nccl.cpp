@@ -13,6 +13,7 @@
 
 #include "machine.h"
 #include "nccl_comm.h"
+#include "planted.h"
 
 using namespace cuda_on_host;
 
@@ -31,9 +32,15 @@ std::map<std::string, std::shared_ptr<Clique>>& cliques() {
   return all;
 }
 
-}  // namespace
-
-namespace {
+/// The members' memory, if there is any.
+bool is_there(const Meeting& meeting) {
+  const std::byte* begin = nullptr;
+  return std::ranges::all_of(meeting.calls, [&](const auto& call) {
+    if (call->count == 0) return true;
+    const Machine& machine = Machine::get();
+    return machine.find(call->from, &begin) != nullptr && machine.find(call->to, &begin) != nullptr;
+  });
+}
 
 /// This member comes to its operation number `number`.
 bool arrive(ncclComm& comm, std::size_t number, const Call& call) {
@@ -51,6 +58,10 @@ bool arrive(ncclComm& comm, std::size_t number, const Call& call) {
       }
     }
     if (++meeting.arrived == meeting.calls.size() && clique.error == ncclSuccess) {
+      if (!is_there(meeting)) {
+        clique.fail("memory was freed before a collective was done");
+        return false;
+      }
       perform(meeting);
       meeting.done = true;
       Machine::get().notify();
@@ -88,6 +99,13 @@ ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Step step) {
   return ncclSuccess;
 }
 
+/// The one given, unless a mistake is planted.
+cudaStream_t stream_of(ncclComm& comm, std::size_t number, cudaStream_t stream) {
+  if (!planted("other_stream") && !(planted("two_streams") && number % 2 == 1)) return stream;
+  if (comm.other == nullptr) cudaStreamCreateWithFlags(&comm.other, cudaStreamNonBlocking);
+  return comm.other;
+}
+
 ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const Call& call,
                         std::size_t from_bytes, std::size_t to_bytes) {
   {
@@ -104,7 +122,10 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const Call& call,
     }
   }
   const std::size_t number = comm->meetings++;
-  return add(comm, stream, [comm, number, call] { return arrive(*comm, number, call); });
+  Call made = call;
+  if (planted("one_less") && comm->rank == 1) --made.count;
+  return add(comm, stream_of(*comm, number, stream),
+             [comm, number, made] { return arrive(*comm, number, made); });
 }
 
 /// Hands over the first message of a pair where both sides are there.

@@ -2,6 +2,9 @@
 #include "nccl_comm.h"
 
 #include <algorithm>
+#include <cstdlib>
+
+#include "comm/nccl/nccl_library.h"
 
 namespace cuda_on_host {
 
@@ -68,6 +71,14 @@ ncclResult_t refuse(const std::string& why) {
 }
 
 }  // namespace cuda_on_host
+
+namespace trainctl {
+
+std::string nccl_missing() {
+  return std::getenv("CUDA_ON_HOST_NO_NCCL") != nullptr ? "cannot open libnccl.so.2" : "";
+}
+
+}  // namespace trainctl
 
 using namespace cuda_on_host;
 

@@ -67,6 +67,7 @@ struct ncclComm {
   std::size_t splits = 0;                                  // the same
   std::deque<std::shared_ptr<cuda_on_host::Step>> issued;  // not done, in the order of the calls
   bool aborted = false;
+  cudaStream_t other = nullptr;  // see stream_of
 
   /// Others have yet to call this member's latest split.
   bool splits_now() const {

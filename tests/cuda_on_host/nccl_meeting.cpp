@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/fp16.h"
+#include "planted.h"
 
 namespace cuda_on_host {
 
@@ -52,6 +53,7 @@ float sum_of(const Meeting& meeting, std::size_t index, ncclDataType_t type) {
     const std::size_t member = (index / 64 + 1 + i) % size;
     sum = rounded(sum + read(meeting.calls[member]->from, index, type), type);
   }
+  if (planted("mean")) sum /= static_cast<float>(size);
   return sum;
 }
 

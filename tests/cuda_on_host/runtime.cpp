@@ -5,19 +5,22 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "device/cuda_check.h"
 #include "launch.h"
 #include "machine.h"
+#include "planted.h"
+#include "runtime.h"
 
 using namespace cuda_on_host;
 
+namespace cuda_on_host {
+
 namespace {
-
 thread_local cudaError_t last_error = cudaSuccess;
+}
 
-cudaError_t report(cudaError_t status, const std::string& message = "") {
+cudaError_t report(cudaError_t status, const std::string& message) {
   if (status != cudaSuccess && status != cudaErrorNotReady) {
     last_error = status;
     last_message() = message;
@@ -25,8 +28,7 @@ cudaError_t report(cudaError_t status, const std::string& message = "") {
   return status;
 }
 
-/// The failure of the calling thread's device.
-cudaError_t device_error(const Machine&) {
+cudaError_t device_error() {
   const Device& device = Machine::get().at(Machine::device());
   return report(device.error, device.message);
 }
@@ -34,6 +36,10 @@ cudaError_t device_error(const Machine&) {
 cudaStream_t stream_or_default(cudaStream_t stream) {
   return stream != nullptr ? stream : Machine::get().default_stream();
 }
+
+}  // namespace cuda_on_host
+
+namespace {
 
 /// Runs `body` on the stream's device, unless that has failed.
 Work work_of(cudaStream_t stream, std::function<void()> body) {
@@ -55,7 +61,7 @@ cudaError_t enqueue_work(cudaStream_t stream, std::function<void()> body) {
     return report(cudaErrorInvalidResourceHandle, "the stream belongs to another device");
   }
   machine.enqueue(stream, work_of(stream, std::move(body)));
-  return device_error(machine);
+  return device_error();
 }
 
 /// Why the launch cannot be, by the limits of compute capability 9.0; empty if it can.
@@ -74,7 +80,9 @@ std::string refusal_of(const Launch& launch) {
 
 namespace cuda_on_host {
 
-void enqueue(const Launch& launch, cudaStream_t stream) {
+void enqueue(const Launch& asked, cudaStream_t stream) {
+  Launch launch = asked;
+  if (!plant_in_launch(launch)) return;
   const std::lock_guard lock(Machine::get().mutex);
   const std::string refusal = refusal_of(launch);
   if (!refusal.empty()) {
@@ -140,7 +148,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
-  Machine::device() = device;
+  Machine::device() = planted("one_device") ? 0 : device;
   return cudaSuccess;
 }
 
@@ -160,8 +168,11 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
-  return report(machine.allocate(data, bytes));
+  if (machine.at(Machine::device()).error != cudaSuccess) return device_error();
+  if (!planted("unaligned")) return report(machine.allocate(data, bytes));
+  const cudaError_t status = machine.allocate(data, bytes + 4);
+  if (status == cudaSuccess) *data = static_cast<std::byte*>(*data) + 4;
+  return report(status);
 }
 
 /// Does not wait for work that uses the memory: such work fails.
@@ -170,14 +181,16 @@ cudaError_t cudaFree(void* data) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
   machine.wait_for_others(lock);
+  if (planted("unaligned")) data = static_cast<std::byte*>(data) - 4;
   const cudaError_t status = machine.release(data);
-  return status != cudaSuccess ? report(status, "it was not allocated") : device_error(machine);
+  return status != cudaSuccess ? report(status, "it was not allocated") : device_error();
 }
 
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*data == nullptr) return report(cudaErrorMemoryAllocation);
   const std::lock_guard lock(Machine::get().mutex);
+  if (planted("pageable")) return cudaSuccess;
   Machine::get().page_locked[reinterpret_cast<std::uintptr_t>(*data)] = bytes;
   return cudaSuccess;
 }
@@ -197,6 +210,8 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
     return report(cudaErrorInvalidValue, "the bytes to set are not one allocation's");
   }
   stream = stream_or_default(stream);
+  const bool waits = stream == machine.default_stream();  // of new memory
+  if (planted("no_zeroes") && !waits) return cudaSuccess;
   return enqueue_work(stream, [=] {
     const std::byte* start = nullptr;
     if (bytes == 0) return;
@@ -237,6 +252,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   }
   stream->tells_early =
       from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();
+  if (!waits && !plant_in_copy(stream, to, from, bytes)) return cudaSuccess;
   return enqueue_work(stream, [=] {
     Machine& now = Machine::get();
     const std::byte* start = nullptr;
@@ -252,97 +268,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, stream_or_default(nullptr));
   return status == cudaSuccess ? cudaStreamSynchronize(nullptr) : status;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  Machine& machine = Machine::get();
-  if (flags != cudaStreamNonBlocking) {
-    return report(cudaErrorNotSupported, "streams that wait for the default one are not known");
-  }
-  const std::lock_guard lock(machine.mutex);
-  machine.add(*stream = new CUstream_st);
-  return device_error(machine);
-}
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(stream, flags);
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  Machine& machine = Machine::get();
-  std::unique_lock lock(machine.mutex);
-  stream = stream_or_default(stream);
-  machine.wait_until(lock, stream, [stream] { return stream->queue.empty(); });
-  return device_error(machine);
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard lock(Machine::get().mutex);
-  Machine::get().remove(stream);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
-  const std::lock_guard lock(Machine::get().mutex);
-  *id = stream_or_default(stream)->id;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  const std::lock_guard lock(Machine::get().mutex);
-  delete event;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  Machine& machine = Machine::get();
-  const std::lock_guard lock(machine.mutex);
-  stream = stream_or_default(stream);
-  const auto mark = std::make_shared<Mark>(Mark{stream});
-  mark->told_early = std::exchange(stream->tells_early, false);
-  event->latest = mark;
-  machine.enqueue(stream, {[mark] {
-                             mark->time = std::chrono::steady_clock::now();
-                             return mark->reached = true;
-                           },
-                           nullptr});
-  return device_error(machine);
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  Machine& machine = Machine::get();
-  const std::lock_guard lock(machine.mutex);
-  const auto mark = event->latest;
-  if (mark == nullptr || mark->reached || mark->told_early) return device_error(machine);
-  machine.advance(mark->stream);
-  if (machine.at(Machine::device()).error != cudaSuccess) return device_error(machine);
-  return mark->reached ? cudaSuccess : cudaErrorNotReady;
-}
-
-/// Of events that take no time, it is known as well.
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
-  const std::lock_guard lock(Machine::get().mutex);
-  if (first->latest == nullptr || last->latest == nullptr) {
-    return report(cudaErrorInvalidResourceHandle, "an event was never recorded");
-  }
-  if (!first->latest->reached || !last->latest->reached) return report(cudaErrorNotReady);
-  *milliseconds =
-      std::chrono::duration<float, std::milli>(last->latest->time - first->latest->time).count();
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  Machine& machine = Machine::get();
-  const std::lock_guard lock(machine.mutex);
-  const auto mark = event->latest;
-  if (mark == nullptr || mark->reached) return cudaSuccess;
-  machine.enqueue(stream_or_default(stream), {[mark] { return mark->reached; }, mark->stream});
-  return device_error(machine);
 }
 
 cudaError_t cudaGetLastError() {

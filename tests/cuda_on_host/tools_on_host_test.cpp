@@ -6,10 +6,9 @@
 
 #include "../cli/process.h"
 #include "catch.h"
+#include "emulated.h"
 
 namespace {
-
-const std::string emulated = "TRAINCTL_CUDA_MODULE=" TRAINCTL_EMULATED_CUDA;
 
 const std::string small = R"(
 model:

@@ -8,6 +8,7 @@
 #include "count_blocks.h"
 #include "engine/engine.h"
 #include "engine/ledger.h"
+#include "nn/decoder.h"
 #include "plan/prepare/make_plan.h"
 #include "run/corpus.h"
 #include "run/directory/metrics.h"
@@ -184,6 +185,34 @@ TEST_CASE("collectives beside products allocate nothing either") {
                  "parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
                  "parallel.tp_comm_overlap={enable: true, rs_dgrad: " + chunks + "}"},
                 2);
+  INFO(taken.first);
+  CHECK(taken.own_news == 0);
+  CHECK(taken.large_blocks == 0);
+}
+
+TEST_CASE("generating a token allocates nothing") {
+  ReadResult read =
+      read_config_text(sample_yaml(), "sample.yaml", {"model.family=llama", "data.train=none"});
+  const Plan plan = make_plan(read.config, {}, read.sources, read.diagnostics);
+  Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
+  const Buffers buffers(DeviceKind::cpu, plan, 0);
+  const OpContext ops = buffers.context(stream);
+  ParamStore store(DeviceKind::cpu, plan.stages.front(),
+                   {.compute = plan.compute, .training = false});
+  store.initialise(ops, 3, plan.mesh, 0);
+  const auto decoder =
+      make_decoder({.model = plan.model,
+                    .compute = plan.compute,
+                    .rope_table = buffers.rope_table(),
+                    .weights = [&](const std::string& name) { return store.weight(name); }});
+  const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44};
+  decoder->advance(ops, std::span(tokens).first(3));
+  decoder->advance(ops, std::span(tokens).subspan(3, 1));
+  start_watching_blocks();
+  for (std::size_t i = 4; i < tokens.size(); ++i) {
+    decoder->advance(ops, std::span(tokens).subspan(i, 1));
+  }
+  const BlocksTaken taken = stop_watching_blocks();
   INFO(taken.first);
   CHECK(taken.own_news == 0);
   CHECK(taken.large_blocks == 0);

@@ -49,7 +49,8 @@ std::string read_prompt(const std::string& file) {
 int run_generate(const Arguments& arguments) {
   CommandLine line(
       "Continues a text with the weights of a run or of a Hugging Face model. Uses one rank or, "
-      "under mpirun or with --local-ranks, the run's own layout or the one of --set.",
+      "under mpirun or with --local-ranks, the run's own layout or the one of --set. Works on the "
+      "device of the run, or that of --device.",
       "trainctl generate");
   std::string run;
   std::string from;
@@ -64,6 +65,7 @@ int run_generate(const Arguments& arguments) {
   line.add_text("--tokenizer", request.tokenizer,
                 "byte or sentencepiece:MODEL; default: the run's, or the directory's", "NAME");
   line.add_set(request.set_options);
+  line.add_device(request.set_options);
   line.add_text("--prompt", request.prompt,
                 "The text to continue; default: standard input, without its last line end", "TEXT");
   line.add_text("--prompt-file", prompt_file, "A file with the text to continue", "FILE");

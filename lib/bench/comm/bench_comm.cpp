@@ -62,7 +62,6 @@ void bench_comm(const CommBench& options, std::ostream& out) {
     set_log_rank(world.rank(), world.size());
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     set_thread_count(std::max(1, cores / world.local_size()));
-    if (options.device == DeviceKind::cuda) cuda_select_device(world.local_rank());
     const std::vector<CollectiveSpeed> speeds = measure_collectives(world, options);
     if (world.rank() != 0) return;
     for (const CollectiveSpeed& speed : speeds) wrong += speed.wrong;

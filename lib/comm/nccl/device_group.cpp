@@ -15,9 +15,10 @@ DeviceGroup::DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const Wi
       row_(traffic.row(host_->name())) {}
 
 void DeviceGroup::run(const WireCall& call, std::int64_t bytes, Stream& stream) {
-  require(wire_ != nullptr, ExitCode::internal,
-          "[" + std::string(trainctl::name_of(call.operation)) + "] '" + name() +
-              "' carries messages only");
+  if (wire_ == nullptr) {
+    throw Error(ExitCode::internal, "[" + std::string(name_of(call.operation)) + "] '" + name() +
+                                        "' carries messages only");
+  }
   traffic_.add(row_, call.operation, bytes);
   wire_->run(call, stream);
 }
@@ -82,9 +83,11 @@ Event DeviceGroup::receive(const Tensor& data, int from, int tag, Stream& stream
 Event DeviceGroup::move(const Lines& lines, const WireCall& call, int peer, int tag,
                         Stream& after) {
   const auto found = lines.find({peer, tag});
-  require(found != lines.end(), ExitCode::internal,
-          "[" + std::string(name_of(call.operation)) + "] '" + name() + "': no line with tag " +
-              std::to_string(tag) + " and rank " + std::to_string(peer) + " was opened");
+  if (found == lines.end()) {
+    throw Error(ExitCode::internal, "[" + std::string(name_of(call.operation)) + "] '" + name() +
+                                        "': no line with tag " + std::to_string(tag) +
+                                        " and rank " + std::to_string(peer) + " was opened");
+  }
   Line& line = *found->second;
   const Tensor& data = call.from.empty() ? call.to : call.from;
   traffic_.add(row_, call.operation, data.bytes());

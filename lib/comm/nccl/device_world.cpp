@@ -3,8 +3,11 @@
 #include <numeric>
 #include <vector>
 
+#include "base/log.h"
 #include "comm/nccl/device_group.h"
 #include "comm/nccl/nccl_wires.h"
+#include "comm/nccl/staged_group.h"
+#include "device/cuda_device.h"
 
 namespace trainctl {
 
@@ -19,12 +22,32 @@ const char* name_of(Lane lane) {
   return "";
 }
 
+/// Why the ranks cannot all use NCCL; "" if they can. Collective.
+std::string why_staged(World& world) {
+  if (cuda_devices_are_shared()) return "ranks share CUDA devices";
+  const auto everyone = world.everyone("wires");
+  const auto missing = gather_bytes(*everyone, nccl_module().missing(), 0);
+  std::string why;
+  for (std::size_t rank = 0; rank < missing.size() && why.empty(); ++rank) {
+    if (missing[rank].empty()) continue;
+    why = "rank " + std::to_string(rank) + " has no NCCL (" + missing[rank] + ")";
+  }
+  broadcast_bytes(*everyone, why, 0);
+  return why;
+}
+
 }  // namespace
 
 DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds)
-    : world_(world), device_(device) {
+    : world_(world), device_(device), deadline_seconds_(deadline_seconds) {
+  if (device == DeviceKind::cuda) cuda_select_device(world.local_rank());
   if (device == DeviceKind::cpu || world.size() == 1) return;
-  wires_ = std::make_unique<NcclWires>(world, deadline_seconds);
+  const std::string why = why_staged(world);
+  staged_ = !why.empty();
+  if (staged_ && world.rank() == 0) {
+    log_warning(why + ": tensors travel through the host's memory, which is slow");
+  }
+  if (!staged_) wires_ = std::make_unique<NcclWires>(world, deadline_seconds);
 }
 
 DeviceWorld::~DeviceWorld() = default;
@@ -32,7 +55,9 @@ DeviceWorld::~DeviceWorld() = default;
 std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<const int> ranks,
                                           WireUse use) const {
   auto host = world_.group(name, ranks);
-  if (wires_ == nullptr || host->size() == 1) return host;
+  if (host->size() == 1) return host;
+  if (staged_) return std::make_unique<StagedGroup>(std::move(host), deadline_seconds_);
+  if (wires_ == nullptr) return host;
   const WireSpec spec{.lane = name_of(use.lane),
                       .ranks = {ranks.begin(), ranks.end()},
                       .exchanges = use.carries == Carries::all};

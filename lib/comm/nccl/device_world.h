@@ -1,5 +1,6 @@
 // The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
-// groups on wires between the devices, formed over them.
+// groups of NCCL, formed over them. Where a rank has no NCCL, or ranks share devices, tensors
+// travel through the host's memory.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ struct WireUse {
 
 class DeviceWorld {
  public:
-  /// `world` must outlive this object, and this object its groups. A CUDA device must be selected.
-  /// Collective over the world. Deadline: of forming groups, and of each operation until it is
-  /// under way.
+  /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
+  /// object, and this object its groups. Collective over the world. Deadline: of forming groups,
+  /// and of each operation until it is under way.
   DeviceWorld(World& world, DeviceKind device, double deadline_seconds);
   ~DeviceWorld();
   DeviceWorld(const DeviceWorld&) = delete;
@@ -49,7 +50,9 @@ class DeviceWorld {
  private:
   World& world_;
   DeviceKind device_;
-  std::unique_ptr<NcclWires> wires_;  // null on the CPU and for one rank
+  double deadline_seconds_;
+  bool staged_ = false;               // through the host's memory
+  std::unique_ptr<NcclWires> wires_;  // null where NCCL has nothing to do
 };
 
 }  // namespace trainctl

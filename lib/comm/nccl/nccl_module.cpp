@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "comm/nccl/nccl_check.h"
+#include "comm/nccl/nccl_library.h"
 #include "comm/nccl/open_calls.h"
 #include "device/cuda_check.h"
 #include "device/cuda_device.h"
@@ -213,7 +214,8 @@ void release(void* communicator) noexcept {
   if (mine->handle != nullptr) ncclCommDestroy(mine->handle);
 }
 
-const NcclModule nccl_part{.new_unique_id = new_unique_id,
+const NcclModule nccl_part{.missing = nccl_missing,
+                           .new_unique_id = new_unique_id,
                            .unique_id_bytes = sizeof(ncclUniqueId),
                            .join = join,
                            .split = split,

@@ -18,6 +18,8 @@ struct NcclMember {
 
 /// Communicators are handles. A failure of NCCL is thrown as in nccl_check.h.
 struct NcclModule {
+  /// Why NCCL cannot be used; "" if it can. Nothing else may be called then.
+  std::string (*missing)();
   /// What all members of a new communicator must receive, as bytes; made by one of them.
   std::string (*new_unique_id)();
   std::int64_t unique_id_bytes;

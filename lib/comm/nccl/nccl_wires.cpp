@@ -16,11 +16,6 @@ namespace trainctl {
 
 namespace {
 
-const NcclModule& nccl_module() {
-  return *static_cast<const NcclModule*>(
-      cuda_module_part("trainctl_cuda_nccl", sizeof(NcclModule)));
-}
-
 bool is_everyone(const WireSpec& spec, int size) {
   std::vector<int> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
@@ -34,20 +29,23 @@ int place_in(const WireSpec& spec, int rank) {
 
 }  // namespace
 
+const NcclModule& nccl_module() {
+  return *static_cast<const NcclModule*>(
+      cuda_module_part("trainctl_cuda_nccl", sizeof(NcclModule)));
+}
+
 class NcclWires::Place final : public Wire {
  public:
   Place(NcclWires& wires, WireSpec wanted) : spec(std::move(wanted)), wires_(wires) {}
 
   void run(const WireCall& call, Stream& stream) override {
-    const char* operation = name_of(call.operation);
-    require(communicator != nullptr, ExitCode::internal,
-            "[" + std::string(operation) + "] " + spec.text() + ": no communicator was opened");
+    if (communicator == nullptr) refuse(call, "no communicator was opened");
     if (wires_.abandoned_) throw Error(ExitCode::peer, wires_.failure_);
-    require(stream.device() == DeviceKind::cuda && is_on_device(call.from) && is_on_device(call.to),
-            ExitCode::internal,
-            "[nccl] " + spec.text() + " supports only CUDA tensors and streams");
+    const bool on_devices =
+        stream.device() == DeviceKind::cuda && is_on_device(call.from) && is_on_device(call.to);
+    if (!on_devices) refuse(call, "supports only CUDA tensors and streams");
     wires_.nccl_.call(communicator, call, stream.native());
-    wires_.settle(communicator, operation);
+    wires_.settle(communicator, name_of(call.operation));
     wires_.nccl_.note(communicator, call, stream.native());
   }
 
@@ -55,6 +53,10 @@ class NcclWires::Place final : public Wire {
   void* communicator = nullptr;
 
  private:
+  [[noreturn]] void refuse(const WireCall& call, const std::string& why) const {
+    throw Error(ExitCode::internal, "[nccl] " + std::string(name_of(call.operation)) + " of " +
+                                        spec.text() + ": " + why);
+  }
   static bool is_on_device(const Tensor& x) { return x.empty() || x.device == DeviceKind::cuda; }
 
   NcclWires& wires_;
@@ -195,7 +197,7 @@ void NcclWires::connect(const std::vector<WireSpec>& all) {
   await(stream.record(), deadline_, [] { return "the first calls between the devices"; });
 }
 
-void NcclWires::settle(void* communicator, const std::string& what) {
+void NcclWires::settle(void* communicator, std::string_view what) {
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t polls = 0;; ++polls) {
     try {
@@ -231,8 +233,8 @@ void NcclWires::check() {
   }
 }
 
-void NcclWires::fail(const std::string& what, const std::string& why) {
-  failure_ = "[nccl] rank " + std::to_string(world_.rank()) + ": " + what +
+void NcclWires::fail(std::string_view what, const std::string& why) {
+  failure_ = "[nccl] rank " + std::to_string(world_.rank()) + ": " + std::string(what) +
              (what.empty() ? "" : ": ") + why;
   const std::string open = open_work();
   if (!open.empty()) failure_ += "; under way: " + open;

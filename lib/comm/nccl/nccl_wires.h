@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/nccl/nccl_module.h"
@@ -13,6 +14,9 @@
 #include "device/device_health.h"
 
 namespace trainctl {
+
+/// The CUDA module's part. Throws Error{unavailable} where the module or a device is missing.
+const NcclModule& nccl_module();
 
 class NcclWires final : public DeviceHealth {
  public:
@@ -40,8 +44,8 @@ class NcclWires final : public DeviceHealth {
   void connect(const std::vector<WireSpec>& all);
   Place* place_of(const WireSpec& spec);
   /// Waits until what a communicator was asked for is under way: only then may events be recorded.
-  void settle(void* communicator, const std::string& what);
-  [[noreturn]] void fail(const std::string& what, const std::string& why);
+  void settle(void* communicator, std::string_view what);
+  [[noreturn]] void fail(std::string_view what, const std::string& why);
   void leave();
 
   World& world_;

@@ -78,13 +78,12 @@ Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world,
     set_layout(config, world);
   }
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const DeviceChoice device = agree_on_device(config.parallel.device, world, everyone);
-  require(device.usable, ExitCode::unavailable, "parallel.device cuda: " + device.why);
+  const DeviceKind device = choose_device(config.parallel.device, world, everyone);
   made.plan = prepare(made.read,
                       {.world_size = world.size(),
                        .ranks_per_host = world.local_size(),
                        .cores_per_host = cores,
-                       .device = device.device},
+                       .device = device},
                       Purpose::generate);
   require(!made.read.diagnostics.has_errors(), ExitCode::config,
           "the model cannot be evaluated on " + std::to_string(world.size()) + " rank(s):\n" +

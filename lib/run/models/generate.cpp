@@ -11,12 +11,14 @@
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "checkpoint/checkpoint_weights.h"
+#include "comm/nccl/device_world.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "nn/decoder.h"
 #include "ops/kernels.h"
+#include "run/agreement.h"
 #include "run/corpus.h"
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
@@ -31,9 +33,17 @@ struct Run {
   Plan plan;
 };
 
+/// One rank, on the device of the run.
+ParallelConfig alone_of(const ParallelConfig& trained) {
+  ParallelConfig own;
+  own.device = trained.device;
+  own.deadline_seconds = trained.deadline_seconds;
+  return own;
+}
+
 /// What of a run's layout counts without training: where the parameters lie.
 ParallelConfig placement_of(const ParallelConfig& trained) {
-  ParallelConfig own;
+  ParallelConfig own = alone_of(trained);
   own.parallel_mode = trained.parallel_mode;
   own.tensor_parallel = trained.tensor_parallel;
   own.pipeline_stages = trained.pipeline_stages;
@@ -47,12 +57,15 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
 }
 
 /// The run on one rank, or in its own layout on several: what they leave of it are replicas.
-Run read_run(const GenerateRequest& request, const World& world) {
+Run read_run(const GenerateRequest& request, const World& world, Group& everyone) {
   const std::filesystem::path& directory = request.run_dir;
   ReadResult read = read_model_directory(directory, request.set_options);
   Config& config = read.config;
-  const bool alone = world.size() == 1 && request.set_options.empty();
-  config.parallel = alone ? ParallelConfig{} : placement_of(config.parallel);
+  const bool asks_layout = std::ranges::any_of(request.set_options, [](const std::string& option) {
+    return !option.starts_with("parallel.device=");
+  });
+  const bool alone = world.size() == 1 && !asks_layout;
+  config.parallel = alone ? alone_of(config.parallel) : placement_of(config.parallel);
   const std::int64_t stages = config.parallel.pipeline_stages;
   const std::int64_t model = config.parallel.tensor_parallel * stages;
   config.train.micro_batch_size = 1;
@@ -62,10 +75,12 @@ Run read_run(const GenerateRequest& request, const World& world) {
   config.train.rampup_batch_size.reset();
   config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * batches;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Plan plan = prepare(
-      read,
-      {.world_size = world.size(), .ranks_per_host = world.local_size(), .cores_per_host = cores},
-      Purpose::generate);
+  Plan plan = prepare(read,
+                      {.world_size = world.size(),
+                       .ranks_per_host = world.local_size(),
+                       .cores_per_host = cores,
+                       .device = choose_device(config.parallel.device, world, everyone)},
+                      Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
           directory.string() +
               (alone ? " holds no model that can be used:\n"
@@ -89,35 +104,43 @@ constexpr int result_tag = 1 << 20;  // beyond the decoder's, which are chunks
 class Model {
  public:
   /// `tokens`: the most that are seen at a time, if the model has as many positions.
-  Model(const std::filesystem::path& directory, const Plan& plan, std::int64_t tokens, World& world)
-      : plan_(without_activations(plan)),
+  Model(const std::filesystem::path& directory, const Run& run, std::int64_t tokens, World& world,
+        Group& everyone)
+      : plan_(without_activations(run.plan)),
         stage_(plan_.stage_of(world.rank())),
-        stream_(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers_(DeviceKind::cpu, plan_,
-                 static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
-        store_(DeviceKind::cpu, stage_, {.compute = plan.compute, .training = false}),
-        everyone_(world.everyone("everyone")),
-        tp_(world.group("tp", plan.mesh.group(world.rank(), Axis::tp))),
-        pp_(world.group("pp", plan.mesh.group(world.rank(), Axis::pp))),
-        reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
-        result_(static_cast<std::size_t>(plan.model.vocab)) {
-    set_thread_count(plan.threads_per_rank);
+        deadline_(run.read.config.parallel.deadline_seconds),
+        devices_(world, plan_.device, deadline_),
+        stream_(plan_.device, "compute", Stream::Mode::run_inline),
+        host_(DeviceKind::cpu, "tokens", Stream::Mode::run_inline),
+        buffers_(plan_.device, plan_,
+                 static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
+        store_(plan_.device, stage_, {.compute = plan_.compute, .training = false}),
+        everyone_(everyone),
+        tp_(devices_.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
+        pp_(devices_.group("pp", plan_.mesh.group(world.rank(), Axis::pp),
+                           {.carries = Carries::messages})),
+        reports_(plan_.mesh.group(world.rank(), Axis::pp).front() == 0),
+        result_(static_cast<std::size_t>(plan_.model.vocab)) {
+    set_thread_count(plan_.threads_per_rank);
     ops_ = buffers_.context(stream_);
-    load_weights(*open_weights(directory, plan.model), plan, world.rank(), store_);
+    load_weights(*open_weights(directory, plan_.model), plan_, world.rank(), store_);
     store_.refresh_weights(ops_);
-    ModelShape model = plan.model;  // a cache for a context that stays empty would be large
+    ModelShape model = plan_.model;  // a cache for a context that stays empty would be large
     model.positions = std::min(model.positions, tokens);
     decoder_ =
-        make_decoder({.model = model,
-                      .compute = plan.compute,
+        make_decoder({.device = plan_.device,
+                      .model = model,
+                      .compute = plan_.compute,
                       .rope_table = buffers_.rope_table(),
                       .weights = [this](const std::string& name) { return store_.weight(name); },
-                      .mesh = plan.mesh,
+                      .mesh = plan_.mesh,
                       .units = stage_.units,
-                      .places = plan.map.places(),
+                      .places = plan_.map.places(),
                       .tp = tp_.get(),
                       .pp = pp_.get(),
-                      .splits = for_decoding(plan.splits)});
+                      .splits = for_decoding(plan_.splits),
+                      .deadline_seconds = deadline_});
+    devices_.open();
   }
 
   /// Forgets what was seen.
@@ -144,8 +167,8 @@ class Model {
   /// The last stage sends its logits to all stages.
   template <class Choose>
   std::int32_t choose_everywhere(Choose choose) {
-    pp_->broadcast(result(), plan_.map.places().last_stage(), stream_);
-    stream_.synchronize();
+    pp_->on_host().broadcast(result(), plan_.map.places().last_stage(), host_);
+    host_.synchronize();
     return choose(std::span<const float>(result_));
   }
 
@@ -153,15 +176,16 @@ class Model {
   template <class Choose>
   std::int32_t choose_on_first(Choose choose) {
     const int last = plan_.map.places().last_stage();
+    Group& pipeline = pp_->on_host();
     std::int32_t token = 0;
-    if (reports_ && last > 0 && pp_->rank() == last)
-      stream_.wait(pp_->send(result(), 0, result_tag, stream_));
-    if (reports_ && pp_->rank() == 0) {
-      if (last > 0) stream_.wait(pp_->receive(result(), last, result_tag, stream_));
+    if (reports_ && last > 0 && pipeline.rank() == last)
+      host_.wait(pipeline.send(result(), 0, result_tag, host_));
+    if (reports_ && pipeline.rank() == 0) {
+      if (last > 0) host_.wait(pipeline.receive(result(), last, result_tag, host_));
       token = choose(std::span<const float>(result_));
     }
-    everyone_->broadcast(host_tensor(&token, 1), 0, stream_);
-    stream_.synchronize();
+    everyone_.broadcast(host_tensor(&token, 1), 0, host_);
+    host_.synchronize();
     return token;
   }
 
@@ -169,10 +193,14 @@ class Model {
 
   const Plan plan_;
   const StagePlan& stage_;
+  double deadline_;
+  DeviceWorld devices_;
   Stream stream_;
+  Stream host_;  // of values that ranks exchange beside it
   Buffers buffers_;
   ParamStore store_;
-  std::unique_ptr<Group> everyone_, tp_, pp_;
+  Group& everyone_;  // of the host
+  std::unique_ptr<Group> tp_, pp_;
   bool reports_;  // rank 0 is in this rank's pipeline
   std::vector<float> result_;
   OpContext ops_;
@@ -249,7 +277,8 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
 namespace {
 
 void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
-  const Run run = read_run(request, world);
+  const std::unique_ptr<Group> everyone = world.everyone("everyone");
+  const Run run = read_run(request, world, *everyone);
   const Tokenizer tokenizer = tokenizer_of(request, run);
   require(tokenizer.vocab_size() <= run.plan.model.vocab, ExitCode::usage,
           "the tokenizer " + tokenizer.specification() + " has " +
@@ -257,8 +286,8 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
               std::to_string(run.plan.model.vocab));
   const std::vector<std::int32_t> prompt = encode(tokenizer, request.prompt);
   const std::int64_t room = run.plan.model.positions - std::ssize(prompt);
-  Model model(request.run_dir, run.plan, std::ssize(prompt) + std::min(request.max_tokens, room),
-              world);
+  Model model(request.run_dir, run, std::ssize(prompt) + std::min(request.max_tokens, room), world,
+              *everyone);
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
   std::vector<std::int32_t> stops = tokenizer.stop_tokens();
   for (const std::int64_t end : read_special_tokens(request.run_dir).end) {

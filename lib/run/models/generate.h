@@ -15,7 +15,7 @@ namespace trainctl {
 struct GenerateRequest {
   std::filesystem::path run_dir;           // of a run, or a Hugging Face model (model_directory.h)
   std::string tokenizer{};                 // instead of the run's or the directory's own
-  std::vector<std::string> set_options{};  // "path=value" over the configuration, for the layout
+  std::vector<std::string> set_options{};  // "path=value" over the configuration: layout, device
   std::string prompt;                      // may be empty
   std::int64_t max_tokens = 200;
   double temperature = 1.0;  // 0: always the likeliest token
@@ -31,8 +31,9 @@ struct GenerateRequest {
 /// without sequence parallelism; further ranks are replicas that compute the same. The text is that
 /// of one rank, except where two tokens are equally likely up to rounding. Stops early at the
 /// tokenizer's end of document, or at an end that a Hugging Face directory names. When the context
-/// is full, continues from its last half. Throws Error{missing_input | bad_data | usage | config};
-/// under MPI such a failure is logged and ends the job.
+/// is full, continues from its last half. The device is the run's (parallel.device). Throws
+/// Error{missing_input | bad_data | usage | config | unavailable}; under MPI such a failure is
+/// logged and ends the job.
 void generate(const GenerateRequest& request, std::ostream& out);
 
 /// Draws from softmax(logits / temperature) over the top_k likeliest, and of these the fewest with

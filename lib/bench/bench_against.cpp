@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <cstdio>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "base/units.h"
+#include "bench/bench_setup.h"
+#include "bench/figures.h"
+#include "formats/print/text.h"
+
+namespace trainctl {
+
+namespace {
+
+/// One of the two forms of a step that take turns.
+class Side {
+ public:
+  Side(const BenchRequest& request, World& world)
+      : setup_(read_bench_setup(request)),
+        where_(open_bench_device(setup_.plan)),
+        engine_(bench_engine(setup_, world)),
+        batches_(random_batches(setup_.plan)) {
+    engine_->train_step(batches_);  // not measured
+    engine_->train_step(batches_);
+  }
+
+  double run() {
+    seconds_.push_back(engine_->train_step(batches_).step_seconds);
+    return seconds_.back();
+  }
+
+  const std::string& where() const { return where_; }
+  double seconds() const { return median(seconds_); }
+  double tokens_per_second() const {
+    return static_cast<double>(setup_.plan.tokens_per_step()) / seconds();
+  }
+  std::int64_t activation_bytes() const { return setup_.plan.activation_bytes(0); }
+  std::int64_t memory_bytes() const { return setup_.plan.most_memory().total(); }
+
+ private:
+  BenchSetup setup_;
+  std::string where_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Batch> batches_;
+  std::vector<double> seconds_;
+};
+
+void print_side(const Side& side, const char* name, std::ostream& out) {
+  out << name << printed("%10.1f", side.tokens_per_second()) << std::setw(12)
+      << format_seconds(side.seconds()) << std::setw(14) << format_bytes(side.activation_bytes())
+      << std::setw(14) << format_bytes(side.memory_bytes()) << '\n';
+}
+
+nlohmann::ordered_json json_of(const Side& side) {
+  return {{"tokens_per_second", side.tokens_per_second()},
+          {"step_seconds", side.seconds()},
+          {"activation_bytes", side.activation_bytes()},
+          {"memory_bytes", side.memory_bytes()}};
+}
+
+}  // namespace
+
+void bench_against(const BenchRequest& request, const std::vector<std::string>& changes,
+                   std::ostream& out) {
+  BenchRequest changed_request = request;
+  changed_request.set_options.insert(changed_request.set_options.end(), changes.begin(),
+                                     changes.end());
+  const std::unique_ptr<World> world = self_world();
+  Side config(request, *world);
+  Side changed(changed_request, *world);
+  std::vector<double> ratios;
+  for (int pair = 0; pair < request.pairs; ++pair) {
+    const double first = config.run();
+    const double second = changed.run();
+    ratios.push_back(second / first);
+    std::fprintf(stderr, "pair %d/%d: step %.3f s, changed %.3f s\n", pair + 1, request.pairs,
+                 first, second);
+  }
+  if (request.json) {
+    const nlohmann::ordered_json document{
+        {"config", json_of(config)},      {"changes", changes},
+        {"changed", json_of(changed)},    {"step_over_config", median(ratios)},
+        {"step_over_config_all", ratios}, {"device", config.where()}};
+    out << document.dump() << '\n';
+    return;
+  }
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  out << "on " << config.where()
+      << "\n           tokens/s        step   activations        memory\n";
+  print_side(config, "config   ", out);
+  print_side(changed, "changed  ", out);
+  out << "changed / config, time: " << printed("%.3f", median(ratios)) << "  ("
+      << printed("%.3f", *low) << " .. " << printed("%.3f", *high) << ", " << ratios.size()
+      << " pairs)\n";
+}
+
+}  // namespace trainctl

@@ -1,0 +1,109 @@
+// The streams and events of the CUDA runtime, over machine.h.
+#include <cuda_runtime_api.h>
+
+#include <mutex>
+#include <utility>
+
+#include "machine.h"
+#include "planted.h"
+#include "runtime.h"
+
+using namespace cuda_on_host;
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  Machine& machine = Machine::get();
+  if (flags != cudaStreamNonBlocking) {
+    return report(cudaErrorNotSupported, "streams that wait for the default one are not known");
+  }
+  const std::lock_guard lock(machine.mutex);
+  machine.add(*stream = new CUstream_st);
+  return device_error();
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Machine& machine = Machine::get();
+  std::unique_lock lock(machine.mutex);
+  stream = stream_or_default(stream);
+  machine.wait_until(lock, stream, [stream] { return stream->queue.empty(); });
+  return device_error();
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().remove(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  const std::lock_guard lock(Machine::get().mutex);
+  *id = stream_or_default(stream)->id;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(Machine::get().mutex);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  stream = stream_or_default(stream);
+  const auto mark = std::make_shared<Mark>(Mark{stream});
+  mark->told_early = std::exchange(stream->tells_early, false);
+  event->latest = mark;
+  machine.enqueue(stream, {[mark] {
+                             mark->time = std::chrono::steady_clock::now();
+                             return mark->reached = true;
+                           },
+                           nullptr});
+  return device_error();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const auto mark = event->latest;
+  plant_in_query();
+  if (planted("no_queries")) return device_error();
+  if (mark == nullptr || mark->reached || mark->told_early) return device_error();
+  machine.advance(mark->stream);
+  if (machine.at(Machine::device()).error != cudaSuccess) return device_error();
+  return mark->reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+/// Of events that take no time, it is known as well.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
+  const std::lock_guard lock(Machine::get().mutex);
+  if (first->latest == nullptr || last->latest == nullptr) {
+    return report(cudaErrorInvalidResourceHandle, "an event was never recorded");
+  }
+  if (!first->latest->reached || !last->latest->reached) return report(cudaErrorNotReady);
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(last->latest->time - first->latest->time).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const auto mark = event->latest;
+  if (mark == nullptr || mark->reached) return cudaSuccess;
+  if (planted(stream->multiplies ? "compute_waits_not" : "others_wait_not")) return cudaSuccess;
+  machine.enqueue(stream_or_default(stream), {[mark] { return mark->reached; }, mark->stream});
+  return device_error();
+}
+
+}  // extern "C"
