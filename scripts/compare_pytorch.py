@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Trains the same GPT-2 124M on the CPU with PyTorch and with trainctl, alternating, and prints the ratio of tokens/s.
+"""Trains the same GPT-2 124M with PyTorch and with trainctl, alternating, and prints the ratio of tokens/s.
 
-Optional; needs PyTorch from PyPI. PyTorch runs the faster of eager and torch.compile (Inductor needs g++).
+Optional; needs PyTorch from PyPI. PyTorch runs the faster of eager and torch.compile (Inductor needs g++), with the attention that it
+chooses itself. On a CUDA device neither side uses TF32 for fp32.
 
-    python3 scripts/compare_pytorch.py [--binary build/release/bin/trainctl] [--pairs 5] [--dtype fp32 bf16]
+    python3 scripts/compare_pytorch.py [--device cpu|cuda] [--binary build/release/bin/trainctl] [--pairs 5] [--dtype fp32 bf16]
 """
 import argparse
 import json
@@ -44,7 +45,7 @@ class Gpt2(nn.Module):
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, tokens, labels):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
@@ -54,30 +55,36 @@ class Gpt2(nn.Module):
 class Trainer:
     """One training step of PyTorch; bf16 is autocast over fp32 parameters, the usual mixed precision."""
 
-    def __init__(self, dtype, compiled):
+    def __init__(self, device, dtype, compiled):
         torch.manual_seed(0)
-        self.model = Gpt2()
-        self.dtype = dtype
+        self.model = Gpt2().to(device)
+        self.device, self.dtype = device, dtype
         self.run = torch.compile(self.model) if compiled else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6e-4, weight_decay=0.1, fused=True)
-        self.tokens, self.labels = (torch.randint(VOCAB, (BATCH, SEQ)) for _ in range(2))
+        self.tokens, self.labels = (torch.randint(VOCAB, (BATCH, SEQ), device=device) for _ in range(2))
+
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def step(self):
+        self.wait()
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == "bf16"):
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.dtype == "bf16"):
             loss = self.run(self.tokens, self.labels)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.wait()
         return time.perf_counter() - start
 
 
-def best_trainer(dtype):
+def best_trainer(device, dtype):
     best = None
     for compiled in (False, True):
         try:
-            trainer = Trainer(dtype, compiled)
+            trainer = Trainer(device, dtype, compiled)
             trainer.step()
             seconds = min(trainer.step() for _ in range(2))
         except Exception as error:  # torch.compile needs a working C++ compiler
@@ -86,26 +93,34 @@ def best_trainer(dtype):
         print(f"# PyTorch {'compile' if compiled else 'eager'} {dtype}: {BATCH * SEQ / seconds:.1f} tokens/s")
         if best is None or seconds < best[0]:
             best = (seconds, trainer)
+    if best is None:
+        raise SystemExit(f"PyTorch cannot train the model in {dtype} on {device}")
     return best[1]
 
 
 def trainctl_seconds(args, dtype):
     command = [args.binary, "bench", "step", "--config", args.config, "--pairs", "1", "--format", "json", "--set",
-               f"precision.compute={dtype}", "--set", "parallel.threads_per_rank=2"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+               f"precision.compute={dtype}", "--set"]
+    command.append("parallel.device=cuda" if args.device == "cuda" else "parallel.threads_per_rank=2")
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)["step_seconds"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--binary", default="build/release/bin/trainctl")
     parser.add_argument("--config", default="configs/gpt2-124m.yaml")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--dtype", nargs="+", default=["fp32", "bf16"])
     args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("--device cuda: PyTorch sees no CUDA device")
     torch.set_num_threads(2)
     for dtype in args.dtype:
-        trainer = best_trainer(dtype)
+        trainer = best_trainer(args.device, dtype)
         ratios = []
         for pair in range(args.pairs):
             theirs = min(trainer.step() for _ in range(2))
