@@ -25,10 +25,9 @@ target_link_libraries(trainctl_cuda_options INTERFACE CUDA::cudart_static CUDA::
                       ${CMAKE_DL_LIBS})
 
 # NCCL is opened when it is first needed.
-set(TRAINCTL_NCCL_LIBRARY_SOURCE ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_library.cpp)
 get_filename_component(nccl_folder "${NCCL_LIBRARY}" DIRECTORY)
 add_library(trainctl_cuda MODULE ${TRAINCTL_CUDA_SOURCES} ${TRAINCTL_CUDA_KERNELS}
-                                 ${TRAINCTL_NCCL_LIBRARY_SOURCE})
+                                 ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_library.cpp)
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
 # Only the three trainctl_cuda_* functions are exported: one per directory, and no symbols of the libraries.
 set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)
