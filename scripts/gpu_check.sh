@@ -68,10 +68,13 @@ section() {
 # ---- The machine, and what the module needs of it.
 # Where the loader does not know cuBLASLt, NCCL and cuDNN: they also come with Python packages.
 find_libraries() {
-  local name file
+  local name file known
+  known=$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null)
   for name in $(
     ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }'
-    PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -q 'libcudnn\.so\.9 ' || echo libcudnn.so.9
+    # The module opens these when it first needs them.
+    [ -e "$(dirname "$module")/libnccl.so.2" ] || grep -q 'libnccl\.so\.2 ' <<<"$known" || echo libnccl.so.2
+    grep -q 'libcudnn\.so\.9 ' <<<"$known" || echo libcudnn.so.9
   ); do
     file=$(timeout 20 find /usr/local /usr/lib /opt "$HOME" ${VIRTUAL_ENV:+"$VIRTUAL_ENV"} -xdev -name "$name" 2>/dev/null | head -n 1)
     if [ -n "$file" ]; then

@@ -179,7 +179,8 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   Machine& machine = Machine::get();
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
+  machine.wait_for_others(lock);
   if (planted("unaligned")) data = static_cast<std::byte*>(data) - 4;
   const cudaError_t status = machine.release(data);
   return status != cudaSuccess ? report(status, "it was not allocated") : device_error();
