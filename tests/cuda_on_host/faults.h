@@ -30,6 +30,9 @@ struct Faults {
   /// In a process of its own; "ended by a signal" where the host's read faults.
   std::string (*read_on_host)(bool closed);
   std::string (*launch_with)(int threads, int shared_kib);
+  /// Two streams captured as a graph that is launched three times. `mistake`: "", "no_edge",
+  /// "unjoined", "host_waits", "allocates", "event_from_outside", "query_of_captured".
+  std::string (*launch_graph)(const char* mistake);
 };
 
 }  // namespace cuda_on_host

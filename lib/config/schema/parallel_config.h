@@ -142,6 +142,7 @@ struct ParallelConfig {
   double deadline_seconds = 300;                 // longest wait for another rank
   bool check_collectives = false;                // over MPI; threads always compare
   std::string device = "cpu";                    // cpu | cuda
+  bool cuda_graphs = false;
   bool operator==(const ParallelConfig&) const = default;
 };
 

@@ -10,23 +10,6 @@
 namespace trainctl {
 
 template <class Visitor>
-void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
-  visit(fusion.mode, field("mode",
-                           "How tensors form blocks: auto (64 MB), size (config: MB) or index "
-                           "(config: the last gradient of each block)")
-                         .unset("bucket_rule decides"));
-  visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
-}
-
-template <class Visitor>
-void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
-  visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
-  visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
-  visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
-  visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
-}
-
-template <class Visitor>
 void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
   const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
   visit(splits.embedding, field("embedding", "Split of the token table").unset(vocabulary));
@@ -145,6 +128,11 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.device,
         field("device", "Device that trains the model; auto: CUDA where every rank has one")
             .one_of("auto|cpu|cuda"));
+  visit(
+      parallel.cuda_graphs,
+      field("cuda_graphs",
+            "With CUDA: a step is captured once as a graph and launched from then on. The numbers "
+            "are the same"));
 }
 
 }  // namespace trainctl

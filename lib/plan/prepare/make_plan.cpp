@@ -122,6 +122,7 @@ Plan sizes_of(const Facts& facts) {
   plan.overlap = resolve_tensor_overlap(parallel, plan.mesh);
   set_data_rules(plan, config);
   plan.device = resolve_device(parallel, facts.site);
+  plan.cuda_graphs = parallel.cuda_graphs && why_no_graphs(config, facts.site, facts.mesh).empty();
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;
