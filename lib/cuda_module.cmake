@@ -23,9 +23,12 @@ target_compile_options(trainctl_cuda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>
   $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow>)
 target_link_libraries(trainctl_cuda_options INTERFACE CUDA::cudart_static CUDA::cublasLt
-                      ${NCCL_LIBRARY})
+                      ${CMAKE_DL_LIBS})
 
-add_library(trainctl_cuda MODULE ${TRAINCTL_CUDA_SOURCES} ${TRAINCTL_CUDA_KERNELS})
+# NCCL is opened when it is first needed.
+get_filename_component(nccl_folder "${NCCL_LIBRARY}" DIRECTORY)
+add_library(trainctl_cuda MODULE ${TRAINCTL_CUDA_SOURCES} ${TRAINCTL_CUDA_KERNELS}
+                                 ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_library.cpp)
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
 # Only the three trainctl_cuda_* functions are exported: one per directory, and no symbols of the libraries.
 set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)
@@ -36,5 +39,6 @@ set_target_properties(trainctl_cuda PROPERTIES
   LINK_DEPENDS ${TRAINCTL_CUDA_EXPORTS}
   CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
-  INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  BUILD_RPATH "${nccl_folder}"
+  INSTALL_RPATH "$ORIGIN;${nccl_folder}" INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS trainctl_cuda LIBRARY DESTINATION lib)

@@ -108,6 +108,10 @@ while IFS='|' read -r library file; do
   cp -L "$file" "$root/lib/$library"
 done < <(needed)
 [ -z "$missing" ] || fail "not found:$missing"
+# The module opens NCCL by itself.
+if [ $with_cuda -eq 1 ]; then
+  cp -L "$(sed -n 's/^NCCL_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")" "$root/lib/libnccl.so.2"
+fi
 # PMIx, through which mpirun and its ranks meet, has plugins and texts of its own.
 pmix=$(dirname "$(ldconfig -p | sed -n 's/.*libpmix.so.2 .*=> //p' | head -n 1)")
 mkdir -p "$root/lib/pmix" "$root/share/pmix"

@@ -68,8 +68,9 @@ section() {
 # ---- The machine, and what the module needs of it.
 # Where the loader does not know cuBLASLt and NCCL: they also come with Python packages.
 find_libraries() {
-  local name file
-  for name in $(ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }'); do
+  local name file nccl=libnccl.so.2 # opened by the module when it is first needed
+  if [ -e "$(dirname "$module")/$nccl" ] || ldconfig -p 2>/dev/null | grep -q "$nccl "; then nccl=""; fi
+  for name in $(ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }') $nccl; do
     file=$(timeout 20 find /usr/local /usr/lib /opt "$HOME" ${VIRTUAL_ENV:+"$VIRTUAL_ENV"} -xdev -name "$name" 2>/dev/null | head -n 1)
     if [ -n "$file" ]; then
       export LD_LIBRARY_PATH="$(dirname "$file")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

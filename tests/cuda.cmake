@@ -66,7 +66,7 @@ if(NOT TRAINCTL_HAVE_CUDA)
   return()
 endif()
 trainctl_test(NAME cuda_checks LABEL unit
-  SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options)
+  SOURCES device/cuda_check_test.cpp ${TRAINCTL_CUDA_CHECKS} LIBS trainctl_cuda_options ${NCCL_LIBRARY})
 trainctl_test(NAME cuda_module LABEL unit SOURCES ops/cuda_module_test.cpp LIBS trainctl_ops)
 trainctl_test(NAME cuda_kernels LABEL unit SOURCES ops/cuda_kernels_test.cpp LIBS trainctl_base)
 target_compile_definitions(test_cuda_kernels PRIVATE TRAINCTL_CUDA_FILE="$<TARGET_FILE:trainctl_cuda>")

@@ -45,6 +45,8 @@ class World {
   std::unique_ptr<Group> everyone(const std::string& name);
   /// Records what this rank is doing; null if no rank could wait for it.
   virtual Activity* activity() { return nullptr; }
+  /// Throws Error{peer} naming a rank that has failed or ended, if that is known here.
+  virtual void check() const {}
   /// Ends every rank of the job with `exit_code` without waiting, except to let ranks report a
   /// hang. Does not return under MPI.
   virtual void abort(int exit_code) noexcept = 0;

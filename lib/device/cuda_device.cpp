@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <exception>
 #include <system_error>
 
 #include "base/error.h"
+#include "device/device_health.h"
 
 namespace trainctl {
 namespace {
@@ -36,7 +38,12 @@ struct Loaded {
   std::string failure;
 };
 
+/// Streams that share a queue to the device wait for each other, and one may wait for another rank:
+/// as many queues as there can be. Read by CUDA when it starts; what the user has set stays.
+void ask_for_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+
 Loaded load() {
+  ask_for_queues();
   Loaded result;
   result.file = cuda_module_file();
   try {
@@ -49,6 +56,12 @@ Loaded load() {
     result.failure = error.what();
   }
   return result;
+}
+
+/// Memory is freed only once the device has done its work, so it must not wait for ranks that do
+/// not come any more.
+void let_go_first() noexcept {
+  if (std::uncaught_exceptions() > 0) abandon_devices();
 }
 
 const Loaded& loaded() {
@@ -66,12 +79,14 @@ const StreamApi& cuda_stream_api() { return *cuda_module().streams; }
 void* cuda_allocate(std::int64_t bytes) { return cuda_module().allocate(bytes); }
 
 void cuda_release(void* data) noexcept {
+  let_go_first();
   if (data != nullptr) cuda_module().release(data);
 }
 
 void* cuda_allocate_host(std::int64_t bytes) { return cuda_module().allocate_host(bytes); }
 
 void cuda_release_host(void* data) noexcept {
+  let_go_first();
   if (data != nullptr) cuda_module().release_host(data);
 }
 
@@ -81,9 +96,20 @@ void cuda_copy(void* to, const void* from, std::int64_t bytes) {
 
 void cuda_select_device(int local_rank) {
   const CudaModule& cuda = cuda_module();
-  const int count = cuda.device_count();
-  if (local_rank >= count) refuse(no_device_text(local_rank, count));
-  cuda.select(local_rank);
+  const int device = cuda_device_of(local_rank);
+  if (device < 0) refuse(no_device_text(local_rank, cuda.device_count()));
+  cuda.select(device);
+}
+
+bool cuda_devices_are_shared() {
+  const char* asked = std::getenv("TRAINCTL_SHARE_DEVICES");
+  return asked != nullptr && std::string(asked) == "1";
+}
+
+int cuda_device_of(std::int64_t local_rank) {
+  const std::int64_t count = cuda_module().device_count();
+  if (local_rank < count) return static_cast<int>(local_rank);
+  return cuda_devices_are_shared() ? static_cast<int>(local_rank % count) : -1;
 }
 
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices) {

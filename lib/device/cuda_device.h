@@ -58,6 +58,8 @@ const StreamApi& cuda_stream_api();
 /// Zeroed memory of the calling thread's device, 256-byte aligned; synchronous. Throws
 /// Error{unavailable} with the sizes if there is not enough.
 void* cuda_allocate(std::int64_t bytes);
+/// Waits for the device. While an exception propagates, this thread's device lets go of other ranks
+/// first (device_health.h).
 void cuda_release(void* data) noexcept;
 /// Host memory that devices copy from and to while their streams go on (page-locked); zeroed.
 void* cuda_allocate_host(std::int64_t bytes);
@@ -65,9 +67,15 @@ void cuda_release_host(void* data) noexcept;
 /// Copies between host and device memory and returns when it is done. Does not wait for streams:
 /// the caller has waited for the work that writes the bytes.
 void cuda_copy(void* to, const void* from, std::int64_t bytes);
-/// Gives the calling thread device number `local_rank`. Each rank calls it once, before its first
-/// stream. Throws Error{unavailable} if there are fewer devices: two ranks never share one.
+/// Gives the calling thread the device of its rank. Each rank calls it once, before its first
+/// stream. Throws Error{unavailable} if there are fewer devices, unless they are shared.
 void cuda_select_device(int local_rank);
+
+/// Whether TRAINCTL_SHARE_DEVICES=1 asks for more ranks on a machine than devices, for tests: they
+/// take them in turns, and their tensors travel through the host's memory.
+bool cuda_devices_are_shared();
+/// The device of a rank, or -1: it has none.
+int cuda_device_of(std::int64_t local_rank);
 
 /// What such an error says of a machine with `devices` of them.
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices);

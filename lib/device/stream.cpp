@@ -1,16 +1,19 @@
 #include "device/stream.h"
 
+#include <algorithm>
 #include <cassert>
 #include <limits>
 
 #include "device/cuda_device.h"
+#include "device/device_health.h"
 #include "device/stream_cpu.h"
 
 namespace trainctl {
 
 namespace {
 constexpr double no_deadline = std::numeric_limits<double>::infinity();
-}
+constexpr double check_seconds = 0.05;  // between two looks at what a device waits for
+}  // namespace
 
 const StreamApi& stream_api(DeviceKind device) {
   return device == DeviceKind::cuda ? cuda_stream_api() : cpu_stream_api();
@@ -52,7 +55,16 @@ void Stream::wait(const Event& event) {
 
 bool Stream::wait_host(const Event& event, double seconds) {
   if (event.stream == nullptr) return true;
-  return event.stream->api_->wait_host(event.stream->queue_, event.ticket, seconds);
+  const Stream& stream = *event.stream;
+  const auto wait = [&](double limit) {
+    return stream.api_->wait_host(stream.queue_, event.ticket, limit);
+  };
+  if (stream.device_ == DeviceKind::cpu || !checks_devices()) return wait(seconds);
+  for (double left = seconds;; left -= check_seconds) {
+    if (wait(std::min(left, check_seconds))) return true;
+    if (left <= check_seconds) return false;
+    check_devices();
+  }
 }
 
 bool Stream::reached(const Event& event) {

@@ -70,7 +70,7 @@ class Stream {
   void* native() const { return api_->native(queue_); }
 
   /// Blocks the host until `event` is done; false if `seconds` pass first. Rethrows the stream's
-  /// failure.
+  /// failure, and that of a rank which a device waits for (device_health.h).
   static bool wait_host(const Event& event, double seconds);
   static bool reached(const Event& event);
   /// wait_host(record()) without a deadline.

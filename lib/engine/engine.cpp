@@ -69,7 +69,6 @@ Engine::Engine(const EngineInput& input, World& world)
       state_(plan_.device),
       optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank()),
       everyone_(devices_.everyone("scalars world")),
-      copies_(replica_group(plan_, devices_, false)),
       tp_(devices_.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
       context_(make_context_groups(plan_, devices_)),
       experts_(make_expert_ranks(plan_, devices_, *tp_, context_)),
@@ -119,6 +118,7 @@ Engine::Engine(const EngineInput& input, World& world)
   if (parts_.trace != nullptr && plan_.device == DeviceKind::cuda) parts_.trace->follow(compute_);
   if (input_.meet) parts_.meet = [this] { share({}); };
   use(plan_.after(0));
+  devices_.open();
 }
 
 Engine::~Engine() {
@@ -134,15 +134,17 @@ void Engine::initialise() {
 
 void Engine::broadcast_parameters() {
   std::unique_ptr<Group> experts;
+  const auto copies = replica_group(plan_, devices_, false);
   if (plan_.model.experts > 1) experts = replica_group(plan_, devices_, true);
+  devices_.open();
   // What is divided comes from its owners: only what every rank owns could differ.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;
-    Group& replicas = experts && at(rows_.parameters, i).expert ? *experts : *copies_;
+    Group& replicas = experts && at(rows_.parameters, i).expert ? *experts : *copies;
     if (whole) replicas.broadcast(store_.master(i), 0, compute_);
   }
   store_.refresh_weights(ops_);
-  settle();  // before the group of experts goes
+  settle();  // before the groups go
 }
 
 void Engine::masters_changed() {

@@ -116,13 +116,13 @@ class Engine {
   ParamStore store_;
   SharedState state_;
   Optimizer optimizer_;
-  std::unique_ptr<Group> everyone_, copies_;  // the latter with the same parameters, other tokens
-  std::unique_ptr<Group> tp_;                 // of the layers, on the compute stream
-  std::unique_ptr<Stream> beside_;            // or on this one, beside products; null: none is
-  ContextGroups context_;                     // the same
-  ExpertRanks experts_;                       // the same
-  Slab router_sums_;                          // Pass::router_sums; empty without experts
-  std::vector<float> loads_;                  // RouterReport::loads
+  std::unique_ptr<Group> everyone_;
+  std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
+  std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
+  ContextGroups context_;           // the same
+  ExpertRanks experts_;             // the same
+  Slab router_sums_;                // Pass::router_sums; empty without experts
+  std::vector<float> loads_;        // RouterReport::loads
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check

@@ -47,7 +47,7 @@ void Engine::use(const Plan& plan) {
   }
   graph_.reset();
   feed_places_.clear();
-  if (captures_steps(plan, input_)) {
+  if (captures_steps(plan, input_) && !devices_.staged()) {
     graph_ = std::make_unique<StepGraph>();
     feed_places_ = places_in_views(rows().activation_slots.view_of);
   }

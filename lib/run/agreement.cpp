@@ -22,9 +22,9 @@ struct OwnDevice {
 OwnDevice own_device(std::int64_t local_rank) {
   try {
     const CudaModule& cuda = cuda_module();
-    const std::int64_t count = cuda.device_count();
-    if (local_rank >= count) return {"", no_device_text(local_rank, count)};
-    const CudaDeviceProperties found = cuda.properties(static_cast<int>(local_rank));
+    const int device = cuda_device_of(local_rank);
+    if (device < 0) return {"", no_device_text(local_rank, cuda.device_count())};
+    const CudaDeviceProperties found = cuda.properties(device);
     return {found.name + ", compute capability " + std::to_string(found.capability / 10) + "." +
                 std::to_string(found.capability % 10),
             ""};

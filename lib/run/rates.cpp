@@ -65,6 +65,7 @@ Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flo
   rates.bandwidth = rates.memory_bandwidth;
   if (everyone.size() == 1) return rates;
   const auto own = device == DeviceKind::cpu ? nullptr : world.everyone("rates");
+  world.open();
   Group& sums = own ? *own : everyone;
   constexpr std::int64_t elements = std::int64_t{1} << 20;
   CollectiveUse one;

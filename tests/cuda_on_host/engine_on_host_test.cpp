@@ -110,6 +110,22 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: expert
   CHECK(contains(early.out, "DIFFERS"));
 }
 
+TEST_CASE("without NCCL, and on shared devices, tensors travel through the host's memory") {
+  const std::string layouts = "dp2+zero2,tp2sp+pp2,dp2+cp2+p2p";
+  const Outcome none =
+      verify(gpt2, layouts, {}, {emulated, "CUDA_ON_HOST_NO_NCCL=1", "CUDA_ON_HOST_PAGE_LOCKED=1"});
+  INFO(none.out << none.err);
+  CHECK(none.exit_code == 0);
+  CHECK(contains(none.out, "3 layouts equal to a single rank over 2 steps"));
+  CHECK(contains(none.err, "rank 0 has no NCCL (cannot open libnccl.so.2): tensors travel"));
+  const Outcome one = verify(llama, "dp2+tp2sp,dp2+ep2", experts,
+                             {emulated, "CUDA_ON_HOST_DEVICES=1", "TRAINCTL_SHARE_DEVICES=1"});
+  INFO(one.out << one.err);
+  CHECK(one.exit_code == 0);
+  CHECK(contains(one.out, "2 layouts equal to a single rank over 2 steps"));
+  CHECK(contains(one.err, "ranks share CUDA devices: tensors travel"));
+}
+
 TEST_CASE("experts in 16 bits learn the same on a CUDA device as on the CPU, and are evaluated") {
   const TempDir dir;
   std::vector<std::string> more{

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 constexpr std::size_t alignment = 256;
+constexpr std::chrono::seconds longest_wait{20};
 /// What lies after an allocation's bytes, at this address: elements of 16 or 32 bits that are NaNs,
 /// each with a payload of its own, so that what is computed from others looks different.
 std::byte filling(std::uintptr_t address) {
@@ -188,6 +189,17 @@ void Machine::wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream
         mode_ == Mode::lazy ? run_needed(stream) || run_any(stream->device) : run_any(-1);
     if (!moved) changed_.wait_for(lock, std::chrono::milliseconds(1));
   }
+}
+
+void Machine::wait_for_others(std::unique_lock<std::mutex>& lock) {
+  const auto start = std::chrono::steady_clock::now();
+  const int mine = device();
+  wait_until(lock, default_stream(), [&] {
+    return !communicates(mine) || std::chrono::steady_clock::now() - start > longest_wait;
+  });
+  if (!communicates(mine)) return;
+  fail(mine, cudaErrorLaunchTimeout,
+       "memory is freed while the device waits for a rank that does not come");
 }
 
 cudaError_t Machine::allocate(void** data, std::size_t bytes) {

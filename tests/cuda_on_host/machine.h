@@ -99,6 +99,11 @@ class Machine {
   /// Runs work until `reached` holds. Gives other threads the lock while nothing can run.
   void wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
                   const std::function<bool()>& reached);
+  /// A device frees memory once it has done its work. Here only collectives and messages are waited
+  /// for, so that work which uses the memory later is found; if they do not end, the device fails.
+  void wait_for_others(std::unique_lock<std::mutex>& lock);
+  /// Whether a device waits for others in a collective or a message; set by NCCL.
+  std::function<bool(int device)> communicates = [](int) { return false; };
   /// Other threads may look again.
   void notify() { changed_.notify_all(); }
 

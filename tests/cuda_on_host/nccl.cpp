@@ -1,7 +1,6 @@
 // The functions of NCCL that the CUDA module calls, for ranks that are threads of one process. A
 // communicator's operations run in the order of the calls, each once it is first in its stream and
-// all members have come to the same operation; that all call it alike is checked. Sums go around a
-// ring that begins elsewhere for every piece, rounded to the type on the way, as NCCL's do.
+// all members have come to the same operation; that all call it alike is checked.
 #include <nccl.h>
 
 #include <algorithm>
@@ -12,64 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/fp16.h"
 #include "machine.h"
+#include "nccl_comm.h"
 #include "planted.h"
 
 using namespace cuda_on_host;
 
 namespace {
 
-enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast };
-
-/// What one member calls. Counts are of elements of `type`, as NCCL counts them.
-struct Call {
-  Kind kind;
-  std::size_t count;
-  ncclDataType_t type;
-  int root;
-  ncclRedOp_t sum;
-  const std::byte* from;
-  std::byte* to;
-
-  bool fits(const Call& other) const {
-    return kind == other.kind && count == other.count && type == other.type && root == other.root &&
-           sum == other.sum;
-  }
-};
-
-/// The members' calls of one operation.
-struct Meeting {
-  std::vector<std::unique_ptr<Call>> calls;
-  std::size_t arrived = 0;
-  bool done = false;
-};
-
-/// A message that waits for its counterpart.
-struct Message {
-  std::byte* data;
-  std::size_t bytes;
-  std::shared_ptr<bool> done;
-};
-
-/// The communicators of one id.
-struct Clique {
-  std::vector<ncclComm_t> members;
-  std::size_t joined = 0;
-  std::vector<Meeting> meetings;
-  std::map<std::pair<int, int>, std::deque<Message>> sends, receives;  // by sender and receiver
-  ncclResult_t error = ncclSuccess;
-  std::string message;
-
-  void fail(const std::string& what) {
-    error = ncclInvalidUsage;
-    message = what;
-  }
-};
-
-/// Work of a communicator: true once it is done.
-using Step = std::function<bool()>;
 /// Begins such work; a graph does so at each launch.
 using Begin = std::function<Step()>;
 
@@ -81,105 +30,10 @@ struct Pending {
 
 thread_local int group_depth = 0;
 thread_local std::vector<Pending> group;
-thread_local std::string last_failure;
-
-ncclResult_t refuse(const std::string& why) {
-  last_failure = why;
-  return ncclInvalidUsage;
-}
-
 std::map<std::string, std::shared_ptr<Clique>>& cliques() {
   static std::map<std::string, std::shared_ptr<Clique>> all;
   return all;
 }
-
-std::size_t size_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclUint8: return 1;
-    case ncclBfloat16:
-    case ncclFloat16: return 2;
-    case ncclFloat32: return 4;
-    default: return 8;
-  }
-}
-
-float read(const std::byte* from, std::size_t index, ncclDataType_t type) {
-  const std::byte* at = from + index * size_of(type);
-  if (type == ncclFloat32) return *reinterpret_cast<const float*>(at);
-  const auto bits = *reinterpret_cast<const std::uint16_t*>(at);
-  return type == ncclBfloat16 ? trainctl::to_float(trainctl::bf16{bits})
-                              : trainctl::to_float(trainctl::fp16{bits});
-}
-
-float rounded(float value, ncclDataType_t type) {
-  if (type == ncclBfloat16) return trainctl::to_float(trainctl::to_bf16(value));
-  if (type == ncclFloat16) return trainctl::to_float(trainctl::to_fp16(value));
-  return value;
-}
-
-void write(std::byte* to, std::size_t index, ncclDataType_t type, float value) {
-  std::byte* at = to + index * size_of(type);
-  if (type == ncclFloat32) {
-    *reinterpret_cast<float*>(at) = value;
-  } else {
-    *reinterpret_cast<std::uint16_t*>(at) =
-        type == ncclBfloat16 ? trainctl::to_bf16(value).bits : trainctl::to_fp16(value).bits;
-  }
-}
-
-/// The sum over the members of element `index`.
-float sum_of(const Meeting& meeting, std::size_t index, ncclDataType_t type) {
-  const std::size_t size = meeting.calls.size();
-  float sum = 0;
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::size_t member = (index / 64 + 1 + i) % size;
-    sum = rounded(sum + read(meeting.calls[member]->from, index, type), type);
-  }
-  if (planted("mean")) sum /= static_cast<float>(size);
-  return sum;
-}
-
-void gather(const Meeting& meeting, std::size_t bytes) {
-  std::vector<std::byte> all;
-  for (const auto& call : meeting.calls) all.insert(all.end(), call->from, call->from + bytes);
-  for (const auto& call : meeting.calls) std::memcpy(call->to, all.data(), all.size());
-}
-
-void perform(const Meeting& meeting) {
-  const Call& first = *meeting.calls.front();
-  const std::size_t size = meeting.calls.size();
-  const std::size_t bytes = first.count * size_of(first.type);
-  if (first.kind == Kind::all_gather) return gather(meeting, bytes);
-  if (first.kind == Kind::broadcast) {
-    const std::byte* from = meeting.calls[static_cast<std::size_t>(first.root)]->from;
-    for (const auto& call : meeting.calls) std::memmove(call->to, from, bytes);
-    return;
-  }
-  // All sums before any result: results may lie where operands do.
-  const bool scatter = first.kind == Kind::reduce_scatter;
-  std::vector<float> sums(first.count * (scatter ? size : 1));
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = sum_of(meeting, i, first.type);
-  for (std::size_t member = 0; member < size; ++member) {
-    const std::size_t begin = scatter ? member * first.count : 0;
-    for (std::size_t i = 0; i < first.count; ++i) {
-      write(meeting.calls[member]->to, i, first.type, sums[begin + i]);
-    }
-  }
-}
-
-}  // namespace
-
-struct ncclComm {
-  std::shared_ptr<Clique> clique;
-  int rank = 0, size = 1, device = 0;
-  std::size_t meetings = 0;                  // that this member's streams were given
-  std::deque<std::shared_ptr<Step>> issued;  // not done, in the order of the calls
-  bool aborted = false;
-  cudaStream_t other = nullptr;  // see stream_of
-  std::size_t collectives = 0;   // that this member's program has called
-};
-
-namespace {
 
 /// The members' memory, if there is any.
 bool is_there(const Meeting& meeting) {
@@ -242,6 +96,7 @@ ncclResult_t enqueue(std::vector<Pending> all) {
 
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Begin begin) {
   if (comm == nullptr || comm->aborted) return refuse("the communicator is gone");
+  if (comm->clique == nullptr) return refuse("the communicator is not formed yet");
   if (stream->device != comm->device) return refuse("the stream is of another device");
   if (group_depth == 0) return enqueue({{comm, stream, std::move(begin)}});
   group.push_back({comm, stream, std::move(begin)});
@@ -266,7 +121,7 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const Call& call,
          {std::pair<const std::byte*, std::size_t>{call.from, from_bytes}, {call.to, to_bytes}}) {
       if (bytes == 0) continue;
       if (machine.find(data, &begin) == nullptr || !machine.is_whole(data, bytes)) {
-        last_failure = "a buffer is not wholly in one allocation of a device";
+        last_nccl_failure() = "a buffer is not wholly in one allocation of a device";
         return ncclInvalidArgument;
       }
     }
@@ -345,11 +200,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   }
   auto& place = clique->members[static_cast<std::size_t>(rank)];
   if (place != nullptr) return refuse("two members with one rank");
-  place = *comm = new ncclComm;
+  place = *comm = new_communicator();
   (*comm)->clique = clique;
   (*comm)->rank = rank;
   (*comm)->size = size;
-  (*comm)->device = Machine::device();
   ++clique->joined;
   machine.notify();
   return ncclInProgress;
@@ -357,11 +211,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const std::lock_guard lock(Machine::get().mutex);
+  *state = ncclInProgress;
+  if (comm->clique == nullptr) return ncclSuccess;  // of a split that others have not called
   const Clique& clique = *comm->clique;
   *state = clique.error;
   if (clique.error != ncclSuccess) {
-    last_failure = clique.message;
-  } else if (clique.joined < clique.members.size()) {
+    last_nccl_failure() = clique.message;
+  } else if (clique.joined < clique.members.size() || comm->splits_now()) {
     *state = ncclInProgress;
   }
   return ncclSuccess;
@@ -375,7 +231,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   std::unique_lock lock(machine.mutex);
   machine.wait_until(lock, machine.default_stream(), [comm] { return comm->issued.empty(); });
   comm->clique->members[static_cast<std::size_t>(comm->rank)] = nullptr;
-  comm->aborted = true;  // kept: a step of a stream may still look
+  comm->aborted = true;
   return ncclSuccess;
 }
 
@@ -384,7 +240,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::lock_guard lock(machine.mutex);
   comm->aborted = true;
   comm->issued.clear();
-  comm->clique->members[static_cast<std::size_t>(comm->rank)] = nullptr;
+  if (comm->clique) comm->clique->members[static_cast<std::size_t>(comm->rank)] = nullptr;
   machine.notify();
   return ncclSuccess;
 }
@@ -474,6 +330,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
   }
 }
 
-const char* ncclGetLastError(ncclComm_t) { return last_failure.c_str(); }
+const char* ncclGetLastError(ncclComm_t) { return last_nccl_failure().c_str(); }
 
 }  // extern "C"

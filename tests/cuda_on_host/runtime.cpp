@@ -187,10 +187,11 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   Machine& machine = Machine::get();
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
   if (const cudaError_t refused = refuse_in_capture("cudaFree"); refused != cudaSuccess) {
     return refused;
   }
+  machine.wait_for_others(lock);
   if (planted("unaligned")) data = static_cast<std::byte*>(data) - 4;
   const cudaError_t status = machine.release(data);
   return status != cudaSuccess ? report(status, "it was not allocated") : device_error();

@@ -87,7 +87,9 @@ struct Sweep {
     }
     SimulationInput input = pipeline.simulation();
     input.cost = unit_cost;
-    const Simulation result = simulate(input);
+    Simulation result = simulate(input);
+    input.on_devices = true;
+    for (const std::string& one : simulate(input).violations) result.violations.push_back(one);
     ++played;
     if (!result.violations.empty() && wrong.empty()) {
       wrong = "pp " + std::to_string(sizes.stages) + " vp " + std::to_string(sizes.chunks) + " M " +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "bench/work_clock.h"
 #include "comm/nccl/device_world.h"
@@ -21,13 +22,19 @@ struct Call {
   std::function<float(std::int64_t element)> expected;
 };
 
+std::vector<int> all_ranks(const World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 class Collectives {
  public:
   Collectives(World& world, const CommBench& options)
       : options_(options),
         devices_(world, options.device, options.deadline_seconds),
         everyone_(world.everyone("measured values")),
-        group_(devices_.everyone("measured")),
+        group_(devices_.group("measured", all_ranks(world), {.carries = Carries::all})),
         stream_(options.device, "measured", Stream::Mode::run_inline),
         clock_(stream_),
         rank_(world.rank()),
@@ -37,6 +44,7 @@ class Collectives {
     const MessageLine lines[] = {{.peer = next_, .tag = 0, .sends = true},
                                  {.peer = previous_, .tag = 0, .sends = false}};
     group_->open_lines(lines);
+    devices_.open();
   }
 
   void measure(std::int64_t bytes, std::vector<CollectiveSpeed>& found) {

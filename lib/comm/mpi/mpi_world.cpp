@@ -129,6 +129,7 @@ class MpiWorld : public World {
   Traffic& traffic() override { return traffic_; }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
   Activity* activity() override { return &shared_.activity; }
+  void check() const override;
   void abort(int exit_code) noexcept override;
 
  private:
@@ -216,6 +217,12 @@ int MpiWorld::ended_rank() const {
     if (is_visible(peer, self) && is_gone(peer.process)) return other;
   }
   return Watch::none;
+}
+
+void MpiWorld::check() const {
+  const int ended = ended_rank();
+  if (ended == Watch::none) return;
+  throw Error(ExitCode::peer, shared_.describe(ended) + " has ended before its work");
 }
 
 void MpiWorld::tell_others(int ended) {

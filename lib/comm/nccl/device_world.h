@@ -1,7 +1,9 @@
 // The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
-// NCCL's, formed over them.
+// groups of NCCL, formed over them. Where a rank has no NCCL, or ranks share devices, tensors
+// travel through the host's memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,23 +12,49 @@
 
 namespace trainctl {
 
+class NcclWires;
+
+/// What runs one after another on every rank: groups of the same ranks in one lane share a
+/// communicator.
+enum class Lane : std::uint8_t { layers, experts, gradients };
+
+/// What a group carries: only messages, collectives except all_to_all, or all.
+enum class Carries : std::uint8_t { messages, collectives, all };
+
+struct WireUse {
+  Lane lane = Lane::layers;
+  Carries carries = Carries::collectives;
+};
+
 class DeviceWorld {
  public:
   /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
-  /// object and its groups. Deadline: of forming a group, and of each operation until it is under
-  /// way.
+  /// object, and this object its groups. Collective over the world. Deadline: of forming groups,
+  /// and of each operation until it is under way.
   DeviceWorld(World& world, DeviceKind device, double deadline_seconds);
+  ~DeviceWorld();
+  DeviceWorld(const DeviceWorld&) = delete;
+  DeviceWorld& operator=(const DeviceWorld&) = delete;
 
   int rank() const { return world_.rank(); }
   DeviceKind device() const { return device_; }
-  /// As World::group, for tensors and streams of the device. Counts the same traffic.
-  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) const;
+  /// Whether tensors travel through the host's memory: then the host waits within a step.
+  bool staged() const { return staged_; }
+  /// As World::group, for tensors and streams of the device. Counts the same traffic. On devices a
+  /// group carries nothing before open(), and Group::open_lines comes before it, too.
+  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,
+                               WireUse use = {}) const;
   std::unique_ptr<Group> everyone(const std::string& name) const;
+  /// Makes what the groups travel on, as far as it is new, in one order on all ranks, and connects
+  /// it. Collective over the world.
+  void open() const;
 
  private:
   World& world_;
   DeviceKind device_;
   double deadline_seconds_;
+  bool staged_ = false;               // through the host's memory
+  std::unique_ptr<NcclWires> wires_;  // null where NCCL has nothing to do
 };
 
 }  // namespace trainctl

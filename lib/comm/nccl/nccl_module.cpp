@@ -1,41 +1,23 @@
-// The CUDA module's part for comm/: NCCL communicators as groups.
+// The CUDA module's part for comm/: NCCL's communicators.
 #include "comm/nccl/nccl_module.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <cstring>
-#include <exception>
-#include <thread>
+#include <memory>
 
 #include "base/error.h"
 #include "comm/nccl/nccl_check.h"
+#include "comm/nccl/nccl_library.h"
+#include "comm/nccl/open_calls.h"
 #include "device/cuda_check.h"
 #include "device/cuda_device.h"
 
 namespace trainctl {
 namespace {
-
-/// Polls a non-blocking communicator until it has finished what it was asked; false when `seconds`
-/// pass first.
-bool settle(ncclComm_t communicator, double seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  ncclResult_t state = ncclInProgress;
-  for (int polls = 0;; ++polls) {
-    NCCL_CHECK(ncclCommGetAsyncError(communicator, &state));
-    NCCL_CHECK(state);
-    if (state != ncclInProgress) return true;
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (elapsed.count() >= seconds) return false;
-    if (polls < 1000) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  }
-}
 
 ncclDataType_t sum_type_of(const Tensor& tensor) {
   switch (tensor.dtype) {
@@ -70,156 +52,30 @@ class CallGroup {
 std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 std::size_t bytes_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.bytes()); }
 
-class NcclGroup final : public Group {
- public:
-  explicit NcclGroup(const NcclMember& member)
-      : name_(member.name),
-        rank_(member.rank),
-        size_(member.size),
-        deadline_(member.deadline_seconds) {
-    ncclUniqueId id;
-    require(member.unique_id.size() == sizeof id, ExitCode::internal,
-            "[nccl] group " + name_ + ": a unique id of " +
-                std::to_string(member.unique_id.size()) + " bytes");
-    std::memcpy(&id, member.unique_id.data(), sizeof id);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    try {
-      CUDA_CHECK(cudaMalloc(&token_, sizeof(float)));
-      CUDA_CHECK(cudaMemset(token_, 0, sizeof(float)));
-      NCCL_CHECK(ncclCommInitRankConfig(&communicator_, size_, id, rank_, &config));
-      finish("joining");
-    } catch (...) {
-      abandon();
-      release_token();
-      throw;  // the destructor does not run
-    }
+struct Communicator {
+  explicit Communicator(const NcclMember& place) : member(place) {
+    CUDA_CHECK(cudaMalloc(&token, sizeof(float)));
   }
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
-
-  ~NcclGroup() override {
-    if (std::uncaught_exceptions() > 0 || !leave()) abandon();
-    release_token();
+  ~Communicator() {
+    if (cudaFree(token) != cudaSuccess) cudaGetLastError();
   }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  const std::string& name() const override { return name_; }
-
-  void all_reduce(const Tensor& data, Stream& stream) override {
-    NCCL_CHECK(ncclAllReduce(data.data, data.data, count_of(data), sum_type_of(data), ncclSum,
-                             communicator_, queue_of(data, stream)));
-    finish("all_reduce");
-  }
-
-  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override {
-    assert(data.numel() == shard.numel() * size_ && data.dtype == shard.dtype);
-    NCCL_CHECK(ncclReduceScatter(data.data, shard.data, count_of(shard), sum_type_of(data), ncclSum,
-                                 communicator_, queue_of(data, stream)));
-    finish("reduce_scatter");
-  }
-
-  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) override {
-    assert(data.numel() == shard.numel() * size_ && data.dtype == shard.dtype);
-    NCCL_CHECK(ncclAllGather(shard.data, data.data, bytes_of(shard), ncclUint8, communicator_,
-                             queue_of(data, stream)));
-    finish("all_gather");
-  }
-
-  void broadcast(const Tensor& data, int root, Stream& stream) override {
-    NCCL_CHECK(ncclBroadcast(data.data, data.data, bytes_of(data), ncclUint8, root, communicator_,
-                             queue_of(data, stream)));
-    finish("broadcast");
-  }
-
-  void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
-                  const Tensor& receive, std::span<const std::int64_t> receive_counts,
-                  Stream& stream) override {
-    const auto size = static_cast<std::size_t>(size_);
-    assert(send_counts.size() == size && receive_counts.size() == size);
-    const cudaStream_t queue = queue_of(send, stream);
-    const std::int64_t width = size_of(send.dtype);
-    const auto* from = static_cast<const std::byte*>(send.data);
-    auto* to = static_cast<std::byte*>(receive.data);
-    CallGroup calls;
-    for (std::size_t peer = 0; peer < size; ++peer) {
-      const auto send_bytes = static_cast<std::size_t>(send_counts[peer] * width);
-      const auto receive_bytes = static_cast<std::size_t>(receive_counts[peer] * width);
-      const int to_rank = static_cast<int>(peer);
-      NCCL_CHECK(ncclSend(from, send_bytes, ncclUint8, to_rank, communicator_, queue));
-      NCCL_CHECK(ncclRecv(to, receive_bytes, ncclUint8, to_rank, communicator_, queue));
-      from += send_bytes;
-      to += receive_bytes;
-    }
-    calls.end();
-    finish("all_to_all");
-  }
-
-  Event send(const Tensor& data, int to, int, Stream& stream) override {
-    NCCL_CHECK(
-        ncclSend(data.data, bytes_of(data), ncclUint8, to, communicator_, queue_of(data, stream)));
-    finish("send");
-    return stream.record();
-  }
-  Event receive(const Tensor& data, int from, int, Stream& stream) override {
-    NCCL_CHECK(ncclRecv(data.data, bytes_of(data), ncclUint8, from, communicator_,
-                        queue_of(data, stream)));
-    finish("receive");
-    return stream.record();
-  }
-
-  void barrier(Stream& stream) override {
-    all_reduce(Tensor{token_, Shape{1}, DType::f32, DeviceKind::cuda}, stream);
-  }
-
- private:
-  cudaStream_t queue_of(const Tensor& data, const Stream& stream) const {
-    require(data.device == DeviceKind::cuda && stream.device() == DeviceKind::cuda,
-            ExitCode::internal,
-            "[nccl] group " + name_ + " supports only CUDA tensors and streams");
-    return static_cast<cudaStream_t>(stream.native());
-  }
-
-  /// Waits until NCCL has put what it was asked onto the stream: only then may events be recorded.
-  void finish(const char* what) const {
-    if (settle(communicator_, deadline_)) return;
-    throw Error(ExitCode::peer, "[nccl] group " + name_ + ", rank " + std::to_string(rank_) +
-                                    " of " + std::to_string(size_) + ": " + what +
-                                    " was not under way within the deadline; another member is "
-                                    "missing or stopped");
-  }
-
-  /// Leaves together with the others; false if that fails.
-  bool leave() noexcept {
-    try {
-      NCCL_CHECK(ncclCommFinalize(communicator_));
-      if (!settle(communicator_, deadline_)) return false;
-      NCCL_CHECK(ncclCommDestroy(communicator_));
-      return true;
-    } catch (const std::exception&) {
-      return false;
-    }
-  }
-
-  /// Ends this rank's side without the others: running collectives stop.
-  void abandon() noexcept {
-    if (communicator_ != nullptr) ncclCommAbort(communicator_);
-    communicator_ = nullptr;
-  }
-
-  void release_token() noexcept {
-    if (cudaFree(token_) != cudaSuccess) cudaGetLastError();
-    token_ = nullptr;
-  }
-
-  std::string name_;
-  int rank_;
-  int size_;
-  double deadline_;
-  ncclComm_t communicator_ = nullptr;
-  void* token_ = nullptr;  // what barriers reduce
+  NcclMember member;
+  ncclComm_t handle = nullptr;
+  ncclComm_t parent = nullptr;  // of a split that may not be under way yet
+  void* token = nullptr;        // what barriers reduce, whatever it is
+  OpenCalls calls;
 };
+
+Communicator& of(void* communicator) { return *static_cast<Communicator*>(communicator); }
+
+ncclConfig_t not_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
 
 std::string new_unique_id() {
   ncclUniqueId id;
@@ -227,12 +83,153 @@ std::string new_unique_id() {
   return std::string(reinterpret_cast<const char*>(&id), sizeof id);
 }
 
-std::unique_ptr<Group> join(const NcclMember& member) {
-  return std::make_unique<NcclGroup>(member);
+void* join(const NcclMember& member, const std::string& unique_id) {
+  ncclUniqueId id;
+  require(
+      unique_id.size() == sizeof id, ExitCode::internal,
+      "[nccl] " + member.name + ": a unique id of " + std::to_string(unique_id.size()) + " bytes");
+  std::memcpy(&id, unique_id.data(), sizeof id);
+  auto made = std::make_unique<Communicator>(member);
+  ncclConfig_t config = not_blocking();
+  NCCL_CHECK(ncclCommInitRankConfig(&made->handle, member.size, id, member.rank, &config));
+  return made.release();
 }
 
-const NcclModule nccl_part{
-    .new_unique_id = new_unique_id, .unique_id_bytes = sizeof(ncclUniqueId), .join = join};
+/// Resources are not shared with the parent: NCCL would run the calls of both one after another.
+void* split(void* parent, const NcclMember& member, int colour) {
+  ncclConfig_t config = not_blocking();
+  ncclComm_t whole = of(parent).handle;
+  if (colour < 0) {
+    ncclComm_t none = nullptr;
+    NCCL_CHECK(ncclCommSplit(whole, NCCL_SPLIT_NOCOLOR, 0, &none, &config));
+    return nullptr;
+  }
+  auto made = std::make_unique<Communicator>(member);
+  made->parent = whole;
+  NCCL_CHECK(ncclCommSplit(whole, colour, member.rank, &made->handle, &config));
+  return made.release();
+}
+
+bool is_settled(ncclComm_t handle) {
+  ncclResult_t state = ncclInProgress;
+  NCCL_CHECK(ncclCommGetAsyncError(handle, &state));
+  NCCL_CHECK(state);
+  return state != ncclInProgress;
+}
+
+/// A child may be looked at once the split is under way on its parent.
+bool settled(void* communicator) {
+  Communicator& mine = of(communicator);
+  if (mine.parent != nullptr && !is_settled(mine.parent)) return false;
+  mine.parent = nullptr;
+  return is_settled(mine.handle);
+}
+
+void all_to_all(ncclComm_t handle, const WireCall& call, cudaStream_t queue) {
+  const std::int64_t width = size_of(call.from.dtype);
+  const auto* from = static_cast<const std::byte*>(call.from.data);
+  auto* to = static_cast<std::byte*>(call.to.data);
+  CallGroup calls;
+  for (std::size_t peer = 0; peer < call.send_counts.size(); ++peer) {
+    const auto sent = static_cast<std::size_t>(call.send_counts[peer] * width);
+    const auto received = static_cast<std::size_t>(call.receive_counts[peer] * width);
+    NCCL_CHECK(ncclSend(from, sent, ncclUint8, static_cast<int>(peer), handle, queue));
+    NCCL_CHECK(ncclRecv(to, received, ncclUint8, static_cast<int>(peer), handle, queue));
+    from += sent;
+    to += received;
+  }
+  calls.end();
+}
+
+void enqueue(const Communicator& mine, const WireCall& call, cudaStream_t queue) {
+  const Tensor& from = call.from;
+  const Tensor& to = call.to;
+  ncclComm_t handle = mine.handle;
+  switch (call.operation) {
+    case GroupOperation::all_reduce:
+      NCCL_CHECK(ncclAllReduce(from.data, to.data, count_of(from), sum_type_of(from), ncclSum,
+                               handle, queue));
+      return;
+    case GroupOperation::reduce_scatter:
+      assert(from.numel() == to.numel() * mine.member.size && from.dtype == to.dtype);
+      NCCL_CHECK(ncclReduceScatter(from.data, to.data, count_of(to), sum_type_of(from), ncclSum,
+                                   handle, queue));
+      return;
+    case GroupOperation::all_gather:
+      assert(to.numel() == from.numel() * mine.member.size && from.dtype == to.dtype);
+      NCCL_CHECK(ncclAllGather(from.data, to.data, bytes_of(from), ncclUint8, handle, queue));
+      return;
+    case GroupOperation::broadcast:
+      NCCL_CHECK(
+          ncclBroadcast(from.data, to.data, bytes_of(from), ncclUint8, call.peer, handle, queue));
+      return;
+    case GroupOperation::all_to_all:
+      assert(std::ssize(call.send_counts) == mine.member.size);
+      return all_to_all(handle, call, queue);
+    case GroupOperation::send:
+      NCCL_CHECK(ncclSend(from.data, bytes_of(from), ncclUint8, call.peer, handle, queue));
+      return;
+    case GroupOperation::receive:
+      NCCL_CHECK(ncclRecv(to.data, bytes_of(to), ncclUint8, call.peer, handle, queue));
+      return;
+    case GroupOperation::barrier:
+      NCCL_CHECK(ncclAllReduce(mine.token, mine.token, 1, ncclFloat32, ncclSum, handle, queue));
+      return;
+  }
+}
+
+void call(void* communicator, const WireCall& call, void* stream) {
+  enqueue(of(communicator), call, static_cast<cudaStream_t>(stream));
+}
+
+/// Calls that are captured in a graph are not open: its launch is what the device has been given.
+void note(void* communicator, const WireCall& call, void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status));
+  if (status != cudaStreamCaptureStatusNone) return;
+  const std::int64_t bytes = std::max(call.from.bytes(), call.to.bytes());
+  of(communicator).calls.add(call.operation, bytes, static_cast<cudaStream_t>(stream));
+}
+
+std::string open_call(void* communicator) {
+  const NcclMember& member = of(communicator).member;
+  const OpenCalls::Call* first = of(communicator).calls.first();
+  if (first == nullptr) return "";
+  return std::string(name_of(first->operation)) + " of " + member.name + " (call " +
+         std::to_string(first->number) + " of " + std::to_string(first->bytes) + " bytes, rank " +
+         std::to_string(member.rank) + " of " + std::to_string(member.size) + ")";
+}
+
+void leave(void* communicator) { NCCL_CHECK(ncclCommFinalize(of(communicator).handle)); }
+
+/// One by one, each would wait for the device, which waits for the others.
+void abort_all(std::span<void* const> communicators) noexcept {
+  ncclGroupStart();
+  for (void* communicator : communicators) {
+    ncclComm_t& handle = of(communicator).handle;
+    if (handle != nullptr) ncclCommAbort(handle);
+    handle = nullptr;
+  }
+  ncclGroupEnd();
+}
+
+void release(void* communicator) noexcept {
+  const std::unique_ptr<Communicator> mine(&of(communicator));
+  if (mine->handle != nullptr) ncclCommDestroy(mine->handle);
+}
+
+const NcclModule nccl_part{.missing = nccl_missing,
+                           .new_unique_id = new_unique_id,
+                           .unique_id_bytes = sizeof(ncclUniqueId),
+                           .join = join,
+                           .split = split,
+                           .settled = settled,
+                           .call = call,
+                           .note = note,
+                           .open_call = open_call,
+                           .leave = leave,
+                           .abort = abort_all,
+                           .release = release};
 
 }  // namespace
 }  // namespace trainctl

@@ -1,28 +1,48 @@
-// The CUDA module's part for comm/, used by nccl_group.cpp.
+// The CUDA module's part for comm/, used by nccl_wires.cpp: communicators of NCCL, which do not
+// block. A call is under way once settled() says so, and only then may the next be made.
 #pragma once
 
-#include <memory>
+#include <span>
 #include <string>
 
-#include "comm/group.h"
+#include "comm/nccl/wire.h"
 
 namespace trainctl {
 
-/// One rank's place in a group that is being formed.
+/// This rank's place in a communicator that is being formed.
 struct NcclMember {
   std::string name;
-  std::string unique_id;  // as made by the group's rank 0
   int rank = 0;
   int size = 1;
-  double deadline_seconds = 300;
 };
 
+/// Communicators are handles. A failure of NCCL is thrown as in nccl_check.h.
 struct NcclModule {
-  /// What all members of a new group must receive, as bytes.
+  /// Why NCCL cannot be used; "" if it can. Nothing else may be called then.
+  std::string (*missing)();
+  /// What all members of a new communicator must receive, as bytes; made by one of them.
   std::string (*new_unique_id)();
   std::int64_t unique_id_bytes;
-  /// Collective over the members.
-  std::unique_ptr<Group> (*join)(const NcclMember& member);
+  /// Begins to join, on the device of the calling thread. Collective over the members.
+  void* (*join)(const NcclMember& member, const std::string& unique_id);
+  /// Begins to split: the ranks of `parent` with one colour are members of a new communicator. Of
+  /// all of them, in one order; a rank with colour -1 is in none and gets null.
+  void* (*split)(void* parent, const NcclMember& member, int colour);
+  /// Whether what was begun is under way. Throws if the communicator has failed.
+  bool (*settled)(void* communicator);
+  /// `stream` is a cudaStream_t.
+  void (*call)(void* communicator, const WireCall& call, void* stream);
+  /// Remembers a call that is under way, for open_call.
+  void (*note)(void* communicator, const WireCall& call, void* stream);
+  /// The first of these that the device has not done: "all_reduce of layers among ranks 0, 1 (call
+  /// 12 of 4096 bytes, rank 1 of 2)"; "" for none.
+  std::string (*open_call)(void* communicator);
+  /// Begins to leave together with the others; then settled(), then release().
+  void (*leave)(void* communicator);
+  /// Ends these communicators without the others, all at once: what a device waits for ends.
+  void (*abort)(std::span<void* const> communicators) noexcept;
+  /// Frees the handle of one that has left or was aborted.
+  void (*release)(void* communicator) noexcept;
 };
 
 }  // namespace trainctl

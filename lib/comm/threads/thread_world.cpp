@@ -89,6 +89,7 @@ class ThreadWorld : public World {
   }
   Activity* activity() override { return &shared_.activities[static_cast<std::size_t>(rank_)]; }
 
+  void check() const override { shared_.check(); }
   void abort(int exit_code) noexcept override {
     const std::string text = "ended the job with exit code " + std::to_string(exit_code);
     shared_.fail(rank_, std::make_exception_ptr(Error(static_cast<ExitCode>(exit_code), text)));

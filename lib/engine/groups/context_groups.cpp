@@ -27,24 +27,24 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
   if (plan.mesh.cp == 1) return groups;
   // Of the group's ranks every `step`-th from number `first` on.
   const auto group = [&](const std::string& kind, std::int64_t first, std::int64_t step,
-                         std::int64_t count) {
+                         std::int64_t count, Carries carries) {
     std::vector<int> ranks;
     for (std::int64_t i = 0; i < count; ++i) {
       ranks.push_back(all[static_cast<std::size_t>(first + i * step)]);
     }
-    return world.group("layers " + kind, ranks);
+    return world.group("layers " + kind, ranks, {.carries = carries});
   };
   bool whole_ring = false;
   for (const ContextSplit& split : plan.context.kinds()) {
     const bool two_levels = split.heads > 1 && split.ring > 1;
     whole_ring = whole_ring || split.ring == plan.mesh.cp;
     if (!two_levels) {
-      if (!groups.whole) groups.whole = group("cp", 0, 1, plan.mesh.cp);
+      if (!groups.whole) groups.whole = group("cp", 0, 1, plan.mesh.cp, Carries::all);
       continue;
     }
     const std::int64_t number = groups.rank % split.heads;
-    groups.heads = group(heads_kind(split), groups.rank - number, 1, split.heads);
-    groups.ring = group(ring_kind(split), number, split.heads, split.ring);
+    groups.heads = group(heads_kind(split), groups.rank - number, 1, split.heads, Carries::all);
+    groups.ring = group(ring_kind(split), number, split.heads, split.ring, Carries::messages);
     open_ring(*groups.ring);
   }
   if (whole_ring) open_ring(*groups.whole);

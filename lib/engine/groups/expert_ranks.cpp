@@ -25,11 +25,13 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   ExpertRanks ranks;
   if (plan.model.experts == 1) return ranks;
   const Mesh& mesh = plan.mesh;
-  ranks.ep = world.group("layers expert:ep", mesh.group(world.rank(), Axis::ep));
   const ExchangeRule& rule = plan.exchange;
+  const Lane lane = rule.overlaps() ? Lane::experts : Lane::layers;
+  ranks.ep = world.group("layers expert:ep", mesh.group(world.rank(), Axis::ep),
+                         {.lane = lane, .carries = Carries::all});
   const bool by_stream = rule.by_stream;
   if (rule.parts > 1) {
-    ranks.parts = world.group("layers expert:tp", mesh.group(world.rank(), Axis::etp));
+    ranks.parts = world.group("layers expert:tp", mesh.group(world.rank(), Axis::etp), {lane});
   }
   if (rule.beside_passes) {
     ranks.ep_counts =

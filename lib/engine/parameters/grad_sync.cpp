@@ -12,6 +12,8 @@ namespace trainctl {
 
 namespace {
 
+constexpr WireUse lane{.lane = Lane::gradients};
+
 std::int64_t most_copies(const StagePlan& stage) {
   std::int64_t most = 1;
   for (const ParamSpec& row : stage.parameters) most = std::max(most, row.tp_copies);
@@ -29,7 +31,7 @@ std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
 std::unique_ptr<Group> embedding_group(const Plan& plan, const DeviceWorld& world) {
   const std::vector<int> homes = embedding_homes(plan, world.rank());
   const bool here = std::find(homes.begin(), homes.end(), world.rank()) != homes.end();
-  return here ? world.group("gradients embedding", homes) : nullptr;
+  return here ? world.group("gradients embedding", homes, lane) : nullptr;
 }
 
 /// Where gradients lie on their way, for one sum at a time.
@@ -46,8 +48,8 @@ Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradien
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world)
     : groups_(world, "gradients"),
-      tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp))),
-      copies_(world.group("gradients kv", copies_of(plan, world.rank()))),
+      tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp), lane)),
+      copies_(world.group("gradients kv", copies_of(plan, world.rank()), lane)),
       embedding_(embedding_group(plan, world)),
       packed_(world.device(),
               packed_gradient_rows(plan, plan.stage_of(world.rank()), store.ownership())),

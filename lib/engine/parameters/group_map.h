@@ -14,7 +14,8 @@ namespace trainctl {
 
 class GroupMap {
  public:
-  /// `purpose`: the first word of the groups' names (CollectiveUse::purpose).
+  /// `purpose`: the first word of the groups' names (CollectiveUse::purpose). They are used on the
+  /// stream of gradients.
   GroupMap(const DeviceWorld& world, std::string purpose)
       : world_(world), purpose_(std::move(purpose)) {}
 
@@ -30,12 +31,12 @@ class GroupMap {
     if (ranks.size() == 1) return nullptr;
     // The same ranks under another name are another group: traffic is counted by name.
     std::unique_ptr<Group>& group = groups_[{kind, ranks}];
-    if (!group) group = world_.group(purpose_ + " " + kind, ranks);
+    if (!group) group = world_.group(purpose_ + " " + kind, ranks, {.lane = Lane::gradients});
     return group.get();
   }
 
  private:
-  DeviceWorld world_;
+  const DeviceWorld& world_;
   std::string purpose_;
   std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
 };

@@ -83,14 +83,15 @@ std::int64_t staging_of(const StagePlan& stage) {
   return bytes;
 }
 
-/// Of the groups in which a rank has collectives, and of its lines of messages: in each chunk those
-/// of one group are others.
+/// Of the groups in which a rank has collectives, those for gradients and parameters together, and
+/// of its lines of messages: in each chunk those of one group are others.
 std::int64_t communicator_bytes(const Plan& plan, const StagePlan& stage) {
   std::set<std::string> groups;
   std::int64_t lines = 0;
   for (const CollectiveUse& use : stage.communication) {
     const bool message = use.operation == "send" || use.operation == "receive";
-    if (!message) groups.insert(use.group_name());
+    const bool late = use.purpose == "gradients" || use.purpose == "parameters";
+    if (!message) groups.insert((late ? "gradients " : "layers ") + use.group);
     if (message) lines += use.purpose == "messages" ? plan.map.chunks : 1;
   }
   return (std::ssize(groups) * group_channels + lines * line_channels) * channel_bytes;

@@ -23,14 +23,17 @@ namespace trainctl {
 namespace {
 
 /// Proves the rows of all stages against each other, which also gives the bubble. Replicas run the
-/// same rows, and so do the ranks that share layers, so two of each stand for all.
+/// same rows, and so do the ranks that share layers, so two of each stand for all. What is to run
+/// on devices must also end there, where queues are stricter.
 void prove(Plan& plan) {
   SimulationInput simulation = simulation_input(plan);
   simulation.cost = [layers = plan.model.layers](const RankRows&, const Action& action) {
     return layer_cost(action, layers);
   };
-  const Simulation result = simulate(simulation);
+  Simulation result = simulate(simulation);
   plan.bubble_fraction = result.bubble_fraction;
+  simulation.on_devices = plan.device == DeviceKind::cuda;
+  if (simulation.on_devices && result.violations.empty()) result = simulate(simulation);
   if (result.violations.empty()) return;
   throw Error(ExitCode::internal,
               "the schedule breaks its own rules: " + result.violations.front() + " (" +

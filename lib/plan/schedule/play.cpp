@@ -22,16 +22,6 @@ bool is_forward(ActionKind kind) {
 
 }  // namespace
 
-std::size_t SharedRowHash::operator()(const SharedRow& row) const {
-  const Action& action = row.action;
-  std::size_t hash = static_cast<std::size_t>(action.kind);
-  for (const int part : {row.group, action.chunk, action.microbatch, action.begin, action.end}) {
-    hash = (hash ^ static_cast<std::size_t>(part)) * std::size_t{0x9E3779B97F4A7C15};
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
 Play::Play(const SimulationInput& input) : input_(input), sent_seconds_(input.ranks.size(), 0.0) {
   measure_tables();
   find_apart();
@@ -124,6 +114,7 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
     ++meeting.joined;
     arrives = meeting.point;
     graph_.wait(point, arrives);
+    launch(arrives, point, queues);
   }
   graph_.wait(arrives, queues.compute);
   if (int* sent = overwritten(mine, mine.rows[begin], queues)) {
@@ -175,6 +166,13 @@ void Play::join(int rank, std::size_t row, Queues& queues) {
   graph_.wait(meeting.point, queues.compute);
   if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
   queues.axis = meeting.point;
+  launch(meeting.point, meeting.point, queues);
+}
+
+void Play::launch(int point, int done, Queues& queues) {
+  if (!input_.on_devices) return;
+  if (queues.launched != point) graph_.wait(point, queues.launched);
+  queues.launched = done;
 }
 
 /// After the stage's own sum of the bucket.
@@ -187,7 +185,9 @@ void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
   meeting.first = meeting.first || mine.input.stage == places.first_stage();
   meeting.last = meeting.last || mine.input.stage == places.last_stage();
   graph_.wait(meeting.point, queues.compute);
-  queues.embedding = meeting.point;
+  if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
+  queues.axis = queues.embedding = meeting.point;
+  launch(meeting.point, meeting.point, queues);
   queues.embedding_bucket = mine.rows[row].bucket;
   const int stage = mine.input.stage;
   for (const auto& [key, sum] : exchanges_) {
@@ -274,12 +274,8 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
     const Action& action = mine.rows[row];
     Message* message = find_message(mine, action);
     if (message == nullptr) continue;  // out of range: prove_rows says so
-    const bool receive = is_receive(action.kind);
-    receives = receives || receive;
-    if (message->point == none) message->point = add_point(rank, row, row + 1, 0.0);
-    (receive ? message->received : message->sent) = true;
-    if (receive) graph_.raise_cost(message->point, cost_of(mine, action));
-    graph_.wait(message->point, posted);
+    receives = receives || is_receive(action.kind);
+    add_message(rank, row, posted, *message, queues);
     if (single) {
       done = message->point;
     } else {
@@ -297,6 +293,21 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
     if (is_receive(mine.rows[row].kind)) continue;
     if (int* sent = sent_from(mine, mine.rows[row], queues)) *sent = done;
   }
+}
+
+void Play::add_message(int rank, std::size_t row, int posted, Message& message, Queues& queues) {
+  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const Action& action = mine.rows[row];
+  const bool receive = is_receive(action.kind);
+  if (message.point == none) message.point = add_point(rank, row, row + 1, 0.0);
+  (receive ? message.received : message.sent) = true;
+  (receive ? message.received_as : message.sent_as) = ++counted_[{rank, action.kind, action.chunk}];
+  if (receive) graph_.raise_cost(message.point, cost_of(mine, action));
+  graph_.wait(message.point, posted);
+  if (!input_.on_devices) return;
+  int& before = queues.lines.try_emplace({action.kind, action.chunk}, none).first->second;
+  if (before != message.point) graph_.wait(message.point, before);
+  before = message.point;
 }
 
 Play::Message* Play::find_message(const RankRows& rank, const Action& action) {

@@ -10,20 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "plan/schedule/shared_row.h"
 #include "plan/schedule/simulate.h"
 #include "plan/schedule/wait_graph.h"
 
 namespace trainctl {
-
-/// A row that the ranks of one stage and replica run together.
-struct SharedRow {
-  int group = 0;  // see Play::group_of()
-  Action action;
-  friend bool operator==(const SharedRow&, const SharedRow&) = default;
-};
-struct SharedRowHash {
-  std::size_t operator()(const SharedRow& row) const;
-};
 
 class Play {
  public:
@@ -67,18 +58,22 @@ class Play {
     int point = none;
     bool sent = false;
     bool received = false;
+    int sent_as = 0;  // its number among those from one chunk to the next
+    int received_as = 0;
   };
   /// The queues of one rank: the last point of each.
   struct Queues {
     int compute = none;
-    int axis = none;       // reductions and gathers
+    int axis = none;       // reductions and gathers, and sums of the tied embedding
+    int launched = none;   // on devices: the collective before
     int wire = none;       // batches of messages
-    int embedding = none;  // the sum of the tied embedding, by bucket
+    int embedding = none;  // the last sum of the tied embedding
     int embedding_bucket = -1;
     int copies = none;           // to and from the host
     int rows = none;             // on their way to experts or back
     int sent[2] = {none, none};  // of them, those of the F and of the R or B that are open
     std::map<std::tuple<ActionKind, int, int>, int> copied;  // by kind, micro-batch and unit
+    std::map<std::pair<ActionKind, int>, int> lines;         // by kind of message and chunk
     std::vector<int> outputs;    // per chunk: the send that must end before its only output buffer
                                  // is filled again
     std::vector<int> gradients;  // the same for what it gives to the stage before
@@ -97,6 +92,9 @@ class Play {
   void await_copy(int rank, std::size_t row, Queues& queues);
   void await_message(int rank, std::size_t row, Queues& queues);
   int post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
+  /// On devices, `point` comes after the rank's collective before it.
+  void launch(int point, int done, Queues& queues);
+  void add_message(int rank, std::size_t row, int posted, Message& message, Queues& queues);
   /// Message rows that are posted together; the batch is done when all are. Receives block the
   /// compute queue unless a wait row follows; sends block only later messages and what would
   /// overwrite their buffers.
@@ -140,7 +138,8 @@ class Play {
   std::vector<int> group_sizes_;
   // By (stage, kind, bucket, visit).
   std::map<std::tuple<int, ActionKind, int, int>, Exchange> exchanges_;
-  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;  // (replica, inner)
+  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;   // (replica, inner)
+  std::map<std::tuple<int, ActionKind, int>, int> counted_;  // messages, by rank, kind and chunk
   std::unordered_map<SharedRow, RowMeeting, SharedRowHash> shared_rows_;
   std::vector<Message> messages_;     // see find_message()
   std::map<int, int> after_batch_;    // see queued_after()

@@ -45,9 +45,15 @@ void Play::find_unmatched(std::vector<std::string>& violations) const {
                          (meeting.first ? "last" : "first") + " stage");
   }
   for (const Message& message : messages_) {
-    if (message.point == none || (message.sent && message.received)) continue;
-    violations.push_back(describe(message.point) +
-                         (message.sent ? " is never received" : " is never sent"));
+    if (message.point == none) continue;
+    if (!message.sent || !message.received) {
+      violations.push_back(describe(message.point) +
+                           (message.sent ? " is never received" : " is never sent"));
+    } else if (message.sent_as != message.received_as) {
+      violations.push_back(describe(message.point) + " is received as number " +
+                           std::to_string(message.received_as) + ", but sent as number " +
+                           std::to_string(message.sent_as));
+    }
   }
 }
 

@@ -1,8 +1,7 @@
 // Plays the rows of all ranks against each other. The result is the time and bubble of the step,
-// and the proof that the schedule is legal and cannot hang. Each rank has a compute queue, one
-// queue per communication axis, one for rows between the legs of passes and one for copies to and
-// from the host, all first-in-first-out;
-// collectives and messages are rendezvous.
+// and the proof that the schedule is legal and cannot hang. Each rank has a compute queue, one for
+// sums and gathers, one for rows between the legs of passes and one for copies to and from the
+// host, all first-in-first-out; collectives and messages are rendezvous.
 // Any generator's output is checked here.
 #pragma once
 
@@ -38,6 +37,10 @@ struct SimulationInput {
   std::vector<std::vector<ReadBlock>> gathers{};
   /// Seconds of what a row has on its way to other ranks when it is over (Action::sends_rows).
   std::function<double(const RankRows&, const Action&)> sent{};
+  /// As on devices: a rank's messages to or from one chunk form a queue, and its collectives of all
+  /// queues run one after another, in the order of the rows. A device may run them at once, but is
+  /// not sure to: it runs as many of NCCL's kernels together as there is room for.
+  bool on_devices = false;
 };
 
 /// When a row of the compute queue ran.
@@ -83,8 +86,9 @@ struct Simulation {
 /// stages, and all sums awaited; parameters that other ranks update gathered and awaited before
 /// they are read, freed after, and never two blocks in one slot; what a layer keeps on the host
 /// copied there after F, back before R or B, and both copies awaited; one step, last. Over all
-/// ranks: every message and collective meets its partners, and there is no cycle of waits (the
-/// shortest cycle is named). Neighbouring message rows form one batch that is posted together; the
+/// ranks: every message and collective meets its partners, the messages between two chunks are
+/// received in the order in which they are sent, and there is no cycle of waits (the shortest cycle
+/// is named). Neighbouring message rows form one batch that is posted together; the
 /// batches of a rank run in order. Unless outputs are kept, a chunk has one buffer for them, so F
 /// waits until its chunk's last output is sent; it has one for gradients, so B of its first unit
 /// waits until the last gradient is.

@@ -117,7 +117,8 @@ class Model {
         store_(plan_.device, stage_, {.compute = plan_.compute, .training = false}),
         everyone_(everyone),
         tp_(devices_.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
-        pp_(devices_.group("pp", plan_.mesh.group(world.rank(), Axis::pp))),
+        pp_(devices_.group("pp", plan_.mesh.group(world.rank(), Axis::pp),
+                           {.carries = Carries::messages})),
         reports_(plan_.mesh.group(world.rank(), Axis::pp).front() == 0),
         result_(static_cast<std::size_t>(plan_.model.vocab)) {
     set_thread_count(plan_.threads_per_rank);
@@ -139,6 +140,7 @@ class Model {
                       .pp = pp_.get(),
                       .splits = for_decoding(plan_.splits),
                       .deadline_seconds = deadline_});
+    devices_.open();
   }
 
   /// Forgets what was seen.

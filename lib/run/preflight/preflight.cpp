@@ -88,32 +88,35 @@ std::optional<Finding> check_address_space(const PreflightInput& input) {
   return Finding{text + "; raise it with ulimit -v", Level::error, ExitCode::unavailable};
 }
 
-/// Each rank has the device with its local rank. Allowances alone stop no run.
+/// Each rank has the device with its local rank, unless they are shared. Allowances alone stop no
+/// run.
 std::optional<Finding> check_devices(const PreflightInput& input) {
   if (input.plan.device != DeviceKind::cuda) return std::nullopt;
   const MemoryEstimate& rank = input.plan.most_memory();
-  const std::int64_t least = rank.device() - rank.library - rank.communicators;
   try {
     const CudaModule& cuda = cuda_module();
     const int count = cuda.device_count();
-    if (count < input.ranks_here) {
+    const std::int64_t share = (input.ranks_here + count - 1) / count;  // ranks of a device
+    const std::int64_t planned = share * rank.device();
+    const std::int64_t least = planned - share * (rank.library + rank.communicators);
+    if (cuda_device_of(input.ranks_here - 1) < 0) {
       return Finding{"devices: " + count_of(input.ranks_here, "rank") + " here need one each, " +
                          std::to_string(count) + " visible",
                      Level::error, ExitCode::unavailable};
     }
     CudaDeviceProperties smallest = cuda.properties(0);
-    for (int device = 1; device < input.ranks_here; ++device) {
+    for (int device = 1; device < std::min<std::int64_t>(count, input.ranks_here); ++device) {
       const CudaDeviceProperties other = cuda.properties(device);
       if (other.memory_bytes < smallest.memory_bytes) smallest = other;
     }
-    const std::string text = "devices: " + format_bytes(rank.device()) +
-                             " planned for each rank, of " + format_bytes(smallest.memory_bytes) +
-                             " (" + smallest.name + ")";
+    const std::string text = "devices: " + format_bytes(planned) + " planned for " +
+                             (share > 1 ? "the ranks of each" : "each rank") + ", of " +
+                             format_bytes(smallest.memory_bytes) + " (" + smallest.name + ")";
     if (least > smallest.memory_bytes) {
       return Finding{text + "; " + format_bytes(least) + " of that are tensors, which do not fit",
                      Level::error, ExitCode::unavailable};
     }
-    const bool tight = rank.device() > smallest.memory_bytes;
+    const bool tight = planned > smallest.memory_bytes;
     return Finding{text, tight ? Level::warning : Level::fine};
   } catch (const Error& error) {
     return Finding{std::string("devices: ") + error.what(), Level::error, error.code()};
