@@ -152,6 +152,8 @@ ranks=$devices
 layouts=all
 [ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || layouts=dp$ranks
 on_devices 2 "verify, several ranks" 90 "${verify[@]}" --world-size "$ranks" --layouts "$layouts"
+on_devices 1 "verify, graphs" 40 "${verify[@]}" --layouts dp1 --set parallel.cuda_graphs=true
+on_devices 2 "verify, graphs of several ranks" 60 "${verify[@]}" --layouts "dp$ranks" --set parallel.cuda_graphs=true
 on_devices 1 "train, 20 steps" 40 "${run[@]}"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
@@ -170,6 +172,7 @@ large=(--config "$configs/gpt2-124m.yaml" --set parallel.device=cuda --set preci
 [ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || large=(--config "$work/model.yaml")
 lines=100 on_devices 1 "bench ops" 60 "$program" bench ops "${large[@]}"
 lines=60 on_devices 1 "bench step" 60 "$program" bench step "${large[@]}" --pairs 9
+lines=60 on_devices 1 "graphs against rows" 60 "$program" bench step "${large[@]}" --pairs 9 --against parallel.cuda_graphs=true
 lines=80 on_devices 2 "bench comm" 40 "$program" bench comm --device cuda --local-ranks "$devices" ${TRAINCTL_GPU_CHECK_SMALL:+--max-bytes 65536}
 
 say "gpu_check: $passed passed, $failed failed, $skipped skipped, $((SECONDS - begin)) s; report: $output"

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "comm/group_operation.h"
 
@@ -38,6 +39,11 @@ class Traffic {
     ++use.count;
     use.bytes += bytes;
   }
+  /// Of the step so far, by row; and what `later` has beyond `earlier` once more, for calls that
+  /// are made again without the groups.
+  using Counts = std::vector<std::array<Use, operation_count>>;
+  Counts counts() const;
+  void repeat(const Counts& earlier, const Counts& later);
   /// In the order in which the groups were created.
   const std::deque<Row>& rows() const { return rows_; }
 

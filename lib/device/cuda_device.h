@@ -38,6 +38,13 @@ struct CudaModule {
   void (*release_mark)(void* mark) noexcept;
   void (*set_mark)(void* mark, void* stream);
   double (*seconds_between)(void* earlier, void* later);
+  // Of WorkGraph: on the streams of the calling thread, of which `stream` is one (native).
+  void (*join_streams)(void* stream);
+  void (*begin_capture)(void* stream);
+  void (*abandon_capture)(void* stream) noexcept;
+  void* (*end_capture)(void* stream);
+  void (*launch_graph)(void* graph, void* stream);
+  void (*release_graph)(void* graph) noexcept;
   // Ranges of the calling thread for a profiler (NVTX); without one they cost a few nanoseconds.
   void (*begin_range)(const char* name);
   void (*end_range)();

@@ -106,8 +106,14 @@ void release_mark(void* mark) noexcept {
   if (cudaEventDestroy(static_cast<cudaEvent_t>(mark)) != cudaSuccess) cudaGetLastError();
 }
 
+/// In a capture it is work of the graph: each launch sets the mark.
 void set_mark(void* mark, void* stream) {
-  CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(mark), static_cast<cudaStream_t>(stream)));
+  auto* const queue = static_cast<cudaStream_t>(stream);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(queue, &status));
+  const bool captured = status != cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaEventRecordWithFlags(static_cast<cudaEvent_t>(mark), queue,
+                                      captured ? cudaEventRecordExternal : cudaEventRecordDefault));
 }
 
 double seconds_between(void* earlier, void* later) {
@@ -135,6 +141,12 @@ const CudaModule device_part{.streams = &cuda_streams,
                              .release_mark = release_mark,
                              .set_mark = set_mark,
                              .seconds_between = seconds_between,
+                             .join_streams = join_streams,
+                             .begin_capture = begin_capture,
+                             .abandon_capture = abandon_capture,
+                             .end_capture = end_capture,
+                             .launch_graph = launch_graph,
+                             .release_graph = release_graph,
                              .begin_range = begin_range,
                              .end_range = end_range};
 

@@ -109,6 +109,7 @@ Engine::Engine(const EngineInput& input, World& world)
                       .tokens = plan_.tokens,
                       .rank = context_.rank,
                       .heads_ranks = plan_.context.most(&ContextSplit::heads)},
+            .feed_places = {},
             .hooks = {.after_forward = forward_hook(),
                       .after_backward = backward_hook(),
                       .before_reduce = input_.hooks.grad_sync},
@@ -235,7 +236,7 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
   use(plan_.after(completed_));
   world_.traffic().begin();
   begin_step(batches);
-  execute(batches, parts_);
+  run_step(batches);
   state_.fetch(compute_, input_.deadline_seconds);
   const double seconds = seconds_since(start);
   if (parts_.trace != nullptr) parts_.trace->end_step(seconds);
@@ -266,9 +267,26 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
       static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, updates_));
   state.bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
   state.bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
+}
+
+/// The same in every step of a plan: what changes is in the step state and in the batches.
+void Engine::enqueue_step(const std::vector<Batch>& batches) {
   state_.send(compute_);
   compute_.zero(store_.made_gradients());
   if (router_sums_.contains("sums")) compute_.zero(router_sums_.at("sums"));
+  execute(batches, parts_);
+}
+
+void Engine::run_step(const std::vector<Batch>& batches) {
+  if (graph_ == nullptr) return enqueue_step(batches);
+  fill_feeds(batches, parts_);
+  graph_->run({.compute = compute_,
+               .traffic = world_.traffic(),
+               .trace = parts_.trace,
+               .activity = parts_.activity,
+               .enqueue = [&] { enqueue_step(batches); },
+               .settle = [&] { settle(); }});
+  param_sync_.expire();
 }
 
 void Engine::optimizer_step() {

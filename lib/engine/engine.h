@@ -9,24 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "comm/nccl/device_world.h"
-#include "data/batch.h"
 #include "engine/engine_input.h"
 #include "engine/evaluation.h"
 #include "engine/executor.h"
 #include "engine/groups/expert_ranks.h"
-#include "engine/memory/buffers.h"
 #include "engine/memory/shared_state.h"
 #include "engine/parameters/grad_norm.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
-#include "engine/parameters/param_sync.h"
 #include "engine/parameters/replicas.h"
 #include "engine/parameters/whole_params.h"
 #include "engine/report.h"
+#include "engine/step_graph.h"
 #include "engine/train_state.h"
 #include "ops/kernels.h"
-#include "plan/plan.h"
 
 namespace trainctl {
 
@@ -96,6 +92,8 @@ class Engine {
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
+  void enqueue_step(const std::vector<Batch>& batches);
+  void run_step(const std::vector<Batch>& batches);
   void count_batches(const std::vector<Batch>& batches);  // Collective
   void fit(int view, const Batch& batch);                 // ExecutorParts::fit
   void optimizer_step();
@@ -137,8 +135,10 @@ class Engine {
   ExecutorParts parts_;
   std::vector<Pass> passes_;  // [view][chunk]
   std::vector<Feed> feeds_;
-  std::vector<Pair> shared_;  // by rank
-  bool owns_batch_ = false;   // of the ranks with the same data, the one that counts it
+  std::vector<int> feed_places_;      // ExecutorParts
+  std::unique_ptr<StepGraph> graph_;  // of now_; null: steps are enqueued row by row
+  std::vector<Pair> shared_;          // by rank
+  bool owns_batch_ = false;           // of the ranks with the same data, the one that counts it
   std::int64_t completed_ = 0, samples_ = 0, tokens_ = 0;
   double weight_sum_ = 0, flops_ = 0, scale_ = 1;  // of the running step, all ranks; of its loss
   std::int64_t updates_ = 0, skipped_in_row_ = 0;  // before it

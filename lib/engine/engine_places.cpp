@@ -12,6 +12,27 @@
 
 namespace trainctl {
 
+namespace {
+
+/// A program's hooks may look at the device within a step.
+bool captures_steps(const Plan& plan, const EngineInput& input) {
+  const Hooks& hooks = input.hooks;
+  const bool looks =
+      hooks.finalize_model_grads || hooks.after_forward || hooks.after_backward || hooks.grad_sync;
+  return plan.cuda_graphs && !looks && !input.meet;
+}
+
+/// Of each micro-batch: how many before it lie in the same view.
+std::vector<int> places_in_views(const std::vector<int>& view_of) {
+  std::vector<int> places;
+  for (auto one = view_of.begin(); one != view_of.end(); ++one) {
+    places.push_back(static_cast<int>(std::count(view_of.begin(), one, *one)));
+  }
+  return places;
+}
+
+}  // namespace
+
 void Engine::use(const Plan& plan) {
   if (stage_ != nullptr && &plan == now_) return;
   now_ = &plan;
@@ -24,13 +45,23 @@ void Engine::use(const Plan& plan) {
   for (int view = 0; view < rows().activation_slots.views(); ++view) {
     for (int chunk = 0; chunk < plan.map.chunks; ++chunk) passes_.push_back(make_pass(view, chunk));
   }
-  for (const Pass& pass : passes_) feeds_.emplace_back(pass.batch, input_.deadline_seconds);
+  graph_.reset();
+  feed_places_.clear();
+  if (captures_steps(plan, input_) && !devices_.staged()) {
+    graph_ = std::make_unique<StepGraph>();
+    feed_places_ = places_in_views(rows().activation_slots.view_of);
+  }
+  const int places = feed_places_.empty() ? 1 : *std::ranges::max_element(feed_places_) + 1;
+  for (const Pass& pass : passes_) {
+    feeds_.emplace_back(pass.batch, input_.deadline_seconds, places);
+  }
   const std::vector<Action>& actions = rows().actions;
   parts_.plan = &rows();
   parts_.stage = stage_.get();
   parts_.host_copies = host_copies_.get();
   parts_.passes = passes_;
   parts_.feeds = feeds_;
+  parts_.feed_places = feed_places_;
   parts_.passes_end = end_of_passes(actions);
   if (parts_.trace != nullptr) parts_.trace->change_rows(actions);
   if (parts_.activity != nullptr) name_rows(*parts_.activity, actions);

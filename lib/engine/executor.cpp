@@ -45,6 +45,13 @@ void backward_input(const Action& row, const ExecutorParts& parts) {
   }
 }
 
+void fetch(const Action& row, std::span<const Batch> batches, const ExecutorParts& parts) {
+  Feed& feed = at(parts.feeds, pass_number(row, parts));
+  Stream& compute = *parts.ops->stream;
+  if (!parts.feed_places.empty()) return feed.send(at(parts.feed_places, row.microbatch), compute);
+  feed.run(at(batches, row.microbatch), parts.share, compute);
+}
+
 void execute_one(const Action& action, std::span<const Batch> batches, const ExecutorParts& parts) {
   Stream& compute = *parts.ops->stream;
   switch (action.kind) {
@@ -54,9 +61,7 @@ void execute_one(const Action& action, std::span<const Batch> batches, const Exe
       if (parts.trace != nullptr) parts.trace->note_wait();
       return;
     case ActionKind::free: return;  // what comes there next is gathered after all that reads it
-    case ActionKind::fetch:
-      return at(parts.feeds, pass_number(action, parts))
-          .run(at(batches, action.microbatch), parts.share, compute);
+    case ActionKind::fetch: return fetch(action, batches, parts);
     case ActionKind::forward:
       parts.pipeline->await_output(action);
       if (parts.trace != nullptr) parts.trace->note_wait();
@@ -133,6 +138,14 @@ std::string row_text(const Action& row) {
 
 void name_rows(Activity& activity, std::span<const Action> rows) {
   activity.name_actions([rows](std::int64_t row) { return row_text(at(rows, row)); });
+}
+
+void fill_feeds(std::span<const Batch> batches, const ExecutorParts& parts) {
+  for (const Action& row : parts.plan->actions) {
+    if (row.kind != ActionKind::fetch) continue;
+    at(parts.feeds, pass_number(row, parts))
+        .fill(at(parts.feed_places, row.microbatch), at(batches, row.microbatch), parts.share);
+  }
 }
 
 void execute(std::span<const Batch> batches, const ExecutorParts& parts) {

@@ -41,6 +41,9 @@ struct ExecutorParts {
   std::span<const Pass> passes;  // [view][chunk]
   std::span<Feed> feeds;         // of their tensors
   Share share;                   // of each batch, that goes into the tensors of its pass
+  // By micro-batch: the place of its feeds that has it before the first row. Empty: each batch goes
+  // to the device as its row comes.
+  std::span<const int> feed_places;
   RowHooks hooks;
   // Gives the tensors of a view the length of the batch's rows.
   std::function<void(int view, const Batch&)> fit;
@@ -54,6 +57,9 @@ struct ExecutorParts {
 
 /// Tells `activity` what the numbers of rows mean from now on. `rows` must outlive that use.
 void name_rows(Activity& activity, std::span<const Action> rows);
+
+/// With feed_places, before each step: no copy from the feeds is under way.
+void fill_feeds(std::span<const Batch> batches, const ExecutorParts& parts);
 
 /// One step over `batches`, this rank's micro-batches: micro-batch m lies in view
 /// StagePlan::activation_slots.view_of[m].

@@ -128,6 +128,19 @@ void Trace::finish_messages(std::size_t count) {
   }
 }
 
+void Trace::keep_step() {
+  const auto begin =
+      ring_.begin() + static_cast<std::ptrdiff_t>(slot_of(completed_) * rows_.size());
+  kept_.assign(begin, begin + std::ssize(rows_));
+}
+
+void Trace::repeat_step() {
+  begun_ = now();
+  ++completed_;
+  std::ranges::copy(
+      kept_, ring_.begin() + static_cast<std::ptrdiff_t>(slot_of(completed_) * rows_.size()));
+}
+
 void Trace::end_step(double seconds) {
   seconds_[slot_of(completed_)] = seconds;
   if (device_ == nullptr) return;

@@ -49,6 +49,10 @@ class Trace {
   /// receive, which is the only kind of message that is awaited; without a receive, at the last
   /// row.
   void finish_messages(std::size_t count);
+  /// Of a step that was captured as a graph: keeps its records, whose marks each launch sets again;
+  /// and gives them to a step that is a launch, whose rows the host does not go through.
+  void keep_step();
+  void repeat_step();
   /// The step took so long, with what it did before and after its rows. A device is done with it.
   void end_step(double seconds);
 
@@ -76,6 +80,7 @@ class Trace {
   std::span<const Action> rows_;
   std::int64_t kept_steps_;
   std::vector<RowRecord> ring_;  // kept_steps_ times the rows
+  std::vector<RowRecord> kept_;  // see keep_step
   std::vector<double> seconds_;  // of the kept steps
   std::int64_t completed_ = 0;
   std::int64_t before_ = 0;  // of them, with other rows

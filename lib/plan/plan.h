@@ -26,7 +26,6 @@
 #include "plan/tables/site.h"
 #include "plan/tables/stage_map.h"
 #include "plan/tables/token_layout.h"
-#include "plan/tables/unit_range.h"
 
 namespace trainctl {
 
@@ -90,6 +89,7 @@ struct Plan {
   std::vector<Plan> smaller;
   int threads_per_rank = 1;
   bool ranks_are_threads = false;
+  bool cuda_graphs = false;   // a step is captured once as a graph of the device
   std::string schedule;       // see schedule_name
   int group_size = 1;         // microbatch_group_size_per_vp_stage
   bool late_weights = false;  // W comes behind the message with what its B made

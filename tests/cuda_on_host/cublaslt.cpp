@@ -458,11 +458,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (const char* flaw = flaw_of(product, words)) return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);
   const int device = stream->device;
   stream->multiplies = true;
-  machine.enqueue(stream, {[product, device] {
-                             multiply_on(device, product);
-                             return true;
-                           },
-                           nullptr});
+  machine.give(stream, [product, device] {
+    return Work{[product, device] {
+                  multiply_on(device, product);
+                  return true;
+                },
+                nullptr};
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 

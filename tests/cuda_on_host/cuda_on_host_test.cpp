@@ -64,6 +64,7 @@ TEST_CASE("programs without a fault are right in every order") {
     CHECK(times_found(order, [] { return faults().join_blocks(); }) == 0);
     CHECK(times_found(order, [] { return faults().launch_with(1024, 227); }) == 0);
     CHECK(times_found(order, [] { return faults().multiply_with(EpilogueFault::none); }) == 0);
+    CHECK(times_found(order, [] { return faults().launch_graph(""); }) == 0);
   }
 }
 
@@ -133,4 +134,18 @@ TEST_CASE("a wrong epilogue of a product is refused, or its values are wrong") {
 TEST_CASE("launches that no device takes are refused") {
   CHECK(contains(message_of([] { return faults().launch_with(1025, 0); }), "1024 threads"));
   CHECK(contains(message_of([] { return faults().launch_with(128, 228); }), "227 KiB"));
+}
+
+TEST_CASE("graphs whose streams do not wait, and calls that a capture forbids, are found") {
+  CHECK(times_found("random", [] { return faults().launch_graph("no_edge"); }) >= 5);
+  CHECK(contains(message_of([] { return faults().launch_graph("unjoined"); }),
+                 "does not wait for all work of the others"));
+  CHECK(contains(message_of([] { return faults().launch_graph("host_waits"); }),
+                 "cudaStreamSynchronize within the capture of a graph"));
+  CHECK(contains(message_of([] { return faults().launch_graph("allocates"); }),
+                 "cudaMalloc within the capture of a graph"));
+  CHECK(contains(message_of([] { return faults().launch_graph("event_from_outside"); }),
+                 "an event from outside of the capture"));
+  CHECK(contains(message_of([] { return faults().launch_graph("query_of_captured"); }),
+                 "a query of an event that was captured"));
 }

@@ -251,7 +251,7 @@ TEST_CASE("attention is cuDNN's where auto finds it, or as the configuration say
     return found;
   };
   const auto backend_of = [&](const std::string& output) {
-    std::ifstream plan(dir / output / "plan.json");
+    std::ifstream plan(dir / output + "/plan.json");
     return nlohmann::json::parse(plan)["attention_backend"].get<std::string>();
   };
   const Outcome own = run("own", {library});

@@ -409,6 +409,57 @@ std::string multiply_with(EpilogueFault fault) {
   return found_by([&] { return EpilogueProduct().run(fault); });
 }
 
+/// to = from + 1 on `other`, then to += 2 and from += 1 on `stream`.
+void capture_both(Setting& setting, const std::string& mistake, cudaEvent_t outside) {
+  const Grid grid{dim3(1), dim3(threads)};
+  cudaEvent_t fork = nullptr;
+  cudaEvent_t join = nullptr;
+  for (cudaEvent_t* event : {&fork, &join}) {
+    CUDA_CHECK(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  }
+  CUDA_CHECK(cudaEventRecord(fork, setting.stream));
+  CUDA_CHECK(cudaStreamWaitEvent(setting.other, fork, 0));
+  if (mistake == "event_from_outside") CUDA_CHECK(cudaStreamWaitEvent(setting.other, outside, 0));
+  launch(add_kernel, grid, setting.other, setting.from, setting.to, threads, 1);
+  CUDA_CHECK(cudaEventRecord(join, setting.other));
+  if (mistake == "no_edge") {
+    launch(add_kernel, grid, setting.stream, setting.to, setting.to, threads, 2);
+  }
+  if (mistake != "unjoined") CUDA_CHECK(cudaStreamWaitEvent(setting.stream, join, 0));
+  if (mistake != "no_edge") {
+    launch(add_kernel, grid, setting.stream, setting.to, setting.to, threads, 2);
+  }
+  launch(add_kernel, grid, setting.stream, setting.from, setting.from, threads, 1);
+  if (mistake == "host_waits") CUDA_CHECK(cudaStreamSynchronize(setting.stream));
+  if (mistake == "query_of_captured") CUDA_CHECK(cudaEventQuery(join));
+  void* extra = nullptr;
+  if (mistake == "allocates") CUDA_CHECK(cudaMalloc(&extra, 4));
+}
+
+std::string launch_graph(const char* mistake) {
+  return found_by([&] {
+    Setting setting;
+    cudaEvent_t outside = nullptr;
+    CUDA_CHECK(cudaEventCreateWithFlags(&outside, cudaEventDisableTiming));
+    CUDA_CHECK(cudaEventRecord(outside, setting.other));
+    CUDA_CHECK(cudaStreamBeginCapture(setting.stream, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    try {
+      capture_both(setting, mistake, outside);
+    } catch (...) {
+      cudaStreamEndCapture(setting.stream, &graph);
+      throw;
+    }
+    CUDA_CHECK(cudaStreamEndCapture(setting.stream, &graph));
+    cudaGraphExec_t ready = nullptr;
+    CUDA_CHECK(cudaGraphInstantiate(&ready, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    for (int i = 0; i < 3; ++i) CUDA_CHECK(cudaGraphLaunch(ready, setting.stream));
+    CUDA_CHECK(cudaGraphExecDestroy(ready));
+    return setting.check([](int i) { return i + 5; });
+  });
+}
+
 void restart(std::uint64_t seed, const char* order) { Machine::get().restart(seed, order); }
 
 const Faults faults{.restart = restart,
@@ -426,7 +477,8 @@ const Faults faults{.restart = restart,
                     .join_blocks = join_blocks,
                     .read_on_host = read_on_host,
                     .launch_with = launch_with,
-                    .multiply_with = multiply_with};
+                    .multiply_with = multiply_with,
+                    .launch_graph = launch_graph};
 
 }  // namespace
 }  // namespace cuda_on_host

@@ -44,6 +44,9 @@ struct Faults {
   std::string (*launch_with)(int threads, int shared_kib);
   /// A product with an epilogue, wrong in one way or none.
   std::string (*multiply_with)(EpilogueFault fault);
+  /// Two streams captured as a graph that is launched three times. `mistake`: "", "no_edge",
+  /// "unjoined", "host_waits", "allocates", "event_from_outside", "query_of_captured".
+  std::string (*launch_graph)(const char* mistake);
 };
 
 }  // namespace cuda_on_host

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "graphs.h"
+
 namespace cuda_on_host {
 namespace {
 
@@ -153,6 +155,11 @@ bool Machine::run_needed(cudaStream_t stream) {
     if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) return false;
   }
   return false;
+}
+
+void Machine::give(cudaStream_t stream, const Maker& make) {
+  if (stream->capture != nullptr) return stream->capture->add(stream, make);
+  enqueue(stream, make());
 }
 
 void Machine::enqueue(cudaStream_t stream, Work work) {

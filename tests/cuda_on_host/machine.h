@@ -28,6 +28,11 @@ struct Work {
   cudaStream_t needs = nullptr;
 };
 
+/// Makes such work; a graph does so at each launch.
+using Maker = std::function<Work()>;
+
+class Capture;  // graphs.h
+
 /// A place in a stream that an event was recorded at.
 struct Mark {
   cudaStream_t stream = nullptr;
@@ -87,6 +92,8 @@ class Machine {
 
   /// Puts work into a stream's queue and, by the mode, runs some.
   void enqueue(cudaStream_t stream, Work work);
+  /// The same of what the program gives a stream, or into the graph that is captured from it.
+  void give(cudaStream_t stream, const Maker& make);
   /// Somebody looks whether `stream` has gone on: it does, if it can.
   void advance(cudaStream_t stream);
   /// Runs work until `reached` holds. Gives other threads the lock while nothing can run.
@@ -152,9 +159,12 @@ struct CUstream_st {
   bool removed = false;
   bool tells_early = false;  // see Mark, of the next event
   bool multiplies = false;   // it has had a product
+  std::shared_ptr<cuda_on_host::Capture> capture;
   std::deque<cuda_on_host::Work> queue;
 };
 
 struct CUevent_st {
   std::shared_ptr<cuda_on_host::Mark> latest;
+  std::shared_ptr<cuda_on_host::Capture> capture;  // that it was recorded in last, if it was
+  int place = 0;                                   // there
 };

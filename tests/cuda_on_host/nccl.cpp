@@ -19,10 +19,13 @@ using namespace cuda_on_host;
 
 namespace {
 
+/// Begins such work; a graph does so at each launch.
+using Begin = std::function<Step()>;
+
 struct Pending {
   ncclComm_t comm;
   cudaStream_t stream;
-  Step step;
+  Begin begin;
 };
 
 thread_local int group_depth = 0;
@@ -75,33 +78,35 @@ ncclResult_t enqueue(std::vector<Pending> all) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   for (Pending& one : all) {
-    ncclComm_t comm = one.comm;
-    const auto step = std::make_shared<Step>(std::move(one.step));
-    comm->issued.push_back(step);
-    machine.enqueue(one.stream, {[comm, step, clique = comm->clique] {
-                                   if (comm->aborted) return true;
-                                   if (clique->error != ncclSuccess) return false;
-                                   if (comm->issued.front() != step || !(*step)()) return false;
-                                   comm->issued.pop_front();
-                                   return true;
-                                 },
-                                 nullptr});
+    machine.give(one.stream, [comm = one.comm, begin = std::move(one.begin)] {
+      const auto step = std::make_shared<Step>(begin());
+      comm->issued.push_back(step);
+      return Work{[comm, step, clique = comm->clique] {
+                    if (comm->aborted) return true;
+                    if (clique->error != ncclSuccess) return false;
+                    if (comm->issued.front() != step || !(*step)()) return false;
+                    comm->issued.pop_front();
+                    return true;
+                  },
+                  nullptr};
+    });
   }
   return ncclSuccess;
 }
 
-ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Step step) {
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Begin begin) {
   if (comm == nullptr || comm->aborted) return refuse("the communicator is gone");
   if (comm->clique == nullptr) return refuse("the communicator is not formed yet");
   if (stream->device != comm->device) return refuse("the stream is of another device");
-  if (group_depth == 0) return enqueue({{comm, stream, std::move(step)}});
-  group.push_back({comm, stream, std::move(step)});
+  if (group_depth == 0) return enqueue({{comm, stream, std::move(begin)}});
+  group.push_back({comm, stream, std::move(begin)});
   return ncclSuccess;
 }
 
 /// The one given, unless a mistake is planted.
-cudaStream_t stream_of(ncclComm& comm, std::size_t number, cudaStream_t stream) {
-  if (!planted("other_stream") && !(planted("two_streams") && number % 2 == 1)) return stream;
+cudaStream_t stream_of(ncclComm& comm, cudaStream_t stream) {
+  const bool second = comm.collectives++ % 2 == 1;
+  if (!planted("other_stream") && !(planted("two_streams") && second)) return stream;
   if (comm.other == nullptr) cudaStreamCreateWithFlags(&comm.other, cudaStreamNonBlocking);
   return comm.other;
 }
@@ -121,11 +126,11 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const Call& call,
       }
     }
   }
-  const std::size_t number = comm->meetings++;
   Call made = call;
   if (planted("one_less") && comm->rank == 1) --made.count;
-  return add(comm, stream_of(*comm, number, stream),
-             [comm, number, made] { return arrive(*comm, number, made); });
+  return add(comm, stream_of(*comm, stream), [comm, made]() -> Step {
+    return [comm, number = comm->meetings++, made] { return arrive(*comm, number, made); };
+  });
 }
 
 /// Hands over the first message of a pair where both sides are there.
@@ -149,19 +154,21 @@ void exchange(Clique& clique, const std::pair<int, int>& pair) {
 /// well, because a step that is not done lets the next ones begin.
 ncclResult_t message(ncclComm_t comm, cudaStream_t stream, bool is_send, int peer, void* data,
                      std::size_t bytes) {
-  const auto done = std::make_shared<bool>(false);
-  const auto posted = std::make_shared<bool>(false);
-  return add(comm, stream, [=] {
-    Clique& clique = *comm->clique;
-    if (!*posted) {
-      *posted = true;
-      const std::pair<int, int> pair =
-          is_send ? std::pair{comm->rank, peer} : std::pair{peer, comm->rank};
-      auto& queue = is_send ? clique.sends[pair] : clique.receives[pair];
-      queue.push_back({static_cast<std::byte*>(data), bytes, done});
-      exchange(clique, pair);
-    }
-    return *done;
+  return add(comm, stream, [=]() -> Step {
+    const auto done = std::make_shared<bool>(false);
+    const auto posted = std::make_shared<bool>(false);
+    return [=] {
+      Clique& clique = *comm->clique;
+      if (!*posted) {
+        *posted = true;
+        const std::pair<int, int> pair =
+            is_send ? std::pair{comm->rank, peer} : std::pair{peer, comm->rank};
+        auto& queue = is_send ? clique.sends[pair] : clique.receives[pair];
+        queue.push_back({static_cast<std::byte*>(data), bytes, done});
+        exchange(clique, pair);
+      }
+      return *done;
+    };
   });
 }
 
@@ -301,9 +308,11 @@ ncclResult_t ncclGroupEnd() {
     if (same == joined.end()) {
       joined.push_back(std::move(one));
     } else {
-      same->step = [first = std::move(same->step), second = std::move(one.step)] {
-        const bool one_done = first();
-        return second() && one_done;
+      same->begin = [first = std::move(same->begin), second = std::move(one.begin)]() -> Step {
+        return [one = first(), other = second()] {
+          const bool one_done = one();
+          return other() && one_done;
+        };
       };
     }
   }

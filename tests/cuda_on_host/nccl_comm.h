@@ -63,11 +63,12 @@ ncclResult_t refuse(const std::string& why);
 struct ncclComm {
   std::shared_ptr<cuda_on_host::Clique> clique;
   int rank = 0, size = 1, device = 0;
-  std::size_t meetings = 0;                                // that this member has called
+  std::size_t meetings = 0;                                // that this member's streams were given
   std::size_t splits = 0;                                  // the same
   std::deque<std::shared_ptr<cuda_on_host::Step>> issued;  // not done, in the order of the calls
   bool aborted = false;
   cudaStream_t other = nullptr;  // see stream_of
+  std::size_t collectives = 0;   // that this member's program has called
 
   /// Others have yet to call this member's latest split.
   bool splits_now() const {

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "device/cuda_check.h"
+#include "graphs.h"
 #include "launch.h"
 #include "machine.h"
 #include "planted.h"
@@ -60,7 +61,11 @@ cudaError_t enqueue_work(cudaStream_t stream, std::function<void()> body) {
   if (stream->device != Machine::device()) {
     return report(cudaErrorInvalidResourceHandle, "the stream belongs to another device");
   }
-  machine.enqueue(stream, work_of(stream, std::move(body)));
+  if (stream == machine.default_stream()) {
+    const cudaError_t refused = refuse_in_capture("work of the default stream");
+    if (refused != cudaSuccess) return refused;
+  }
+  machine.give(stream, [stream, body = std::move(body)] { return work_of(stream, body); });
   return device_error();
 }
 
@@ -168,6 +173,9 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
+  if (const cudaError_t refused = refuse_in_capture("cudaMalloc"); refused != cudaSuccess) {
+    return refused;
+  }
   if (machine.at(Machine::device()).error != cudaSuccess) return device_error();
   if (!planted("unaligned")) return report(machine.allocate(data, bytes));
   const cudaError_t status = machine.allocate(data, bytes + 4);
@@ -180,6 +188,9 @@ cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
+  if (const cudaError_t refused = refuse_in_capture("cudaFree"); refused != cudaSuccess) {
+    return refused;
+  }
   machine.wait_for_others(lock);
   if (planted("unaligned")) data = static_cast<std::byte*>(data) - 4;
   const cudaError_t status = machine.release(data);

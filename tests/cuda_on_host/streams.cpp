@@ -4,11 +4,38 @@
 #include <mutex>
 #include <utility>
 
+#include "graphs.h"
 #include "machine.h"
 #include "planted.h"
 #include "runtime.h"
 
 using namespace cuda_on_host;
+
+namespace {
+
+/// An event of a capture makes the stream part of it; others are of no capture.
+cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event) {
+  if (event->capture == nullptr) {
+    stream->capture->fail("a wait for an event from outside of the capture");
+    return report(cudaErrorStreamCaptureIsolation, stream->capture->fault());
+  }
+  if (stream->capture != nullptr && stream->capture != event->capture) {
+    event->capture->fail("a wait of a stream of another capture");
+    return report(cudaErrorStreamCaptureMerge, event->capture->fault());
+  }
+  if (event->capture->ended()) {
+    return report(cudaErrorCapturedEvent, "a wait for an event of a capture that has ended");
+  }
+  stream->capture = event->capture;
+  if (planted(stream->multiplies ? "compute_waits_not" : "others_wait_not") &&
+      event->capture->knows(stream)) {
+    return cudaSuccess;
+  }
+  event->capture->wait(stream, event->place);
+  return device_error();
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -30,6 +57,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
   stream = stream_or_default(stream);
+  const cudaError_t refused = refuse_in_capture("cudaStreamSynchronize");
+  if (refused != cudaSuccess) return refused;
   machine.wait_until(lock, stream, [stream] { return stream->queue.empty(); });
   return device_error();
 }
@@ -58,23 +87,48 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+
+/// Within a capture, an external record is work that each launch does again; another one is an edge
+/// of the graph.
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   stream = stream_or_default(stream);
-  const auto mark = std::make_shared<Mark>(Mark{stream});
-  mark->told_early = std::exchange(stream->tells_early, false);
-  event->latest = mark;
-  machine.enqueue(stream, {[mark] {
-                             mark->time = std::chrono::steady_clock::now();
-                             return mark->reached = true;
-                           },
-                           nullptr});
+  const bool external = flags == cudaEventRecordExternal;
+  if (external != (stream->capture != nullptr && external)) {
+    return report(cudaErrorInvalidValue, "an external record outside of a capture");
+  }
+  if (stream->capture != nullptr && !external) {
+    event->latest = nullptr;
+    event->capture = stream->capture;
+    event->place = stream->capture->record(stream);
+    return device_error();
+  }
+  event->capture = nullptr;
+  machine.give(stream, [event, stream] {
+    const auto mark = std::make_shared<Mark>(Mark{stream});
+    mark->told_early = std::exchange(stream->tells_early, false);
+    event->latest = mark;
+    return Work{[mark] {
+                  mark->time = std::chrono::steady_clock::now();
+                  return mark->reached = true;
+                },
+                nullptr};
+  });
   return device_error();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
+  if (event->capture != nullptr) {
+    event->capture->fail("a query of an event that was captured");
+    return report(cudaErrorCapturedEvent, event->capture->fault());
+  }
+  const cudaError_t refused = refuse_in_capture("cudaEventQuery");
+  if (refused != cudaSuccess) return refused;
   const auto mark = event->latest;
   plant_in_query();
   if (planted("no_queries")) return device_error();
@@ -99,10 +153,14 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEve
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
+  stream = stream_or_default(stream);
+  if (stream->capture != nullptr || event->capture != nullptr) {
+    return wait_in_capture(stream, event);
+  }
   const auto mark = event->latest;
   if (mark == nullptr || mark->reached) return cudaSuccess;
   if (planted(stream->multiplies ? "compute_waits_not" : "others_wait_not")) return cudaSuccess;
-  machine.enqueue(stream_or_default(stream), {[mark] { return mark->reached; }, mark->stream});
+  machine.enqueue(stream, {[mark] { return mark->reached; }, mark->stream});
   return device_error();
 }
 

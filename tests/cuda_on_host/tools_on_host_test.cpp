@@ -1,5 +1,6 @@
 // The tools of the built program on the emulated device: that they run and say what they should.
 // The figures of the benchmarks mean nothing there.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -98,16 +99,18 @@ TEST_CASE("a profiler is told the rows of a step where log.trace is given") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small);
   const std::string text = dir.write("text.txt", std::string(2000, 'a') + "to be or not to be");
-  const auto lines_of = [&](const std::string& trace) {
+  const auto lines_of = [&](const std::string& trace, const std::string& graphs = "false") {
     const Outcome run = trainctl({"train",     "--config",
                                   config,      "--output",
                                   dir / "run", "--overwrite",
-                                  "--steps",   "2",
+                                  "--steps",   graphs == "true" ? "5" : "2",
                                   "--set",     "data.train=" + text,
                                   "--set",     "data.tokenizer=byte",
                                   "--set",     "model.vocab_size=256",
                                   "--set",     "lr_schedule.warmup_steps=0",
                                   "--set",     "log.trace=" + trace,
+                                  "--set",     "log.trace_steps=2",
+                                  "--set",     "parallel.cuda_graphs=" + graphs,
                                   "--set",     "cluster.matmul_flops=1e12",
                                   "--set",     "cluster.memory_bandwidth=1e12",
                                   "--set",     "cluster.bandwidth=1e11",
@@ -120,7 +123,7 @@ TEST_CASE("a profiler is told the rows of a step where log.trace is given") {
   };
   const std::string quiet = lines_of("\"\"");
   CHECK(quiet.empty());
-  const std::string lines = lines_of(dir / "trace.json");
+  std::string lines = lines_of(dir / "trace.json");
   INFO(lines);
   const auto count = [&](const std::string& line) {
     std::size_t found = 0;
@@ -135,6 +138,15 @@ TEST_CASE("a profiler is told the rows of a step where log.trace is given") {
   // Each range ends before the next begins.
   CHECK(count("+") == count("-\n"));
   CHECK(count("\n+") == count("-\n+"));
+  // Of steps that are graphs the host goes through the rows twice: as they are, and to capture
+  // them.
+  lines = lines_of(dir / "trace.json", "true");
+  CHECK(count("+step\n") == 2);
+  const auto events = nlohmann::json::parse(read_file(dir / "trace.json"))["traceEvents"];
+  const auto steps = std::count_if(events.begin(), events.end(), [](const nlohmann::json& event) {
+    return event.value("name", "") == "step";
+  });
+  CHECK(steps == 2);
 }
 
 TEST_CASE("plan tells what a device holds, and whether it fits") {

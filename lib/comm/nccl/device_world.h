@@ -38,6 +38,8 @@ class DeviceWorld {
 
   int rank() const { return world_.rank(); }
   DeviceKind device() const { return device_; }
+  /// Whether tensors travel through the host's memory: then the host waits within a step.
+  bool staged() const { return staged_; }
   /// As World::group, for tensors and streams of the device. Counts the same traffic. On devices a
   /// group carries nothing before open(), and Group::open_lines comes before it, too.
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,

@@ -182,7 +182,11 @@ void call(void* communicator, const WireCall& call, void* stream) {
   enqueue(of(communicator), call, static_cast<cudaStream_t>(stream));
 }
 
+/// Calls that are captured in a graph are not open: its launch is what the device has been given.
 void note(void* communicator, const WireCall& call, void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status));
+  if (status != cudaStreamCaptureStatusNone) return;
   const std::int64_t bytes = std::max(call.from.bytes(), call.to.bytes());
   of(communicator).calls.add(call.operation, bytes, static_cast<cudaStream_t>(stream));
 }

@@ -1,6 +1,5 @@
-// The fields of the parallel section that say of what gradients are the gradient, how they are
-// sent, and how the parallel optimizer divides them; and of recomputation and offloading, which
-// say how activations get to the backward pass. See fields.h.
+// The fields of the parallel section about gradients, their fusion and the parallel optimizer; and
+// of recomputation and offloading: how activations get to the backward pass. See fields.h.
 #pragma once
 
 #include "config/schema/field.h"
@@ -10,6 +9,23 @@
 namespace trainctl {
 
 inline constexpr double most_ranks_in_config = 1 << 24;
+
+template <class Visitor>
+void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
+  visit(fusion.mode, field("mode",
+                           "How tensors form blocks: auto (64 MB), size (config: MB) or index "
+                           "(config: the last gradient of each block)")
+                         .unset("bucket_rule decides"));
+  visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
+  visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
+  visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
+  visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
+  visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
+}
 
 template <class Visitor>
 void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {

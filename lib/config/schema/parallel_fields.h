@@ -10,14 +10,6 @@
 namespace trainctl {
 
 template <class Visitor>
-void fields(Visitor& visit, Is<CommFusionConfig> auto& fusion) {
-  visit(fusion.openstate, field("openstate", "false: each tensor has its own collective"));
-  visit.section(fusion.allreduce, field("allreduce", "Fusion of gradient all-reduces"));
-  visit.section(fusion.allgather, field("allgather", "Fusion of parameter all-gathers"));
-  visit.section(fusion.reducescatter, field("reducescatter", "Fusion of reduce-scatters"));
-}
-
-template <class Visitor>
 void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
   const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
   visit(splits.embedding, field("embedding", "Split of the token table").unset(vocabulary));
@@ -138,6 +130,11 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
             .one_of("auto|cpu|cuda"));
   visit(parallel.attention_backend,
         field("attention_backend", "Attention on CUDA devices; auto: cuDNN where all ranks can"));
+  visit(
+      parallel.cuda_graphs,
+      field("cuda_graphs",
+            "With CUDA: a step is captured once as a graph and launched from then on. The numbers "
+            "are the same"));
 }
 
 }  // namespace trainctl

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/at.h"
 #include "comm/await.h"
 
 namespace trainctl {
@@ -85,40 +86,55 @@ constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
 
 }  // namespace
 
-Feed::Feed(const BatchTensors& to, double deadline_seconds)
-    : to_(to), on_host_(to), deadline_(deadline_seconds) {
+Feed::Feed(const BatchTensors& to, double deadline_seconds, int places)
+    : to_(to), on_host_(static_cast<std::size_t>(places), to), deadline_(deadline_seconds) {
   const bool on_device = std::ranges::any_of(
       each, [&](Tensor BatchTensors::*x) { return (to.*x).device == DeviceKind::cuda; });
   if (!on_device) return;
   std::vector<SlabRow> rows;
-  for (Tensor BatchTensors::*x : each) {
-    rows.push_back(
-        {std::to_string(rows.size()), (to.*x).empty() ? Shape{0} : (to.*x).shape, (to.*x).dtype});
+  for (int place = 0; place < places; ++place) {
+    for (Tensor BatchTensors::*x : each) {
+      rows.push_back(
+          {std::to_string(rows.size()), (to.*x).empty() ? Shape{0} : (to.*x).shape, (to.*x).dtype});
+    }
   }
   copy_ = Slab::on_host_for(DeviceKind::cuda, rows);
   aim(to);
 }
 
 void Feed::aim(const BatchTensors& to) {
-  to_ = on_host_ = to;
+  to_ = to;
+  std::ranges::fill(on_host_, to);
   if (copy_.bytes().empty()) return;
-  for (std::size_t i = 0; i < each.size(); ++i) {
-    Tensor& host = on_host_.*each[i];
-    if (host.empty()) continue;
-    const Tensor room = copy_.at(std::to_string(i));
-    host = room.view({room.numel()}).slice(0, host.numel()).view(host.shape);
+  std::size_t row = 0;
+  for (BatchTensors& place : on_host_) {
+    for (Tensor BatchTensors::*x : each) {
+      Tensor& host = place.*x;
+      const std::string name = std::to_string(row++);
+      if (host.empty()) continue;
+      const Tensor room = copy_.at(name);
+      host = room.view({room.numel()}).slice(0, host.numel()).view(host.shape);
+    }
   }
 }
 
 void Feed::run(const Batch& batch, const Share& share, Stream& stream) {
   // The device may still copy the micro-batch before.
   if (copied_.stream != nullptr) await(copied_, deadline_, [] { return "the copy of a batch"; });
-  fill(batch, share, on_host_);
+  fill(0, batch, share);
+  send(0, stream);
+  if (!copy_.bytes().empty()) copied_ = stream.record();
+}
+
+void Feed::fill(int place, const Batch& batch, const Share& share) {
+  trainctl::fill(batch, share, at(on_host_, place));
+}
+
+void Feed::send(int place, Stream& stream) {
   if (copy_.bytes().empty()) return;
   for (Tensor BatchTensors::*x : each) {
-    if (!(to_.*x).empty()) stream.copy(to_.*x, on_host_.*x);
+    if (!(to_.*x).empty()) stream.copy(to_.*x, at(on_host_, place).*x);
   }
-  copied_ = stream.record();
 }
 
 }  // namespace trainctl

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "data/batch.h"
 #include "device/slab.h"
@@ -23,8 +24,9 @@ struct Share {                 // of a micro-batch
 class Feed {
  public:
   /// `to`: tensors of one device. Those that are empty have no use for the pass. run() throws
-  /// Error{peer} if the device has not taken the batch before within twice the deadline.
-  Feed(const BatchTensors& to, double deadline_seconds);
+  /// Error{peer} if the device has not taken the batch before within twice the deadline. A device
+  /// copies from one of `places` in the host's memory.
+  Feed(const BatchTensors& to, double deadline_seconds, int places = 1);
   /// From now on into these, of no more elements than the first.
   void aim(const BatchTensors& to);
 
@@ -32,10 +34,14 @@ class Feed {
   /// micro-batches of all replicas in turn (dataset_strategy full_batch), those of the share's
   /// replica. What is enqueued on `stream` afterwards finds the values; the batch is free again.
   void run(const Batch& batch, const Share& share, Stream& stream);
+  /// Its two halves, for a device: into a place, from which nothing is copied now; and from
+  /// there.
+  void fill(int place, const Batch& batch, const Share& share);
+  void send(int place, Stream& stream);
 
  private:
   BatchTensors to_;
-  BatchTensors on_host_;  // on the CPU the same
+  std::vector<BatchTensors> on_host_;  // by place; on the CPU the same as to_
   Slab copy_;
   Event copied_;  // from there
   double deadline_;

@@ -87,7 +87,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(std::string_view(plan.schedule));
   digest.add(plan.messages.mode, plan.messages.keeps_outputs, plan.message_dtype,
              plan.result_broadcast);
-  digest.add(plan.device, plan.cudnn.has_value(), plan.fp32_sums, plan.full_batch,
+  digest.add(plan.device, plan.cuda_graphs, plan.cudnn.has_value(), plan.fp32_sums, plan.full_batch,
              plan.broadcast_parameters);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
              plan.exchange.parts, plan.exchange.beside_passes);

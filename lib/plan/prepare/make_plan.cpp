@@ -126,6 +126,7 @@ Plan sizes_of(const Facts& facts) {
   set_data_rules(plan, config);
   plan.device = resolve_device(parallel, facts.site);
   plan.cudnn = resolve_cudnn(facts);
+  plan.cuda_graphs = parallel.cuda_graphs && why_no_graphs(config, facts.site, facts.mesh).empty();
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;

@@ -1,5 +1,5 @@
-// Communication that overlaps computation: tensor-parallel collectives, the exchange between
-// experts, delayed weight gradients.
+// Work beside other work: communication that overlaps computation, graphs of the device:
+// tensor-parallel collectives, the exchange between experts, delayed weight gradients.
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -68,12 +68,20 @@ void check_expert_overlap(const Facts& facts, Check& check) {
   }
 }
 
+void check_graphs(const Facts& facts, Check& check) {
+  const char* path = "parallel.cuda_graphs";
+  if (!facts.parallel().cuda_graphs || !facts.mesh_is_clean(check)) return;
+  const std::string reason = why_no_graphs(facts.config, facts.site, facts.mesh);
+  check.no_effect(path, !reason.empty(), reason);
+}
+
 }  // namespace
 
 void check_overlap(const Facts& facts, Check& check) {
   check_tensor_overlap(facts, check);
   check_late_weights(facts, check);
   check_expert_overlap(facts, check);
+  check_graphs(facts, check);
 }
 
 }  // namespace trainctl

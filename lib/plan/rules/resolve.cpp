@@ -278,4 +278,19 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
   return std::max<std::int64_t>(1, places / stages);
 }
 
+std::string why_no_graphs(const Config& config, const Site& site, const Mesh& mesh) {
+  if (resolve_device(config.parallel, site) != DeviceKind::cuda) return "the device is the CPU";
+  if (config.moe.num_experts > 1) {
+    return "routers of experts decide in each step how many rows their products have";
+  }
+  if (resolve_length_step(config, mesh) > 0) {
+    return "pipeline.variable_seq_lengths gives the micro-batches of each step other lengths";
+  }
+  if (config.offload.enable && config.offload.weights) {
+    return "offload.weights makes the host decide where weights come from";
+  }
+  if (meets_for_timers(config)) return "log.barrier_with_timers lets the ranks meet within a step";
+  return "";
+}
+
 }  // namespace trainctl
