@@ -147,13 +147,4 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
         field("context", "Internal key of Megatron; must be null").unset("null").internal());
 }
 
-template <class Visitor>
-void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
-  visit(fusion.mode, field("mode",
-                           "How tensors form blocks: auto (64 MB), size (config: MB) or index "
-                           "(config: the last gradient of each block)")
-                         .unset("bucket_rule decides"));
-  visit(fusion.config, field("config", "null (auto), MB (size), or ascending indices (index)"));
-}
-
 }  // namespace trainctl
