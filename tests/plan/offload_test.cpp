@@ -317,7 +317,7 @@ Config picked(std::int64_t device, std::int64_t host) {
   return config;
 }
 
-double seconds_of(const Plan& plan, const StageForms& forms, const Rates& rates) {
+double seconds_with_copies(const Plan& plan, const StageForms& forms, const Rates& rates) {
   double seconds = 0;
   for (const auto& [unit, form] : forms.usual) {
     const auto bytes = static_cast<double>(form_bytes(plan, 0, unit, form).on_host);
@@ -342,7 +342,7 @@ class Choices {
           Choice& choice = choices_.emplace_back();
           choice.forms.usual[1] = {.again = static_cast<std::uint8_t>(one), .on_host = on_host};
           choice.forms.usual[2] = {.again = static_cast<std::uint8_t>(two)};
-          choice.seconds = seconds_of(plan, choice.forms, *given_rates(config.cluster));
+          choice.seconds = seconds_with_copies(plan, choice.forms, *given_rates(config.cluster));
         }
       }
     }
@@ -406,7 +406,7 @@ TEST_CASE("which layers are on the host is picked with the forms", "[offload]") 
       const StageForms& forms = plan.stages[0].forms;
       CHECK_FALSE(forms.on_host(2));
       any = any || forms.on_host(1);
-      CHECK(seconds_of(plan, forms, *given_rates(config.cluster)) ==
+      CHECK(seconds_with_copies(plan, forms, *given_rates(config.cluster)) ==
             Approx(choices.least(device, host)));
     }
   }
