@@ -30,7 +30,7 @@ struct Ranking {
   const float* bias;
   RouterScore score;
   std::int64_t size;  // of a group of experts
-  double most;        // logit
+  double largest;     // logit
 
   __device__ double of(std::int64_t e) const {
     if (score != RouterScore::sigmoid) return logits[e];
@@ -38,7 +38,7 @@ struct Ranking {
   }
   /// What the sums of groups add up.
   __device__ double summed(std::int64_t e) const {
-    return score == RouterScore::softmax_all ? exp(logits[e] - most) : of(e);
+    return score == RouterScore::softmax_all ? exp(logits[e] - largest) : of(e);
   }
   /// The best expert of [begin, end) that is not among the first `taken` chosen; -1: there is none.
   __device__ std::int32_t best(std::int64_t begin, std::int64_t end, const std::int32_t* chosen,
