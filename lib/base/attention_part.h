@@ -24,13 +24,14 @@ inline constexpr std::int64_t wished_attention_bytes = std::int64_t{320} << 20;
 inline constexpr std::int64_t most_attention_bytes = std::int64_t{2} << 30;
 
 /// What the backward pass needs: gradients of scores, which have to be in memory for sums in one
-/// order; key gradients of every query head where heads share keys; and a sum for each query.
+/// order; key gradients of every query head where heads share keys; a sum for each query; and a
+/// block of the library's own.
 constexpr std::int64_t attention_part_bytes(const AttentionExtents& part) {
   constexpr std::int64_t block = 256;  // multiples of it
   const auto blocks = [](std::int64_t bytes) { return (bytes + block - 1) / block * block; };
   const std::int64_t queries = part.sequences * part.heads * part.length;
   const std::int64_t shared = part.heads > part.kv_heads ? 2 * queries * part.head_dim * 2 : 0;
-  return blocks(queries * part.length * 2) + blocks(shared) + blocks(queries * 4);
+  return blocks(queries * part.length * 2) + blocks(shared) + blocks(queries * 4) + block;
 }
 
 /// The largest part that is as small as wished; all parts are alike.

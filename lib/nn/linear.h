@@ -32,7 +32,7 @@ struct Linear {
   /// backward_bias and backward_weight.
   void backward_parameters(const Pass& pass, const Tensor& dy, const Tensor& x) const;
   /// The same for the last product of a region, in two steps, the first of them before all_dy is
-  /// gathered: dy is this rank's part of all_dy, or all of it, and the bias gradient is that of dy.
+  /// gathered: dy is this rank's part of all_dy or the whole. The bias gradient is that of dy.
   void backward_part_bias(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
   void backward_whole_weight(const Pass& pass, const Tensor& dy, const Tensor& all_dy,
                              const Tensor& x) const;

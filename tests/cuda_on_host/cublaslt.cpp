@@ -106,7 +106,9 @@ const char* flaw_of_epilogue(const Operation& operation, const Layout& d) {
   if (operation.aux_stride < static_cast<std::int64_t>(d.rows)) {
     return "columns of the epilogue's matrix overlap";
   }
-  if (operation.aux_stride % 8 != 0) return "columns of the epilogue's matrix are not whole packs";
+  if (operation.aux_stride % 8 != 0) {
+    return "the stride of the epilogue's matrix is not divisible by 8";
+  }
   return nullptr;
 }
 

@@ -248,7 +248,7 @@ std::string read_given(const Descriptor& plan, const Descriptor& pack, Given& gi
     if (Machine::get().find(data[i], &begin) == nullptr ||
         !Machine::get().is_whole(data[i], bytes) ||
         reinterpret_cast<std::uintptr_t>(data[i]) % 16 != 0) {
-      return "tensor " + std::to_string(ids[i]) + " is not whole and aligned device memory";
+      return "tensor " + std::to_string(ids[i]) + " is not within one allocation, or not aligned";
     }
     given.data[ids[i]] = data[i];
   }

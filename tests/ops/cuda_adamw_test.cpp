@@ -45,7 +45,8 @@ void check_adamw(std::int64_t count, bool with_compute, bool decay, std::int64_t
   args.v = device.put(host.v, offset);
   args.compute = device.put(host.compute, offset);
   args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-  adamw(device.context(), device.calls(args));
+  const Calls<AdamW> calls = device.calls(args);
+  adamw(device.context(), calls);
 
   AdamW plain = args;
   plain.parameter = host.parameter.tensor();
@@ -81,7 +82,8 @@ TEST_CASE("CUDA AdamW rounds moments in bf16 as the plain one does") {
     args.m = device.put(m, 0);
     args.v = device.put(v, 0);
     args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-    adamw(device.context(), device.calls(args));
+    const Calls<AdamW> calls = device.calls(args);
+    adamw(device.context(), calls);
     AdamW plain = args;
     plain.parameter = host.parameter.tensor();
     plain.gradient = host.gradient.tensor();

@@ -43,7 +43,7 @@ class DeviceCopy {
   /// The device tensor's elements, after all that was enqueued.
   HostTensor get(const trainctl::Tensor& device);
   trainctl::OpContext context();
-  /// A list of one call, on the device.
+  /// A list of one call, on the device. It must live until the call is done.
   template <class Args>
   trainctl::Calls<Args> calls(const Args& args) {
     return trainctl::Calls<Args>({args}, &stream_);

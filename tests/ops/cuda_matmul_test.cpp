@@ -162,7 +162,7 @@ TEST_CASE("GELU beside a product reads what is not rounded yet") {
     matmul_gelu(device.context(), {.up = product, .act = act});
     const Tensor rounded = device.put(HostTensor({64, columns}, DType::bf16));
     gelu_forward(device.context(), {.x = product.c, .y = rounded});
-    // Rows of 60 are not whole packs: there the product and GELU are two.
+    // 60 is not divisible by 8: there the product and GELU are two.
     CHECK(same_bits(device.get(act), device.get(rounded)) == (columns == 60));
 
     const Tensor x = device.put(device.get(product.c));

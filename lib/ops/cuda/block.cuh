@@ -53,8 +53,8 @@ __device__ T* static_shared() {
   return elements;
 }
 
-/// A pointer to global memory that was itself read from memory: without this, the compiler must take
-/// it for one to any memory.
+/// A pointer to global memory that was itself read from memory: without this, the compiler must
+/// take it for one to any memory.
 template <class T>
 __device__ T* global_pointer(T* pointer) {
   __builtin_assume(__isGlobal(pointer));
