@@ -42,7 +42,7 @@ if(on_host)
   test_on_host(cuda_ops_on_host test_cuda_ops)
   test_on_host(cuda_nccl_on_host test_cuda_nccl)
   test_on_host(cuda_nccl_on_host_lazy test_cuda_nccl CUDA_ON_HOST_ORDER=lazy)
-  trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 600
+  trainctl_test(NAME cuda_engine_on_host LABEL unit TIMEOUT 1800
     SOURCES cuda_on_host/engine_on_host_test.cpp cuda_on_host/generate_on_host_test.cpp cuda_on_host/graphs_on_host_test.cpp LIBS trainctl_cli_process)
   trainctl_test(NAME cuda_faults_on_host LABEL unit
     SOURCES cuda_on_host/planted_on_host_test.cpp LIBS trainctl_cli_process)

@@ -274,15 +274,17 @@ TEST_CASE("attention is cuDNN's where auto finds it, or as the configuration say
 
 TEST_CASE("attention is our kernels' where cuDNN is not there or refuses") {
   const TempDir dir;
+  int runs = 0;
   const auto run = [&](const std::string& backend, const std::vector<std::string>& environment) {
     std::vector<std::string> words{"--set", "parallel.attention_backend=" + backend,
                                    "--set", "model.seq_length=128",
                                    "--set", "model.kv_channels=64",
                                    "--set", "precision.compute=bf16",
-                                   "--set", "train.steps=1"};
+                                   "--set", "train.steps=1",
+                                   "--set", "lr_schedule.warmup_steps=0"};
     std::vector<std::string> all{emulated};
     all.insert(all.end(), environment.begin(), environment.end());
-    return trainctl(training(dir, "run", words, llama), all);
+    return trainctl(training(dir, "run" + std::to_string(++runs), words, llama), all);
   };
   const std::string nowhere = "TRAINCTL_CUDNN_LIBRARY=/nowhere/libcudnn.so.9";
   const Outcome absent = run("auto", {nowhere});
