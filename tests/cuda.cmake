@@ -36,9 +36,9 @@ function(test_on_host name program)
 endfunction()
 if(on_host)
   test_on_host(cuda_on_host test_cuda_on_host)
-  trainctl_test(NAME cuda_rank_death_on_host LABEL unit
-    SOURCES cuda_on_host/rank_death_on_host_test.cpp LIBS trainctl_sample_run)
-  test_on_host(cuda_rank_death_on_host test_cuda_rank_death_on_host)
+  trainctl_test(NAME cuda_steps_on_host LABEL unit
+    SOURCES cuda_on_host/planned_on_device_test.cpp cuda_on_host/rank_death_on_host_test.cpp LIBS trainctl_sample_run)
+  test_on_host(cuda_steps_on_host test_cuda_steps_on_host)
   test_on_host(cuda_device_on_host test_cuda_device)
   test_on_host(cuda_device_on_host_lazy test_cuda_device CUDA_ON_HOST_ORDER=lazy)
   test_on_host(cuda_device_on_host_eager test_cuda_device CUDA_ON_HOST_ORDER=eager)

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "device/device_health.h"
 
 namespace trainctl {
@@ -40,7 +41,14 @@ struct Loaded {
 
 /// Streams that share a queue to the device wait for each other, and one may wait for another rank:
 /// as many queues as there can be. Read by CUDA when it starts; what the user has set stays.
-void ask_for_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+void ask_for_queues() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const std::string queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues == "32") return;
+  log_warning("CUDA_DEVICE_MAX_CONNECTIONS is " + queues +
+              ", not 32: streams that share a queue to the device wait for each other, and with "
+              "fewer queues than streams ranks may wait for each other for ever; unset it");
+}
 
 Loaded load() {
   ask_for_queues();

@@ -462,7 +462,13 @@ std::string launch_graph(const char* mistake) {
 
 void restart(std::uint64_t seed, const char* order) { Machine::get().restart(seed, order); }
 
+int streams(int device) {
+  const std::lock_guard lock(Machine::get().mutex);
+  return Machine::get().streams_of(device);
+}
+
 const Faults faults{.restart = restart,
+                    .streams = streams,
                     .exchange_in_block = exchange_in_block,
                     .wait_for_stream = wait_for_stream,
                     .free_before = free_before,

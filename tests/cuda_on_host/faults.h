@@ -26,6 +26,9 @@ struct Faults {
   /// All devices as new; later work runs by this seed, in the order "eager", "lazy" or "random".
   void (*restart)(std::uint64_t seed, const char* order);
 
+  /// The streams of a device that the program has made and not destroyed.
+  int (*streams)(int device);
+
   std::string (*exchange_in_block)(bool with_barrier);
   std::string (*wait_for_stream)(bool with_event);
   std::string (*free_before)(bool with_synchronize);

@@ -123,6 +123,13 @@ cudaStream_t Machine::busy_stream(int device) const {
   return found == streams_.end() ? nullptr : *found;
 }
 
+int Machine::streams_of(int device) const {
+  return static_cast<int>(std::ranges::count_if(streams_, [&](cudaStream_t stream) {
+    const bool made = std::ranges::find(default_streams_, stream) == default_streams_.end();
+    return made && stream->device == device && !stream->removed;
+  }));
+}
+
 bool Machine::run_head(cudaStream_t stream) {
   if (stream->queue.empty() || stream->running) return false;
   stream->running = true;

@@ -91,6 +91,8 @@ class Machine {
   cudaStream_t default_stream();
   /// A stream of a device that is not done, perhaps one that is removed; null: all are.
   cudaStream_t busy_stream(int device) const;
+  /// Those that the program has made and not destroyed.
+  int streams_of(int device) const;
 
   /// Puts work into a stream's queue and, by the mode, runs some.
   void enqueue(cudaStream_t stream, Work work);

@@ -90,6 +90,9 @@ TEST_CASE("devices are listed, or why there is none") {
   CHECK(found[3]["memory_bytes"] == std::int64_t{8} << 30);
   CHECK(contains(trainctl({"devices"}, {emulated, "CUDA_ON_HOST_DEVICES=1"}).out,
                  "0  CUDA on the host, compute capability 9.0, 4 multiprocessors, 8.00 GiB\n"));
+  CHECK(!contains(devices.err, "CUDA_DEVICE_MAX_CONNECTIONS"));
+  CHECK(contains(trainctl({"devices"}, {emulated, "CUDA_DEVICE_MAX_CONNECTIONS=1"}).err,
+                 "warning: CUDA_DEVICE_MAX_CONNECTIONS is 1, not 32: streams that share a queue"));
   const Outcome none = trainctl({"devices"}, {"TRAINCTL_CUDA_MODULE=/nowhere.so"});
   CHECK(none.exit_code == 69);
   CHECK(contains(none.err, "/nowhere.so does not exist"));

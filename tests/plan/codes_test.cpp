@@ -110,6 +110,7 @@ const std::map<std::string, std::string> tested_elsewhere = {
     {"data-weights", "plan/codes_test.cpp"},
     {"device", "plan/codes_test.cpp"},
     {"device-memory", "plan/estimate_test.cpp"},
+    {"device-queues", "plan/estimate_test.cpp"},
     {"encoding", "plan/codes_test.cpp"},
     {"include-refused", "plan/codes_test.cpp"},
     {"include-depth", "plan/codes_test.cpp"},

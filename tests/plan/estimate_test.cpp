@@ -327,3 +327,33 @@ TEST_CASE("a plan that does not fit into a CUDA device gets a warning") {
   config.cluster.device_memory = 80;
   CHECK(found().empty());
 }
+
+TEST_CASE("a plan with more streams than a CUDA device has queues is refused") {
+  Config config = small_config();
+  config.model.num_layers = 24;
+  config.train.micro_batch_num = 3;
+  config.parallel.device = "cuda";
+  config.parallel.pipeline_stages = 3;
+  const auto plan = [&](Diagnostics& diagnostics) {
+    return make_plan(config, {.world_size = 3}, SourceMap{}, diagnostics);
+  };
+  const auto found = [&](std::int64_t chunks) {
+    config.parallel.virtual_pipeline_stages = chunks;
+    Diagnostics diagnostics;
+    plan(diagnostics);
+    return diagnostics.list();
+  };
+  CHECK(found(4).empty());
+  REQUIRE(found(8).size() == 1);
+  const Diagnostic one = found(8).front();
+  CHECK(one.code == "device-queues");
+  CHECK(one.severity == Severity::error);
+  CHECK(one.path == "parallel.virtual_pipeline_stages");
+  CHECK(one.message ==
+        "a rank needs 2 streams of the engine + 32 for messages between stages (up to 4 for each "
+        "of 8 chunks) = 34, but a CUDA device has 32 queues: streams that share one wait for each "
+        "other, and two ranks could wait for each other's messages for ever");
+  CHECK(one.help == "set virtual_pipeline_stages to 7 or less");
+  config.parallel.device = "cpu";
+  CHECK(found(8).empty());
+}

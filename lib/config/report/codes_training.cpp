@@ -60,6 +60,16 @@ constexpr CodeNote training_notes[] = {
      "alone do not fit into the device it finds.",
      "parallel: {device: cuda}, cluster: {device_memory: 0.01}",
      "parallel: {device: cuda}, cluster: {device_memory: 80}"},
+    {"device-queues", "A rank has more streams than a CUDA device has queues",
+     "Each line of messages (sender, receiver, tag) has a stream of its own, so that a message "
+     "that "
+     "waits for another rank holds up nothing else. A device has 32 hardware queues; streams "
+     "beyond "
+     "them share queues, and what is behind a waiting message in its queue waits, too.",
+     "model: {num_layers: 32}, parallel: {device: cuda, pipeline_stages: 4, "
+     "virtual_pipeline_stages: 8}",
+     "model: {num_layers: 32}, parallel: {device: cuda, pipeline_stages: 4, "
+     "virtual_pipeline_stages: 4}"},
     {"model-too-large", "The model has too many parameters",
      "Above 1e15 parameters, byte counts would exceed 64 bits; the cause is usually a digit too "
      "many.",

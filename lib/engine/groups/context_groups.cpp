@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "nn/exchange/shared_keys.h"
+#include "plan/tables/token_layout.h"
 
 namespace trainctl {
 
@@ -11,7 +11,7 @@ namespace {
 /// Blocks of keys go to the next rank and come from the one before.
 void open_ring(Group& ring) {
   std::vector<MessageLine> lines;
-  for (int tag = 0; tag < SharedKeys::tags; ++tag) {
+  for (int tag = 0; tag < ring_tags; ++tag) {
     lines.push_back({(ring.rank() + 1) % ring.size(), tag, true});
     lines.push_back({(ring.rank() + ring.size() - 1) % ring.size(), tag, false});
   }

@@ -60,9 +60,6 @@ class SharedKeys {
     Tensor part_logsumexp;  // as the logsumexp, in any shape
   };
 
-  /// Of the messages around a ring: 0 and on.
-  static constexpr int tags = 4;
-
   SharedKeys() = default;
   /// For micro-batches of `sequences` sequences.
   SharedKeys(const ContextParallel& context, std::int64_t sequences);

@@ -1,5 +1,5 @@
-// What a plan costs, from its tables alone: bytes on a rank, floating-point operations and traffic
-// of a step.
+// What a plan costs, from its tables alone: bytes and streams on a rank, floating-point operations
+// and traffic of a step.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,23 @@ namespace trainctl {
 
 /// Sums the tables of `stage`, one of plan.stages (all but its memory must be filled in).
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config);
+
+/// Work of as many streams is under way on a device without one waiting for another: its hardware
+/// queues, as many as CUDA_DEVICE_MAX_CONNECTIONS can give.
+inline constexpr std::int64_t device_queues = 32;
+
+struct DeviceStreams {
+  std::int64_t engine = 0;  // rows, gradients, collectives beside products, copies of the host
+  std::int64_t stages = 0;  // lines of messages between stages: two for each neighbour of a chunk
+  std::int64_t rings = 0;   // and around rings of context-parallel ranks
+
+  /// Each has a communicator of two ranks.
+  std::int64_t lines() const { return stages + rings; }
+  std::int64_t total() const { return engine + lines(); }
+};
+
+/// Of a rank of the stage.
+DeviceStreams count_streams(const Plan& plan, int stage);
 
 /// `tokens`: of one step over all ranks. Forward and backward: three times the forward.
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "base/at.h"
 #include "base/staging.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/parameter_places.h"
@@ -83,20 +84,43 @@ std::int64_t staging_of(const StagePlan& stage) {
 }
 
 /// Of the groups in which a rank has collectives, those for gradients and parameters together, and
-/// of its lines of messages: in each chunk those of one group are others.
+/// of its lines of messages.
 std::int64_t communicator_bytes(const Plan& plan, const StagePlan& stage) {
   std::set<std::string> groups;
-  std::int64_t lines = 0;
   for (const CollectiveUse& use : stage.communication) {
     const bool message = use.operation == "send" || use.operation == "receive";
     const bool late = use.purpose == "gradients" || use.purpose == "parameters";
     if (!message) groups.insert((late ? "gradients " : "layers ") + use.group);
-    if (message) lines += use.purpose == "messages" ? plan.map.chunks : 1;
   }
+  const int number = static_cast<int>(&stage - plan.stages.data());
+  const std::int64_t lines = count_streams(plan, number).lines();
   return (std::ssize(groups) * group_channels + lines * line_channels) * channel_bytes;
 }
 
 }  // namespace
+
+DeviceStreams count_streams(const Plan& plan, int stage) {
+  const StagePlan& rows = at(plan.stages, stage);
+  DeviceStreams count{.engine = 2};  // rows, gradients
+  if (plan.overlap.any) ++count.engine;
+  if (plan.exchange.overlaps()) ++count.engine;
+  if (rows.activation_slots.host_bytes > 0) ++count.engine;
+  if (std::ranges::any_of(rows.gathers, &GatherBlock::from_host)) ++count.engine;
+  const ChunkPlaces places = plan.map.places();
+  for (int chunk = 0; chunk < places.chunks; ++chunk) {
+    if (places.receives(stage, chunk)) count.stages += 2;
+    if (places.sends(stage, chunk)) count.stages += 2;
+  }
+  // Those of all ranks are one ring, however many layers have it.
+  bool whole = false;
+  for (const ContextSplit& split : plan.context.kinds()) {
+    if (split.ring == 1) continue;
+    if (split.ring < plan.mesh.cp) count.rings += 2 * ring_tags;
+    whole = whole || split.ring == plan.mesh.cp;
+  }
+  if (whole) count.rings += 2 * ring_tags;
+  return count;
+}
 
 std::int64_t MemoryEstimate::total() const {
   return parameters + gradients + optimizer + activations + offloaded + communication + data +

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "plan/cost/estimate.h"
 
 namespace trainctl {
 
@@ -58,6 +59,32 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
                        format_bytes(static_cast<std::int64_t>(limit)) + ": " + list,
                    "use recompute, smaller micro-batches, more ranks or a parallel optimizer",
                    sources.find("cluster.device_memory")});
+}
+
+void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
+  if (plan.device != DeviceKind::cuda) return;
+  DeviceStreams most;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const DeviceStreams count = count_streams(plan, stage);
+    if (count.total() > most.total()) most = count;
+  }
+  if (most.total() <= device_queues) return;
+  const std::string path = "parallel.virtual_pipeline_stages";
+  const std::string rings =
+      most.rings > 0 ? " + " + std::to_string(most.rings) + " around rings of context_parallel"
+                     : "";
+  diagnostics.add(
+      {Severity::error, "device-queues", path,
+       "a rank needs " + std::to_string(most.engine) + " streams of the engine + " +
+           std::to_string(most.stages) + " for messages between stages (up to 4 for each of " +
+           std::to_string(plan.map.chunks) + " chunks)" + rings + " = " +
+           std::to_string(most.total()) + ", but a CUDA device has " +
+           std::to_string(device_queues) +
+           " queues: streams that share one wait for each other, and two ranks could wait for "
+           "each other's messages for ever",
+       "set virtual_pipeline_stages to " +
+           std::to_string((device_queues - most.engine - most.rings) / 4) + " or less",
+       sources.find(path)});
 }
 
 }  // namespace trainctl

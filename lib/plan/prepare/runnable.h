@@ -16,4 +16,8 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
 void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
                          Diagnostics& diagnostics);
 
+/// Error "device-queues" where a rank has more streams on its CUDA device than the device has
+/// queues: then a rank could wait for ever.
+void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics);
+
 }  // namespace trainctl

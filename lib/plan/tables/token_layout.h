@@ -62,6 +62,10 @@ ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
 /// Over `ranks` ranks chunks in pairs, so that the causal mask leaves each as much to do.
 TokenLayout token_layout(std::int64_t ranks, std::int64_t seq_length);
 
+/// Messages around a ring have the tags 0 and on, each a line to the next rank and one from the
+/// rank before.
+inline constexpr int ring_tags = 4;
+
 /// What messages and tables call the ranks that exchange heads, and those of a ring: "cp", or where
 /// both are only a part of it, "cp-heads" and "cp-ring".
 std::string heads_kind(const ContextSplit& split);
