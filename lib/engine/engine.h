@@ -68,7 +68,7 @@ class Engine {
   const StepState& step_state() const { return state_.host(); }  // after the last step
   const DeviceWorld& devices() const { return devices_; }
   const Buffers& buffers() const { return buffers_; }
-  /// What this rank has allocated, without data and runtime.
+  /// What this rank has allocated, without prefetched batches, checkpoint and runtime.
   MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
   /// Of the last step, or of the next one before there was one: the run's plan or one of

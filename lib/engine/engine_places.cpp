@@ -181,6 +181,7 @@ MemoryEstimate Engine::memory() const {
   memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();
+  for (const Feed& feed : feeds_) memory.data += feed.host_bytes();
   memory.communication = grad_sync_.bytes() + param_sync_.bytes();
   for (const Traffic::Row& row : world_.traffic().rows()) memory.communication += row.memory;
   return memory;

@@ -16,7 +16,7 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t activations = 0;    // rows in their slots, and scratch
   std::int64_t offloaded = 0;      // host memory: what layers keep there, what it counts
   std::int64_t communication = 0;  // packed gradients, and staging of sums between processes
-  std::int64_t data = 0;           // prefetched batches
+  std::int64_t data = 0;           // host memory: prefetched batches, and feed_bytes
   std::int64_t checkpoint = 0;     // host memory: the copy that is written in the background
   std::int64_t runtime = 0;  // program, libraries and their own buffers: an allowance, see docs
   // On a CUDA device, allowances: its context and what cuBLASLt loads; the buffers of NCCL.

@@ -1,6 +1,7 @@
 // What the plan counts of a rank's device is what the engine makes there.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "../engine/sample_run.h"
@@ -55,5 +56,39 @@ TEST_CASE("the streams of a rank are those that the plan counts") {
     };
     train_sample(run);
     CHECK(most == one.most);
+  }
+}
+
+TEST_CASE("the page-locked memory for batches is what the plan counts") {
+  struct Case {
+    std::vector<std::string> set_options;
+    int ranks;
+  };
+  const std::string small = "train.micro_batch_size=1";
+  const std::string documents = "data.reset_attention_mask=true";
+  const Case cases[] = {
+      {{small}, 1},
+      {{small, "parallel.cuda_graphs=true"}, 2},
+      {{small, documents, "parallel.pipeline_stages=2"}, 2},
+      {{small, documents, "parallel.pipeline_stages=2", "parallel.cuda_graphs=true"}, 2},
+      {{"parallel.context_parallel=2", "parallel.cp_comm_type=a2a"}, 2},
+      {{small, "train.rampup_batch_size=[4, 4, 8]", "parallel.cuda_graphs=true"}, 1}};
+  for (const Case& one : cases) {
+    SampleRun run{.set_options = one.set_options, .ranks = one.ranks, .steps = 2, .world = {}};
+    run.set_options.emplace_back("parallel.device=cuda");
+    DataConfig data;
+    data.reset_attention_mask =
+        std::ranges::find(one.set_options, documents) != one.set_options.end();
+    std::mutex mutex;
+    run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+      const std::lock_guard lock(mutex);
+      INFO(one.set_options.back());
+      const auto stage = static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp));
+      const std::int64_t planned = feed_bytes(plan.after(1), stage, data);
+      CHECK(planned > 0);
+      CHECK(engine.memory().data == planned);
+      CHECK(plan.stages[static_cast<std::size_t>(stage)].memory.data > planned);
+    };
+    train_sample(run);
   }
 }

@@ -39,6 +39,9 @@ class Feed {
   void fill(int place, const Batch& batch, const Share& share);
   void send(int place, Stream& stream);
 
+  /// Of its places, page-locked; 0 on the CPU.
+  std::int64_t host_bytes() const { return copy_.bytes().numel(); }
+
  private:
   BatchTensors to_;
   std::vector<BatchTensors> on_host_;  // by place; on the CPU the same as to_

@@ -14,6 +14,11 @@ namespace trainctl {
 /// Sums the tables of `stage`, one of plan.stages (all but its memory must be filled in).
 MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config);
 
+/// Page-locked host memory from which a CUDA device copies micro-batches, on a rank of the stage:
+/// one place for each pass, or with graphs one for each micro-batch that has the same pass. 0 on
+/// the CPU.
+std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data);
+
 /// Work of as many streams is under way on a device without one waiting for another: its hardware
 /// queues, as many as CUDA_DEVICE_MAX_CONNECTIONS can give.
 inline constexpr std::int64_t device_queues = 32;

@@ -99,6 +99,25 @@ std::int64_t communicator_bytes(const Plan& plan, const StagePlan& stage) {
 
 }  // namespace
 
+std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
+  if (plan.device != DeviceKind::cuda) return 0;
+  constexpr std::int64_t line = 64;  // tensors begin at multiples of it
+  const StagePlan& rows = at(plan.stages, stage);
+  std::int64_t pass = 0;  // of every chunk
+  for (const ActivationSpec& row : rows.activations) {
+    const bool fed = row.storage == Storage::batch &&
+                     (data.reset_attention_mask || !row.name.ends_with(".first_position"));
+    if (fed) pass += (row.shape.numel() * size_of(row.dtype) + line - 1) / line * line;
+  }
+  std::map<int, std::int64_t> microbatches;  // by view
+  std::int64_t places = 1;
+  for (const int view : rows.activation_slots.view_of) {
+    const std::int64_t count = ++microbatches[view];
+    if (plan.cuda_graphs) places = std::max(places, count);
+  }
+  return pass * rows.activation_slots.views() * places;
+}
+
 DeviceStreams count_streams(const Plan& plan, int stage) {
   const StagePlan& rows = at(plan.stages, stage);
   DeviceStreams count{.engine = 2};  // rows, gradients
@@ -158,7 +177,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   }
   // Of the current step and the prefetched ones; context-parallel ranks read whole sequences.
   const std::int64_t tokens = plan.microbatches * plan.fed_sequences() * plan.model.seq_length;
-  memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token;
+  memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token +
+                feed_bytes(plan, number, config.data);
   if (saves_in_background(config.checkpoint)) {
     memory.checkpoint =
         most_saved_elements(plan, number) * (fp32 + optimizer_value_bytes(config.optimizer));
