@@ -140,6 +140,43 @@ TEST_CASE("without NCCL, and on shared devices, tensors travel through the host'
   CHECK(contains(one.err, "ranks share CUDA devices: tensors travel"));
 }
 
+TEST_CASE("between processes tensors travel over MPI, with the losses of the CPU") {
+  if (run_program("mpirun", {"--version"}).exit_code != 0) {
+    WARN("skipped: there is no mpirun");
+    return;
+  }
+  const TempDir dir;
+  const std::vector<std::string> layouts[] = {
+      {"--set", "parallel.parallel_optimizer.enable=true", "--set", "precision.compute=bf16"},
+      {"--set", "parallel.tensor_parallel=2", "--set", "parallel.sequence_parallel=true"},
+      {"--set", "parallel.pipeline_stages=2", "--set", "train.micro_batch_size=1"}};
+  for (const std::vector<std::string>& layout : layouts) {
+    INFO(layout[1]);
+    std::vector<std::string> more{"--set", "train.steps=2", "--set", "lr_schedule.warmup_steps=1"};
+    more.insert(more.end(), layout.begin(), layout.end());
+    std::vector<std::string> over_mpi = mpirun_words(2);
+    for (std::string& word : training(dir, "mpi", more)) over_mpi.push_back(std::move(word));
+    const Outcome run = run_program(
+        "mpirun", over_mpi, {emulated, "CUDA_ON_HOST_NO_NCCL=1", "CUDA_ON_HOST_PAGE_LOCKED=1"});
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(contains(run.err, "rank 0 has no NCCL (cannot open libnccl.so.2): tensors travel"));
+    more.insert(more.end(), {"--device", "cpu", "--local-ranks", "2"});
+    const Outcome cpu = trainctl(training(dir, "cpu", more));
+    INFO(cpu.err);
+    REQUIRE(cpu.exit_code == 0);
+    const auto found = metrics_of(dir / "mpi");
+    const auto expected = metrics_of(dir / "cpu");
+    REQUIRE(found.size() == 2);
+    REQUIRE(expected.size() == 2);
+    const double bound = contains(layout.back(), "bf16") ? 1e-2 : 1e-5;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const double loss = expected[i]["loss"];
+      CHECK(std::abs(found[i]["loss"].get<double>() - loss) < bound * loss);
+    }
+  }
+}
+
 TEST_CASE("experts in 16 bits learn the same on a CUDA device as on the CPU, and are evaluated") {
   const TempDir dir;
   std::vector<std::string> more{
