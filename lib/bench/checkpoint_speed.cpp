@@ -147,6 +147,7 @@ void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, Savin
 void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay& delay) {
   rank.keep_newest();
   delay.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  begin_part("steps while a save goes on");
   delay.steps = rank.take_steps_while_saving() + 1;  // a save may take longer than this one
   for (int pair = 0; pair < pairs; ++pair) {
     const double before = rank.saver().writer_seconds();
@@ -160,6 +161,7 @@ void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay&
   }
   std::vector<std::byte> from(static_cast<std::size_t>(bytes), std::byte{1});
   std::vector<std::byte> to(static_cast<std::size_t>(bytes), std::byte{2});
+  begin_part("copies in memory");
   for (int pair = 0; pair < pairs; ++pair) {
     delay.copy_seconds.push_back(copy_once(bytes, from, to));
   }
@@ -199,6 +201,12 @@ ParamStore store_of(const Candidate& layout, int rank) {
            .ownership = make_ownership(layout.plan, rank)}};
 }
 
+/// The turns count from 0; the one before them warms up.
+std::string turn_of(const Candidate& layout, int turn, int turns) {
+  const std::string count = std::to_string(turn + 1) + "/" + std::to_string(turns);
+  return "loads into " + layout.name + (turn < 0 ? ", warm-up" : " " + count);
+}
+
 void wait_for_all(Group& everyone) { gather_values(everyone, 0.0); }
 
 void save_once(const Candidate& layout, const fs::path& run) {
@@ -234,7 +242,10 @@ SavingResult measure_saving(const BenchSetup& setup, const fs::path& directory, 
 std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::path& directory,
                                           std::int64_t ranks, int turns) {
   const std::vector<Candidate> layouts = candidates(setup, ranks);
-  for (const Candidate& layout : layouts) save_once(layout, directory / layout.name);
+  for (const Candidate& layout : layouts) {
+    begin_part("saving " + layout.name);
+    save_once(layout, directory / layout.name);
+  }
   std::vector<LoadingSpeed> result;
   for (const Candidate& layout : layouts) {
     LoadingSpeed speed{layout.name, std::vector<std::vector<double>>(layouts.size())};
@@ -242,6 +253,7 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
       const auto everyone = world.everyone("bench");
       ParamStore store = store_of(layout, world.rank());
       for (int turn = -1; turn < turns; ++turn) {  // the first brings the files into memory
+        if (world.rank() == 0) begin_part(turn_of(layout, turn, turns));
         for (std::size_t from = 0; from < layouts.size(); ++from) {
           const fs::path run = CheckpointFolder(directory / layouts[from].name).of(1);
           wait_for_all(*everyone);
@@ -254,7 +266,6 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
         }
       }
     });
-    std::fprintf(stderr, "loaded into %s\n", layout.name.c_str());
     result.push_back(std::move(speed));
   }
   return result;

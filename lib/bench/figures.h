@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 namespace trainctl {
@@ -16,6 +17,9 @@ double seconds_of(const Body& body) {
 
 /// Of at least one value.
 double median(std::vector<double> values);
+
+/// Shows on stderr which part of a benchmark of many parts begins.
+void begin_part(const std::string& what);
 
 /// What follows a figure that has a limit.
 const char* verdict(bool kept);
