@@ -28,10 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t block_bytes = 4 << 20;
 
-void say(const char* what, int turn, int turns, double one, double other) {
-  std::fprintf(stderr, "%s %d/%d: %.3f s and %.3f s\n", what, turn + 1, turns, one, other);
-}
-
 /// What `dd bs=4M conv=fsync` does, in a process that already runs.
 double write_plainly(const fs::path& path, std::int64_t bytes) {
   const std::vector<char> block(block_bytes, 1);
@@ -140,7 +136,8 @@ void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, Savin
     if (pair % 2 == 0) save();
     write();
     if (pair % 2 == 1) save();
-    say("save and plain write", pair, pairs, speed.save_seconds.back(), speed.write_seconds.back());
+    say_pair(pair, pairs, {"save", speed.save_seconds.back()},
+             {"plain write", speed.write_seconds.back()});
   }
 }
 
@@ -156,8 +153,8 @@ void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay&
     rank.finish_save();
     require(rank.saver().failures() == 0, ExitCode::io, "a checkpoint could not be saved");
     delay.writer_seconds.push_back(rank.saver().writer_seconds() - before);
-    say("steps without and with a save", pair, pairs, delay.plain_seconds.back(),
-        delay.saving_seconds.back());
+    say_pair(pair, pairs, {"steps", delay.plain_seconds.back()},
+             {"with a save", delay.saving_seconds.back()});
   }
   std::vector<std::byte> from(static_cast<std::size_t>(bytes), std::byte{1});
   std::vector<std::byte> to(static_cast<std::size_t>(bytes), std::byte{2});
