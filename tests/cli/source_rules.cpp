@@ -117,22 +117,6 @@ Lines split(const std::string& text) {
   return lines;
 }
 
-/// The line without // comments and string literals, in which words are prose.
-std::string code_of(const std::string& line) {
-  std::string code;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line.compare(i, 2, "//") == 0) break;
-    code += line[i];
-    if (line[i] != '"') continue;
-    std::size_t end = i + 1;
-    while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
-    if (end >= line.size()) continue;
-    code += '"';
-    i = end;
-  }
-  return code;
-}
-
 Lines codes_of(const Lines& lines) {
   Lines codes;
   for (const std::string& line : lines) codes.push_back(code_of(line));
@@ -309,6 +293,21 @@ void check_file_name(const std::string& path, Lines& found) {
 }
 
 }  // namespace
+
+std::string code_of(const std::string& line) {
+  std::string code;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line.compare(i, 2, "//") == 0) break;
+    code += line[i];
+    if (line[i] != '"' || line.compare(i - (i > 0 ? 1 : 0), 3, "'\"'") == 0) continue;
+    std::size_t end = i + 1;
+    while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+    if (end >= line.size()) continue;
+    code += '"';
+    i = end;
+  }
+  return code;
+}
 
 std::vector<std::string> rule_violations(const std::string& path, const std::string& text) {
   Lines found;
