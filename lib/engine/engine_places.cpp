@@ -17,8 +17,8 @@ namespace {
 /// A program's hooks may look at the device within a step.
 bool captures_steps(const Plan& plan, const EngineInput& input) {
   const Hooks& hooks = input.hooks;
-  const bool looks =
-      hooks.finalize_model_grads || hooks.after_forward || hooks.after_backward || hooks.grad_sync;
+  const bool looks = hooks.finalize_model_grads || hooks.after_forward || hooks.after_router ||
+                     hooks.after_backward || hooks.grad_sync;
   return plan.cuda_graphs && !looks && !input.meet;
 }
 
@@ -160,6 +160,7 @@ Pass Engine::make_pass(int view, int chunk) const {
       .stream = plan_.sequence_parallel ? share : all,
       .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
+      .routed = router_hook(),
       .training = true,
       .deadline_seconds = input_.deadline_seconds};
 }
