@@ -130,8 +130,18 @@ parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 60}
 YAML
 verify=("$program" verify --config "$work/model.yaml" --steps 2)
 head -c 200000 /dev/urandom | base64 -w 76 >"$work/text.txt"
-run=("$program" train --config "$work/model.yaml" --output "$work/run" --overwrite --set "data.train=$work/text.txt"
+run=("$program" train --config "$work/model.yaml" --overwrite --set "data.train=$work/text.txt"
   --set data.tokenizer=byte --set model.vocab_size=256 --set train.steps=20)
+cat >"$work/graphs.sh" <<'SH'
+# graphs.sh DIR TRAIN...: the losses of a run, row by row and with steps that are graphs, are the same in every digit.
+for graphs in false true; do
+  "${@:2}" --output "$1/$graphs" --set parallel.cuda_graphs=$graphs 2>&1 | tee "$1/said" || exit
+  ! grep -q 'steps run row by row' "$1/said" || exit 1
+  grep -o '"loss":[^,]*' "$1/$graphs/metrics.jsonl" >"$1/$graphs.losses" || exit
+done
+diff "$1/false.losses" "$1/true.losses" && echo "losses of $(wc -l <"$1/true.losses") steps are the same"
+SH
+graphs=(bash -o pipefail "$work/graphs.sh" "$work" "${run[@]}" --set train.steps=6)
 test_of() { # test_of LEAST NAME LIMIT PROGRAM WORDS...
   if [ -x "$checks/$4" ]; then
     on_devices "$1" "$2" "$3" "$checks/$4" "${@:5}"
@@ -152,9 +162,9 @@ ranks=$devices
 layouts=all
 [ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || layouts=dp$ranks
 on_devices 2 "verify, several ranks" 90 "${verify[@]}" --world-size "$ranks" --layouts "$layouts"
-on_devices 1 "verify, graphs" 40 "${verify[@]}" --layouts dp1 --set parallel.cuda_graphs=true
-on_devices 2 "verify, graphs of several ranks" 60 "${verify[@]}" --layouts "dp$ranks" --set parallel.cuda_graphs=true
-on_devices 1 "train, 20 steps" 40 "${run[@]}"
+on_devices 1 "losses of graphs" 40 "${graphs[@]}"
+on_devices 2 "losses of graphs, several ranks" 60 "${graphs[@]}" --local-ranks "$ranks"
+on_devices 1 "train, 20 steps" 40 "${run[@]}" --output "$work/run"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
 for tool in memcheck racecheck synccheck; do

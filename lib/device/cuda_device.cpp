@@ -58,12 +58,6 @@ Loaded load() {
   return result;
 }
 
-/// Memory is freed only once the device has done its work, so it must not wait for ranks that do
-/// not come any more.
-void let_go_first() noexcept {
-  if (std::uncaught_exceptions() > 0) abandon_devices();
-}
-
 const Loaded& loaded() {
   static const Loaded result = load();
   if (result.module == nullptr) throw Error(ExitCode::unavailable, result.failure);
@@ -76,18 +70,32 @@ const CudaModule& cuda_module() { return *loaded().module; }
 
 const StreamApi& cuda_stream_api() { return *cuda_module().streams; }
 
+namespace {
+
+/// Nobody has waited for the work that uses what an exception frees. The device does it without
+/// ranks that do not come any more.
+void settle_first() noexcept {
+  if (std::uncaught_exceptions() == 0) return;
+  abandon_devices();
+  cuda_module().finish();
+}
+
+}  // namespace
+
 void* cuda_allocate(std::int64_t bytes) { return cuda_module().allocate(bytes); }
 
 void cuda_release(void* data) noexcept {
-  let_go_first();
-  if (data != nullptr) cuda_module().release(data);
+  if (data == nullptr) return;
+  settle_first();
+  cuda_module().release(data);
 }
 
 void* cuda_allocate_host(std::int64_t bytes) { return cuda_module().allocate_host(bytes); }
 
 void cuda_release_host(void* data) noexcept {
-  let_go_first();
-  if (data != nullptr) cuda_module().release_host(data);
+  if (data == nullptr) return;
+  settle_first();
+  cuda_module().release_host(data);
 }
 
 void cuda_copy(void* to, const void* from, std::int64_t bytes) {

@@ -33,6 +33,9 @@ struct CudaModule {
   void* (*allocate_host)(std::int64_t bytes);
   void (*release_host)(void* data) noexcept;
   void (*copy)(void* to, const void* from, std::int64_t bytes);
+  /// Waits until the calling thread's device has done all its work, also that of streams which are
+  /// gone.
+  void (*finish)() noexcept;
   // Events that carry a time (TimeMarks).
   void* (*make_mark)();
   void (*release_mark)(void* mark) noexcept;
@@ -58,8 +61,8 @@ const StreamApi& cuda_stream_api();
 /// Zeroed memory of the calling thread's device, 256-byte aligned; synchronous. Throws
 /// Error{unavailable} with the sizes if there is not enough.
 void* cuda_allocate(std::int64_t bytes);
-/// Waits for the device. While an exception propagates, this thread's device lets go of other ranks
-/// first (device_health.h).
+/// The caller has waited for the work that uses the memory; but while an exception propagates, this
+/// thread's device first lets go of other ranks (device_health.h) and does what it was given.
 void cuda_release(void* data) noexcept;
 /// Host memory that devices copy from and to while their streams go on (page-locked); zeroed.
 void* cuda_allocate_host(std::int64_t bytes);

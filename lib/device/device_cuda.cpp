@@ -96,6 +96,10 @@ void copy(void* to, const void* from, std::int64_t bytes) {
   CUDA_CHECK(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
 }
 
+void finish() noexcept {
+  if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
+}
+
 void* make_mark() {
   cudaEvent_t event = nullptr;
   CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDefault));
@@ -137,6 +141,7 @@ const CudaModule device_part{.streams = &cuda_streams,
                              .allocate_host = allocate_host,
                              .release_host = release_host,
                              .copy = copy,
+                             .finish = finish,
                              .make_mark = make_mark,
                              .release_mark = release_mark,
                              .set_mark = set_mark,

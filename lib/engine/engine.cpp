@@ -214,6 +214,15 @@ std::function<void(const Action&, int, int)> Engine::forward_hook() {
   };
 }
 
+/// Pass::routed.
+std::function<void(std::int64_t, const Tensor&, const Tensor&)> Engine::router_hook() const {
+  if (!input_.hooks.after_router) return {};
+  return [this](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+    settle();
+    input_.hooks.after_router(layer, tokens, logits);
+  };
+}
+
 std::function<void(const Action&, int, int)> Engine::backward_hook() {
   if (!input_.hooks.after_backward) return {};
   const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));

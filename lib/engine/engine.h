@@ -88,6 +88,7 @@ class Engine {
   /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
   std::function<void(const Action&, int, int)> forward_hook();
   std::function<void(const Action&, int, int)> backward_hook();
+  std::function<void(std::int64_t, const Tensor&, const Tensor&)> router_hook() const;
   std::function<void(int unit)> fetching();
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);

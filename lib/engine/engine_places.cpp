@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/at.h"
+#include "base/log.h"
 #include "device/host_values.h"
 #include "engine/engine.h"
 #include "engine/timers.h"
@@ -14,12 +15,16 @@ namespace trainctl {
 
 namespace {
 
-/// A program's hooks may look at the device within a step.
-bool captures_steps(const Plan& plan, const EngineInput& input) {
+/// Why steps are not graphs of the device although the plan has graphs: what the plan does not
+/// know. "": they are.
+std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) {
   const Hooks& hooks = input.hooks;
-  const bool looks =
-      hooks.finalize_model_grads || hooks.after_forward || hooks.after_backward || hooks.grad_sync;
-  return plan.cuda_graphs && !looks && !input.meet;
+  const bool looks = hooks.finalize_model_grads || hooks.after_forward || hooks.after_router ||
+                     hooks.after_backward || hooks.grad_sync;
+  if (looks) return "hooks of the program look inside a step";
+  if (input.meet) return "the ranks meet within a step";
+  if (devices.staged()) return "tensors travel through the host's memory";
+  return "";
 }
 
 /// Of each micro-batch: how many before it lie in the same view.
@@ -34,7 +39,8 @@ std::vector<int> places_in_views(const std::vector<int>& view_of) {
 }  // namespace
 
 void Engine::use(const Plan& plan) {
-  if (stage_ != nullptr && &plan == now_) return;
+  const bool first = stage_ == nullptr;
+  if (!first && &plan == now_) return;
   now_ = &plan;
   buffers_.lay_out(rows());
   pipeline_.lay_out(plan);
@@ -47,9 +53,13 @@ void Engine::use(const Plan& plan) {
   }
   graph_.reset();
   feed_places_.clear();
-  if (captures_steps(plan, input_) && !devices_.staged()) {
+  const std::string why = plan.cuda_graphs ? why_no_graphs(input_, devices_) : "";
+  if (plan.cuda_graphs && why.empty()) {
     graph_ = std::make_unique<StepGraph>();
     feed_places_ = places_in_views(rows().activation_slots.view_of);
+  }
+  if (first && !why.empty() && world_.rank() == 0) {
+    log_warning("parallel.cuda_graphs has no effect, steps run row by row: " + why);
   }
   const int places = feed_places_.empty() ? 1 : *std::ranges::max_element(feed_places_) + 1;
   for (const Pass& pass : passes_) {
@@ -160,6 +170,7 @@ Pass Engine::make_pass(int view, int chunk) const {
       .stream = plan_.sequence_parallel ? share : all,
       .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
+      .routed = router_hook(),
       .training = true,
       .deadline_seconds = input_.deadline_seconds};
 }

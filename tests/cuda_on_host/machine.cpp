@@ -116,6 +116,13 @@ cudaStream_t Machine::default_stream() {
   return stream;
 }
 
+cudaStream_t Machine::busy_stream(int device) const {
+  const auto found = std::ranges::find_if(streams_, [&](cudaStream_t stream) {
+    return stream->device == device && !stream->queue.empty();
+  });
+  return found == streams_.end() ? nullptr : *found;
+}
+
 bool Machine::run_head(cudaStream_t stream) {
   if (stream->queue.empty() || stream->running) return false;
   stream->running = true;

@@ -89,6 +89,8 @@ class Machine {
   /// Once it has done what it still has to do.
   void remove(cudaStream_t stream);
   cudaStream_t default_stream();
+  /// A stream of a device that is not done, perhaps one that is removed; null: all are.
+  cudaStream_t busy_stream(int device) const;
 
   /// Puts work into a stream's queue and, by the mode, runs some.
   void enqueue(cudaStream_t stream, Work work);

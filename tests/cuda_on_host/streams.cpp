@@ -63,6 +63,18 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return device_error();
 }
 
+cudaError_t cudaDeviceSynchronize() {
+  Machine& machine = Machine::get();
+  std::unique_lock lock(machine.mutex);
+  const cudaError_t refused = refuse_in_capture("cudaDeviceSynchronize");
+  if (refused != cudaSuccess) return refused;
+  const int mine = Machine::device();
+  while (cudaStream_t busy = machine.busy_stream(mine)) {
+    machine.wait_until(lock, busy, [&] { return machine.busy_stream(mine) != busy; });
+  }
+  return device_error();
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard lock(Machine::get().mutex);
   Machine::get().remove(stream);

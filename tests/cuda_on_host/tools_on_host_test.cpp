@@ -189,13 +189,16 @@ Outcome gpu_check(const std::string& only, std::vector<std::string> environment)
 }  // namespace
 
 TEST_CASE("gpu_check runs its sections, and skips with a reason what cannot run") {
-  const Outcome whole = gpu_check("test cuda_device|1 rank, fp32|bench step|memcheck", {emulated});
+  const Outcome whole =
+      gpu_check("test cuda_device|1 rank, fp32|losses|bench step|memcheck", {emulated});
   INFO(whole.out << whole.err);
   CHECK(whole.exit_code == 0);
-  for (const char* name : {"test cuda_device", "verify, 1 rank, fp32", "bench step"}) {
+  for (const char* name : {"test cuda_device", "verify, 1 rank, fp32", "losses of graphs",
+                           "losses of graphs, several ranks", "bench step"}) {
     CHECK(contains(whole.out, "== " + std::string(name) + ": passed, "));
   }
-  CHECK(contains(whole.out, "3 passed, 0 failed, 1 skipped, "));
+  CHECK(contains(whole.out, "losses of 6 steps are the same"));
+  CHECK(contains(whole.out, "5 passed, 0 failed, 1 skipped, "));
   const Outcome one = gpu_check("comm", {emulated, "CUDA_ON_HOST_DEVICES=1"});
   CHECK(one.exit_code == 0);
   CHECK(contains(one.out, "== bench comm: SKIPPED: needs 2 devices, 1 here"));
