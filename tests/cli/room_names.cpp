@@ -137,10 +137,6 @@ bool is_alone(const std::string& path) {
   return path.starts_with("lib/ops/") || path.starts_with("lib/base/parallel_for_");
 }
 
-/// By room: names of files that are in different groups today.
-const std::set<std::string> known = {"lib/plan/rules:check_layers", "lib/plan/rules:check_slices",
-                                     "lib/plan/rules:most_count"};
-
 }  // namespace
 
 std::vector<std::string> shared_names(const std::map<std::string, std::string>& texts) {
@@ -158,7 +154,7 @@ std::vector<std::string> shared_names(const std::map<std::string, std::string>& 
       const auto other = std::ranges::find_if(others, [&](const Use& use) {
         return use.path != path && clash(use.declared, declared);
       });
-      if (other != others.end() && !known.contains(name)) {
+      if (other != others.end()) {
         found.push_back(path + ": " + declared.name + " is a name of " + other->path + ", too");
       }
       others.push_back({path, declared});
