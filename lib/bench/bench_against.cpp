@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <cstdio>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -29,6 +27,7 @@ class Side {
     seconds_.push_back(engine_->train_step(batches_).step_seconds);
     return seconds_.back();
   }
+  const std::vector<double>& all_seconds() const { return seconds_; }
 
   const std::string& where() const { return where_; }
   double seconds() const { return median(seconds_); }
@@ -69,14 +68,12 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
   const std::unique_ptr<World> world = self_world();
   Side config(request, *world);
   Side changed(changed_request, *world);
-  std::vector<double> ratios;
   for (int pair = 0; pair < request.pairs; ++pair) {
     const double first = config.run();
     const double second = changed.run();
-    ratios.push_back(second / first);
-    std::fprintf(stderr, "pair %d/%d: step %.3f s, changed %.3f s\n", pair + 1, request.pairs,
-                 first, second);
+    say_pair(pair, request.pairs, {"step", first}, {"changed", second});
   }
+  const std::vector<double> ratios = ratios_of(changed.all_seconds(), config.all_seconds());
   if (request.json) {
     const nlohmann::ordered_json document{
         {"config", json_of(config)},      {"changes", changes},
@@ -85,14 +82,11 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
     out << document.dump() << '\n';
     return;
   }
-  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
   out << "on " << config.where()
       << "\n           tokens/s        step   activations        memory\n";
   print_side(config, "config   ", out);
   print_side(changed, "changed  ", out);
-  out << "changed / config, time: " << printed("%.3f", median(ratios)) << "  ("
-      << printed("%.3f", *low) << " .. " << printed("%.3f", *high) << ", " << ratios.size()
-      << " pairs)\n";
+  out << "changed / config, time: " << range_of(ratios).of_pairs("%.3f") << '\n';
 }
 
 }  // namespace trainctl

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -18,13 +17,6 @@ constexpr double least_rate = 0.8;    // of a plain write
 constexpr double most_delay = 1.5;    // times the copy and the writer's share of the processor
 constexpr double most_foreign = 1.5;  // times a load into the layout that saved
 
-/// Of the numbers, pair by pair.
-std::vector<double> ratios(const std::vector<double>& above, const std::vector<double>& below) {
-  std::vector<double> all;
-  for (std::size_t i = 0; i < above.size(); ++i) all.push_back(above[i] / below[i]);
-  return all;
-}
-
 struct Limit {
   double value = 0;
   double bound = 0;
@@ -33,7 +25,7 @@ struct Limit {
 
 /// The rate of saves as part of that of plain writes.
 Limit saving_rate(const SavingSpeed& speed) {
-  const double rate = median(ratios(speed.write_seconds, speed.save_seconds));
+  const double rate = median(ratios_of(speed.write_seconds, speed.save_seconds));
   return {rate, least_rate, rate >= least_rate};
 }
 
@@ -55,14 +47,12 @@ Limit saving_delay(const SavingDelay& delay) {
 /// A load of the checkpoint of layout `from`, as multiple of one of its own.
 Limit loading_cost(const std::vector<LoadingSpeed>& loads, std::size_t from, std::size_t into) {
   const LoadingSpeed& speed = loads[into];
-  const double cost = median(ratios(speed.seconds[from], speed.seconds[into]));
+  const double cost = median(ratios_of(speed.seconds[from], speed.seconds[into]));
   return {cost, most_foreign, cost <= most_foreign};
 }
 
 std::string spread(const std::vector<double>& seconds) {
-  const auto [low, high] = std::minmax_element(seconds.begin(), seconds.end());
-  return format_seconds(median(seconds)) + " (" + format_seconds(*low) + " .. " +
-         format_seconds(*high) + ")";
+  return range_of(seconds).of_pairs(format_seconds);
 }
 
 std::string against_limit(const Limit& limit) {

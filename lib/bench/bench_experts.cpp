@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -35,17 +34,15 @@ ExpertLayerSpeed measure(const Plan& plan, int rounds) {
 
 void print_table(const ExpertLayerSpeed& speed, const Plan& plan, const std::string& where,
                  std::ostream& out) {
-  const std::vector<double> ratios = speed.ratios();
-  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  const Range ratio = range_of(speed.ratios());
   out << "on " << where << ": a layer of experts, " << plan.model.topk << " of "
       << plan.model.experts << " for each of " << plan.micro_batch_size * plan.model.seq_length
       << " tokens\n"
       << "step, forward and backward         " << format_seconds(median(speed.step)) << '\n'
       << "its products                       " << format_seconds(median(speed.products)) << '\n'
       << "products of a plain MLP, as wide   " << format_seconds(median(speed.dense)) << '\n'
-      << "step / products of the plain MLP   " << printed("%.2f", median(ratios)) << "  ("
-      << printed("%.2f", *low) << " .. " << printed("%.2f", *high) << "), limit "
-      << printed("%.2f", most_over_dense) << ": " << verdict(median(ratios) <= most_over_dense)
+      << "step / products of the plain MLP   " << ratio.of_pairs("%.2f") << ", limit "
+      << printed("%.2f", most_over_dense) << ": " << verdict(ratio.median <= most_over_dense)
       << '\n';
 }
 

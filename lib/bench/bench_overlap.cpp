@@ -71,17 +71,24 @@ Findings measure(const Config& given, int rounds) {
   Findings found;
   found.input.config = config;
   found.input.rounds = rounds;
+  begin_part("gradient sums");
   found.overlap = measure_overlap(found.input);
+  begin_part("collectives in layers");
   found.tensor = measure_layers(tensor_overlap(config), rounds);
+  begin_part("keys and values");
   found.context = measure_layers(context_overlap(config), rounds);
   if (config.moe.num_experts > 1) {
+    begin_part("rows of experts in chunks");
     found.experts = measure_layers(expert_overlap(config), rounds);
+    begin_part("rows of experts beside passes");
     found.passes = measure_layers(pass_overlap(config), rounds);
   }
   for (const std::int64_t microbatches : {4, 8}) {
+    begin_part("bubble of " + std::to_string(microbatches) + " micro-batches");
     found.bubbles.push_back(
         measure_bubble(config, microbatches, found.overlap.wire, found.input.steps * rounds));
   }
+  begin_part("simulated bubbles");
   const Config timed = on_stages(config, 2, found.bubbles.back().microbatches);
   const UnitTimes times = unit_times(plan_on_threads(timed), found.bubbles.back().steps);
   for (std::int64_t stages = 2; stages <= predicted_most; stages *= 2) {

@@ -69,9 +69,10 @@ class Replay {
 
 struct Measured {
   std::vector<double> step_seconds;
-  std::vector<double> ratios;
+  std::vector<double> products_seconds;
   std::vector<Product> products;
   double products_flops = 0;
+  std::vector<double> ratios() const { return ratios_of(step_seconds, products_seconds); }
 };
 
 Measured measure(const BenchSetup& setup, int pairs) {
@@ -91,9 +92,8 @@ Measured measure(const BenchSetup& setup, int pairs) {
     const double step = engine.train_step(batches).step_seconds;
     const double products = replay.run();
     measured.step_seconds.push_back(step);
-    measured.ratios.push_back(step / products);
-    std::fprintf(stderr, "pair %d/%d: step %.3f s, its products %.3f s\n", pair + 1, pairs, step,
-                 products);
+    measured.products_seconds.push_back(products);
+    say_pair(pair, pairs, {"step", step}, {"its products", products});
   }
   measured.products = replay.products();
   for (const Matmul& args : list) measured.products_flops += flops_of(shape_of(args));
@@ -128,14 +128,12 @@ std::string describe(const MatmulShape& s) {
 void print_table(const Measured& measured, const Plan& plan, const std::string& where,
                  std::ostream& out) {
   const double step = median(measured.step_seconds);
-  const auto [low, high] = std::minmax_element(measured.ratios.begin(), measured.ratios.end());
   const double best = best_rate(measured.products);
   out << "on " << where << '\n'
       << "tokens/s           "
       << printed("%.1f", static_cast<double>(plan.tokens_per_step()) / step) << "  (median of "
-      << measured.ratios.size() << " steps of " << format_seconds(step) << ")\n"
-      << "step / products    " << printed("%.3f", median(measured.ratios)) << "  ("
-      << printed("%.3f", *low) << " .. " << printed("%.3f", *high) << ")\n"
+      << measured.step_seconds.size() << " steps of " << format_seconds(step) << ")\n"
+      << "step / products    " << range_of(measured.ratios()).of_pairs("%.3f") << '\n'
       << "products           " << printed("%.1f", overall_rate(measured.products) * 1e-9)
       << " GFLOP/s, " << printed("%.0f", 100 * overall_rate(measured.products) / best)
       << " % of the best shape's " << printed("%.1f", best * 1e-9) << "\n\n"
@@ -161,8 +159,8 @@ void bench_step(const BenchRequest& request, std::ostream& out) {
       {"tokens_per_second",
        static_cast<double>(setup.plan.tokens_per_step()) / median(measured.step_seconds)},
       {"step_seconds", median(measured.step_seconds)},
-      {"step_over_products", median(measured.ratios)},
-      {"step_over_products_all", measured.ratios},
+      {"step_over_products", median(measured.ratios())},
+      {"step_over_products_all", measured.ratios()},
       {"products_flops_per_second", overall_rate(measured.products)},
       {"products_over_best", overall_rate(measured.products) / best},
       {"device", where},

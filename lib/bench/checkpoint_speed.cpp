@@ -28,10 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t block_bytes = 4 << 20;
 
-void say(const char* what, int turn, int turns, double one, double other) {
-  std::fprintf(stderr, "%s %d/%d: %.3f s and %.3f s\n", what, turn + 1, turns, one, other);
-}
-
 /// What `dd bs=4M conv=fsync` does, in a process that already runs.
 double write_plainly(const fs::path& path, std::int64_t bytes) {
   const std::vector<char> block(block_bytes, 1);
@@ -140,13 +136,15 @@ void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, Savin
     if (pair % 2 == 0) save();
     write();
     if (pair % 2 == 1) save();
-    say("save and plain write", pair, pairs, speed.save_seconds.back(), speed.write_seconds.back());
+    say_pair(pair, pairs, {"save", speed.save_seconds.back()},
+             {"plain write", speed.write_seconds.back()});
   }
 }
 
 void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay& delay) {
   rank.keep_newest();
   delay.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  begin_part("steps while a save goes on");
   delay.steps = rank.take_steps_while_saving() + 1;  // a save may take longer than this one
   for (int pair = 0; pair < pairs; ++pair) {
     const double before = rank.saver().writer_seconds();
@@ -155,11 +153,12 @@ void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay&
     rank.finish_save();
     require(rank.saver().failures() == 0, ExitCode::io, "a checkpoint could not be saved");
     delay.writer_seconds.push_back(rank.saver().writer_seconds() - before);
-    say("steps without and with a save", pair, pairs, delay.plain_seconds.back(),
-        delay.saving_seconds.back());
+    say_pair(pair, pairs, {"steps", delay.plain_seconds.back()},
+             {"with a save", delay.saving_seconds.back()});
   }
   std::vector<std::byte> from(static_cast<std::size_t>(bytes), std::byte{1});
   std::vector<std::byte> to(static_cast<std::size_t>(bytes), std::byte{2});
+  begin_part("copies in memory");
   for (int pair = 0; pair < pairs; ++pair) {
     delay.copy_seconds.push_back(copy_once(bytes, from, to));
   }
@@ -199,6 +198,12 @@ ParamStore store_of(const Candidate& layout, int rank) {
            .ownership = make_ownership(layout.plan, rank)}};
 }
 
+/// The turns count from 0; the one before them warms up.
+std::string turn_of(const Candidate& layout, int turn, int turns) {
+  const std::string count = std::to_string(turn + 1) + "/" + std::to_string(turns);
+  return "loads into " + layout.name + (turn < 0 ? ", warm-up" : " " + count);
+}
+
 void wait_for_all(Group& everyone) { gather_values(everyone, 0.0); }
 
 void save_once(const Candidate& layout, const fs::path& run) {
@@ -234,7 +239,10 @@ SavingResult measure_saving(const BenchSetup& setup, const fs::path& directory, 
 std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::path& directory,
                                           std::int64_t ranks, int turns) {
   const std::vector<Candidate> layouts = candidates(setup, ranks);
-  for (const Candidate& layout : layouts) save_once(layout, directory / layout.name);
+  for (const Candidate& layout : layouts) {
+    begin_part("saving " + layout.name);
+    save_once(layout, directory / layout.name);
+  }
   std::vector<LoadingSpeed> result;
   for (const Candidate& layout : layouts) {
     LoadingSpeed speed{layout.name, std::vector<std::vector<double>>(layouts.size())};
@@ -242,6 +250,7 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
       const auto everyone = world.everyone("bench");
       ParamStore store = store_of(layout, world.rank());
       for (int turn = -1; turn < turns; ++turn) {  // the first brings the files into memory
+        if (world.rank() == 0) begin_part(turn_of(layout, turn, turns));
         for (std::size_t from = 0; from < layouts.size(); ++from) {
           const fs::path run = CheckpointFolder(directory / layouts[from].name).of(1);
           wait_for_all(*everyone);
@@ -254,7 +263,6 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
         }
       }
     });
-    std::fprintf(stderr, "loaded into %s\n", layout.name.c_str());
     result.push_back(std::move(speed));
   }
   return result;

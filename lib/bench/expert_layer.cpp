@@ -183,12 +183,6 @@ class DenseProducts {
 
 }  // namespace
 
-std::vector<double> ExpertLayerSpeed::ratios() const {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < step.size(); ++i) ratios.push_back(step[i] / dense[i]);
-  return ratios;
-}
-
 ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, int rounds) {
   const OneLayer layer(plan, ops);
   const DenseProducts dense(plan, ops);
@@ -208,6 +202,7 @@ ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, in
     speed.step.push_back(step);
     speed.dense.push_back(of_dense);
     speed.products.push_back(own);
+    say_pair(round - 1, rounds, {"step", step}, {"products of a plain MLP", of_dense});
   }
   return speed;
 }

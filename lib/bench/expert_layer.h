@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "bench/figures.h"
 #include "ops/context.h"
 #include "plan/plan.h"
 
@@ -15,7 +16,7 @@ struct ExpertLayerSpeed {
   std::vector<double> products;  // of the layer's own step
   std::vector<double> dense;     // the nine (six) products of an MLP of the active width
   /// Of step and dense, round by round.
-  std::vector<double> ratios() const;
+  std::vector<double> ratios() const { return ratios_of(step, dense); }
 };
 
 /// A layer of the plan's model on one micro-batch of one rank, which holds all experts; `rounds`

@@ -196,7 +196,7 @@ TrainState Engine::train_state() const {
           .skipped_in_row = skipped_in_row_};
 }
 
-std::function<void(const Action&, int, int)> Engine::forward_hook() {
+Engine::RowHook Engine::forward_hook() {
   if (!input_.hooks.after_forward) return {};
   const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
   return [this, stage](const Action& row, int unit, int view) {
@@ -214,7 +214,16 @@ std::function<void(const Action&, int, int)> Engine::forward_hook() {
   };
 }
 
-std::function<void(const Action&, int, int)> Engine::backward_hook() {
+/// Pass::routed.
+std::function<void(std::int64_t, const Tensor&, const Tensor&)> Engine::router_hook() const {
+  if (!input_.hooks.after_router) return {};
+  return [this](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+    settle();
+    input_.hooks.after_router(layer, tokens, logits);
+  };
+}
+
+Engine::RowHook Engine::backward_hook() {
   if (!input_.hooks.after_backward) return {};
   const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
   return [this, stage](const Action& row, int unit, int view) {

@@ -77,7 +77,7 @@ class Engine {
 
  private:
   using Pair = std::array<double, 2>;
-
+  using RowHook = std::function<void(const Action& row, int unit, int view)>;
   /// Takes places and rows of `plan`, the run's or one of Plan::smaller, from the next step on.
   void use(const Plan& plan);
   std::unique_ptr<Stage> make_stage();
@@ -85,9 +85,9 @@ class Engine {
   Pass make_pass(int view, int chunk) const;
   void settle() const;  // waits for the device, at most twice the deadline
   void broadcast_parameters();
-  /// RowHooks::after_forward and after_backward for the hooks of those names; empty without.
-  std::function<void(const Action&, int, int)> forward_hook();
-  std::function<void(const Action&, int, int)> backward_hook();
+  RowHook forward_hook();  // for the hooks of those names; empty without
+  RowHook backward_hook();
+  std::function<void(std::int64_t, const Tensor&, const Tensor&)> router_hook() const;
   std::function<void(int unit)> fetching();
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);

@@ -19,8 +19,8 @@ namespace {
 /// know. "": they are.
 std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) {
   const Hooks& hooks = input.hooks;
-  const bool looks =
-      hooks.finalize_model_grads || hooks.after_forward || hooks.after_backward || hooks.grad_sync;
+  const bool looks = hooks.finalize_model_grads || hooks.after_forward || hooks.after_router ||
+                     hooks.after_backward || hooks.grad_sync;
   if (looks) return "hooks of the program look inside a step";
   if (input.meet) return "the ranks meet within a step";
   if (devices.staged()) return "tensors travel through the host's memory";
@@ -170,6 +170,7 @@ Pass Engine::make_pass(int view, int chunk) const {
       .stream = plan_.sequence_parallel ? share : all,
       .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
+      .routed = router_hook(),
       .training = true,
       .deadline_seconds = input_.deadline_seconds};
 }

@@ -1,10 +1,11 @@
 // Functions that a program embedding the engine may run inside a step: C++ counterparts of
 // functions in Megatron-Core's ModelParallelConfig, and access to activations and their gradients.
-// Each is called on every rank on the thread that runs the step; all but after_forward and
-// after_backward in the same order on all ranks. Section hooks of the YAML file offers built-in
-// alternatives.
+// Each is called on every rank on the thread that runs the step; all but after_forward,
+// after_router and after_backward in the same order on all ranks. Section hooks of the YAML file
+// offers built-in alternatives.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string_view>
 
@@ -24,6 +25,13 @@ struct Hooks {
   /// tokens, [tokens, hidden]; valid until the hook returns. The hook may change it, and the next
   /// unit reads the changed values. (The head has already read the output of the final norm.)
   std::function<void(int unit, int microbatch, const Tensor& stream)> after_forward{};
+  /// The logits of a layer's router, [T, experts] fp32, before experts are chosen, in every
+  /// training step and each time they are computed (again where a forward is repeated). `tokens`,
+  /// [T] i64: which ones of the data they are (sample * seq_length + place), this rank's. The hook
+  /// may change the logits, alike on all ranks that have a token; both are device memory and valid
+  /// until it returns.
+  std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& logits)>
+      after_router{};
   /// The output of the backward of a unit of this rank's stage for the unit below it, in every
   /// training step: the gradient of the residual stream that the unit read. Not for the embedding
   /// (unit 0). It includes the factor of the loss scale. The hook may change it; the unit below, on

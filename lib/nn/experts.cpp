@@ -81,6 +81,10 @@ void Experts::take_own(const Pass& pass, const Saved& saved) const {
 void Experts::route(const Pass& pass, const Saved& saved) const {
   const RoutedRows& routed = saved.routed;
   score(pass, saved);
+  if (pass.routed && pass.training) {
+    const BatchTensors& tokens = groups.by_stream ? pass.stream : pass.batch;
+    pass.routed(layer, tokens.global_token, routed.logits);
+  }
   if (groups.routers != nullptr) {
     groups.routers->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "comm/world.h"
@@ -10,6 +11,7 @@
 #include "run/prepare.h"
 #include "run/steps.h"
 #include "verify/data.h"
+#include "verify/routing.h"
 
 namespace trainctl {
 
@@ -51,6 +53,13 @@ std::int64_t first_element(const Plan& plan, int microbatch) {
   return first_sequence(plan, 0, microbatch) * plan.model.seq_length * plan.model.hidden;
 }
 
+/// The runs among `tokens` of one rank in step `index`.
+void for_step_tokens(const Plan& plan, std::int64_t index, const Tensor& tokens,
+                     const std::function<void(const RoutedTokens&)>& body) {
+  const std::int64_t first = samples_in(plan.ramp, index) * plan.model.seq_length;
+  for_routed_tokens(tokens, first, plan.after(index).tokens_per_step(), body);
+}
+
 /// Takes each recorded step once more, by `config` and with `change`: by how much its activations
 /// and gradients differ from the recorded ones, at most, is noted as their rounding.
 void record_roundings(const Config& config, const MessageRounding& rounding, const Change& change,
@@ -59,6 +68,14 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
   EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
   input.loss_scaling = record.loss_scaling;
   std::size_t index = 0;
+  input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+    RecordedStream& router = at(record.steps[index].routers, layer);
+    for_step_tokens(plan, static_cast<std::int64_t>(index), tokens, [&](const RoutedTokens& run) {
+      const Tensor rows = logits.slice(run.begin, run.end);
+      record_rounding(router, run.token * logits.columns(), rows);
+      route_as_recorded(router, run, logits);
+    });
+  };
   input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
     if (change) change(unit, part);
     RecordedStream& stream = record.steps[index].streams[static_cast<std::size_t>(unit)];
@@ -147,6 +164,13 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   RecordedStep step;
   EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
   input.loss_scaling = record.loss_scaling;
+  std::int64_t index = 0;
+  input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+    for_step_tokens(plan, index, tokens, [&](const RoutedTokens& run) {
+      record_part(at(step.routers, layer), run.token * logits.columns(),
+                  logits.slice(run.begin, run.end));
+    });
+  };
   input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
     record_part(step.streams[static_cast<std::size_t>(unit)], first_element(plan, microbatch),
                 part);
@@ -158,10 +182,12 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
-  for (std::int64_t index = 0; index < steps; ++index) {
+  for (; index < steps; ++index) {
     record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
     const Plan& now = plan.after(index);
-    step.streams = empty_streams(plan.model, now.tokens_per_step() / plan.model.seq_length);
+    const std::int64_t sequences = now.tokens_per_step() / plan.model.seq_length;
+    step.streams = empty_streams(plan.model, sequences);
+    step.routers = empty_routers(plan.model, sequences);
     const StepReport report =
         engine.train_step(made_up_batches(single, now, 0, samples_in(plan.ramp, index)));
     step.loss = report.loss;
@@ -177,13 +203,16 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
 
 std::int64_t record_bytes(const Config& config, std::int64_t steps) {
   // Before and after each step the masters and the optimizer's values; of each step the gradients,
-  // and the residual stream after each unit.
+  // the residual stream after each unit, and the logits of each router.
   const std::int64_t kinds = 1 + std::ssize(optimizer_values(config.optimizer));
   const Plan plan = plan_alone(alone(config));
   std::int64_t elements = 0;
   for (const ParamSpec& row : plan.stages.front().parameters) elements += row.shape.numel();
-  const std::int64_t stream = plan.tokens_per_step() * plan.model.hidden;
-  return 4 * (elements * (kinds * (steps + 1) + steps) + stream * plan.units() * steps);
+  std::int64_t of_token = plan.model.hidden * plan.units();
+  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
+    if (plan.model.has_experts(layer)) of_token += plan.model.experts;
+  }
+  return 4 * (elements * (kinds * (steps + 1) + steps) + plan.tokens_per_step() * of_token * steps);
 }
 
 }  // namespace trainctl

@@ -18,6 +18,7 @@ const char* word_of_phase(Phase phase) {
                                    "loaded optimizer state 1 of",
                                    "loaded optimizer state 2 of",
                                    "activation",
+                                   "router logits",
                                    "loss",
                                    "gradient",
                                    "grad norm",

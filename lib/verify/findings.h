@@ -20,6 +20,7 @@ enum class Phase : std::uint8_t {
   loaded_state1,
   loaded_state2,
   activation,
+  router,  // its logits
   loss,
   gradient,
   grad_norm,
@@ -54,7 +55,8 @@ class Findings {
     // Of the difference itself. Where it is larger than the other bound it holds, up to an error
     // of a quarter.
     double least_bound = 0;
-    std::int64_t row = 0;  // of the tensor, in the table of the rank's stage; of a stream its unit
+    std::int64_t row =
+        0;  // of the tensor, in the table of the rank's stage; of a stream its unit or layer
     const char* beside = single_rank_has;
   };
   /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.

@@ -21,10 +21,11 @@ struct RecordedState {
   std::vector<WholeTensors> kinds;
 };
 
-/// The forward output of a unit in one step: the residual stream of all its sequences.
+/// The forward output of a unit in one step: the residual stream of all its sequences; or the
+/// logits of a layer's router.
 struct RecordedStream {
-  std::string name;  // of the unit
-  Shape shape;       // [sequence, token, hidden]
+  std::string name;  // of the unit, or the layer
+  Shape shape;       // [sequence, token, hidden or experts]
   std::vector<float> values;
   double largest = 0;   // largest absolute value
   double rounding = 0;  // in 16 bits: the largest distance from those of the step rounded otherwise
@@ -34,6 +35,7 @@ struct RecordedStep {
   double loss = 0;
   double largest_gradient = 0;
   std::vector<RecordedStream> streams;  // by unit
+  std::vector<RecordedStream> routers;  // by layer; empty where it has no experts
   StepState state;                      // as the step left it: norm, verdict and loss scale
   WholeTensors gradients;
   // By parameter, in 16 bits: the largest distance of its gradient from that of the step rounded

@@ -13,6 +13,7 @@
 #include "verify/data.h"
 #include "verify/free_record.h"
 #include "verify/message_rounding.h"
+#include "verify/routing.h"
 
 namespace trainctl {
 
@@ -106,6 +107,8 @@ EngineInput VerifiedRank::with_hook(EngineInput input) {
       compare_stream(unit, microbatch, stream);
     };
   }
+  input.hooks.after_router = [this](std::int64_t layer, const Tensor& tokens,
+                                    const Tensor& logits) { meet_router(layer, tokens, logits); };
   input.hooks.finalize_model_grads = [this](ParamStore&) { gradients_summed(); };
   return input;
 }
@@ -139,6 +142,22 @@ void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream
   }
 }
 
+/// Tokens that the step does not have, after a fault in the data, differ in the activations.
+void VerifiedRank::meet_router(std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+  const RecordedStream& whole = at(recorded().routers, layer);
+  for_routed_tokens(tokens, first_token_, tokens_of(whole), [&](const RoutedTokens& run) {
+    if (rounds_alike_) {
+      findings_.compare({.phase = Phase::router,
+                         .step = step_,
+                         .bound = bound(),
+                         .least_bound = roundings_apart * whole.rounding,
+                         .row = layer},
+                        whole, run.token * logits.columns(), logits.slice(run.begin, run.end));
+    }
+    if (!in_fp32(truth_)) route_as_recorded(whole, run, logits);
+  });
+}
+
 void VerifiedRank::compare_tensors(Findings::Subject subject, const WholeTensors& whole,
                                    const GetPart& get) {
   for (subject.row = 0; const ParamSpec& spec : table()) {
@@ -168,6 +187,7 @@ void VerifiedRank::one_step() {
   if (!has_state_) load_state(record_.states[static_cast<std::size_t>(step_ - 1)]);
   // The position in the data is the engine's own: it may come from a checkpoint.
   const TrainState state = engine_.train_state();
+  first_token_ = state.samples * truth_.model.seq_length;
   auto batches = made_up_batches(config_, plan_.after(state.step),
                                  plan_.mesh.coordinate(rank_, Axis::dp), state.samples);
   if (faults_.batches) faults_.batches(rank_, step_, batches);

@@ -48,6 +48,7 @@ class VerifiedRank {
   void compare_values(Phase phase, std::int64_t step, const RecordedState& expected, int kind);
   EngineInput with_hook(EngineInput input);
   void compare_stream(int unit, int microbatch, const Tensor& stream);
+  void meet_router(std::int64_t layer, const Tensor& tokens, const Tensor& logits);
   using GetPart = std::function<HeldPart(int parameter)>;
   void compare_tensors(Findings::Subject subject, const WholeTensors& whole, const GetPart& get);
   void load(const WholeTensors& whole, const GetPart& get);
@@ -65,9 +66,10 @@ class VerifiedRank {
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
-  bool rounds_alike_;       // as the recorded rank does; else only updates can be compared
-  std::int64_t step_ = 0;   // that is being taken, or was taken last
-  bool has_state_ = false;  // the next step starts from what is there
+  bool rounds_alike_;             // as the recorded rank does; else only updates can be compared
+  std::int64_t step_ = 0;         // that is being taken, or was taken last
+  std::int64_t first_token_ = 0;  // of the step's
+  bool has_state_ = false;        // the next step starts from what is there
   Findings& findings_;
   Engine engine_;
 };

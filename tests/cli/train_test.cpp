@@ -356,6 +356,7 @@ TEST_CASE("bench runs on a small model") {
   INFO(step.err);
   CHECK(step.exit_code == 0);
   CHECK(contains(step.out, "tokens/s"));
+  CHECK(contains(step.err, "pair 2/2: step "));
   const Outcome against = trainctl({"bench", "step", "--config", config, "--pairs", "1", "--format",
                                     "json", "--against", "recompute.enable=true"});
   INFO(against.err);
@@ -370,6 +371,7 @@ TEST_CASE("bench runs on a small model") {
   const Outcome ops = trainctl({"bench", "ops", "--config", config, "--format", "json"});
   INFO(ops.err);
   CHECK(ops.exit_code == 0);
+  CHECK(contains(ops.err, "round 7/7 ..."));
   for (const auto& row : nlohmann::json::parse(ops.out)) CHECK(row["seconds"].get<double>() > 0);
 }
 

@@ -117,6 +117,11 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: expert
   INFO(biased.out << biased.err);
   CHECK(biased.exit_code == 0);
   CHECK(contains(biased.out, "2 layouts equal to a single rank over 2 steps"));
+  std::vector<std::string> rounded = experts;
+  rounded.insert(rounded.end(), {"--set", "precision.compute=bf16"});
+  const Outcome half = verify(llama, "tp2sp+dp2+ep2+m2", rounded);
+  INFO(half.out << half.err);
+  CHECK(half.exit_code == 0);
   // The 4 numbers of 8 bytes that say how many rows each expert gets, read before they are there.
   const Outcome early = verify(llama, "dp1", experts, {emulated, "CUDA_ON_HOST_UNAWAITED=32"});
   INFO(early.out << early.err);

@@ -15,6 +15,7 @@
 #include "base/parallel_for.h"
 #include "catch.h"
 #include "device/count_new.h"
+#include "device/own_events.h"
 
 namespace trainctl {
 namespace {
@@ -228,38 +229,31 @@ TEST_CASE("enqueueing, recording and waiting do not allocate") {
   REQUIRE(count_of_new() == before + 1);
 }
 
-/// A queue of another kind, as the messages of a group are.
-struct Ledger {
-  std::atomic<bool> done{false};
+/// An object with events of its own, as the messages of a group are.
+class Ledger final : public OwnEvents {
+ public:
+  Ledger() : OwnEvents("ledger") {}
+  std::atomic<std::uint64_t> done{0};  // the last ticket
+
+ private:
+  bool wait(std::uint64_t ticket, double) override {
+    while (done < ticket) std::this_thread::yield();
+    return true;
+  }
+  bool reached(std::uint64_t ticket) override { return done >= ticket; }
 };
 
-const StreamApi ledger_api{
-    .create = nullptr,
-    .destroy = nullptr,
-    .enqueue = nullptr,
-    .copy = nullptr,
-    .zero = nullptr,
-    .record = nullptr,
-    .wait = nullptr,
-    .wait_host =
-        [](void* queue, std::uint64_t, double) {
-          while (!static_cast<Ledger*>(queue)->done) std::this_thread::yield();
-          return true;
-        },
-    .reached = [](void* queue, std::uint64_t) { return static_cast<Ledger*>(queue)->done.load(); },
-    .native = nullptr,
-};
-
-TEST_CASE("a stream waits for events of another kind of queue") {
+TEST_CASE("a stream waits for events that an object keeps itself") {
   Ledger ledger;
-  const Stream other(DeviceKind::cpu, "ledger", ledger_api, &ledger);
   Stream comm(DeviceKind::cpu, "comm", Stream::Mode::queued);
-  comm.wait(Event{&other, 1});
+  comm.wait(ledger.event(1));
   const Event done = comm.record();
   REQUIRE_FALSE(Stream::wait_host(done, 0.01));
-  ledger.done = true;
+  REQUIRE_FALSE(Stream::reached(ledger.event(1)));
+  ledger.done = 1;
   REQUIRE(Stream::wait_host(done, forever));
-  REQUIRE(Stream::reached(Event{&other, 1}));
+  REQUIRE(Stream::reached(ledger.event(1)));
+  REQUIRE_FALSE(Stream::reached(ledger.event(2)));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Training with experts: what a run reports of them, other precisions, and experts without tokens.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
+#include <string_view>
 
 #include "catch.h"
 #include "sample_run.h"
@@ -57,6 +60,39 @@ TEST_CASE("with shares of the tokens the ranks of tp send each row once") {
     CHECK(all > 0);
     CHECK(2 * exchanged_bytes(shares, 4) == all);
     CHECK(2 * exchanged_bytes(chunks, 4) == all);
+  }
+}
+
+TEST_CASE("the hook after a router sees each token, and experts are chosen by what it leaves",
+          "[threads]") {
+  constexpr std::int64_t tokens = 8 * 16;  // of a step
+  for (const char* layout : {"parallel.data_parallel=2", "parallel.tensor_parallel=2",
+                             "parallel.context_parallel=2", "parallel.pipeline_stages=2"}) {
+    INFO(layout);
+    std::array<std::array<std::atomic<int>, tokens>, 2> seen{};  // by layer
+    SampleRun run;
+    run.set_options = experts;
+    run.set_options.insert(run.set_options.end(),
+                           {layout, "moe.router_topk=1", "train.micro_batch_size=4"});
+    run.ranks = 2;
+    run.steps = 1;
+    run.hooks.after_router = [&](std::int64_t layer, const Tensor& token, const Tensor& logits) {
+      for (std::int64_t row = 0; row < token.numel(); ++row) {
+        const std::int64_t number = token.as<std::int64_t>()[row];
+        if (number < tokens)
+          ++seen.at(static_cast<std::size_t>(layer))[static_cast<std::size_t>(number)];
+        std::fill_n(logits.as<float>() + row * 4, 4, 0.0F);
+        logits.as<float>()[row * 4 + number % 4] = 1;  // the tokens to the experts in turn
+      }
+    };
+    const auto reports = train_sample(run);
+    // Ranks along tp route the same tokens.
+    const int times = std::string_view(layout).find("tensor") == std::string_view::npos ? 1 : 2;
+    for (const auto& layer : seen) {
+      CHECK(std::ranges::all_of(layer, [&](int count) { return count == times; }));
+    }
+    REQUIRE(reports.front().router.has_value());
+    CHECK(reports.front().router->balance_loss == Approx(1));
   }
 }
 

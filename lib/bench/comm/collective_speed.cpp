@@ -4,6 +4,8 @@
 #include <functional>
 #include <numeric>
 
+#include "base/units.h"
+#include "bench/figures.h"
 #include "bench/work_clock.h"
 #include "comm/nccl/device_world.h"
 #include "device/host_values.h"
@@ -165,6 +167,7 @@ std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& 
   Collectives collectives(world, options);
   std::vector<CollectiveSpeed> found{collectives.measure_barrier()};
   for (const std::int64_t bytes : sizes_of(options, world.size())) {
+    if (world.rank() == 0) begin_part("messages of " + format_bytes(bytes));
     collectives.measure(bytes, found);
   }
   std::ranges::stable_sort(found, {}, &CollectiveSpeed::operation);

@@ -32,6 +32,8 @@ std::vector<Timing> time_all(const std::vector<OpCase>& cases, WorkClock& clock,
                              MachineLimits& limits) {
   std::vector<std::vector<double>> seconds(cases.size());
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
+    begin_part(round == 0 ? "warm-up"
+                          : "round " + std::to_string(round) + "/" + std::to_string(rounds));
     limits.measure();
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const double taken = clock.seconds(cases[i].run);
@@ -98,6 +100,7 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
                       .scratch_bytes = scratch.at("scratch").bytes()};
   MachineLimits limits(ops, plan.compute);
   limits.measure();
+  begin_part("operands");
   OpBench bench(plan, ops);
   add_row_cases(bench);
   add_attention_cases(bench);

@@ -31,26 +31,11 @@ class PeerNote {
 };
 }  // namespace
 
-const StreamApi Posted::api{
-    .create = nullptr,
-    .destroy = nullptr,
-    .enqueue = nullptr,
-    .copy = nullptr,
-    .zero = nullptr,
-    .record = nullptr,
-    .wait = nullptr,
-    .wait_host = [](void* queue, std::uint64_t ticket,
-                    double seconds) { return static_cast<Posted*>(queue)->wait(ticket, seconds); },
-    .reached = [](void* queue,
-                  std::uint64_t ticket) { return static_cast<Posted*>(queue)->reached(ticket); },
-    .native = nullptr,
-};
-
 Posted::Posted(MessageWaits waits, double deadline)
-    : waits_(std::move(waits)),
+    : OwnEvents("messages of '" + waits.group + "'"),
+      waits_(std::move(waits)),
       deadline_(deadline),
-      messages_(capacity),
-      stream_(DeviceKind::cpu, "messages of '" + waits_.group + "'", api, this) {}
+      messages_(capacity) {}
 
 std::uint64_t Posted::open(bool sends, int peer) {
   std::unique_lock lock(mutex_);

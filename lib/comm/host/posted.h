@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/host/activity.h"
-#include "device/stream.h"
+#include "device/own_events.h"
 
 namespace trainctl {
 
@@ -26,11 +26,11 @@ struct MessageWaits {
   std::function<std::string(const char*, double, int)> late;
 };
 
-class Posted {
+class Posted final : public OwnEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Waits last at most `deadline` seconds.
+  /// Waits last at most `deadline` seconds: then waiting for a message throws Error{peer}.
   Posted(MessageWaits waits, double deadline);
 
   /// Opens a new message; waits while 256 are in flight.
@@ -43,8 +43,6 @@ class Posted {
   void finish(std::uint64_t ticket, Clock::time_point ready = {});
   /// All waits from now on rethrow `failure`.
   void fail(const std::exception_ptr& failure);
-  /// Done when the message is; waiting for it throws Error{peer} after the deadline.
-  Event event(std::uint64_t ticket) const { return Event{&stream_, ticket}; }
 
  private:
   struct Message {
@@ -57,9 +55,8 @@ class Posted {
     bool begun = false;
   };
 
-  static const StreamApi api;
-  bool wait(std::uint64_t ticket, double seconds);
-  bool reached(std::uint64_t ticket);
+  bool wait(std::uint64_t ticket, double seconds) override;
+  bool reached(std::uint64_t ticket) override;
   Message& slot(std::uint64_t ticket) { return messages_[ticket % messages_.size()]; }
   bool transferred(std::uint64_t ticket);
   bool done(std::uint64_t ticket);
@@ -71,7 +68,6 @@ class Posted {
   std::vector<Message> messages_;  // a ring; a slot is reused once its message is done
   std::uint64_t opened_ = 0;
   std::exception_ptr failure_;
-  Stream stream_;
 };
 
 }  // namespace trainctl

@@ -6,28 +6,8 @@
 
 namespace trainctl {
 
-namespace {
-
-Arrivals& of(void* queue) { return *static_cast<Arrivals*>(queue); }
-
-}  // namespace
-
-const StreamApi Arrivals::api{
-    .create = nullptr,
-    .destroy = nullptr,
-    .enqueue = nullptr,
-    .copy = nullptr,
-    .zero = nullptr,
-    .record = nullptr,
-    .wait = nullptr,
-    .wait_host = [](void* queue, std::uint64_t ticket,
-                    double seconds) { return of(queue).finish(ticket, seconds); },
-    .reached = [](void* queue, std::uint64_t ticket) { return of(queue).finish(ticket, 0); },
-    .native = nullptr};
-
 Arrivals::Arrivals(const std::string& name)
-    : calls_(DeviceKind::cpu, name, Stream::Mode::run_inline),
-      events_(DeviceKind::cpu, name, api, this) {}
+    : OwnEvents(name), calls_(DeviceKind::cpu, name, Stream::Mode::run_inline) {}
 
 /// One that is no longer under way and has the room, or a new one: as many as are under way at
 /// once in the first steps.
@@ -57,7 +37,7 @@ Event Arrivals::receive(Group& host, const Tensor& data, int from, int tag, Stre
   message.before = stream.record();
   message.ticket = ++last_;
   message.done = host.receive(message.host, from, tag, calls_);
-  return Event{&events_, message.ticket};
+  return event(message.ticket);
 }
 
 Arrivals::Message* Arrivals::find(std::uint64_t ticket) {
@@ -65,7 +45,7 @@ Arrivals::Message* Arrivals::find(std::uint64_t ticket) {
   return found == messages_.end() ? nullptr : &*found;
 }
 
-bool Arrivals::finish(std::uint64_t ticket, double seconds) {
+bool Arrivals::wait(std::uint64_t ticket, double seconds) {
   Message* message = find(ticket);
   if (message == nullptr) return true;
   if (!Stream::wait_host(message->done, seconds)) return false;

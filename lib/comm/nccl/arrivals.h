@@ -6,11 +6,12 @@
 #include <deque>
 
 #include "comm/group.h"
+#include "device/own_events.h"
 #include "device/slab.h"
 
 namespace trainctl {
 
-class Arrivals {
+class Arrivals final : public OwnEvents {
  public:
   explicit Arrivals(const std::string& name);
 
@@ -30,15 +31,14 @@ class Arrivals {
     std::uint64_t ticket = 0;  // 0: a send, or nothing
   };
 
-  static const StreamApi api;
   Message& free_message(const Tensor& data);
   Message* find(std::uint64_t ticket);
-  bool finish(std::uint64_t ticket, double seconds);
+  bool wait(std::uint64_t ticket, double seconds) override;
+  bool reached(std::uint64_t ticket) override { return wait(ticket, 0); }
 
   std::deque<Message> messages_;
   std::uint64_t last_ = 0;
-  Stream calls_;   // of the host's group: runs in the caller
-  Stream events_;  // of what arrives
+  Stream calls_;  // of the host's group: runs in the caller
 };
 
 }  // namespace trainctl

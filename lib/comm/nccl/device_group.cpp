@@ -7,12 +7,12 @@ namespace trainctl {
 
 DeviceGroup::DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec,
                          bool collectives, Traffic& traffic)
-    : host_(std::move(host)),
+    : GroupOverHost(std::move(host)),
       wires_(wires),
       ranks_(spec.ranks),
       wire_(collectives ? &wires_.want(spec) : nullptr),
       traffic_(traffic),
-      row_(traffic.row(host_->name())) {}
+      row_(traffic.row(name())) {}
 
 void DeviceGroup::run(const WireCall& call, std::int64_t bytes, Stream& stream) {
   if (wire_ == nullptr) {

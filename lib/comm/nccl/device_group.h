@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/nccl/group_over_host.h"
 #include "comm/nccl/nccl_wires.h"
 #include "comm/traffic.h"
 
@@ -17,17 +17,12 @@ namespace trainctl {
 ///
 /// Sums are NCCL's: the same on every rank and in every run of the same job, but not in group-rank
 /// order, and bf16 is rounded in between.
-class DeviceGroup final : public Group {
+class DeviceGroup final : public GroupOverHost {
  public:
   /// `wires` must outlive it. `spec` has the world ranks of `host`. Without collectives, only
   /// messages are possible.
   DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec, bool collectives,
               Traffic& traffic);
-
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  const std::string& name() const override { return host_->name(); }
-  Group& on_host() override { return *host_; }
 
   void all_reduce(const Tensor& data, Stream& stream) override;
   void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override;
@@ -54,7 +49,6 @@ class DeviceGroup final : public Group {
   void run(const WireCall& call, std::int64_t bytes, Stream& stream);
   Event move(const Lines& lines, const WireCall& call, int peer, int tag, Stream& after);
 
-  std::unique_ptr<Group> host_;
   NcclWires& wires_;
   const std::vector<int> ranks_;
   Wire* const wire_;  // null: no collectives

@@ -5,10 +5,10 @@
 namespace trainctl {
 
 StagedGroup::StagedGroup(std::unique_ptr<Group> host, double deadline_seconds)
-    : host_(std::move(host)),
+    : GroupOverHost(std::move(host)),
       deadline_(deadline_seconds),
-      calls_(DeviceKind::cpu, host_->name(), Stream::Mode::run_inline),
-      arrivals_(host_->name()) {}
+      calls_(DeviceKind::cpu, name(), Stream::Mode::run_inline),
+      arrivals_(name()) {}
 
 Tensor StagedGroup::Room::like(const Tensor& data) {
   if (slab_.bytes().numel() < data.bytes()) {
@@ -35,27 +35,27 @@ void StagedGroup::put(const Tensor& from, const Tensor& to, Stream& stream) {
 
 void StagedGroup::all_reduce(const Tensor& data, Stream& stream) {
   const Tensor staged = fetch(data, stream);
-  host_->all_reduce(staged, calls_);
+  on_host().all_reduce(staged, calls_);
   put(staged, data, stream);
 }
 
 void StagedGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
   const Tensor staged = fetch(data, stream);
   const Tensor sum = to_.like(shard);
-  host_->reduce_scatter(staged, sum, calls_);
+  on_host().reduce_scatter(staged, sum, calls_);
   put(sum, shard, stream);
 }
 
 void StagedGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
   const Tensor staged = fetch(shard, stream);
   const Tensor all = to_.like(data);
-  host_->all_gather(staged, all, calls_);
+  on_host().all_gather(staged, all, calls_);
   put(all, data, stream);
 }
 
 void StagedGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   const Tensor staged = rank() == root ? fetch(data, stream) : from_.like(data);
-  host_->broadcast(staged, root, calls_);
+  on_host().broadcast(staged, root, calls_);
   if (rank() != root) put(staged, data, stream);
 }
 
@@ -64,22 +64,22 @@ void StagedGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> s
                              Stream& stream) {
   const Tensor staged = fetch(send, stream);
   const Tensor come = to_.like(receive);
-  host_->all_to_all(staged, send_counts, come, receive_counts, calls_);
+  on_host().all_to_all(staged, send_counts, come, receive_counts, calls_);
   put(come, receive, stream);
 }
 
 void StagedGroup::barrier(Stream& stream) {
   wait(stream.record());
-  host_->barrier(calls_);
+  on_host().barrier(calls_);
 }
 
 Event StagedGroup::send(const Tensor& data, int to, int tag, Stream& stream) {
-  arrivals_.send(*host_, data, to, tag, stream);
+  arrivals_.send(on_host(), data, to, tag, stream);
   return {};
 }
 
 Event StagedGroup::receive(const Tensor& data, int from, int tag, Stream& stream) {
-  return arrivals_.receive(*host_, data, from, tag, stream);
+  return arrivals_.receive(on_host(), data, from, tag, stream);
 }
 
 }  // namespace trainctl

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "comm/group.h"
 #include "comm/nccl/arrivals.h"
+#include "comm/nccl/group_over_host.h"
 #include "device/slab.h"
 
 namespace trainctl {
@@ -15,14 +15,9 @@ namespace trainctl {
 /// collectives come one after another in the order of the calls. Sums are those of the host's
 /// group, in group-rank order. What has been sent is on its way to the host when send() returns;
 /// what is received is copied to the device when somebody waits for it.
-class StagedGroup final : public Group {
+class StagedGroup final : public GroupOverHost {
  public:
   StagedGroup(std::unique_ptr<Group> host, double deadline_seconds);
-
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  const std::string& name() const override { return host_->name(); }
-  Group& on_host() override { return *host_; }
 
   void all_reduce(const Tensor& data, Stream& stream) override;
   void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override;
@@ -51,7 +46,6 @@ class StagedGroup final : public Group {
   void put(const Tensor& from, const Tensor& to, Stream& stream);
   void wait(const Event& event) const;
 
-  std::unique_ptr<Group> host_;
   const double deadline_;
   Stream calls_;  // of the host's group: runs in the caller
   Room from_, to_;

@@ -1,6 +1,8 @@
 // The inputs of one pass over one micro-batch, besides the tensors that a layer saved.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <limits>
 
 #include "device/tensor.h"
@@ -30,6 +32,8 @@ struct Pass {
   // [layers of the model, router_sums + experts] fp32: what routers add up (ops/router.h); empty:
   // on ranks whose tokens others count
   Tensor router_sums{};
+  // What a program sees of routers (Hooks::after_router); not in passes without gradients.
+  std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& logits)> routed{};
   bool training = true;  // false: no dropout, no gradients
   double deadline_seconds = std::numeric_limits<double>::infinity();  // of a wait for the device
 

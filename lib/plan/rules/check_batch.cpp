@@ -7,7 +7,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_count = std::int64_t{1} << 40;
 constexpr std::int64_t most_sequences = std::int64_t{1} << 24;
 
 void check_ranges(const Config& config, Check& check) {

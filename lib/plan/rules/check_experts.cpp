@@ -189,7 +189,7 @@ void check_router_softmax(const Facts& facts, Check& check) {
               "set router_pre_softmax to true, or router_topk to 2 or more");
 }
 
-void check_layers(const Facts& facts, Check& check) {
+void check_expert_layers(const Facts& facts, Check& check) {
   const ModelShape& model = facts.model;
   if (!check.clean({"model.num_layers", "moe.first_dense_layers", "moe.layer_frequency"})) return;
   const std::int64_t every = model.expert_every;
@@ -228,7 +228,7 @@ void check_exchange_chunks(const Facts& facts, Check& check) {
 }
 
 /// Tensor-parallel ranks that have the same tokens send a slice of them each.
-void check_slices(const Facts& facts, Check& check) {
+void check_token_slices(const Facts& facts, Check& check) {
   const std::int64_t tokens = micro_batch_tokens(facts);
   const std::int64_t ranks = facts.mesh.tp;
   if (tokens % ranks == 0 ||
@@ -260,7 +260,7 @@ void remark_exchange(const Facts& facts, Check& check) {
                     "experts are not cut over the ranks that cut dense layers, so that each rank "
                     "sends its share of the tokens anyway");
   }
-  if (rule.by_slice) check_slices(facts, check);
+  if (rule.by_slice) check_token_slices(facts, check);
   if (mesh.ep * rule.parts == 1) {
     check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
                     "expert_parallel is 1, so no tokens are exchanged");
@@ -322,7 +322,7 @@ void check_experts(const Facts& facts, Check& check) {
   check_expert_groups(facts, check);
   check_shared_experts(facts, check);
   remark_router(facts, check);
-  check_layers(facts, check);
+  check_expert_layers(facts, check);
   check.no_effect(
       "moe.overflow",
       facts.config.moe.overflow != MoeConfig{}.overflow && !facts.config.moe.capacity_factor,

@@ -7,8 +7,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_count = std::int64_t{1} << 40;
-
 /// Options that the chosen style ignores.
 void remark_schedule(const LrScheduleConfig& schedule, Check& check) {
   const LrScheduleConfig usual;

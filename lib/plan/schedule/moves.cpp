@@ -19,15 +19,20 @@ struct Use {
   std::vector<int> blocks;
 };
 
+std::vector<int> freed_blocks_of(const Action& row, const std::vector<ReadBlock>& blocks) {
+  std::vector<int> read;
+  for (int block = 0; block < std::ssize(blocks); ++block) {
+    const ReadBlock& one = at(blocks, block);
+    if (one.freed && one.read_by(row)) read.push_back(block);
+  }
+  return read;
+}
+
 std::vector<Use> uses_of(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks) {
   std::vector<Use> uses;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!is_pass(rows[row].kind)) continue;
-    Use use{row, row, {}};
-    for (int block = 0; block < std::ssize(blocks); ++block) {
-      const ReadBlock& one = at(blocks, block);
-      if (one.freed && one.read_by(rows[row])) use.blocks.push_back(block);
-    }
+    Use use{row, row, freed_blocks_of(rows[row], blocks)};
     if (use.blocks.empty()) continue;
     if (!uses.empty() && uses.back().blocks == use.blocks) {
       uses.back().last = row;
@@ -43,6 +48,7 @@ class Gatherer {
  public:
   Gatherer(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks, int ahead)
       : rows_(rows),
+        blocks_(blocks),
         uses_(uses_of(rows, blocks)),
         ahead_(static_cast<std::size_t>(ahead)),
         visits_(blocks.size(), -1) {}
@@ -53,17 +59,20 @@ class Gatherer {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       if (use < uses_.size() && uses_[use].first == row) await(uses_[use]);
       made_.push_back(rows_[row]);
-      if (use >= uses_.size() || row < uses_[use].first) continue;
-      if (is_pass(rows_[row].kind) && rows_[row].kind != ActionKind::backward_weight) {
-        const bool up = rows_[row].kind == ActionKind::forward;
-        open_[up ? 0 : 1] = rows_[row].sends_rows() ? uses_[use].blocks : std::vector<int>{};
-      }
-      if (uses_[use].last == row) prepare(++use);
+      note_open(rows_[row]);
+      if (use < uses_.size() && uses_[use].last == row) prepare(++use);
     }
     return std::move(made_);
   }
 
  private:
+  /// A pass of another micro-batch may run between the legs of a row.
+  void note_open(const Action& row) {
+    if (!is_pass(row.kind) || row.kind == ActionKind::backward_weight) return;
+    std::vector<int>& open = open_[row.kind == ActionKind::forward ? 0 : 1];
+    open = row.sends_rows() ? freed_blocks_of(row, blocks_) : std::vector<int>{};
+  }
+
   /// Once the uses before number `use` are over: what it and the next ones read is gathered. What
   /// passes read of which a leg is to come stays.
   void prepare(std::size_t use) {
@@ -98,6 +107,7 @@ class Gatherer {
   }
 
   const std::vector<Action>& rows_;
+  const std::vector<ReadBlock>& blocks_;
   std::vector<Use> uses_;
   std::size_t ahead_;
   std::vector<int> visits_;  // by block: of its last gather

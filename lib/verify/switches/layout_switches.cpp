@@ -91,8 +91,6 @@ Words message_type_words(const Config& config, const LayoutSizes& sizes) {
   const ComputeType said =
       config.parallel.pipeline.dtype.value_or(resolve_compute(config.precision));
   const ComputeType other = said == ComputeType::fp32 ? ComputeType::bf16 : ComputeType::fp32;
-  // Rounding changes which experts tokens choose.
-  if (config.moe.num_experts > 1 && other != ComputeType::fp32) return {""};
   return sizes.pp > 1 ? Words{"", send_word(other)} : Words{""};
 }
 

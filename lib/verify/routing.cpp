@@ -1,0 +1,43 @@
+#include "verify/routing.h"
+
+#include <string>
+
+#include "device/host_values.h"
+
+namespace trainctl {
+
+void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
+                       const std::function<void(const RoutedTokens&)>& body) {
+  const HostValues on_host(tokens);
+  const auto* const number = on_host.values().as<std::int64_t>();
+  for (std::int64_t row = 0; row < tokens.numel();) {
+    const std::int64_t token = number[row] - first;
+    std::int64_t end = row + 1;
+    while (end < tokens.numel() && number[end] == number[row] + end - row) ++end;
+    if (token >= 0 && token + end - row <= count) body({row, end, token});
+    row = end;
+  }
+}
+
+std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences) {
+  std::vector<RecordedStream> routers(static_cast<std::size_t>(model.layers));
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!model.has_experts(layer)) continue;
+    RecordedStream& router = routers[static_cast<std::size_t>(layer)];
+    router.name = "layers." + std::to_string(layer);
+    router.shape = {sequences, model.seq_length, model.experts};
+    router.values.resize(static_cast<std::size_t>(router.shape.numel()));
+  }
+  return routers;
+}
+
+std::int64_t tokens_of(const RecordedStream& router) { return router.shape[0] * router.shape[1]; }
+
+void route_as_recorded(const RecordedStream& router, const RoutedTokens& run,
+                       const Tensor& logits) {
+  const auto begin = router.values.begin() + run.token * logits.columns();
+  std::vector<float> recorded(begin, begin + (run.end - run.begin) * logits.columns());
+  set_values(logits.slice(run.begin, run.end), recorded);
+}
+
+}  // namespace trainctl

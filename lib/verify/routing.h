@@ -1,0 +1,34 @@
+// The logits of routers, by token. In 16 bits which experts a token goes to may follow from how its
+// logits are rounded; so a layout compares its logits with those of the single rank and then routes
+// by the single rank's, as each step starts from the single rank's parameters.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "verify/record.h"
+
+namespace trainctl {
+
+/// Rows [begin, end) of a rank: neighbouring tokens, the first of which is number `token` of the
+/// step.
+struct RoutedTokens {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t token = 0;
+};
+
+/// Calls `body` for the rows of `tokens` ([T] i64: numbers in the data) that are among the `count`
+/// tokens from number `first` on.
+void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
+                       const std::function<void(const RoutedTokens&)>& body);
+
+/// With room for the tokens of `sequences` in each layer that has experts; the others stay empty.
+std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences);
+/// Number of tokens of such a record.
+std::int64_t tokens_of(const RecordedStream& router);
+
+/// Makes `logits`, of the tokens of a run, those that were recorded.
+void route_as_recorded(const RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
+
+}  // namespace trainctl
