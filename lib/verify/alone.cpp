@@ -53,13 +53,6 @@ std::int64_t first_element(const Plan& plan, int microbatch) {
   return first_sequence(plan, 0, microbatch) * plan.model.seq_length * plan.model.hidden;
 }
 
-/// The runs among `tokens` of one rank in step `index`.
-void for_step_tokens(const Plan& plan, std::int64_t index, const Tensor& tokens,
-                     const std::function<void(const RoutedTokens&)>& body) {
-  const std::int64_t first = samples_in(plan.ramp, index) * plan.model.seq_length;
-  for_routed_tokens(tokens, first, plan.after(index).tokens_per_step(), body);
-}
-
 /// Takes each recorded step once more, by `config` and with `change`: by how much its activations
 /// and gradients differ from the recorded ones, at most, is noted as their rounding.
 void record_roundings(const Config& config, const MessageRounding& rounding, const Change& change,
@@ -167,8 +160,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   std::int64_t index = 0;
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
     for_step_tokens(plan, index, tokens, [&](const RoutedTokens& run) {
-      record_part(at(step.routers, layer), run.token * logits.columns(),
-                  logits.slice(run.begin, run.end));
+      record_logits(at(step.routers, layer), run, logits);
     });
   };
   input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
@@ -208,10 +200,7 @@ std::int64_t record_bytes(const Config& config, std::int64_t steps) {
   const Plan plan = plan_alone(alone(config));
   std::int64_t elements = 0;
   for (const ParamSpec& row : plan.stages.front().parameters) elements += row.shape.numel();
-  std::int64_t of_token = plan.model.hidden * plan.units();
-  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
-    if (plan.model.has_experts(layer)) of_token += plan.model.experts;
-  }
+  const std::int64_t of_token = plan.model.hidden * plan.units() + expert_logits(plan.model);
   return 4 * (elements * (kinds * (steps + 1) + steps) + plan.tokens_per_step() * of_token * steps);
 }
 

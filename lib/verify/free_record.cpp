@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "run/steps.h"
 #include "verify/alone.h"
+#include "verify/routing.h"
 
 namespace trainctl {
 
@@ -22,6 +23,11 @@ struct Once {
   const FreeRules& rules;
   const LossScaling& scaling;
   Change change;
+  const FreeNumbers* routes = nullptr;  // by whose routers tokens go; null: by its own
+
+  bool rounds() const {
+    return plan.compute != DType::f32 || rules.rounding.dtype != DType::f32 || routes != nullptr;
+  }
 };
 
 std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
@@ -92,12 +98,22 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
     if (once.rules.factor != 1) scale_gradients(store, static_cast<double>(once.rules.factor));
     step.gradients = record_gradients(store);
   };
+  std::int64_t index = 0;
+  input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+    if (!once.rounds()) return;
+    for_step_tokens(once.plan, index, tokens, [&](const RoutedTokens& run) {
+      if (once.routes == nullptr) return record_logits(at(step.routers, layer), run, logits);
+      route_as_recorded(at(at(once.routes->steps, index).routers, layer), run, logits);
+    });
+  };
   input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
   if (initial != nullptr) *initial = masters_of(engine.parameters());
-  for (std::int64_t index = 0; index < free_steps; ++index) {
+  for (; index < free_steps; ++index) {
+    const std::int64_t tokens = once.plan.after(index).tokens_per_step();
+    step.routers = empty_routers(once.plan.model, tokens / once.plan.model.seq_length);
     const StepReport report = engine.train_step(read_batches(once, index));
     engine.masters_changed();
     step.loss = report.loss;
@@ -157,6 +173,7 @@ FreeRecord record_freely(const Config& config, const FreeData& data, const FreeR
   const Corpus corpus = data.open(single, record.plan.model, *world->everyone("data"));
   Once once{single, record.plan, corpus, rules, scaling, {}};
   record.found = run_once(once, &record.initial);
+  if (once.rounds()) once.routes = &record.found;
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
     once.change = rounded_otherwise(single.train.seed, run);
     widen(record.rounding, record.found, run_once(once));
@@ -164,14 +181,16 @@ FreeRecord record_freely(const Config& config, const FreeData& data, const FreeR
   if (record.plan.compute == DType::f32) return record;
   const Config wide = in_fp32(single);
   const Plan wide_plan = plan_alone(wide);
-  widen(record.rounding, record.found, run_once({wide, wide_plan, corpus, rules, scaling, {}}));
+  widen(record.rounding, record.found,
+        run_once({wide, wide_plan, corpus, rules, scaling, {}, once.routes}));
   return record;
 }
 
 std::int64_t free_record_bytes(const Config& config) {
   const Plan plan = plan_alone(alone(config));
   // Initial and exported values and the gradients of each step, and the latter two of another run.
-  return 4 * plan.parameter_count() * (1 + 2 * (1 + free_steps));
+  const std::int64_t logits = plan.tokens_per_step() * expert_logits(plan.model) * free_steps;
+  return 4 * (plan.parameter_count() * (1 + 2 * (1 + free_steps)) + logits);
 }
 
 }  // namespace trainctl

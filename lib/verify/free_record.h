@@ -37,6 +37,9 @@ struct FreeStep {
   std::optional<double> loss_scale;
   bool skipped = false;
   WholeTensors gradients;  // summed, with their factor
+  // In 16 bits by layer: which experts a token goes to may follow from rounding, so that all other
+  // runs route by these.
+  std::vector<RecordedStream> routers;
 };
 
 struct FreeNumbers {

@@ -9,6 +9,7 @@
 #include "plan/tables/shard.h"
 #include "run/measured.h"
 #include "run/steps.h"
+#include "verify/routing.h"
 #include "verify/verified_rank.h"
 
 namespace trainctl {
@@ -59,6 +60,13 @@ class FreeRun {
     input.loss_scaling = record_.loss_scaling;
     input.request = [] { return 0; };
     input.trace = &trace_;
+    if (in_fp32()) return input;
+    input.hooks.after_router = [this](std::int64_t layer, const Tensor& tokens,
+                                      const Tensor& logits) {
+      const RecordedStream& router = at(at(record_.found.steps, step_).routers, layer);
+      for_step_tokens(given_.truth, step_, tokens,
+                      [&](const RoutedTokens& run) { route_as_recorded(router, run, logits); });
+    };
     return input;
   }
 
@@ -69,6 +77,7 @@ class FreeRun {
     BatchLoader loader(corpus.train, loader_rule(corpus, plan_), order);
     for (std::int64_t step = 1; step <= free_steps; ++step) {
       const std::vector<Batch>& batches = loader.next_step();
+      step_ = step - 1;
       const StepReport report = engine_.train_step(batches);
       if (given_.faults.parameters) given_.faults.parameters(world_.rank(), step, store());
       compare_step(report);
@@ -277,6 +286,7 @@ class FreeRun {
   WholeTensors& exported_;
   Trace trace_;
   std::unique_ptr<Group> everyone_;
+  std::int64_t step_ = 0;  // that is being taken
   Engine engine_;
 };
 

@@ -19,6 +19,12 @@ void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t co
   }
 }
 
+void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
+                     const std::function<void(const RoutedTokens&)>& body) {
+  const std::int64_t first = samples_in(plan.ramp, step) * plan.model.seq_length;
+  for_routed_tokens(tokens, first, plan.after(step).tokens_per_step(), body);
+}
+
 std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences) {
   std::vector<RecordedStream> routers(static_cast<std::size_t>(model.layers));
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
@@ -31,7 +37,19 @@ std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t 
   return routers;
 }
 
+std::int64_t expert_logits(const ModelShape& model) {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (model.has_experts(layer)) count += model.experts;
+  }
+  return count;
+}
+
 std::int64_t tokens_of(const RecordedStream& router) { return router.shape[0] * router.shape[1]; }
+
+void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits) {
+  record_part(router, run.token * logits.columns(), logits.slice(run.begin, run.end));
+}
 
 void route_as_recorded(const RecordedStream& router, const RoutedTokens& run,
                        const Tensor& logits) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "plan/plan.h"
 #include "verify/record.h"
 
 namespace trainctl {
@@ -23,11 +24,19 @@ struct RoutedTokens {
 void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
                        const std::function<void(const RoutedTokens&)>& body);
 
+/// The same for the tokens of step number `step` (0 for the first) of a run of `plan`.
+void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
+                     const std::function<void(const RoutedTokens&)>& body);
+
 /// With room for the tokens of `sequences` in each layer that has experts; the others stay empty.
 std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences);
+/// Logits of a token in all layers.
+std::int64_t expert_logits(const ModelShape& model);
 /// Number of tokens of such a record.
 std::int64_t tokens_of(const RecordedStream& router);
 
+/// Puts the logits of a run of tokens there.
+void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
 /// Makes `logits`, of the tokens of a run, those that were recorded.
 void route_as_recorded(const RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
 
