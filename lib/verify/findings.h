@@ -55,8 +55,8 @@ class Findings {
     // Of the difference itself. Where it is larger than the other bound it holds, up to an error
     // of a quarter.
     double least_bound = 0;
-    std::int64_t row =
-        0;  // of the tensor, in the table of the rank's stage; of a stream its unit or layer
+    // Of the tensor, in the table of the rank's stage; of a stream its unit or layer.
+    std::int64_t row = 0;
     const char* beside = single_rank_has;
   };
   /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.

@@ -112,8 +112,10 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
   engine.initialise();
   if (initial != nullptr) *initial = masters_of(engine.parameters());
   for (; index < free_steps; ++index) {
-    const std::int64_t tokens = once.plan.after(index).tokens_per_step();
-    step.routers = empty_routers(once.plan.model, tokens / once.plan.model.seq_length);
+    if (once.rounds() && once.routes == nullptr) {
+      const std::int64_t tokens = once.plan.after(index).tokens_per_step();
+      step.routers = empty_routers(once.plan.model, tokens / once.plan.model.seq_length);
+    }
     const StepReport report = engine.train_step(read_batches(once, index));
     engine.masters_changed();
     step.loss = report.loss;

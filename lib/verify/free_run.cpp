@@ -63,8 +63,9 @@ class FreeRun {
     if (in_fp32()) return input;
     input.hooks.after_router = [this](std::int64_t layer, const Tensor& tokens,
                                       const Tensor& logits) {
-      const RecordedStream& router = at(at(record_.found.steps, step_).routers, layer);
-      for_step_tokens(given_.truth, step_, tokens,
+      const std::int64_t step = engine_.completed_steps();
+      const RecordedStream& router = at(at(record_.found.steps, step).routers, layer);
+      for_step_tokens(given_.truth, step, tokens,
                       [&](const RoutedTokens& run) { route_as_recorded(router, run, logits); });
     };
     return input;
@@ -77,7 +78,6 @@ class FreeRun {
     BatchLoader loader(corpus.train, loader_rule(corpus, plan_), order);
     for (std::int64_t step = 1; step <= free_steps; ++step) {
       const std::vector<Batch>& batches = loader.next_step();
-      step_ = step - 1;
       const StepReport report = engine_.train_step(batches);
       if (given_.faults.parameters) given_.faults.parameters(world_.rank(), step, store());
       compare_step(report);
@@ -286,7 +286,6 @@ class FreeRun {
   WholeTensors& exported_;
   Trace trace_;
   std::unique_ptr<Group> everyone_;
-  std::int64_t step_ = 0;  // that is being taken
   Engine engine_;
 };
 

@@ -59,8 +59,8 @@ struct Verification::Impl {
 
   /// Of a layout that cannot be compared.
   std::optional<LayoutVerdict> refusal(const VerifiedLayout& layout) const {
-    LayoutVerdict refused;
     if (layout.plan.ramp == batches) return std::nullopt;
+    LayoutVerdict refused;
     refused.failure = "decrease_batch_size_if_needed gives this layout other batches than one rank";
     refused.equal = false;
     return refused;

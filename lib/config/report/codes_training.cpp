@@ -62,10 +62,8 @@ constexpr CodeNote training_notes[] = {
      "parallel: {device: cuda}, cluster: {device_memory: 80}"},
     {"device-queues", "A rank has more streams than a CUDA device has queues",
      "Each line of messages (sender, receiver, tag) has a stream of its own, so that a message "
-     "that "
-     "waits for another rank holds up nothing else. A device has 32 hardware queues; streams "
-     "beyond "
-     "them share queues, and what is behind a waiting message in its queue waits, too.",
+     "that waits for another rank holds up nothing else. A device has 32 hardware queues; streams "
+     "beyond them share queues, and what is behind a waiting message in its queue waits, too.",
      "model: {num_layers: 32}, parallel: {device: cuda, pipeline_stages: 4, "
      "virtual_pipeline_stages: 8}",
      "model: {num_layers: 32}, parallel: {device: cuda, pipeline_stages: 4, "

@@ -85,14 +85,14 @@ std::int64_t staging_of(const StagePlan& stage) {
 
 /// Of the groups in which a rank has collectives, those for gradients and parameters together, and
 /// of its lines of messages.
-std::int64_t communicator_bytes(const Plan& plan, const StagePlan& stage) {
+std::int64_t communicator_bytes(const Plan& plan, int number) {
+  const StagePlan& stage = at(plan.stages, number);
   std::set<std::string> groups;
   for (const CollectiveUse& use : stage.communication) {
     const bool message = use.operation == "send" || use.operation == "receive";
     const bool late = use.purpose == "gradients" || use.purpose == "parameters";
     if (!message) groups.insert((late ? "gradients " : "layers ") + use.group);
   }
-  const int number = static_cast<int>(&stage - plan.stages.data());
   const std::int64_t lines = count_streams(plan, number).lines();
   return (std::ssize(groups) * group_channels + lines * line_channels) * channel_bytes;
 }
@@ -171,7 +171,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.on_cuda = plan.device == DeviceKind::cuda;
   if (memory.on_cuda) {
     memory.library = context_allowance;
-    memory.communicators = communicator_bytes(plan, stage);
+    memory.communicators = communicator_bytes(plan, number);
   } else if (!plan.ranks_are_threads) {
     memory.communication += staging_of(stage);
   }
