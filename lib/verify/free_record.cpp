@@ -134,6 +134,20 @@ void widen(double& most, double one, double other) {
   most = std::max(most, difference_of(one, other));
 }
 
+/// Of each element.
+void widen(WholeTensors& most, const WholeTensors& one, const WholeTensors& other) {
+  for (const auto& [name, values] : one) {
+    std::vector<float>& distances = most[name];
+    distances.resize(values.size());
+    const std::vector<float>& others = other.at(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double distance = difference_of(double{values[i]}, double{others[i]});
+      distances[i] = std::max(distances[i], static_cast<float>(distance));
+    }
+  }
+}
+
+/// Of the mean over the elements.
 void widen(std::map<std::string, double>& most, const WholeTensors& one,
            const WholeTensors& other) {
   for (const auto& [name, values] : one) {
@@ -190,9 +204,10 @@ FreeRecord record_freely(const Config& config, const FreeData& data, const FreeR
 
 std::int64_t free_record_bytes(const Config& config) {
   const Plan plan = plan_alone(alone(config));
-  // Initial and exported values and the gradients of each step, and the latter two of another run.
+  // Initial and exported values and the gradients of each step, the latter two of another run, and
+  // how far those gradients are apart.
   const std::int64_t logits = plan.tokens_per_step() * expert_logits(plan.model) * free_steps;
-  return 4 * (plan.parameter_count() * (1 + 2 * (1 + free_steps)) + logits);
+  return 4 * (plan.parameter_count() * (1 + 2 * (1 + free_steps) + free_steps) + logits);
 }
 
 }  // namespace trainctl

@@ -48,16 +48,15 @@ struct FreeNumbers {
   double validation_loss = 0;
 };
 
-/// How far the same numbers of runs that round otherwise are from one another, at most; of tensors,
-/// the mean over their elements.
+/// How far the same numbers of runs that round otherwise are from one another, at most.
 struct FreeRounding {
   struct Step {
     double loss = 0;
     double grad_norm = 0;
-    std::map<std::string, double> gradients;
+    WholeTensors gradients;  // of each element: a rank compares what it has of them
   };
   std::vector<Step> steps;
-  std::map<std::string, double> exported;
+  std::map<std::string, double> exported;  // the mean over the elements
   double validation_loss = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/at.h"
 #include "engine/engine.h"
@@ -121,12 +122,23 @@ class FreeRun {
     for (subject.row = 0; const ParamSpec& spec : table()) {
       const int index = static_cast<int>(subject.row);
       const std::vector<float>& whole = expected.gradients.at(spec.name);
-      subject.least_bound = free_roundings_apart * rounding.gradients.at(spec.name);
-      findings_.compare_mean(subject, spec, whole,
-                             {store().gradient(index), at(owners(), index).summed},
+      const HeldPart held{store().gradient(index), at(owners(), index).summed};
+      subject.least_bound =
+          free_roundings_apart * mean_in(held.part, spec, rounding.gradients.at(spec.name));
+      findings_.compare_mean(subject, spec, whole, held,
                              std::max(mean_distance(whole), least_scale));
       ++subject.row;
     }
+  }
+
+  /// Of what this rank has of a whole tensor.
+  double mean_in(const Slice& part, const ParamSpec& spec, const std::vector<float>& whole) const {
+    double sum = 0;
+    for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
+      const auto begin = whole.begin() + piece.global;
+      sum = std::accumulate(begin, begin + piece.length, sum);
+    }
+    return part.length() == 0 ? 0 : sum / static_cast<double>(part.length());
   }
 
   /// What the layers read of what this rank updates are its masters, rounded.
