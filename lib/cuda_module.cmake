@@ -1,12 +1,13 @@
 # libtrainctl_cuda.so: all code that needs CUDA, cuBLASLt or NCCL. device/cuda_device.cpp opens it at run
 # time; nothing links it. It uses the headers of lib/ but none of its libraries.
 set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas_check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_check.cpp)
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_check.cpp)
 # What the module is made of; tests/cuda_on_host compiles the same for the host.
 set(TRAINCTL_CUDA_SOURCES ${TRAINCTL_CUDA_CHECKS}
     ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/device/graph_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/product.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
 if(CUDNN_INCLUDE)
   foreach(name attention attention_graphs descriptor graph library)
     list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/${name}.cpp)

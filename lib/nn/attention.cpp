@@ -37,10 +37,8 @@ void Attention::forward(const Pass& pass, const Saved& saved) const {
 void Attention::project(const Pass& pass, const Saved& saved, bool gathers) const {
   const std::int64_t head_dim = saved.shape.head_dim;
   enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {  // [S, H] -> [T, H]
-    const Tensor x = rows.of(saved.all_x);
-    q.forward(pass, x, rows.of(saved.q_raw));
-    k.forward(pass, x, rows.of(saved.k_raw));
-    v.forward(pass, x, rows.of(saved.v));
+    forward_together(pass, rows.of(saved.all_x),
+                     {{v, rows.of(saved.v)}, {k, rows.of(saved.k_raw)}, {q, rows.of(saved.q_raw)}});
   });
   if (!q_norm.empty()) {
     q_norm.forward(pass,
@@ -140,9 +138,7 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
 }
 
 void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  q.backward_parameters(pass, g.dq, saved.all_x);
-  k.backward_parameters(pass, g.dk, saved.all_x);
-  v.backward_parameters(pass, g.dv, saved.all_x);
+  backward_parameters_together(pass, saved.all_x, {{v, g.dv}, {k, g.dk}, {q, g.dq}});
 }
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {

@@ -25,7 +25,7 @@ struct ExpertChunks {
 struct ExpertShare {
   std::int64_t expert = 0;  // of those held here
   std::int64_t begin = 0, end = 0;
-  Tensor of(const Tensor& x) const { return x.slice(begin, end); }
+  Tensor of(const Tensor& x) const { return x.empty() ? x : x.slice(begin, end); }
 };
 
 /// A tensor that is exchanged: `rows` on the ranks of the experts; `of_choices` has a row for each

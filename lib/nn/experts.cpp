@@ -113,9 +113,9 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
 void Experts::first_products(const Pass& pass, const Saved& saved,
                              const ExpertChunks& chunks) const {
   exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    const Tensor rows = share.of(saved.routed.rows);
-    if (gated()) layer_of(gate, share.expert).forward(pass, rows, share.of(saved.gate));
-    layer_of(up, share.expert).forward(pass, rows, share.of(saved.up));
+    forward_together(pass, share.of(saved.routed.rows),
+                     {{layer_of(up, share.expert), share.of(saved.up)},
+                      {layer_of(gate, share.expert), share.of(saved.gate)}});
   });
 }
 
@@ -340,12 +340,12 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   const ExpertExchange parts = exchange(pass, saved);
   scale_act(pass, saved, parts.all());
   parts.for_each(parts.all(), [&](const ExpertShare& share) {
-    const auto add_to = [&](const Linear& layer, const Tensor& dy, const Tensor& x) {
-      layer_of(layer, share.expert).backward_weight(pass, share.of(dy), share.of(x));
+    const auto own = [&](const Linear& layer) {
+      return Linear{layer_of(layer, share.expert).weight, {}};
     };
-    add_to(down, g.d_rows, routed.scaled);
-    if (gated()) add_to(gate, g.dgate, routed.rows);
-    add_to(up, g.dup, routed.rows);
+    own(down).backward_weight(pass, share.of(g.d_rows), share.of(routed.scaled));
+    backward_parameters_together(pass, share.of(routed.rows),
+                                 {{own(up), share.of(g.dup)}, {own(gate), share.of(g.dgate)}});
   });
   const Tensor wide = wide_input(pass, saved);
   add_weight_gradient(pass, router, g.d_logits, wide);

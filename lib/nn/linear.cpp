@@ -1,7 +1,12 @@
 #include "nn/linear.h"
 
+#include <array>
+#include <cassert>
+#include <span>
+
 #include "ops/add.h"
 #include "ops/bias_gradient.h"
+#include "ops/matmul_batch.h"
 #include "ops/matmul_fused.h"
 
 namespace trainctl {
@@ -67,25 +72,70 @@ void Linear::backward_whole_weight(const Pass& pass, const Tensor& dy, const Ten
   is_all(dy, all_dy) ? backward_parameters(pass, dy, x) : backward_weight(pass, all_dy, x);
 }
 
-void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias_gradient) {
+namespace {
+
+/// dy^T x, added to the gradient or, with weight.apart, written there.
+Matmul gradient_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
   const Tensor& gradient = weight.gradient;
   const bool direct = weight.apart.empty();
-  const Tensor made =
-      direct ? gradient : weight.apart.slice(0, gradient.numel()).view(gradient.shape);
-  const Matmul product{.a = dy,
-                       .b = x,
-                       .c = made,
-                       .transpose_a = true,
-                       .accumulate = direct,
-                       .varies = weight.rows_vary};
+  return {.a = dy,
+          .b = x,
+          .c = direct ? gradient : weight.apart.slice(0, gradient.numel()).view(gradient.shape),
+          .transpose_a = true,
+          .accumulate = direct,
+          .varies = weight.rows_vary};
+}
+
+/// Up to most_together products, without memory of the heap.
+class Batch {
+ public:
+  void add(const Matmul& product, const Tensor& sums) {
+    assert(count_ < most_together);
+    list_[count_++] = {product, sums};
+  }
+  void run(const Pass& pass) const {
+    if (count_ > 0) matmul_batch(*pass.ops, {.list = std::span(list_).first(count_)});
+  }
+
+ private:
+  std::array<MatmulBatch::One, most_together> list_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+void forward_together(const Pass& pass, const Tensor& x, std::initializer_list<LayerOutput> list) {
+  Batch batch;
+  for (const auto& [layer, y] : list) {
+    if (!layer.weight.empty()) batch.add(layer.forward_product(x, y), {});
+  }
+  batch.run(pass);
+}
+
+void backward_parameters_together(const Pass& pass, const Tensor& x,
+                                  std::initializer_list<LayerOutput> list) {
+  Batch batch;
+  for (const auto& [layer, dy] : list) {
+    if (layer.weight.empty()) continue;
+    if (layer.weight.apart.empty()) {
+      batch.add(gradient_product(layer.weight, dy, x), layer.bias.gradient);
+    } else {  // all of them have the same memory apart
+      layer.backward_parameters(pass, dy, x);
+    }
+  }
+  batch.run(pass);
+}
+
+void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
+                         const Tensor& bias_gradient) {
+  const Matmul product = gradient_product(weight, dy, x);
   if (bias_gradient.empty()) {
     matmul(*pass.ops, product);
   } else {
     matmul_column_sums(*pass.ops, {.product = product, .sums = bias_gradient});
   }
-  if (direct) return;
-  add(*pass.ops, {.a = gradient, .b = made, .y = gradient});
+  if (weight.apart.empty()) return;
+  add(*pass.ops, {.a = weight.gradient, .b = product.c, .y = weight.gradient});
 }
 
 Linear make_linear(const WeightSource& weights, const std::string& name, bool with_bias) {

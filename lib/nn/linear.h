@@ -2,6 +2,9 @@
 // parallel layers differ only in the shard of the weight that they hold.
 #pragma once
 
+#include <cstddef>
+#include <initializer_list>
+
 #include "nn/exchange/pass.h"
 #include "nn/exchange/reshard.h"
 #include "nn/weight.h"
@@ -37,10 +40,25 @@ struct Linear {
   void backward_whole_weight(const Pass& pass, const Tensor& dy, const Tensor& all_dy,
                              const Tensor& x) const;
 
- private:
+  /// That of `forward`.
   Matmul forward_product(const Tensor& x, const Tensor& y) const;
+
+ private:
   Matmul input_product(const Tensor& dy, const Tensor& dx) const;
 };
+
+/// One of up to most_together layers with the same input, as q, k and v, and its output or the
+/// gradient of that. One without a weight is left out.
+struct LayerOutput {
+  const Linear& layer;
+  Tensor y;
+};
+inline constexpr std::size_t most_together = 3;
+
+/// `forward` and `backward_parameters` of each; the products as a batch (ops/matmul_batch.h).
+void forward_together(const Pass& pass, const Tensor& x, std::initializer_list<LayerOutput> list);
+void backward_parameters_together(const Pass& pass, const Tensor& x,
+                                  std::initializer_list<LayerOutput> list);
 
 /// Adds dy^T x to the gradient of `weight`, through weight.apart if that is given; and the sums of
 /// dy's rows to `bias_gradient`, if it is not empty.

@@ -62,8 +62,8 @@ void GeluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradie
 
 void SwigluMlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
   enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {
-    gate.forward(pass, rows.of(saved.all_x), rows.of(saved.gate));
-    up.forward(pass, rows.of(saved.all_x), rows.of(saved.up));
+    forward_together(pass, rows.of(saved.all_x),
+                     {{up, rows.of(saved.up)}, {gate, rows.of(saved.gate)}});
   });
 }
 
@@ -78,8 +78,7 @@ void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
 }
 
 void SwigluMlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  gate.backward_parameters(pass, g.dgate, saved.all_x);
-  up.backward_parameters(pass, g.dup, saved.all_x);
+  backward_parameters_together(pass, saved.all_x, {{up, g.dup}, {gate, g.dgate}});
 }
 
 void SwigluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {

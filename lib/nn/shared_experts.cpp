@@ -15,8 +15,8 @@ Tensor numbers(const Tensor& x) { return x.view({x.numel()}); }
 }  // namespace
 
 void SharedExperts::widen(const Pass& pass, const MlpSaved& saved) const {
-  if (!gate.empty()) Linear{gate, {}}.forward(pass, saved.all_x, saved.shared.gate);
-  Linear{up, {}}.forward(pass, saved.all_x, saved.shared.up);
+  forward_together(pass, saved.all_x,
+                   {{Linear{up, {}}, saved.shared.up}, {Linear{gate, {}}, saved.shared.gate}});
 }
 
 void SharedExperts::activate(const Pass& pass, const MlpSaved& saved) const {
@@ -71,8 +71,8 @@ void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved, cons
 void SharedExperts::backward_weight(const Pass& pass, const MlpSaved& saved,
                                     const MlpGradients& g) const {
   add_weight_gradient(pass, down, g.all_dy, scaled(pass, saved));
-  if (!gate.empty()) add_weight_gradient(pass, gate, g.shared_dgate, saved.all_x);
-  add_weight_gradient(pass, up, g.shared_dup, saved.all_x);
+  backward_parameters_together(
+      pass, saved.all_x, {{Linear{up, {}}, g.shared_dup}, {Linear{gate, {}}, g.shared_dgate}});
 }
 
 SharedExperts make_shared_experts(const WeightSource& weights, const ModelShape& model,

@@ -20,6 +20,7 @@ std::vector<std::string_view> missing_kernels(const Kernels& kernels) {
   note(kernels.matmul_gelu, "matmul_gelu");
   note(kernels.matmul_gelu_backward, "matmul_gelu_backward");
   note(kernels.matmul_column_sums, "matmul_column_sums");
+  note(kernels.matmul_batch, "matmul_batch");
   note(kernels.layernorm_forward, "layernorm_forward");
   note(kernels.layernorm_backward, "layernorm_backward");
   note(kernels.rmsnorm_forward, "rmsnorm_forward");

@@ -18,6 +18,7 @@
 #include "ops/gelu.h"
 #include "ops/layernorm.h"
 #include "ops/matmul.h"
+#include "ops/matmul_batch.h"
 #include "ops/matmul_fused.h"
 #include "ops/normal_fill.h"
 #include "ops/rmsnorm.h"
@@ -41,6 +42,7 @@ struct Kernels {
   Kernel<MatmulGelu> matmul_gelu;
   Kernel<MatmulGeluBackward> matmul_gelu_backward;
   Kernel<MatmulColumnSums> matmul_column_sums;
+  Kernel<MatmulBatch> matmul_batch;
   Kernel<LayerNormForward> layernorm_forward;
   Kernel<LayerNormBackward> layernorm_backward;
   Kernel<RmsNormForward> rmsnorm_forward;

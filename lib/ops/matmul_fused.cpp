@@ -25,7 +25,7 @@ void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& ar
   dispatch(context, &Kernels::matmul_gelu_backward, args, op);
 }
 
-void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {
+void begin_column_sums(const MatmulColumnSums& args) {
   constexpr std::string_view op = "matmul_column_sums";
   begin_product(args.product);
   check(args.product.transpose_a && args.product.bias.empty() && args.product.c.dtype == DType::f32,
@@ -34,7 +34,11 @@ void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) 
   check(is_vector(args.sums, args.product.c.shape[0], DType::f32), op,
         "sums must be an fp32 vector with one element per row of c",
         {{"sums", args.sums}, {"c", args.product.c}});
-  dispatch(context, &Kernels::matmul_column_sums, args, op);
+}
+
+void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {
+  begin_column_sums(args);
+  dispatch(context, &Kernels::matmul_column_sums, args, "matmul_column_sums");
 }
 
 }  // namespace trainctl

@@ -33,4 +33,7 @@ void matmul_gelu(const OpContext& context, const MatmulGelu& args);
 void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args);
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args);
 
+/// What an op with such a product begins with, as begin_product.
+void begin_column_sums(const MatmulColumnSums& args);
+
 }  // namespace trainctl

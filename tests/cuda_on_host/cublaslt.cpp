@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <type_traits>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/fp16.h"
+#include "base/hash.h"
 #include "machine.h"
 #include "planted.h"
 
@@ -27,6 +29,7 @@ struct Operation {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
   std::int32_t bias_type = -1;
+  std::int64_t bias_stride = 0;  // from one product of a batch to the next
   const void* aux = nullptr;
   std::int64_t aux_stride = 0;
 
@@ -47,6 +50,8 @@ struct Layout {
   cudaDataType_t type;
   std::uint64_t rows, columns;
   std::int64_t stride;  // from one column to the next
+  std::int32_t count = 1;
+  std::int64_t batch_stride = 0;  // from one matrix of a batch to the next
 };
 
 struct Preference {
@@ -65,10 +70,19 @@ cublasStatus_t refuse(cublasStatus_t status, const char* why) {
   return status;
 }
 
+template <class T>
+cublasStatus_t store_attribute(T& member, const void* value, std::size_t bytes) {
+  if (bytes != sizeof member) return refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
+  std::memcpy(&member, value, sizeof member);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 std::size_t size_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
 std::size_t bytes_of(const Layout& layout) {
-  return ((layout.columns - 1) * static_cast<std::uint64_t>(layout.stride) + layout.rows) *
+  const std::int64_t last = (layout.count - 1) * layout.batch_stride;
+  return (static_cast<std::uint64_t>(last) +
+          (layout.columns - 1) * static_cast<std::uint64_t>(layout.stride) + layout.rows) *
          size_of(layout.type);
 }
 
@@ -90,6 +104,27 @@ void write(void* to, std::uint64_t index, cudaDataType_t type, float value) {
 
 bool is_known(cudaDataType_t type) {
   return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
+}
+
+const char* flaw_of_batch(const Operation& operation, const Layout& a, const Layout& b,
+                          const Layout& c, const Layout& d) {
+  if (a.count < 1) return "a batch of none";
+  for (const Layout* layout : {&b, &c, &d}) {
+    if (layout->count != a.count) return "batches of different sizes";
+  }
+  for (const Layout* layout : {&a, &b, &d}) {
+    if (layout->batch_stride < 0) return "a batch goes backwards";
+  }
+  if (d.count == 1) return nullptr;
+  if (c.batch_stride != d.batch_stride) return "c is not as d";
+  if (d.batch_stride < static_cast<std::int64_t>(d.columns) * d.stride) {
+    return "results of a batch overlap";
+  }
+  const std::uint64_t length = operation.sums_b() ? d.columns : d.rows;
+  if (operation.has_vector() && operation.bias_stride < static_cast<std::int64_t>(length)) {
+    return "vectors of a batch overlap";
+  }
+  return operation.has_aux() ? "a batch with a matrix beside the result" : nullptr;
 }
 
 const char* flaw_of_epilogue(const Operation& operation, const Layout& d) {
@@ -134,6 +169,7 @@ const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b
   if (c.rows != d.rows || c.columns != d.columns || c.type != d.type || c.stride != d.stride) {
     return "c is not as d";
   }
+  if (const char* flaw = flaw_of_batch(operation, a, b, c, d)) return flaw;
   if (a.type != b.type || (d.type != CUDA_R_32F && d.type != a.type)) return "types do not fit";
   return flaw_of_epilogue(operation, d);
 }
@@ -159,12 +195,16 @@ Words words_of(const Operation& operation, const Layout& a, const Layout& b, con
                const Preference& preference,
                const std::array<std::uint32_t, 2>& vector_alignments) {
   const auto word = [](std::uint64_t high, std::uint64_t low) { return high << 32 | low; };
+  const std::array batch{static_cast<std::int64_t>(d.count), a.batch_stride, b.batch_stride,
+                         d.batch_stride, operation.bias_stride};
+  const std::uint64_t of_batch =
+      trainctl::fnv1a({reinterpret_cast<const char*>(batch.data()), sizeof batch});
   std::uint64_t alignments = 0;
   for (const std::uint32_t alignment : preference.alignments) {
     alignments = alignments << 10 | alignment;
   }
   for (const std::uint32_t alignment : vector_alignments) alignments = alignments << 10 | alignment;
-  return {word(a.rows, a.columns),
+  return {word(a.rows, a.columns) ^ of_batch,
           word(b.rows, b.columns),
           word(static_cast<std::uint64_t>(a.type), static_cast<std::uint64_t>(d.type)),
           word(static_cast<std::uint64_t>(operation.transpose_a),
@@ -218,7 +258,7 @@ float after(const Operation& operation, float sum, std::uint64_t row, std::uint6
   return sum * (0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * slope);
 }
 
-void multiply(const Product& p) {
+void multiply_one(const Product& p) {
   // b^T of op(b), so that rows of both run along the sum.
   std::vector<float> a = widened(p.a, p.layout_a, p.operation.transpose_a == CUBLAS_OP_T);
   std::vector<float> b = widened(p.b, p.layout_b, p.operation.transpose_b != CUBLAS_OP_T);
@@ -255,6 +295,26 @@ void multiply(const Product& p) {
       for (std::uint64_t i = 0; i < k; ++i) sum += b[column * k + i];
       write(const_cast<void*>(p.operation.bias), column, p.layout_d.type, sum);
     }
+  }
+}
+
+/// That many elements further.
+template <class T>
+T* further(T* data, std::int64_t elements, cudaDataType_t type) {
+  if (data == nullptr) return data;
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return static_cast<Byte*>(data) + elements * static_cast<std::int64_t>(size_of(type));
+}
+
+void multiply(const Product& p) {
+  for (std::int64_t i = 0; i < (planted("one_of_batch") ? 1 : p.layout_d.count); ++i) {
+    Product one = p;
+    one.a = further(p.a, i * p.layout_a.batch_stride, p.layout_a.type);
+    one.b = further(p.b, i * p.layout_b.batch_stride, p.layout_b.type);
+    one.c = further(p.c, i * p.layout_d.batch_stride, p.layout_d.type);
+    one.d = further(p.d, i * p.layout_d.batch_stride, p.layout_d.type);
+    one.operation.bias = further(p.operation.bias, i * p.operation.bias_stride, p.layout_d.type);
+    multiply_one(one);
   }
   // The workspace is the library's: what others keep there is lost.
   const std::size_t touched = std::min<std::size_t>(p.workspace_bytes, 64 << 10);
@@ -298,7 +358,9 @@ const char* flaw_of(const Product& p, const Words& words) {
   if (const char* flaw = flaw_at(p.b, bytes_of(p.layout_b), 1)) return flaw;
   if (const char* flaw = flaw_at(p.d, bytes_of(p.layout_d), 3)) return flaw;
   if (operation.has_vector()) {
-    const std::uint64_t count = operation.sums_b() ? p.layout_d.columns : p.layout_d.rows;
+    const std::uint64_t own = operation.sums_b() ? p.layout_d.columns : p.layout_d.rows;
+    const std::int64_t before = (p.layout_d.count - 1) * operation.bias_stride;
+    const std::uint64_t count = static_cast<std::uint64_t>(before) + own;
     if (const char* flaw = flaw_at(operation.bias, count * size_of(p.layout_d.type), 4))
       return flaw;
   }
@@ -337,17 +399,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
   Operation& of_it = of(operation);
-  const auto set = [&](auto& member) {
-    if (bytes != sizeof member) return refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
-    std::memcpy(&member, value, sizeof member);
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  const auto set = [&](auto& member) { return store_attribute(member, value, bytes); };
   switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA: return set(of_it.transpose_a);
     case CUBLASLT_MATMUL_DESC_TRANSB: return set(of_it.transpose_b);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(of_it.epilogue);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(of_it.bias);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(of_it.bias_type);
+    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return set(of_it.bias_stride);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(of_it.aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(of_it.aux_stride);
     default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
@@ -359,6 +418,16 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           std::int64_t stride) {
   *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, stride});
   return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t bytes) {
+  return attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT
+             ? store_attribute(of(layout).count, value, bytes)
+         : attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET
+             ? store_attribute(of(layout).batch_stride, value, bytes)
+             : refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -385,11 +454,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t bytes) {
   auto& of_it = *reinterpret_cast<Preference*>(preference);
-  const auto set = [&](auto& member) {
-    if (bytes != sizeof member) return refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
-    std::memcpy(&member, value, sizeof member);
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  const auto set = [&](auto& member) { return store_attribute(member, value, bytes); };
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(of_it.workspace_bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(of_it.alignments[0]);

@@ -26,6 +26,7 @@ inline constexpr const char* plantable[] = {
     "pageable",           // the host's memory for copies is not page-locked
     "no_casts",           // copies in the type of computation are not made from the masters
     "no_bias",            // products leave out their epilogue
+    "one_of_batch",       // of a batch of products only the first is computed
     "no_sums",            // products overwrite what they should be added to
     "tf32",               // products of fp32 round their operands
 };

@@ -69,6 +69,7 @@ const Row rows[] = {
     {"pageable", "dp1", "memory that is not page-locked", {"CUDA_ON_HOST_PAGE_LOCKED=1"}},
     {"no_casts", "dp1", differs, {}, bf16},
     {"no_bias", "dp1", differs},
+    {"one_of_batch", "dp1", differs},
     {"no_sums", "dp1+m2", differs},
     {"tf32", "dp1", differs},
 };

@@ -8,7 +8,7 @@
 #include "comm/nccl/nccl_check.h"
 #include "contains.h"
 #include "device/cuda_check.h"
-#include "ops/cuda/cublas_check.h"
+#include "ops/cuda/cublas/check.h"
 
 using namespace trainctl;
 namespace {

@@ -35,6 +35,10 @@ void visit(MatmulColumnSums& a, const Place& place) {
   visit(a.product, place), place(a.sums);
 }
 template <class Place>
+void visit(MatmulBatch::One& a, const Place& place) {
+  visit(a.product, place), place(a.sums);
+}
+template <class Place>
 void visit(LayerNormForward& a, const Place& place) {
   place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.bias), place(a.y);
   place(a.mean), place(a.rstd);
@@ -329,6 +333,14 @@ void run_calls_on_device(const OpContext&, const Calls<Args>& calls) {
   staging.bring_back();
 }
 
+void run_batch_on_device(const OpContext&, const MatmulBatch& args) {
+  const OpContext context = device_context();
+  std::vector<MatmulBatch::One> moved(args.list.begin(), args.list.end());
+  Staging staging(moved);
+  context.kernels->matmul_batch(context, {.list = moved});
+  staging.bring_back();
+}
+
 /// Entries that the device has not stay null.
 Kernels staged_kernels() {
   const Kernels& device = kernels_for(DeviceKind::cuda);
@@ -344,6 +356,7 @@ Kernels staged_kernels() {
   set.operator()<MatmulGelu, &Kernels::matmul_gelu>();
   set.operator()<MatmulGeluBackward, &Kernels::matmul_gelu_backward>();
   set.operator()<MatmulColumnSums, &Kernels::matmul_column_sums>();
+  if (device.matmul_batch != nullptr) staged.matmul_batch = run_batch_on_device;
   set.operator()<LayerNormForward, &Kernels::layernorm_forward>();
   set.operator()<LayerNormBackward, &Kernels::layernorm_backward>();
   set.operator()<RmsNormForward, &Kernels::rmsnorm_forward>();

@@ -1,5 +1,6 @@
 // The model's matrix products, forward and for both gradients, and squares of growing size.
 #include "bench/ops/op_bench.h"
+#include "ops/matmul_batch.h"
 #include "ops/matmul_fused.h"
 
 namespace trainctl {
@@ -62,6 +63,28 @@ void add_fused(OpBench& bench) {
             [=] { matmul_column_sums(*ops, {.product = weight, .sums = db}); });
 }
 
+/// Those of queries, keys and values as one batch.
+void add_batch(OpBench& bench) {
+  const OpContext* ops = &bench.ops();
+  const ModelShape& model = bench.sizes().model;
+  const std::int64_t rows = bench.sizes().tokens;
+  const Tensor x = bench.values("batch x", {rows, model.hidden});
+  std::vector<MatmulBatch::One> list;
+  double bytes = bytes_of({x});
+  double flops = 0;
+  for (const std::int64_t features :
+       {model.q_features(), model.kv_features(), model.kv_features()}) {
+    const std::string name = "batch " + std::to_string(list.size());
+    const Tensor w = bench.values(name + " weight", {features, model.hidden});
+    const Tensor y = bench.values(name + " y", {rows, features});
+    list.push_back({.product = {.a = x, .b = w, .c = y, .transpose_b = true}});
+    bytes += bytes_of({w, y});
+    flops += static_cast<double>(2 * rows * model.hidden * features);
+  }
+  bench.add("matmul_batch", "attention.qkv", bytes, flops,
+            [ops, list] { matmul_batch(*ops, {.list = list}); });
+}
+
 void add_squares(OpBench& bench, double rate) {
   std::int64_t largest = smallest_square;
   const auto seconds = [rate](std::int64_t n) {
@@ -95,6 +118,7 @@ void add_product_cases(OpBench& bench, double rate) {
   add_layer(bench, "mlp.down", tokens, model.ffn, model.hidden, model.linear_bias);
   add_layer(bench, "head", sizes.head_rows, model.hidden, model.padded_vocab, false);
   add_fused(bench);
+  add_batch(bench);
   add_squares(bench, rate);
 }
 

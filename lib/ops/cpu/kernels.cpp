@@ -15,6 +15,7 @@ constexpr Kernels kernels{
     .matmul_gelu = matmul_gelu_plain,  // by the table's own kernels
     .matmul_gelu_backward = matmul_gelu_backward_plain,
     .matmul_column_sums = matmul_column_sums_plain,
+    .matmul_batch = matmul_batch_plain,
     .layernorm_forward = layernorm_forward_cpu,
     .layernorm_backward = layernorm_backward_cpu,
     .rmsnorm_forward = rmsnorm_forward_cpu,

@@ -14,6 +14,7 @@ Kernels built_kernels() {
   table.matmul_gelu = cuda::matmul_gelu;
   table.matmul_gelu_backward = cuda::matmul_gelu_backward;
   table.matmul_column_sums = cuda::matmul_column_sums;
+  table.matmul_batch = cuda::matmul_batch;
   table.layernorm_forward = cuda::layernorm_forward;
   table.layernorm_backward = cuda::layernorm_backward;
   table.rmsnorm_forward = cuda::rmsnorm_forward;

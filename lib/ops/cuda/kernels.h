@@ -10,6 +10,7 @@ void matmul(const OpContext& context, const Matmul& args);
 void matmul_gelu(const OpContext& context, const MatmulGelu& args);
 void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args);
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args);
+void matmul_batch(const OpContext& context, const MatmulBatch& args);
 void layernorm_forward(const OpContext& context, const LayerNormForward& args);
 void layernorm_backward(const OpContext& context, const LayerNormBackward& args);
 void rmsnorm_forward(const OpContext& context, const RmsNormForward& args);

@@ -11,6 +11,7 @@ void matmul_plain(const OpContext& context, const Matmul& args);
 void matmul_gelu_plain(const OpContext& context, const MatmulGelu& args);
 void matmul_gelu_backward_plain(const OpContext& context, const MatmulGeluBackward& args);
 void matmul_column_sums_plain(const OpContext& context, const MatmulColumnSums& args);
+void matmul_batch_plain(const OpContext& context, const MatmulBatch& args);
 void layernorm_forward_plain(const OpContext& context, const LayerNormForward& args);
 void layernorm_backward_plain(const OpContext& context, const LayerNormBackward& args);
 void rmsnorm_forward_plain(const OpContext& context, const RmsNormForward& args);
@@ -57,6 +58,7 @@ constexpr Kernels plain_table(std::string_view name) {
       .matmul_gelu = matmul_gelu_plain,
       .matmul_gelu_backward = matmul_gelu_backward_plain,
       .matmul_column_sums = matmul_column_sums_plain,
+      .matmul_batch = matmul_batch_plain,
       .layernorm_forward = layernorm_forward_plain,
       .layernorm_backward = layernorm_backward_plain,
       .rmsnorm_forward = rmsnorm_forward_plain,

@@ -28,4 +28,14 @@ void matmul_column_sums_plain(const OpContext& context, const MatmulColumnSums& 
   multiply(context, args.product);
 }
 
+void matmul_batch_plain(const OpContext& context, const MatmulBatch& args) {
+  for (const MatmulBatch::One& one : args.list) {
+    if (one.sums.empty()) {
+      multiply(context, one.product);
+    } else {
+      context.kernels->matmul_column_sums(context, {.product = one.product, .sums = one.sums});
+    }
+  }
+}
+
 }  // namespace trainctl

@@ -51,7 +51,8 @@ class Placement {
     return block.bucket < 0 ? nullptr : &at(stage_.flat.buckets, block.bucket);
   }
 
-  /// The ring comes first.
+  /// The ring comes first. Parameters lie in it in the order of buckets, from the last to the
+  /// first.
   void place_freed() {
     places_.weight_bytes = stage_.weight_ring.length;
     for (std::size_t i = 0; i < stage_.gathers.size(); ++i) {
@@ -59,7 +60,8 @@ class Placement {
       if (!block.freed) continue;
       const int slot = at(stage_.weight_ring.slot, i);
       places_.blocks[i] = at(stage_.weight_ring.begin, slot);
-      const std::int64_t bytes = lay(block.parameters, bucket_of(block), places_.blocks[i]);
+      const std::vector<int> order(block.parameters.rbegin(), block.parameters.rend());
+      const std::int64_t bytes = lay(order, bucket_of(block), places_.blocks[i]);
       places_.host[i] = places_.host_bytes;
       if (block.from_host) places_.host_bytes += bytes;
       for (const int index : block.parameters) at(places_.parameters, index).freed = true;

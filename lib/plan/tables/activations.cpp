@@ -55,6 +55,9 @@ void add_gathered(Rows& rows, const StageShare& share, const std::string& branch
   rows.row(branch + "gathered", share.local.tokens, share.model.hidden, for_weight);
 }
 
+/// What layers with the same input write, and the gradients of that, lie in the order in which
+/// buckets have the layers' parameters, from the last to the first: equally far apart, they are one
+/// batch of products (ops/matmul_batch.h).
 void add_attention(Rows& rows, const StageShare& share, const std::string& attention) {
   const LocalShape& local = share.local;
   const std::int64_t own = local.attention_rows;
@@ -62,16 +65,16 @@ void add_attention(Rows& rows, const StageShare& share, const std::string& atten
     add_gathered(rows, share, attention, BlockPart::qkv);
   }
   rows.begin(BlockPart::qkv);
+  const std::int64_t tokens = share.attended_tokens();
+  rows.row(attention + "v", tokens, share.attended_kv(), for_backward);
+  rows.row(attention + "k", tokens, share.attended_kv(), for_backward);
+  rows.row(attention + "q", tokens, share.attended_q(), for_backward);
   if (share.model.qk_norm) {
-    rows.row(attention + "q_raw", own, local.q, for_backward);
     rows.row(attention + "k_raw", own, local.kv, for_backward);
+    rows.row(attention + "q_raw", own, local.q, for_backward);
     rows.statistic(attention + "q_rstd", own * local.heads);
     rows.statistic(attention + "k_rstd", own * local.kv_heads);
   }
-  const std::int64_t tokens = share.attended_tokens();
-  rows.row(attention + "q", tokens, share.attended_q(), for_backward);
-  rows.row(attention + "k", tokens, share.attended_kv(), for_backward);
-  rows.row(attention + "v", tokens, share.attended_kv(), for_backward);
   rows.begin(BlockPart::attention);
   if (share.head_ranks() > 1) {
     rows.row(attention + "attended", tokens, share.attended_q(), for_backward);
@@ -85,9 +88,9 @@ void add_attention_gradients(Rows& rows, const StageShare& share, const std::str
   const LocalShape& local = share.local;
   add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention,
                        gathers(share.stream(), share.split.attention));
-  rows.row(attention + "d_q", local.attention_rows, local.q, output_gradient);
-  rows.row(attention + "d_k", local.attention_rows, local.kv, output_gradient);
   rows.row(attention + "d_v", local.attention_rows, local.kv, output_gradient);
+  rows.row(attention + "d_k", local.attention_rows, local.kv, output_gradient);
+  rows.row(attention + "d_q", local.attention_rows, local.q, output_gradient);
 }
 
 void add_mlp(Rows& rows, const StageShare& share, const std::string& mlp) {
@@ -96,8 +99,8 @@ void add_mlp(Rows& rows, const StageShare& share, const std::string& mlp) {
   const std::int64_t tokens = local.mlp_rows;
   if (gathers_mlp(share, false)) add_gathered(rows, share, mlp, BlockPart::mlp);
   rows.begin(BlockPart::mlp);
-  if (gated) rows.row(mlp + "gate", tokens, local.ffn, for_backward);
   rows.row(mlp + "up", tokens, local.ffn, for_backward);
+  if (gated) rows.row(mlp + "gate", tokens, local.ffn, for_backward);
   rows.begin(BlockPart::activation);
   rows.row(mlp + "act", tokens, local.ffn, for_weight);
   rows.end();
@@ -217,9 +220,9 @@ void add_head_exchange(Rows& rows, const std::vector<StageShare>& shares) {
   };
   using One = const StageShare&;
   const auto own_kv = [](One one) { return Shape{one.local.attention_rows, one.local.kv}; };
-  add("heads.own_q", [](One one) { return Shape{one.local.attention_rows, one.local.q}; });
-  add("heads.own_k", own_kv);
   add("heads.own_v", own_kv);
+  add("heads.own_k", own_kv);
+  add("heads.own_q", [](One one) { return Shape{one.local.attention_rows, one.local.q}; });
   add("heads.d_attended", [](One one) { return Shape{one.attended_tokens(), one.attended_q()}; });
   add("heads.packed", [](One one) {
     const bool gathers = one.local.head_ranks > 1 && !one.input.splits.moves_at_once;

@@ -33,8 +33,8 @@ void add_shared_rows(Rows& rows, const StageShare& share, const std::string& nam
   };
   rows.begin(BlockPart::mlp);
   if (model.shared_gate) rows.add(name + "logit", {local.tokens, 1}, DType::f32, for_weight);
-  if (model.gated_mlp) add("gate", for_backward);
   add("up", for_backward);
+  if (model.gated_mlp) add("gate", for_backward);
   rows.begin(BlockPart::activation);
   add("act", for_weight);
   rows.end();
@@ -61,8 +61,8 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   add("choices", {local.routing_groups, model.experts}, DType::i32, for_backward);
   add("rows", {local.expert_rows, model.hidden}, rows.compute, for_weight);
   add("row_weight", {local.expert_rows}, DType::f32, for_weight);
-  if (model.gated_mlp) add("gate", inner, rows.compute, for_backward);
   add("up", inner, rows.compute, for_backward);
+  if (model.gated_mlp) add("gate", inner, rows.compute, for_backward);
   rows.begin(BlockPart::activation);
   add("act", inner, rows.compute, for_weight);
   rows.end();

@@ -1,4 +1,4 @@
-#include "ops/cuda/cublas_check.h"
+#include "ops/cuda/cublas/check.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
