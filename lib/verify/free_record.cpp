@@ -10,6 +10,7 @@
 #include "run/steps.h"
 #include "verify/alone.h"
 #include "verify/routing.h"
+#include "verify/verify.h"
 
 namespace trainctl {
 
@@ -24,10 +25,6 @@ struct Once {
   const LossScaling& scaling;
   Change change;
   const FreeNumbers* routes = nullptr;  // by whose routers tokens go; null: by its own
-
-  bool rounds() const {
-    return plan.compute != DType::f32 || rules.rounding.dtype != DType::f32 || routes != nullptr;
-  }
 };
 
 std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
@@ -100,7 +97,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
   };
   std::int64_t index = 0;
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
-    if (!once.rounds()) return;
+    if (!once.rules.rounds) return;
     for_step_tokens(once.plan, index, tokens, [&](const RoutedTokens& run) {
       if (once.routes == nullptr) return record_logits(at(step.routers, layer), run, logits);
       route_as_recorded(at(at(once.routes->steps, index).routers, layer), run, logits);
@@ -112,7 +109,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
   engine.initialise();
   if (initial != nullptr) *initial = masters_of(engine.parameters());
   for (; index < free_steps; ++index) {
-    if (once.rounds() && once.routes == nullptr) {
+    if (once.rules.rounds && once.routes == nullptr) {
       const std::int64_t tokens = once.plan.after(index).tokens_per_step();
       step.routers = empty_routers(once.plan.model, tokens / once.plan.model.seq_length);
     }
@@ -169,7 +166,9 @@ void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other)
 
 }  // namespace
 
-FreeRules free_rules(const Plan& plan) { return {message_rounding(plan), plan.gradient.factor}; }
+FreeRules free_rules(const Plan& plan) {
+  return {message_rounding(plan), plan.gradient.factor, !in_fp32(plan)};
+}
 
 double mean_distance(const std::vector<float>& one, const std::vector<float>& other) {
   double sum = 0;
@@ -189,7 +188,7 @@ FreeRecord record_freely(const Config& config, const FreeData& data, const FreeR
   const Corpus corpus = data.open(single, record.plan.model, *world->everyone("data"));
   Once once{single, record.plan, corpus, rules, scaling, {}};
   record.found = run_once(once, &record.initial);
-  if (once.rounds()) once.routes = &record.found;
+  if (rules.rounds) once.routes = &record.found;
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
     once.change = rounded_otherwise(single.train.seed, run);
     widen(record.rounding, record.found, run_once(once));

@@ -27,6 +27,7 @@ inline constexpr std::int64_t free_steps = 3;
 struct FreeRules {
   MessageRounding rounding;
   std::int64_t factor = 1;  // of the gradients: GradientRule::factor
+  bool rounds = false;      // not in_fp32(plan): tokens are routed as the single rank's
   auto operator<=>(const FreeRules&) const = default;
 };
 FreeRules free_rules(const Plan& plan);

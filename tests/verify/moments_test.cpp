@@ -34,4 +34,7 @@ TEST_CASE("layouts with sums of gradients in bf16 equal a single rank") {
     check_free(options, layouts);
   }
   check_equal(with(with(small_gpt, narrow), experts), expert_layouts);
+  // The single rank's gradients are fp32: that tokens are routed as its own follows from the
+  // layout.
+  check_free(with(with(small_gpt, narrow), experts), {"dp2+zero2", "dp2+ep2", "dp2+ep2+zero3"});
 }
