@@ -16,7 +16,7 @@ struct Sizes {
   std::vector<std::int64_t> features;
 };
 
-/// Equal ones are one batch on a device; 24 and 16 are two.
+/// Neighbours with equal features are one batch on a device.
 const Sizes all_sizes[] = {
     {7, 16, {24, 24, 24}}, {33, 40, {64, 16, 16}}, {5, 3, {5, 7}}, {16, 8, {8}}};
 

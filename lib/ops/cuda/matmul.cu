@@ -20,7 +20,7 @@ namespace {
 /// Of a vector in the context's memory, in bytes.
 constexpr std::int64_t vector_alignment = 256;
 
-/// The context's memory for products: first that of one vector, then the library's.
+/// The context's memory for products: first that of vectors, then the library's.
 std::byte* workspace_of(const OpContext& context) {
   require(context.scratch_bytes >= scratch_bytes(DeviceKind::cuda, 1), ExitCode::internal,
           "[matmul] the context has no memory for products");
@@ -77,8 +77,7 @@ Strides strides_between(const One& one, const One& next) {
   };
   const Matmul& x = one.product;
   const Matmul& y = next.product;
-  return {.count = 2,
-          .a = between(x.a, y.a),
+  return {.a = between(x.a, y.a),
           .b = between(x.b, y.b),
           .c = between(x.c, y.c),
           .vector = between(x.bias, y.bias)};
@@ -100,8 +99,8 @@ Strides leading_batch(std::span<const One> list) {
   return found;
 }
 
-/// Their vectors lie in the context's memory where the library wants them there. False: it has no
-/// such batch.
+/// Their vectors lie in the context's memory where the library wants them there: sums, which it
+/// overwrites (what it calls b is our a), and biases in 16 bits. False: it has no such batch.
 bool enqueue_batch(const OpContext& context, std::span<const One> list, const Strides& strides) {
   const Matmul& first = list.front().product;
   const bool sums = !list.front().sums.empty();
@@ -180,19 +179,10 @@ void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& ar
 }
 
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {
-  const Matmul& product = args.product;
-  // The library overwrites, and what it calls b is our a.
-  if (!multiplies_nothing(product) && args.sums.bytes() <= cuda_bias_bytes) {
-    Tensor made = args.sums;
-    made.data = workspace_of(context);
-    Call call(product, CUBLASLT_EPILOGUE_BGRADB);
-    call.vector = made.data;
-    if (enqueue(context, call)) {
-      return cuda::add(context, {.a = args.sums, .b = made, .y = args.sums});
-    }
-  }
-  cuda::bias_gradient(context, {.dy = product.a, .db = args.sums});
-  cuda::matmul(context, product);
+  const One one{args.product, args.sums};
+  if (!multiplies_nothing(args.product) && enqueue_batch(context, {&one, 1}, {})) return;
+  cuda::bias_gradient(context, {.dy = args.product.a, .db = args.sums});
+  cuda::matmul(context, args.product);
 }
 
 void matmul_batch(const OpContext& context, const MatmulBatch& args) {
