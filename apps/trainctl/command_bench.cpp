@@ -136,10 +136,14 @@ int run_overlap(const Arguments& arguments) {
                    "trainctl bench overlap");
   std::int64_t rounds = 3;
   BenchRequest request;
+  const std::vector<std::string> parts{"all", "gradients", "layers", "keys", "experts", "passes"};
+  std::string part = parts.front();
   line.add_whole_number("--rounds", rounds, "Runs of each kind, alternating; default 3", 1, 1000);
+  line.add_choice("--part", part, "Only this; gradients include bubbles; default all", parts);
   if (!read_request(line, arguments, request)) return 0;
   request.pairs = static_cast<int>(rounds);
-  bench_overlap(request, std::cout);
+  bench_overlap(request, static_cast<OverlapPart>(std::ranges::find(parts, part) - parts.begin()),
+                std::cout);
   finish_output();
   return 0;
 }

@@ -40,13 +40,16 @@ void bench_ops(const BenchRequest& request, std::ostream& out);
 /// has no experts.
 void bench_experts(const BenchRequest& request, std::ostream& out);
 
+/// A part of bench_overlap. Bubbles belong to gradients: they are measured on their wire.
+enum class OverlapPart : std::uint8_t { all, gradients, layers, keys, experts, passes };
+
 /// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
 /// replicas), how much of the collectives in layers tp_comm_overlap hides behind products (two
 /// tensor-parallel ranks), how much of the keys and values a ring hides behind attention (two
 /// context-parallel ranks), the same of rows of experts, how close the bubble of two stages is to
 /// the simulation, and the simulated bubble of more stages at the measured times. Each ratio is
 /// printed next to its limit. `pairs` is the number of rounds.
-void bench_overlap(const BenchRequest& request, std::ostream& out);
+void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& out);
 
 struct CommBench {
   DeviceKind device = DeviceKind::cpu;

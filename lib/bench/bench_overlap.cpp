@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -20,24 +21,55 @@ namespace trainctl {
 
 namespace {
 
-constexpr double most_exposed = 1.0 / 3;      // of the serial time
-constexpr double most_tensor_exposed = 0.35;  // of what blocking collectives take
-constexpr double most_expert_exposed = 0.6;   // the same of rows in two chunks
-constexpr double most_pass_exposed = 0.45;    // the same beside passes of other micro-batches
-constexpr double most_ring_exposed = 0.2;     // of keys and values, of what gathering them takes
-constexpr double most_apart = 0.1;            // measured bubble from the simulated one
-constexpr std::int64_t predicted_most = 8;    // stages
-constexpr std::int64_t wanted_buckets = 16;   // where no size is given
+constexpr double most_exposed = 1.0 / 3;     // of the serial time
+constexpr double most_apart = 0.1;           // measured bubble from the simulated one
+constexpr std::int64_t predicted_most = 8;   // stages
+constexpr std::int64_t wanted_buckets = 16;  // where no size is given
 
-struct Findings {
+/// A measurement of layers: the same step with collectives waited for and beside other work.
+struct LayerPart {
+  OverlapPart part;
+  const char* what;
+  const char* ranks;
+  const char* transfer;  // how long one takes on its wire, beside the time of the products
+  const char* option;    // of the form that overlaps
+  double limit;          // of what is exposed, of what waiting exposes
+  const char* json;
+  LayerOverlapInput (*input)(const Config& config);
+};
+
+constexpr std::array layer_parts{
+    LayerPart{OverlapPart::layers, "collectives in layers", "2 tensor-parallel ranks",
+              "each takes as long as the smallest product", "tp_comm_overlap", 0.35,
+              "tensor_overlap", tensor_overlap},
+    LayerPart{OverlapPart::keys, "keys and values in forward passes", "2 context-parallel ranks",
+              "they take as long as attention to them", "p2p, a ring", 0.2, "context_overlap",
+              context_overlap},
+    LayerPart{OverlapPart::experts, "rows of experts, 1 micro-batch",
+              "2 ranks with half of them each",
+              "they go one way in half of the time of their products", "comp_comm_parallel", 0.6,
+              "expert_overlap", expert_overlap},
+    LayerPart{OverlapPart::passes, "rows of experts, 4 micro-batches",
+              "2 ranks with half of them each",
+              "they go one way in half of the time of their products",
+              "overlap_expert_parallel_comm", 0.45, "pass_overlap", pass_overlap}};
+
+/// Sums of gradients, and bubbles on the same wire.
+struct GradientFindings {
   OverlapInput input;
   OverlapResult overlap;
-  std::optional<LayerOverlapResult> tensor;   // unless two ranks cannot share a layer
-  std::optional<LayerOverlapResult> context;  // unless they cannot share a sequence
-  std::optional<LayerOverlapResult> experts;  // unless they cannot share experts
-  std::optional<LayerOverlapResult> passes;   // the same
   std::vector<BubbleResult> bubbles;
   std::vector<Prediction> predictions;
+};
+
+struct LayerFindings {
+  const LayerPart& part;
+  std::optional<LayerOverlapResult> result;  // none: two ranks cannot share this model so
+};
+
+struct Findings {
+  std::optional<GradientFindings> gradients;
+  std::vector<LayerFindings> layers;
 };
 
 double exposed_ratio(const OverlapResult& overlap) {
@@ -66,23 +98,12 @@ std::optional<LayerOverlapResult> measure_layers(LayerOverlapInput input, int ro
   }
 }
 
-Findings measure(const Config& given, int rounds) {
-  const Config config = with_buckets(given);
-  Findings found;
+GradientFindings measure_gradients(const Config& config, int rounds) {
+  GradientFindings found;
   found.input.config = config;
   found.input.rounds = rounds;
   begin_part("gradient sums");
   found.overlap = measure_overlap(found.input);
-  begin_part("collectives in layers");
-  found.tensor = measure_layers(tensor_overlap(config), rounds);
-  begin_part("keys and values");
-  found.context = measure_layers(context_overlap(config), rounds);
-  if (config.moe.num_experts > 1) {
-    begin_part("rows of experts in chunks");
-    found.experts = measure_layers(expert_overlap(config), rounds);
-    begin_part("rows of experts beside passes");
-    found.passes = measure_layers(pass_overlap(config), rounds);
-  }
   for (const std::int64_t microbatches : {4, 8}) {
     begin_part("bubble of " + std::to_string(microbatches) + " micro-batches");
     found.bubbles.push_back(
@@ -99,67 +120,57 @@ Findings measure(const Config& given, int rounds) {
   return found;
 }
 
-void print_layers(const LayerOverlapResult& found, const char* overlapped, double limit,
-                  std::ostream& out) {
-  out << "             blocking          " << overlapped << '\n'
+/// A model without experts has no rows of experts, unless they were asked for.
+bool applies(const LayerPart& layers, OverlapPart asked, const Config& config) {
+  if (asked != OverlapPart::all) return asked == layers.part;
+  return layers.input == tensor_overlap || layers.input == context_overlap ||
+         config.moe.num_experts > 1;
+}
+
+Findings measure(const Config& given, OverlapPart asked, int rounds) {
+  const Config config = with_buckets(given);
+  Findings found;
+  if (asked == OverlapPart::all || asked == OverlapPart::gradients) {
+    found.gradients = measure_gradients(config, rounds);
+  }
+  for (const LayerPart& part : layer_parts) {
+    if (!applies(part, asked, config)) continue;
+    begin_part(part.what);
+    found.layers.push_back({part, measure_layers(part.input(config), rounds)});
+  }
+  return found;
+}
+
+std::string rate_of(const WorldOptions& wire) {
+  const double rate = 1 / std::max(1e-15, wire.wire_beta_seconds_per_byte);
+  return format_bytes(static_cast<std::int64_t>(rate)) + "/s";
+}
+
+void print_layers(const LayerFindings& layers, std::ostream& out) {
+  const LayerPart& part = layers.part;
+  if (!layers.result) {
+    out << part.what << ": " << part.ranks << " cannot share this model\n";
+    return;
+  }
+  const LayerOverlapResult& found = *layers.result;
+  out << part.what << ", " << part.ranks << ", on a wire of " << rate_of(found.wire) << " where "
+      << part.transfer << " (" << format_seconds(found.product_seconds) << ")\n"
+      << "             blocking          " << part.option << '\n'
       << "  step       " << format_seconds(found.blocking_step_seconds) << "           "
       << format_seconds(found.overlapped_step_seconds) << '\n'
       << "  exposed    " << format_seconds(found.blocking_exposed_seconds) << "           "
       << format_seconds(found.overlapped_exposed_seconds) << "    ratio "
-      << printed("%.2f", found.ratio()) << ", limit " << printed("%.2f", limit) << ": "
-      << verdict(found.ratio() <= limit) << '\n';
+      << printed("%.2f", found.ratio()) << ", limit " << printed("%.2f", part.limit) << ": "
+      << verdict(found.ratio() <= part.limit) << '\n';
 }
 
-std::string rate_of(const LayerOverlapResult& found) {
-  const double rate = 1 / std::max(1e-15, found.wire.wire_beta_seconds_per_byte);
-  return format_bytes(static_cast<std::int64_t>(rate)) + "/s";
-}
-
-void print_tensor(const std::optional<LayerOverlapResult>& tensor, std::ostream& out) {
-  if (!tensor) {
-    out << "collectives in layers: two tensor-parallel ranks cannot share this model\n";
-    return;
-  }
-  out << "collectives in layers, 2 tensor-parallel ranks, on a wire of " << rate_of(*tensor)
-      << " where each takes as long as the smallest product ("
-      << format_seconds(tensor->product_seconds) << ")\n";
-  print_layers(*tensor, "tp_comm_overlap", most_tensor_exposed, out);
-}
-
-void print_context(const std::optional<LayerOverlapResult>& context, std::ostream& out) {
-  if (!context) {
-    out << "keys and values: two context-parallel ranks cannot share these sequences\n";
-    return;
-  }
-  out << "keys and values in forward passes, 2 context-parallel ranks, on a wire of "
-      << rate_of(*context) << " where they take as long as attention to them ("
-      << format_seconds(context->product_seconds) << ")\n";
-  print_layers(*context, "p2p, a ring", most_ring_exposed, out);
-}
-
-struct ExpertCase {
-  const char* option;
-  double limit;
-  const char* batch;
-};
-
-void print_experts(const std::optional<LayerOverlapResult>& experts, const ExpertCase& of,
-                   std::ostream& out) {
-  if (!experts) return;
-  out << "rows of experts, 2 ranks with half of them each, " << of.batch << ", on a wire of "
-      << rate_of(*experts) << " where they go one way in half of the time of their products ("
-      << format_seconds(experts->product_seconds) << ")\n";
-  print_layers(*experts, of.option, of.limit, out);
-}
-
-void print_table(const Findings& found, std::ostream& out) {
+void print_gradients(const GradientFindings& found, std::ostream& out) {
   const OverlapResult& overlap = found.overlap;
-  const double rate = 1 / std::max(1e-15, overlap.wire.wire_beta_seconds_per_byte);
   out << "gradient sums, 2 replicas, ";
   if (const auto size = found.input.config.parallel.bucket_size) {
     out << "buckets of " << *size << " elements, ";
   }
-  out << "on a wire of " << format_bytes(static_cast<std::int64_t>(rate)) << "/s where they take "
+  out << "on a wire of " << rate_of(overlap.wire) << " where they take "
       << percent(found.input.share) << " of the backward ("
       << format_seconds(overlap.backward_seconds) << ")\n"
       << "             after backward    overlapped\n"
@@ -169,11 +180,6 @@ void print_table(const Findings& found, std::ostream& out) {
       << format_seconds(overlap.overlapped_exposed_seconds) << "    ratio "
       << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
       << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n';
-  print_tensor(found.tensor, out);
-  print_context(found.context, out);
-  print_experts(found.experts, {"comp_comm_parallel", most_expert_exposed, "1 micro-batch"}, out);
-  print_experts(found.passes,
-                {"overlap_expert_parallel_comm", most_pass_exposed, "4 micro-batches"}, out);
   out << "bubble, 2 stages, 1f1b, on the first wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
@@ -189,6 +195,11 @@ void print_table(const Findings& found, std::ostream& out) {
   }
 }
 
+void print_table(const Findings& found, std::ostream& out) {
+  if (found.gradients) print_gradients(*found.gradients, out);
+  for (const LayerFindings& layers : found.layers) print_layers(layers, out);
+}
+
 nlohmann::ordered_json document(const LayerOverlapResult& found, double limit) {
   return {{"wire_beta_seconds_per_byte", found.wire.wire_beta_seconds_per_byte},
           {"product_seconds", found.product_seconds},
@@ -200,7 +211,7 @@ nlohmann::ordered_json document(const LayerOverlapResult& found, double limit) {
           {"exposed_limit", limit}};
 }
 
-nlohmann::ordered_json document(const Findings& found) {
+nlohmann::ordered_json document(const GradientFindings& found) {
   const OverlapResult& overlap = found.overlap;
   nlohmann::ordered_json json{
       {"wire_alpha_seconds", overlap.wire.wire_alpha_seconds},
@@ -212,10 +223,6 @@ nlohmann::ordered_json document(const Findings& found) {
       {"overlapped_step_seconds", overlap.overlapped_step_seconds},
       {"exposed_ratio", exposed_ratio(overlap)},
       {"exposed_limit", most_exposed}};
-  if (found.tensor) json["tensor_overlap"] = document(*found.tensor, most_tensor_exposed);
-  if (found.context) json["context_overlap"] = document(*found.context, most_ring_exposed);
-  if (found.experts) json["expert_overlap"] = document(*found.experts, most_expert_exposed);
-  if (found.passes) json["pass_overlap"] = document(*found.passes, most_pass_exposed);
   for (const BubbleResult& bubble : found.bubbles) {
     json["bubbles"].push_back({{"microbatches", bubble.microbatches},
                                {"measured", bubble.measured},
@@ -231,13 +238,22 @@ nlohmann::ordered_json document(const Findings& found) {
   return json;
 }
 
+nlohmann::ordered_json document(const Findings& found) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (found.gradients) json = document(*found.gradients);
+  for (const LayerFindings& layers : found.layers) {
+    if (layers.result) json[layers.part.json] = document(*layers.result, layers.part.limit);
+  }
+  return json;
+}
+
 }  // namespace
 
-void bench_overlap(const BenchRequest& request, std::ostream& out) {
+void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& out) {
   ReadResult read = read_config(request.config, request.set_options);
   read.diagnostics.sort();
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
-  const Findings found = measure(read.config, request.pairs);
+  const Findings found = measure(read.config, part, request.pairs);
   if (request.json) {
     out << document(found).dump() << '\n';
   } else {
