@@ -22,6 +22,7 @@
 #include "device/host_values.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/saved_parts.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -97,7 +98,7 @@ Saver::Saver(Input input, BeforeComplete before_complete)
   const Plan& plan = input_.plan;
   const std::int64_t rank = input_.everyone.rank();
   const std::int64_t elements = saved_elements(saved_parts(plan, input_.store.ownership(), rank));
-  make_staging(elements * 4 * std::ssize(saved_values(input_.config.optimizer)));
+  make_staging(elements * saved_value_bytes(input_.config.optimizer));
 }
 
 Saver::~Saver() { end_removal(); }

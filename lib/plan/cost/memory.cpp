@@ -180,8 +180,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token +
                 feed_bytes(plan, number, config.data);
   if (saves_in_background(config.checkpoint)) {
-    memory.checkpoint =
-        most_saved_elements(plan, number) * (fp32 + optimizer_value_bytes(config.optimizer));
+    memory.checkpoint = most_saved_elements(plan, number) * saved_value_bytes(config.optimizer);
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime =

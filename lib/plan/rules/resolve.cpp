@@ -152,6 +152,10 @@ std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer) {
   return bytes;
 }
 
+std::int64_t saved_value_bytes(const OptimizerConfig& optimizer) {
+  return size_of(DType::f32) + optimizer_value_bytes(optimizer);
+}
+
 bool masks_tokens(const DataConfig& data) { return data.eod_mask_loss || !data.packing; }
 
 std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {

@@ -51,6 +51,8 @@ DType type_of_gradients(const OptimizerConfig& optimizer);
 std::vector<DType> optimizer_values(const OptimizerConfig& optimizer);
 /// Their bytes for one element.
 std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer);
+/// Bytes of one element in a checkpoint: the master weight, and the optimizer's values.
+std::int64_t saved_value_bytes(const OptimizerConfig& optimizer);
 
 /// Whether tokens may have no loss, so that the loss is divided by the number of those that do.
 bool masks_tokens(const DataConfig& data);

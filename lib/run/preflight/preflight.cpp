@@ -34,7 +34,7 @@ DiskNeed disk_need(const Config& config, const Plan& plan) {
   const CheckpointConfig& rule = config.checkpoint;
   const bool during = rule.every > 0 || rule.every_minutes > 0;
   if (!during && !rule.at_end) return need;
-  need.checkpoint = (4 + optimizer_value_bytes(config.optimizer)) * parameters;
+  need.checkpoint = saved_value_bytes(config.optimizer) * parameters;
   const std::int64_t all = 1 + (rule.every > 0 ? config.train.steps / rule.every : 0);
   // One more while the oldest is not yet removed.
   need.most = during && rule.keep > 0 ? std::min(all, rule.keep + 1) : all;
