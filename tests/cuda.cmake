@@ -49,6 +49,8 @@ if(on_host)
     SOURCES cuda_on_host/engine_on_host_test.cpp cuda_on_host/generate_on_host_test.cpp cuda_on_host/graphs_on_host_test.cpp LIBS trainctl_cli_process)
   trainctl_test(NAME cuda_faults_on_host LABEL unit
     SOURCES cuda_on_host/planted_on_host_test.cpp LIBS trainctl_cli_process)
+  trainctl_test(NAME cuda_products_on_host LABEL unit
+    SOURCES cuda_on_host/products_on_host_test.cpp LIBS trainctl_cli_process)
   trainctl_test(NAME cuda_tools_on_host LABEL unit
     SOURCES cuda_on_host/tools_on_host_test.cpp LIBS trainctl_cli_process)
   add_dependencies(test_cuda_tools_on_host test_cuda_device)  # scripts/gpu_check.sh runs it
@@ -62,7 +64,7 @@ if(on_host)
       SKIP_REGULAR_EXPRESSION "skipped: cuDNN" ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>"
       ENVIRONMENT_MODIFICATION "LD_LIBRARY_PATH=path_list_prepend:$<TARGET_FILE_DIR:driver_without_device>")
   endif()
-  foreach(name engine faults tools)
+  foreach(name engine faults products tools)
     target_compile_definitions(test_cuda_${name}_on_host PRIVATE
       TRAINCTL_EMULATED_CUDA="$<TARGET_FILE:cuda_on_host>")
     add_dependencies(test_cuda_${name}_on_host trainctl cuda_on_host)

@@ -83,6 +83,8 @@ inline constexpr int manifest_version = 2;  // "format_version"; all from 1 on a
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* saved_config_name = "config.yaml";
 inline constexpr const char* saved_strategy_name = "strategy.json";
+inline constexpr const char* saved_products_name =
+    "product_algorithms.json";  // where they are timed
 
 /// The text of the file. It ends with a hash of its own content.
 std::string manifest_text(const Manifest& manifest);

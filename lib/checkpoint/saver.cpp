@@ -263,6 +263,8 @@ void Saver::publish(const std::vector<std::string>& pieces) {
   const std::filesystem::path& directory = flight_->directory;
   write_whole_file(directory / saved_config_name, input_.config_text);
   write_whole_file(directory / saved_strategy_name, strategy);
+  const std::string& products = flight_->moment.product_algorithms;
+  if (!products.empty()) write_whole_file(directory / saved_products_name, products);
   write_whole_file(directory / manifest_name, manifest_text(manifest));
   folder_.publish(manifest.state.step);
 }

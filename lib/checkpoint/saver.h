@@ -27,6 +27,7 @@ struct SaveMoment {
   TrainState state;
   std::optional<double> loss;
   std::optional<double> val_loss;
+  std::string product_algorithms{};  // product_algorithms.json; empty: none
 };
 
 class Saver {

@@ -119,4 +119,12 @@ Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const Mod
   return corpus;
 }
 
+SpecialTokens special_tokens(const Config& config, const Corpus& corpus) {
+  SpecialTokens tokens;
+  if (config.model.from) tokens = read_special_tokens(*config.model.from);
+  const std::int32_t eod = corpus.rule.eod_token;
+  if (tokens.end.empty() && eod >= 0) tokens.end.push_back(eod);
+  return tokens;
+}
+
 }  // namespace trainctl

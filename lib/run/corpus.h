@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "plan/tables/model.h"
+#include "weights/hugging_face_config.h"
 
 namespace trainctl {
 
@@ -31,6 +32,9 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model);
 /// over `world`. Throws Error{missing_input | bad_data}, naming the file.
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
                    std::uint64_t seed, Group& world, bool first_on_host);
+
+/// Those of the model that training started from; where it has no end, the end that the data has.
+SpecialTokens special_tokens(const Config& config, const Corpus& corpus);
 
 /// Sequences in one pass over the training data, whose text is tokenised first where it has to be:
 /// what train.epochs counts. Throws Error{missing_input | bad_data}, naming the file.

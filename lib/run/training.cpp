@@ -20,6 +20,7 @@
 #include "run/corpus.h"
 #include "run/directory/signals.h"
 #include "run/end_report.h"
+#include "run/products/timed_products.h"
 #include "run/progress.h"
 #include "run/rates.h"
 #include "run/records/process_memory.h"
@@ -62,6 +63,7 @@ class Training::Impl {
                std::max(config_.log.trace_steps, ledger_steps), !config_.log.trace.empty()),
         engine_(engine_input(), world),
         timers_(config_),
+        products_(config_, plan_, world, everyone),
         saver_({.plan = plan_,
                 .config = config_,
                 .config_text = config_text_,
@@ -151,6 +153,7 @@ class Training::Impl {
     check_fits(manifest, from, plan_, config_.optimizer);
     load_checkpoint(manifest, from, plan_, config_.optimizer, world_.rank(), engine_.parameters());
     engine_.resume(manifest.state);
+    products_.load(from, directory_);
     saver_.set_saved_step(manifest.state.step);
     lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);
   }
@@ -167,9 +170,12 @@ class Training::Impl {
         loader_order(config_, plan_, world_.rank(), engine_.train_state(), end - begin));
     Request request = Request::none;
     if (lacks_validation_) validate_again(request);
+    products_.note();
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
       StepReport report = engine_.train_step(loader.next_step());
       request = static_cast<Request>(report.request);
+      const bool goes_on = step < end && !stops(request);
+      if (step == begin + 1 && goes_on) products_.time(engine_.ops(), directory_);
       if (validation_due(step) && !stops(request)) report.val_loss = validate(request);
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();
@@ -248,7 +254,7 @@ class Training::Impl {
     saver_.finish();
     if (saver_.saved_step() == engine_.train_state().step) return;
     requests_.restart_clock();
-    saver_.save({.state = engine_.train_state(), .loss = report.loss, .val_loss = report.val_loss},
+    saver_.save({engine_.train_state(), report.loss, report.val_loss, products_.text()},
                 in_background);
   }
 
@@ -289,15 +295,6 @@ class Training::Impl {
              directory_.string());
   }
 
-  /// Those of the model that training started from; where it has no end, the end that the data has.
-  SpecialTokens special_tokens() const {
-    SpecialTokens tokens;
-    if (config_.model.from) tokens = read_special_tokens(*config_.model.from);
-    const std::int32_t eod = corpus_.rule.eod_token;
-    if (tokens.end.empty() && eod >= 0) tokens.end.push_back(eod);
-    return tokens;
-  }
-
   void export_weights() {
     if (plan_.model.experts > 1 && plan_.model.family == Family::gpt2) {
       if (first()) log_info("no model.safetensors: it has no form for experts of a GPT-2");
@@ -307,7 +304,8 @@ class Training::Impl {
     WholeParams whole = engine_.whole_parameters(unused.bytes());
     if (!first()) return whole.give();
     const HeldWeights weights([&](const std::string& name) { return whole.get(name); });
-    write_model(directory_, plan_.model, weights, {.tokens = special_tokens()}, whole.rest());
+    write_model(directory_, plan_.model, weights, {.tokens = special_tokens(config_, corpus_)},
+                whole.rest());
     whole.end();
     log_info("weights: " + (directory_ / "model.safetensors").string());
     if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
@@ -382,6 +380,7 @@ class Training::Impl {
   Trace trace_;
   Engine engine_;
   TimerReports timers_;
+  TimedProducts products_;
   std::optional<StepRecords> records_;  // of rank 0
   std::optional<EventLog> events_;      // with output.tensorboard
   std::optional<Progress> progress_;

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "machine.h"
 #include "planted.h"
+#include "product_times.h"
 
 using namespace cuda_on_host;
 
@@ -189,6 +190,8 @@ std::uint32_t alignment_of(const void* data) {
 std::uint32_t promised_alignment(const Words& words, int operand) {
   return static_cast<std::uint32_t>(words[6] >> (50 - 10 * operand) & 1023);
 }
+/// Its place among those that were proposed, in the bits that alignments leave.
+std::uint64_t proposal_of(const Words& words) { return words[6] >> 60; }
 std::size_t promised_workspace(const Words& words) { return words[7] & 0xffffffff; }
 
 Words words_of(const Operation& operation, const Layout& a, const Layout& b, const Layout& d,
@@ -238,6 +241,7 @@ struct Product {
   float alpha, beta;
   std::byte* workspace;
   std::size_t workspace_bytes;
+  std::uint64_t proposal = 0;
 };
 
 /// The epilogue of one element.
@@ -272,13 +276,15 @@ void multiply_one(const Product& p) {
   const std::uint64_t k = a.size() / m;
   for (std::uint64_t column = 0; column < n; ++column) {
     for (std::uint64_t row = 0; row < m; ++row) {
-      // Eight sums side by side, as the vector code of any machine can have them.
+      // Eight sums side by side, as the vector code of any machine can have them, and fewer by
+      // later proposals.
       float parts[8] = {};
+      const std::uint64_t lanes = 8U >> p.proposal;
       const float* left = a.data() + row * k;
       const float* right = b.data() + column * k;
       std::uint64_t i = 0;
-      for (; i + 8 <= k; i += 8) {
-        for (std::uint64_t j = 0; j < 8; ++j) parts[j] += left[i + j] * right[i + j];
+      for (; i + lanes <= k; i += lanes) {
+        for (std::uint64_t j = 0; j < lanes; ++j) parts[j] += left[i + j] * right[i + j];
       }
       for (; i < k; ++i) parts[0] += left[i] * right[i];
       float sum = 0;
@@ -334,7 +340,10 @@ bool is_whole(const Product& p) {
 void multiply_on(int device, const Product& p) {
   Machine& machine = Machine::get();
   if (machine.at(device).error != cudaSuccess) return;
-  if (is_whole(p)) return multiply(p);
+  if (is_whole(p)) {
+    machine.at(device).product_time += note_product(device, p.proposal);
+    return multiply(p);
+  }
   machine.fail(device, cudaErrorIllegalAddress, "memory was freed before it was multiplied");
 }
 
@@ -385,6 +394,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(&library);
   return CUBLAS_STATUS_SUCCESS;
 }
+
+std::size_t cublasLtGetVersion() { return version_on_host(); }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation,
                                         cublasComputeType_t compute, cudaDataType_t scale) {
@@ -468,7 +479,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* found) {
   *found = 0;
@@ -477,13 +488,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   }
   if (!is_supported(of(operation), of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
   // How a vector and a matrix beside the result are aligned is read off their addresses.
-  const Words words =
+  Words words =
       words_of(of(operation), of(a), of(b), of(d), *reinterpret_cast<const Preference*>(preference),
                {alignment_of(of(operation).bias), alignment_of(of(operation).aux)});
-  std::memcpy(results[0].algo.data, words.data(), sizeof results[0].algo.data);
-  results[0].workspaceSize = promised_workspace(words);
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *found = 1;
+  for (; *found < std::min(most, proposed_algorithms); ++*found) {
+    cublasLtMatmulHeuristicResult_t& one = results[*found];
+    std::memcpy(one.algo.data, words.data(), sizeof one.algo.data);
+    one.workspaceSize = promised_workspace(words);
+    one.state = CUBLAS_STATUS_SUCCESS;
+    words[6] += std::uint64_t{1} << 60;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -501,6 +515,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const std::lock_guard lock(machine.mutex);
   Words words;
   std::memcpy(words.data(), algo->data, sizeof words);
+  const std::uint64_t proposal = proposal_of(words);
+  words[6] -= proposal << 60;
   Preference promised;
   promised.workspace_bytes = promised_workspace(words);
   for (int i = 0; i < 4; ++i) promised.alignments[i] = promised_alignment(words, i);
@@ -519,7 +535,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                   *static_cast<const float*>(alpha),
                   *static_cast<const float*>(beta),
                   static_cast<std::byte*>(workspace),
-                  workspace_bytes};
+                  workspace_bytes,
+                  proposal};
   if (planted("no_bias")) product.operation.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   if (planted("no_sums")) product.beta = 0;
   if (const char* flaw = flaw_of(product, words)) return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);

@@ -39,6 +39,7 @@ struct Mark {
   bool reached = false;
   bool told_early = false;  // CUDA_ON_HOST_UNAWAITED: the host is told that it is reached
   std::chrono::steady_clock::time_point time{};  // when
+  float product_time = 0;                        // Device::product_time then
 };
 
 /// What is known of an allocation. Its end lies before a page that cannot be accessed, as far as
@@ -61,6 +62,7 @@ struct Device {
   cudaError_t error = cudaSuccess;  // once a kernel has failed, for good
   std::string message;
   std::size_t used_bytes = 0;
+  float product_time = 0;  // of all its products so far, in milliseconds (product_times.h)
 };
 
 class Machine {

@@ -24,6 +24,7 @@ enum class SplitStyle { tail, blocks };
 enum class OnBadLoss { stop, skip };
 enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
 enum class AttentionBackend { automatic, own, cudnn };
+enum class ProductChoice { proposed, timed };
 enum class FusionMode { automatic, size, index };
 enum class BucketRule { size, megatron, comm_fusion, layers };
 enum class SplitBy { features, tokens, whole };

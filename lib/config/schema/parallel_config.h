@@ -143,6 +143,7 @@ struct ParallelConfig {
   bool check_collectives = false;                // over MPI; threads always compare
   std::string device = "cpu";                    // cpu | cuda
   AttentionBackend attention_backend = AttentionBackend::automatic;
+  ProductChoice product_algorithms = ProductChoice::proposed;
   bool cuda_graphs = false;
   bool operator==(const ParallelConfig&) const = default;
 };

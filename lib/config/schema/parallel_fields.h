@@ -130,6 +130,11 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
             .one_of("auto|cpu|cuda"));
   visit(parallel.attention_backend,
         field("attention_backend", "Attention on CUDA devices; auto: cuDNN where all ranks can"));
+  visit(parallel.product_algorithms,
+        field("product_algorithms",
+              "Algorithms of matrix products on CUDA devices; proposed: the library's first "
+              "proposals; timed: the fastest of its proposals, which train times once after the "
+              "first step, and stores with the checkpoints for sessions that go on from them"));
   visit(
       parallel.cuda_graphs,
       field("cuda_graphs",

@@ -99,6 +99,8 @@ inline constexpr Word search_words[] = {
 inline constexpr Word attention_backend_words[] = {{"auto", AttentionBackend::automatic},
                                                    {"own", AttentionBackend::own},
                                                    {"cudnn", AttentionBackend::cudnn}};
+inline constexpr Word product_choice_words[] = {{"proposed", ProductChoice::proposed},
+                                                {"timed", ProductChoice::timed}};
 inline constexpr Word fusion_words[] = {
     {"auto", FusionMode::automatic}, {"size", FusionMode::size}, {"index", FusionMode::index}};
 inline constexpr Word bucket_words[] = {{"size", BucketRule::size},

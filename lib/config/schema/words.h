@@ -36,6 +36,8 @@ inline constexpr std::span<const Word> words_of<SearchMode> = detail::search_wor
 template <>
 inline constexpr std::span<const Word> words_of<AttentionBackend> = detail::attention_backend_words;
 template <>
+inline constexpr std::span<const Word> words_of<ProductChoice> = detail::product_choice_words;
+template <>
 inline constexpr std::span<const Word> words_of<FusionMode> = detail::fusion_words;
 template <>
 inline constexpr std::span<const Word> words_of<BucketRule> = detail::bucket_words;

@@ -3,6 +3,7 @@
 
 #include "device/cuda_device.h"
 #include "ops/cuda/attention_choice.h"
+#include "ops/cuda/cublas/timed.h"
 
 namespace trainctl {
 namespace {
@@ -66,4 +67,8 @@ extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda
 
 extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_attention() {
   return {&trainctl::cuda::attention_part_of_module, sizeof(trainctl::CudaAttention)};
+}
+
+extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_products() {
+  return {&trainctl::cuda::products_part_of_module, sizeof(trainctl::CudaProducts)};
 }

@@ -152,6 +152,7 @@ constexpr Exception exceptions[] = {
     {"data.prefetch", Exception::Hashed::nothing, "each rank reads ahead on its own"},
     {"parallel.device", Exception::Hashed::nothing, "Plan::device says what it means"},
     {"parallel.attention_backend", Exception::Hashed::nothing, "Plan::cudnn says what it means"},
+    {"parallel.product_algorithms", Exception::Hashed::nothing, "all ranks take that of rank 0"},
     {"parallel.global_rank", Exception::Hashed::nothing, "only `plan` uses it"},
     {"parallel.deadline_seconds", Exception::Hashed::nothing, "it changes no result"},
     {"parallel.check_collectives", Exception::Hashed::nothing,

@@ -65,7 +65,9 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
 void check_attention(const Facts& facts, Check& check) {
   const char* path = "parallel.attention_backend";
   const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
-  check.no_effect(path, !on_cuda, "the device is the CPU");
+  for (const char* choice : {path, "parallel.product_algorithms"}) {
+    check.no_effect(choice, !on_cuda, "the device is the CPU");
+  }
   if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"model", "train.micro_batch_size", "parallel.device",

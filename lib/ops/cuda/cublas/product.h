@@ -1,7 +1,6 @@
-// One product, or a batch of them, as a call of cuBLASLt. It counts columns first, so a row-major
-// c = a b is asked for as c^T = b^T a^T: operands and extents change places, and a row of c's bias
-// becomes its column. The algorithm is the library's first proposal, without timing, so that all
-// ranks choose alike; it is kept for the next call.
+// One product, or a batch of them, as a call of cuBLASLt. Its algorithm is the library's first
+// proposal, or what CudaProducts::use named, so that all ranks choose alike; it is kept for the
+// next call.
 #pragma once
 
 #include <cublasLt.h>

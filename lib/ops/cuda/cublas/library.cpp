@@ -1,0 +1,154 @@
+#include "ops/cuda/cublas/library.h"
+
+#include <cuda_runtime_api.h>
+
+#include "base/scratch.h"
+#include "device/cuda_check.h"
+#include "ops/cuda/cublas/check.h"
+
+namespace trainctl::cuda {
+namespace {
+
+cudaDataType_t type_of(DType type) {
+  if (type == DType::f32) return CUDA_R_32F;
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
+}
+
+/// A row-major [rows, columns] matrix, transposed on the way: columns x rows, column-major; and
+/// `count` of them, `stride` bytes apart.
+cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t count, std::int64_t stride) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(dtype),
+                                          static_cast<std::uint64_t>(columns),
+                                          static_cast<std::uint64_t>(rows), columns));
+  if (count == 1) return layout;
+  const auto set_layout = [layout](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+    CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
+  };
+  set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+  set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride / size_of(dtype));
+  return layout;
+}
+
+}  // namespace
+
+cublasLtHandle_t Library::handle_of(int device) {
+  cublasLtHandle_t& handle = handles[device];
+  if (handle == nullptr) CUBLAS_CHECK(cublasLtCreate(&handle));
+  return handle;
+}
+
+Library& library() {
+  static Library* kept = new Library;  // never destroyed: the driver may be gone before us
+  return *kept;
+}
+
+int current_device() {
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  return device;
+}
+
+bool has_vector(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+bool has_beside(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+Product describe(const ProductKey& key) {
+  Product product;
+  CUBLAS_CHECK(cublasLtMatmulDescCreate(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const auto operation_of = [](bool transpose) {
+    return static_cast<std::int32_t>(transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
+  set(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
+  set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  const auto [by_a, by_b, by_c, by_vector] = key.strides;
+  if (has_vector(key.epilogue)) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        static_cast<std::int32_t>(type_of(key.result)));
+    if (key.count > 1) {
+      set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
+          by_vector / size_of(key.result));
+    }
+  }
+  if (has_beside(key.epilogue)) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
+  }
+  const auto layout = [&key](DType dtype, std::int64_t rows, std::int64_t columns, bool transposed,
+                             std::int64_t stride) {
+    if (transposed) std::swap(rows, columns);
+    return layout_of(dtype, rows, columns, key.count, stride);
+  };
+  product.first = layout(key.operand, key.k, key.n, key.transpose_b, by_b);
+  product.second = layout(key.operand, key.m, key.k, key.transpose_a, by_a);
+  product.result = layout(key.result, key.m, key.n, false, by_c);
+  return product;
+}
+
+void destroy(const Product& product) {
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.first));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.second));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.result));
+  CUBLAS_CHECK(cublasLtMatmulDescDestroy(product.operation));
+}
+
+void set_pointers(const Product& product, const Operands& operands) {
+  if (operands.vector != nullptr) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
+  }
+  if (operands.beside != nullptr) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.beside);
+  }
+}
+
+std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,
+                                            const ProductKey& key, int most) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  const auto prefer = [preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(cuda_product_bytes));
+  const auto [of_a, of_b, of_result, of_vector, of_beside] = key.alignments;
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_b);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_a);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_result);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_result);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, product.operation, product.first, product.second, product.result, product.result,
+      preference, most, found.data(), &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < count; ++i) {
+    const auto& one = found[static_cast<std::size_t>(i)];
+    if (one.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(one.algo);
+  }
+  return algorithms;
+}
+
+void enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
+             const Operands& operands, std::byte* workspace, cudaStream_t stream) {
+  const float alpha = 1;
+  const float beta = key.accumulate ? 1.0F : 0.0F;
+  CUBLAS_CHECK(cublasLtMatmul(handle, product.operation, &alpha, operands.b, product.first,
+                              operands.a, product.second, &beta, operands.c, product.result,
+                              operands.c, product.result, &product.algorithm, workspace,
+                              cuda_product_bytes, stream));
+}
+
+}  // namespace trainctl::cuda

@@ -1,0 +1,199 @@
+#include "run/products/timed_products.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iomanip>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "base/whole_file.h"
+#include "checkpoint/manifest.h"
+#include "device/cuda_device.h"
+#include "device/host_values.h"
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* timed_key = "parallel.product_algorithms timed";
+constexpr const char* again = "; matrix products are timed again";
+constexpr std::int64_t pattern_bytes = std::int64_t{1} << 20;
+
+ProductSite own_site(const World& world) {
+  const CudaDeviceProperties found = cuda_module().properties(cuda_device_of(world.local_rank()));
+  return {.library = cuda_products().version(),
+          .device = found.name + ", compute capability " + std::to_string(found.capability / 10) +
+                    "." + std::to_string(found.capability % 10) + ", " +
+                    std::to_string(found.multiprocessors) + " multiprocessors"};
+}
+
+/// Whether the algorithms of one are those of all; else says so.
+bool are_equal(const std::vector<std::string>& sites) {
+  for (std::size_t rank = 1; rank < sites.size(); ++rank) {
+    if (sites[rank] == sites[0]) continue;
+    log_warning(std::string(timed_key) + " has no effect: rank 0 has " + sites[0] + ", rank " +
+                std::to_string(rank) + " " + sites[rank]);
+    return false;
+  }
+  return true;
+}
+
+/// Random values below 1 as bf16, in pairs as fp32 and alone as fp16: zeros are multiplied faster.
+void fill(const Tensor& operands) {
+  const Slab pattern(DeviceKind::cpu, {{"words", Shape{pattern_bytes}, DType::u8}});
+  const Tensor words = pattern.at("words");
+  auto* const values = static_cast<bf16*>(words.data);
+  std::uint32_t state = 1;
+  for (std::int64_t i = 0; i < pattern_bytes / 2; ++i) {
+    state = state * 1664525U + 1013904223U;
+    values[i] = to_bf16(static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F);
+  }
+  for (std::int64_t begin = 0; begin < operands.bytes(); begin += pattern_bytes) {
+    const std::int64_t count = std::min(pattern_bytes, operands.bytes() - begin);
+    copy_now(operands.slice(begin, begin + count), words.slice(0, count));
+  }
+}
+
+/// Says how far it is: after a second, and then ever more seldom.
+class Notices {
+ public:
+  explicit Notices(std::size_t all) : all_(all) {}
+  void tell(std::size_t done) {
+    if (seconds() < next_) return;
+    next_ = 2 * seconds();
+    log_info("matrix products: " + std::to_string(done) + " of " + std::to_string(all_) +
+             " are timed");
+  }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  const Clock::time_point start_ = Clock::now();
+  const std::size_t all_;
+  double next_ = 1;
+};
+
+std::string one_decimal(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << value;
+  return text.str();
+}
+
+}  // namespace
+
+TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World& world,
+                             Group& everyone)
+    : everyone_(everyone) {
+  if (plan.device != DeviceKind::cuda) return;
+  std::string wish;
+  if (config.parallel.product_algorithms == ProductChoice::timed) wish = timed_key;
+  broadcast_bytes(everyone_, wish, 0);
+  if (wish.empty()) return;
+  site_ = own_site(world);
+  const std::vector<std::string> sites = gather_bytes(everyone_, site_.to_string(), 0);
+  if (first() && !are_equal(sites)) wish.clear();
+  broadcast_bytes(everyone_, wish, 0);
+  on_ = !wish.empty();
+}
+
+void TimedProducts::load(const fs::path& checkpoint, const fs::path& run) {
+  if (!on_) return;
+  agree(first() ? stored(checkpoint / saved_products_name) : "", run);
+}
+
+void TimedProducts::note() {
+  if (on_) cuda_products().note();
+}
+
+void TimedProducts::time(const OpContext& context, const fs::path& run) {
+  if (!on_) return;
+  const std::string mine = noted_text(cuda_products().noted());
+  Calls calls;
+  for (const std::string& text : gather_bytes(everyone_, mine, 0)) {
+    for (const NotedProduct& one : parse_noted(text)) calls[one.product] += one.calls;
+  }
+  for (const ProductAlgorithm& one : table_.algorithms) calls.erase(one.product);
+  agree(calls.empty() ? "" : timed(context, calls), run);
+}
+
+/// Takes rank 0's text, unless it is empty.
+void TimedProducts::agree(std::string text, const fs::path& run) {
+  broadcast_bytes(everyone_, text, 0);
+  if (text.empty()) return;
+  table_ = parse_table(text, saved_products_name);
+  cuda_products().use(table_.algorithms);
+  text_ = std::move(text);
+  if (!first()) return;
+  try {
+    write_whole_file(run / saved_products_name, text_);
+  } catch (const Error& error) {  // checkpoints have it too
+    log_warning(error.what());
+  }
+}
+
+/// Of rank 0: the text of a file that holds here; empty: there is none.
+std::string TimedProducts::stored(const fs::path& file) const {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) {
+    log_info(file.string() + " is not there" + again);
+    return "";
+  }
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  try {
+    const AlgorithmTable table = parse_table(text, file.string());
+    if (table.site == site_) {
+      log_info("matrix products: algorithms of " + std::to_string(table.algorithms.size()) +
+               " are those of " + file.string());
+      return text;
+    }
+    log_warning(file.string() + " is of " + table.site.to_string() + ", and this is " +
+                site_.to_string() + again);
+  } catch (const Error& error) {
+    log_warning(error.what() + std::string(again));
+  }
+  return "";
+}
+
+/// Of rank 0: the table with what it lacks; empty where that could not be timed.
+std::string TimedProducts::timed(const OpContext& context, const Calls& calls) const {
+  const CudaProducts& products = cuda_products();
+  std::int64_t bytes = 0;
+  for (const auto& one : calls) bytes = std::max(bytes, products.operand_bytes(one.first));
+  Slab block;
+  try {
+    block = Slab(DeviceKind::cuda, {{"operands", Shape{bytes}, DType::u8}});
+  } catch (const Error& error) {
+    log_warning("matrix products are not timed, and computed by the library's first proposals: " +
+                std::string(error.what()));
+    return "";
+  }
+  fill(block.at("operands"));
+  Notices notices(calls.size());
+  AlgorithmTable table{site_, table_.algorithms};
+  std::size_t done = 0;
+  std::int64_t changed = 0;
+  double before = 0;
+  double saved = 0;
+  for (const auto& [product, count] : calls) {
+    auto* const operands = static_cast<std::byte*>(block.at("operands").data);
+    const ProductAlgorithm& one =
+        table.algorithms.emplace_back(products.time(context, product, operands));
+    if (one.proposal > 0) ++changed;
+    before += static_cast<double>(count) * one.first_seconds;
+    saved += static_cast<double>(count) * (one.first_seconds - one.seconds);
+    notices.tell(++done);
+  }
+  log_info("matrix products: " + std::to_string(done) + " are timed, in " +
+           one_decimal(notices.seconds()) + " s and " + format_bytes(bytes) +
+           " of device memory beside the planned; " + std::to_string(changed) +
+           " change their algorithm, which saves " +
+           one_decimal(before > 0 ? 100 * saved / before : 0) + " % of the time of all");
+  return table_text(table);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,48 @@
+// parallel.product_algorithms: timed. Rank 0 times the products of all ranks once, after the first
+// step of a run; every rank computes them by what it found, as do sessions that go on from a
+// checkpoint.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "comm/world.h"
+#include "config/schema/config.h"
+#include "plan/plan.h"
+#include "run/products/algorithm_file.h"
+
+namespace trainctl {
+
+class TimedProducts {
+ public:
+  /// Rank 0's configuration holds for all. On the CPU nothing is ever timed. Collective, as are
+  /// load() and time().
+  TimedProducts(const Config& config, const Plan& plan, const World& world, Group& everyone);
+
+  /// Takes what is stored with the checkpoint. If that is damaged, or of another library or device,
+  /// a warning says so, and time() does all again. `run`: the directory of the run.
+  void load(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
+  /// Before a step whose products are timed.
+  void note();
+  /// After it: times those of any rank that have no stored algorithm, on memory that is allocated
+  /// for this. Where there is not enough of it a warning says so, and proposals stay.
+  void time(const OpContext& context, const std::filesystem::path& run);
+  /// What checkpoints store: product_algorithms.json, or empty.
+  const std::string& text() const { return text_; }
+
+ private:
+  using Calls = std::map<ProductKey, std::int64_t>;
+  bool first() const { return everyone_.rank() == 0; }
+  void agree(std::string text, const std::filesystem::path& run);
+  std::string stored(const std::filesystem::path& file) const;
+  std::string timed(const OpContext& context, const Calls& calls) const;
+
+  Group& everyone_;
+  bool on_ = false;
+  ProductSite site_;
+  AlgorithmTable table_;
+  std::string text_;
+};
+
+}  // namespace trainctl
