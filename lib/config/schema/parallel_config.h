@@ -1,5 +1,4 @@
-// The parallel section: how ranks and threads share the work. lib/config/upstream has the upstream
-// spellings of these keys.
+// The parallel section: how ranks and threads share the work; lib/config/upstream: upstream names.
 #pragma once
 
 #include <cstdint>
