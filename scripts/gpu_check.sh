@@ -163,8 +163,8 @@ ranks=$devices
 layouts=all
 [ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || layouts=dp$ranks
 on_devices 2 "verify, several ranks" 90 "${verify[@]}" --world-size "$ranks" --layouts "$layouts"
-on_devices 1 "losses of graphs" 40 "${graphs[@]}"
-on_devices 2 "losses of graphs, several ranks" 60 "${graphs[@]}" --local-ranks "$ranks"
+on_devices 1 "losses of graphs" 60 "${graphs[@]}"
+on_devices 2 "losses of graphs, several ranks" 120 "${graphs[@]}" --local-ranks "$ranks"
 on_devices 1 "train, 20 steps" 40 "${run[@]}" --output "$work/run"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)

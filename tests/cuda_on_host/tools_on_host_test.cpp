@@ -192,8 +192,8 @@ Outcome gpu_check(const std::string& only, std::vector<std::string> environment)
 }  // namespace
 
 TEST_CASE("gpu_check runs its sections, and skips with a reason what cannot run") {
-  const Outcome whole =
-      gpu_check("test cuda_device|1 rank, fp32|losses|bench step|memcheck", {emulated});
+  const Outcome whole = gpu_check("test cuda_device|1 rank, fp32|losses|bench step|memcheck",
+                                  {emulated, "CUDA_ON_HOST_DEVICES=2"});
   INFO(whole.out << whole.err);
   CHECK(whole.exit_code == 0);
   for (const char* name : {"test cuda_device", "verify, 1 rank, fp32", "losses of graphs",
