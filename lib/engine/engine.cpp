@@ -69,6 +69,7 @@ Engine::Engine(const EngineInput& input, World& world)
              {.compute = plan_.compute,
               .sums = plan_.gradient.kept,
               .states = optimizer_values(input.optimizer),
+              .begun_by_products = plan_.gradient.fused,
               .ownership = make_ownership(plan_, world.rank())}),
       state_(plan_.device),
       optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank(), compute_),
@@ -281,7 +282,7 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
 /// The same in every step of a plan: what changes is in the step state and in the batches.
 void Engine::enqueue_step(const std::vector<Batch>& batches) {
   state_.send(compute_);
-  compute_.zero(store_.made_gradients());
+  store_.begin_gradients(compute_);
   if (router_sums_.contains("sums")) compute_.zero(router_sums_.at("sums"));
   execute(batches, parts_);
 }

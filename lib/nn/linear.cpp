@@ -3,6 +3,7 @@
 #include <array>
 #include <cassert>
 #include <span>
+#include <utility>
 
 #include "ops/add.h"
 #include "ops/bias_gradient.h"
@@ -78,11 +79,12 @@ namespace {
 Matmul gradient_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
   const Tensor& gradient = weight.gradient;
   const bool direct = weight.apart.empty();
+  const bool begins = weight.has_values != nullptr && !std::exchange(*weight.has_values, true);
   return {.a = dy,
           .b = x,
           .c = direct ? gradient : weight.apart.slice(0, gradient.numel()).view(gradient.shape),
           .transpose_a = true,
-          .accumulate = direct,
+          .accumulate = direct && !begins,
           .varies = weight.rows_vary};
 }
 

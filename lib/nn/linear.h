@@ -60,8 +60,8 @@ void forward_together(const Pass& pass, const Tensor& x, std::initializer_list<L
 void backward_parameters_together(const Pass& pass, const Tensor& x,
                                   std::initializer_list<LayerOutput> list);
 
-/// Adds dy^T x to the gradient of `weight`, through weight.apart if that is given; and the sums of
-/// dy's rows to `bias_gradient`, if it is not empty.
+/// Adds dy^T x to the gradient of `weight`, or begins it, through weight.apart if that is given;
+/// and adds the sums of dy's rows to `bias_gradient`, if it is not empty.
 void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& dy, const Tensor& x,
                          const Tensor& bias_gradient = {});
 

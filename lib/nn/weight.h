@@ -16,6 +16,9 @@ struct Weight {
   // adds to the gradient directly.
   Tensor apart{};
   bool rows_vary = false;  // its products have different numbers of tokens from call to call
+  // Where it says false, the gradient has no values yet: the next product writes them, and sets it.
+  // Null: products add.
+  bool* has_values = nullptr;
 
   bool empty() const { return value.empty(); }
 };

@@ -1,4 +1,7 @@
 // Every layout that is built, against the single rank.
+#include <algorithm>
+#include <limits>
+
 #include "base/error.h"
 #include "catch.h"
 #include "sample_run.h"
@@ -248,4 +251,31 @@ TEST_CASE("the order of passes, recomputation and offloading do not change a bit
   CHECK(chunks ==
         losses({"parallel.virtual_pipeline_stages=2", "parallel.pipeline.overlap_p2p_comm=true",
                 "parallel.pipeline.scheduler=zb-h1"}));
+}
+
+TEST_CASE("gradients of an earlier step are never read") {
+  const auto make_nan = [](Engine& engine, const Plan&, World&) {
+    const Tensor gradients = engine.parameters().made_gradients();
+    std::fill_n(gradients.as<float>(), gradients.numel(), std::numeric_limits<float>::quiet_NaN());
+  };
+  const std::vector<std::vector<std::string>> layouts{
+      {"train.micro_batch_size=2"},
+      {"model.family=llama", "model.num_query_groups=2", "model.tie_word_embeddings=false"},
+      {"parallel.gradient_accumulation_fusion=false"},
+      {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true"},
+      {"model.num_layers=4", "parallel.pipeline_stages=2", "parallel.pipeline.scheduler=zb-v",
+       "parallel.virtual_pipeline_stages=2"},
+      {"parallel.parallel_optimizer.enable=true"},
+      {"parallel.parallel_optimizer.enable=true",
+       "parallel.parallel_optimizer.optimizer_level=level2", "train.micro_batch_size=2"},
+      {"moe.num_experts=4", "moe.router_topk=1", "moe.shared_expert_intermediate_size=32",
+       "model.add_bias_linear=false"},
+  };
+  for (const auto& options : layouts) {
+    INFO(options.front());
+    const SampleRun run{.set_options = options, .ranks = 2, .steps = 2, .world = {}};
+    SampleRun poisoned = run;
+    poisoned.prepare = make_nan;
+    check_close(train_sample(poisoned), train_sample(run), 0);
+  }
 }

@@ -43,6 +43,35 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
   }
+  has_values_.resize(stage.parameters.size());
+  if (contents_.training) zeroed_ = between_products();
+}
+
+bool ParamStore::products_begin(int parameter) const {
+  return contents_.begun_by_products && place(parameter).written;
+}
+
+std::vector<Slice> ParamStore::between_products() const {
+  std::vector<Slice> begun;
+  for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+    if (!products_begin(i)) continue;
+    const std::int64_t begin = place(i).gradient;
+    begun.push_back({begin, begin + at(table(), i).shape.numel()});
+  }
+  std::ranges::sort(begun, {}, &Slice::begin);
+  begun.push_back({places_.gradient_length, places_.gradient_length});
+  std::vector<Slice> between;
+  std::int64_t end = 0;
+  for (const Slice& one : begun) {
+    if (end < one.begin) between.push_back({end, one.begin});
+    end = one.end;
+  }
+  return between;
+}
+
+void ParamStore::begin_gradients(Stream& stream) {
+  for (const Slice& part : zeroed_) stream.zero(made_gradients().slice(part.begin, part.end));
+  std::ranges::fill(has_values_, false);
 }
 
 void ParamStore::initialise(const OpContext& context, std::uint64_t seed, const Mesh& mesh,
@@ -76,11 +105,14 @@ void ParamStore::refresh_weights(const OpContext& context) const {
   }
 }
 
-Weight ParamStore::weight(const std::string& name) const {
+Weight ParamStore::weight(const std::string& name) {
   const int parameter = index_of(name);
-  const Shape& shape = at(table(), parameter).shape;
-  return {resident(parameter),
-          contents_.training ? made_gradient(parameter).view(shape) : Tensor{}};
+  Weight weight;
+  weight.value = resident(parameter);
+  if (!contents_.training) return weight;
+  weight.gradient = made_gradient(parameter).view(at(table(), parameter).shape);
+  if (products_begin(parameter)) weight.has_values = &at(has_values_, parameter);
+  return weight;
 }
 
 Tensor ParamStore::resident(int parameter) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,10 +21,11 @@ class ParamStore {
  public:
   struct Contents {
     DType compute = DType::f32;
-    DType sums = DType::f32;      // type of gradients that are summed repeatedly
-    std::vector<DType> states{};  // types of the optimizer's values of a parameter
-    bool training = true;         // false: no gradients
-    OwnershipTable ownership{};   // of this rank; empty: it owns every parameter
+    DType sums = DType::f32;         // type of gradients that are summed repeatedly
+    std::vector<DType> states{};     // types of the optimizer's values of a parameter
+    bool training = true;            // false: no gradients
+    bool begun_by_products = false;  // begin_gradients leaves some to their first products
+    OwnershipTable ownership{};      // of this rank; empty: it owns every parameter
   };
   /// The parameters of `stage`, which must outlive the store.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
@@ -40,8 +42,9 @@ class ParamStore {
   int index_of(const std::string& name) const { return index_.at(name); }
   const OwnershipTable& ownership() const { return contents_.ownership; }
 
-  /// What a layer gets. Its gradient is the memory that products are added to.
-  Weight weight(const std::string& name) const;
+  /// What a layer gets. Its gradient is the memory that products are added to. Valid while the
+  /// store lives.
+  Weight weight(const std::string& name);
   /// What the layer reads, whole; of a block that is freed only while it is gathered.
   Tensor resident(int parameter) const;
   /// Whether the weight stays on the rank, rather than in a block that is freed.
@@ -77,8 +80,10 @@ class ParamStore {
   Tensor made_bucket(int bucket) const;
   /// Whether a bucket is summed repeatedly: what is made then moves to where the sum is.
   bool repeats(int parameter) const { return place(parameter).repeated; }
-  /// Where gradients are made, in fp32; each step begins with 0 there.
+  /// Where gradients are made, in fp32.
   Tensor made_gradients() const { return slab_.at("gradients"); }
+  /// As a step begins: sets them to 0, except those that their first product writes.
+  void begin_gradients(Stream& stream);
   /// The memory that gradient(parameter) is part of.
   Tensor summed_gradients(int parameter) const {
     return slab_.at(repeats(parameter) ? "sums" : "gradients");
@@ -93,6 +98,8 @@ class ParamStore {
   const ParameterPlace& place(int parameter) const {
     return places_.parameters[static_cast<std::size_t>(parameter)];
   }
+  bool products_begin(int parameter) const;
+  std::vector<Slice> between_products() const;
   /// Elements [begin, begin + part.length()) of a buffer, which are `part` of the parameter.
   Tensor part_of(const std::string& buffer, std::int64_t begin, int parameter,
                  const Slice& part) const;
@@ -103,6 +110,8 @@ class ParamStore {
   Slab slab_;
   Slab host_;  // weights that are there between their uses
   std::unordered_map<std::string, int> index_;
+  std::deque<bool> has_values_;  // by parameter: Weight::has_values
+  std::vector<Slice> zeroed_;    // of the made gradients: not those that products begin
 };
 
 /// The place of this rank's owned part in a tensor of a whole parameter.

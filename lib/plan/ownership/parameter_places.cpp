@@ -11,6 +11,22 @@ constexpr std::int64_t unit = 16;  // fp32 elements in 64 bytes
 
 std::int64_t padded(std::int64_t elements) { return (elements + unit - 1) / unit * unit; }
 
+/// Whether the gradient is a sum of products alone, at least one of them in each micro-batch. Not
+/// so embeddings, a tied head, and experts, to which no token may come.
+bool is_sum_of_products(const ParamSpec& spec) {
+  switch (spec.kind) {
+    case ParamKind::query:
+    case ParamKind::key:
+    case ParamKind::value:
+    case ParamKind::attention_output:
+    case ParamKind::mlp_gate:
+    case ParamKind::mlp_up:
+    case ParamKind::mlp_down:
+    case ParamKind::head: return !spec.bias;
+    default: return false;
+  }
+}
+
 class Placement {
  public:
   Placement(const StagePlan& stage, DType compute, const OwnershipTable& table)
@@ -110,6 +126,7 @@ class Placement {
       ParameterPlace& place = at(places_.parameters, index);
       const Slice& summed = at(table_.parameters, index).summed;
       place.repeated = repeated;
+      place.written = !repeated && is_sum_of_products(at(stage_.parameters, index));
       place.gradient = made + at(stage_.flat.offset, index) - bucket.offset;
       place.sum = repeated ? sum : place.gradient + summed.begin;
       sum += slices ? summed.length() : padded(summed.length());

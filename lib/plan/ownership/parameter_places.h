@@ -13,6 +13,7 @@ struct ParameterPlace {
   bool is_master = false;     // the owned part of the weight is the master
   bool freed = false;         // the weight is in a slot
   bool repeated = false;      // the gradient is made in a slot
+  bool written = false;       // the first product of a step can write the gradient
   std::int64_t master = 0;    // elements: of the owned part
   std::int64_t weight = 0;    // bytes
   std::int64_t gradient = 0;  // elements: of what layers add to, whole
