@@ -6,6 +6,8 @@
 
 namespace trainctl {
 
+/// By one conversion of printf, of at most 63 characters: printed("%.1f", 0.25) is "0.2".
+std::string printed(const char* format, double value);
 /// "1.46 GiB", "512 B"
 std::string format_bytes(std::int64_t bytes);
 /// "124.4M", "3.02G", "950"

@@ -1,5 +1,7 @@
 #include "data/batch.h"
 
+#include "base/round_up.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -44,7 +46,7 @@ std::int64_t counted_length(const Batch& batch) {
 void shorten(Batch& batch, std::int64_t step) {
   const std::int64_t sequences = std::ssize(batch.tokens) / batch.length;
   const std::int64_t least = std::max<std::int64_t>(1, counted_length(batch));
-  const std::int64_t length = std::min(batch.length, (least + step - 1) / step * step);
+  const std::int64_t length = std::min(batch.length, round_up(least, step));
   if (length == batch.length) return;
   batch.length = length;
   keep_prefixes(batch.tokens, sequences, length);

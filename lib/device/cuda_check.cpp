@@ -34,4 +34,10 @@ void check_cuda(int status, const char* call, const char* file, int line) {
                                        " (" + cudaGetErrorName(error) + ")");
 }
 
+int current_cuda_device() {
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  return device;
+}
+
 }  // namespace trainctl

@@ -11,4 +11,7 @@ namespace trainctl {
 /// (no memory, no device, lost device ...) Error{unavailable}.
 void check_cuda(int status, const char* call, const char* file, int line);
 
+/// The number of the device that calls of this thread mean.
+int current_cuda_device();
+
 }  // namespace trainctl

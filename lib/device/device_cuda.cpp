@@ -55,9 +55,8 @@ void select(int device) { CUDA_CHECK(cudaSetDevice(device)); }
   cudaGetLastError();
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
-  int device = 0;
   CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-  CUDA_CHECK(cudaGetDevice(&device));
+  const int device = current_cuda_device();
   const auto mebibytes = [](std::size_t count) { return std::to_string(count >> 20) + " MiB"; };
   throw Error(ExitCode::unavailable, "[cuda] " + mebibytes(static_cast<std::size_t>(bytes)) +
                                          " asked for on device " + std::to_string(device) + " (" +

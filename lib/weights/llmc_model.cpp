@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/whole_file.h"
 #include "weights/read_values.h"
 
@@ -175,8 +176,7 @@ std::string unknown_to_llmc(const ModelShape& model) {
 
 void write_llmc_model(const std::filesystem::path& path, const ModelShape& model,
                       const StoredWeights& weights, DType stored) {
-  const std::int64_t padded =
-      (model.vocab + vocabulary_multiple - 1) / vocabulary_multiple * vocabulary_multiple;
+  const std::int64_t padded = round_up(model.vocab, vocabulary_multiple);
   const auto number = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   Header header{magic,
                 stored == DType::f32 ? fp32_version : bf16_version,

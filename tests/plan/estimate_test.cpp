@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/staging.h"
+#include "base/group_costs.h"
 #include "catch.h"
 #include "plan/gradients/optimizer_shard.h"
 #include "sample.h"

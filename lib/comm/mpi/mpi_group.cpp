@@ -5,8 +5,7 @@
 #include <exception>
 
 #include "base/error.h"
-#include "base/gather_rounds.h"
-#include "base/staging.h"
+#include "base/group_costs.h"
 #include "comm/host/sum.h"
 #include "device/slab.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/gather_rounds.h"
+#include "base/group_costs.h"
 #include "comm/host/patience.h"
 #include "comm/host/sum.h"
 

@@ -24,12 +24,6 @@ std::string grouped_count(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + ending;
 }
 
-std::string printed(const char* format, double value) {
-  std::array<char, 40> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), format, value);
-  return buffer.data();
-}
-
 std::string percent(double share) { return printed("%.1f%%", 100 * share); }
 
 std::string operations_text(double count) {

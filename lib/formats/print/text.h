@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "formats/print/print.h"
 #include "plan/tables/groups.h"
 
@@ -17,8 +18,6 @@ std::string padded(const std::string& text, std::size_t width);
 std::string padded_left(const std::string& text, std::size_t width);
 /// "3 ranks", "1 batch", "2 batches"; thousands are grouped.
 std::string grouped_count(std::int64_t count, const std::string& noun);
-/// printf for one number.
-std::string printed(const char* format, double value);
 /// "12.5%"
 std::string percent(double share);
 /// "3.04 TFLOP"

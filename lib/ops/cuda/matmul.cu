@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas/product.h"
@@ -117,8 +118,7 @@ bool enqueue_batch(const OpContext& context, std::span<const One> list, const St
                   vector.shape, first.c.dtype, DeviceKind::cuda};
   };
   if (sums || casts) {
-    const std::int64_t bytes = vector.numel() * size_of(first.c.dtype);
-    call.strides.vector = (bytes + vector_alignment - 1) / vector_alignment * vector_alignment;
+    call.strides.vector = round_up(vector.numel() * size_of(first.c.dtype), vector_alignment);
     if (call.strides.vector * strides.count > cuda_bias_bytes) return false;
     call.vector = workspace_of(context);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "base/round_up.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/expert_overlap.h"
 #include "plan/tables/groups.h"
@@ -221,7 +222,7 @@ void add_vocabulary(UseList& list) {
   // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
   // of the head.
   const std::int64_t rows = plan.local.head_rows;
-  const std::int64_t chunks = (rows + plan.head_tokens - 1) / plan.head_tokens;
+  const std::int64_t chunks = divide_up(rows, plan.head_tokens);
   list.add_total(layer_call("all_gather", "head statistics", "tp", UnitKind::head), count * chunks,
                  count * 3 * plan.mesh.tp * rows * fp32);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "plan/cost/real.h"
 
 namespace trainctl {
@@ -92,8 +93,7 @@ void add_activations(MegatronMemory& memory, const MegatronMemoryInput& in) {
 }  // namespace
 
 std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by, std::int64_t tp) {
-  const std::int64_t multiple = std::max<std::int64_t>(1, divisible_by * tp);
-  return (vocab + multiple - 1) / multiple * multiple;
+  return round_up(vocab, std::max<std::int64_t>(1, divisible_by * tp));
 }
 
 MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config) {

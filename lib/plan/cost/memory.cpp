@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/at.h"
-#include "base/staging.h"
+#include "base/group_costs.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/parameter_places.h"
 #include "plan/ownership/row_exchange.h"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/at.h"
-#include "base/gather_rounds.h"
+#include "base/group_costs.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"

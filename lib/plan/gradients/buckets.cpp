@@ -1,5 +1,7 @@
 #include "plan/gradients/buckets.h"
 
+#include "base/round_up.h"
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -10,10 +12,6 @@ namespace trainctl {
 namespace {
 
 constexpr std::int64_t alignment = 64;  // elements
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 /// The parameters of one buffer in flat order: of one chunk, and either all experts or none.
 struct Buffer {

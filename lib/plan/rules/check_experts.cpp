@@ -1,4 +1,5 @@
 // Mixture of experts: how experts are divided among ranks, and the limits of the router.
+#include "base/round_up.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 
@@ -193,7 +194,7 @@ void check_expert_layers(const Facts& facts, Check& check) {
   const ModelShape& model = facts.model;
   if (!check.clean({"model.num_layers", "moe.first_dense_layers", "moe.layer_frequency"})) return;
   const std::int64_t every = model.expert_every;
-  const std::int64_t first = (model.first_dense + every - 1) / every * every;
+  const std::int64_t first = round_up(model.first_dense, every);
   if (first < model.layers) return;
   check.error("expert-layers", "moe.first_dense_layers",
               "no layer has experts: the first would be layer " + std::to_string(first) +

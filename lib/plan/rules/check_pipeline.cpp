@@ -1,6 +1,7 @@
 // The pipeline schedule: stages, chunks and micro-batches.
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -136,7 +137,7 @@ void check_microbatches(const Facts& facts, Check& check) {
   } else if (facts.compiled && facts.interleaved() &&
              (batches < 2 * stages || batches % stages != 0)) {
     std::vector<std::string> legal =
-        more_microbatches(facts, std::max(2 * stages, (batches + stages - 1) / stages * stages));
+        more_microbatches(facts, std::max(2 * stages, round_up(batches, stages)));
     legal.emplace_back("set virtual_pipeline_stages to 1");
     check.error("interleave-micro-batches", path,
                 "interleaving in this parallel_mode needs " + named("micro_batch_num", batches) +

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/at.h"
+#include "base/round_up.h"
 
 namespace trainctl {
 
@@ -341,8 +342,7 @@ ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<co
 }
 
 std::int64_t padded_bytes(const ActivationSpec& row) {
-  const std::int64_t bytes = row.shape.numel() * size_of(row.dtype);
-  return (bytes + row_alignment - 1) / row_alignment * row_alignment;
+  return round_up(row.shape.numel() * size_of(row.dtype), row_alignment);
 }
 
 }  // namespace trainctl

@@ -1,5 +1,7 @@
 #include "plan/tables/local_shape.h"
 
+#include "base/round_up.h"
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -92,9 +94,9 @@ std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType comp
   const std::int64_t fitting = std::max(fewest_tokens, most_bytes / row_bytes);
   const std::int64_t quarters = tokens > 4 * fewest_tokens ? 4 : tokens > fewest_tokens ? 2 : 1;
   // Chunks of nearly equal size: the last one would otherwise be small and slow.
-  const std::int64_t chunks = std::max(quarters, (tokens + fitting - 1) / fitting);
-  const std::int64_t even = (tokens + chunks - 1) / chunks;
-  return std::min(tokens, (even + multiple - 1) / multiple * multiple);
+  const std::int64_t chunks = std::max(quarters, divide_up(tokens, fitting));
+  const std::int64_t even = divide_up(tokens, chunks);
+  return std::min(tokens, round_up(even, multiple));
 }
 
 }  // namespace trainctl

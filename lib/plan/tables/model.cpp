@@ -1,5 +1,7 @@
 #include "plan/tables/model.h"
 
+#include "base/round_up.h"
+
 #include <algorithm>
 
 namespace trainctl {
@@ -11,9 +13,9 @@ std::int64_t bounded(std::int64_t value) {
   return std::clamp<std::int64_t>(value, 0, std::int64_t{1} << 40);
 }
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  if (multiple < 1) return value;
-  return (bounded(value) + bounded(multiple) - 1) / bounded(multiple) * bounded(multiple);
+/// Also of values that no rule has seen yet.
+std::int64_t padded(std::int64_t value, std::int64_t multiple) {
+  return multiple < 1 ? value : round_up(bounded(value), bounded(multiple));
 }
 
 }  // namespace
@@ -37,7 +39,7 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.seq_length = config.seq_length;
   model.positions = config.max_position_embeddings.value_or(model.seq_length);
   model.vocab = config.vocab_size;
-  model.padded_vocab = round_up(model.vocab, config.make_vocab_size_divisible_by);
+  model.padded_vocab = padded(model.vocab, config.make_vocab_size_divisible_by);
   model.tied = config.tie_word_embeddings.value_or(gpt2);
   model.linear_bias = config.add_bias_linear.value_or(gpt2);
   model.qkv_bias = config.add_qkv_bias.value_or(model.linear_bias);

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <iomanip>
-#include <sstream>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -77,12 +76,6 @@ class Notices {
   const std::size_t all_;
   double next_ = 1;
 };
-
-std::string one_decimal(double value) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << value;
-  return text.str();
-}
 
 }  // namespace
 
@@ -189,10 +182,10 @@ std::string TimedProducts::timed(const OpContext& context, const Calls& calls) c
     notices.tell(++done);
   }
   log_info("matrix products: " + std::to_string(done) + " are timed, in " +
-           one_decimal(notices.seconds()) + " s and " + format_bytes(bytes) +
+           format_seconds(notices.seconds()) + " and " + format_bytes(bytes) +
            " of device memory beside the planned; " + std::to_string(changed) +
            " change their algorithm, which saves " +
-           one_decimal(before > 0 ? 100 * saved / before : 0) + " % of the time of all");
+           printed("%.1f", before > 0 ? 100 * saved / before : 0) + " % of the time of all");
   return table_text(table);
 }
 

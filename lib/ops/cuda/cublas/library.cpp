@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include "base/scratch.h"
-#include "device/cuda_check.h"
 #include "ops/cuda/cublas/check.h"
 
 namespace trainctl::cuda {
@@ -47,12 +46,6 @@ cublasLtHandle_t Library::handle_of(int device) {
 Library& library() {
   static Library* kept = new Library;  // never destroyed: the driver may be gone before us
   return *kept;
-}
-
-int current_device() {
-  int device = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  return device;
 }
 
 bool has_vector(std::uint32_t epilogue) {

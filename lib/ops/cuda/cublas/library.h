@@ -43,7 +43,6 @@ struct Library {
 };
 
 Library& library();
-int current_device();
 
 /// What an epilogue (cublasLtEpilogue_t) has beside the operands.
 bool has_vector(std::uint32_t epilogue);

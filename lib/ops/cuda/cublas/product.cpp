@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/scratch.h"
+#include "device/cuda_check.h"
 #include "ops/cuda/cublas/library.h"
 #include "ops/cuda/cublas/timed.h"
 
@@ -64,7 +65,7 @@ void fail_unknown(const Call& call) {
 bool enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace) {
   Library& kept = library();
   const std::lock_guard lock(kept.mutex);
-  const int device = current_device();
+  const int device = current_cuda_device();
   const cublasLtHandle_t handle = kept.handle_of(device);
   const Matmul& args = call.args;
   const ProductKey key = key_of(call);

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas/library.h"
@@ -60,7 +61,7 @@ Places places_of(const ProductKey& key) {
     if (!needed[i]) continue;
     // Aligned as in the call, not better: what fits that could be refused or slower here.
     places.offsets[i] = places.bytes + key.alignments[i] % 256;
-    places.bytes = (places.offsets[i] + sizes[i] + 255) / 256 * 256;
+    places.bytes = round_up(places.offsets[i] + sizes[i], 256);
   }
   return places;
 }
@@ -101,10 +102,10 @@ class Stopwatch {
         product_(describe(key)) {
     set_pointers(product_, operands_);
     int bytes = 0;
-    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, current_device()));
+    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, current_cuda_device()));
     fill_ = static_cast<std::size_t>(std::min<std::int64_t>(bytes, context.scratch_bytes));
     const std::lock_guard lock(library().mutex);
-    handle_ = library().handle_of(current_device());
+    handle_ = library().handle_of(current_cuda_device());
   }
   ~Stopwatch() { destroy(product_); }
   Stopwatch(const Stopwatch&) = delete;
@@ -180,7 +181,7 @@ ProductAlgorithm time_product(const OpContext& context, const ProductKey& key,
 void use(std::span<const ProductAlgorithm> algorithms) {
   Library& kept = library();
   const std::lock_guard lock(kept.mutex);
-  const int device = current_device();
+  const int device = current_cuda_device();
   for (const ProductAlgorithm& one : algorithms) {
     const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(one.words);
     kept.chosen[one.product] = algorithm;

@@ -46,12 +46,6 @@ Kept& kept() {
   return *all;
 }
 
-int this_device() {
-  int device = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  return device;
-}
-
 CudnnAttention graph_extents(const AttentionExtents& all, const AttentionPart& part, DType dtype) {
   return {.type = dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
           .sequences = part.sequences,
@@ -102,7 +96,7 @@ std::int64_t version() { return static_cast<std::int64_t>(cudnn().version()); }
 
 void prepare(const AttentionExtents& extents, const AttentionPart& part, DType dtype) {
   const std::lock_guard lock(kept().mutex);
-  const int device = this_device();
+  const int device = current_cuda_device();
   if (find_ready(device, extents, part.bytes, dtype) != nullptr) return;
   cudnnHandle_t& handle = kept().handles[device];
   if (handle == nullptr) check_cudnn(cudnn().create(&handle), "cudnnCreate");
@@ -129,7 +123,7 @@ const Ready* ready_for(const OpContext& context, const Args& args) {
                      shape.query_offset == 0 && shape.query_length == shape.key_length;
   if (!whole || !args.first_position.empty() || args.dropout.key.probability != 0) return nullptr;
   return find_ready(
-      this_device(),
+      current_cuda_device(),
       {shape.sequences, shape.query_length, shape.heads, shape.kv_heads, shape.head_dim},
       room_of(context), args.q.dtype);
 }

@@ -135,8 +135,7 @@ const Descriptor& CudnnGraph::finish() {
 Descriptor device_properties(const std::string& json) {
   Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   if (json.empty()) {
-    std::int32_t number = 0;
-    CUDA_CHECK(cudaGetDevice(&number));
+    const std::int32_t number = current_cuda_device();
     device.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, &number);
   } else {
     device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, json.data(),

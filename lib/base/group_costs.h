@@ -1,7 +1,8 @@
-// In how many rounds of messages the ranks of a group gather small shards. Here, so that the plan
-// counts the rounds that comm/ makes.
+// The messages and the memory of collectives over host memory. Here, so that the plan counts what
+// comm/ does.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -21,6 +22,20 @@ inline bool gathers_by_doubling(std::int64_t ranks, std::int64_t bytes) {
 inline std::int64_t gather_rounds(std::int64_t ranks, std::int64_t bytes) {
   if (!gathers_by_doubling(ranks, bytes)) return ranks - 1;
   return std::bit_width(static_cast<std::uint64_t>(ranks - 1));
+}
+
+/// A rank collects in pieces what other ranks send it for a sum. Bytes of one piece in a group of
+/// `ranks` >= 2: a multiple of 64 in [64 KiB, 1 MiB].
+inline std::int64_t staging_piece_bytes(std::int64_t ranks) {
+  constexpr std::int64_t round = 2 << 20;  // of all other ranks, where the bounds allow it
+  constexpr std::int64_t shortest = 64 << 10;
+  constexpr std::int64_t longest = 1 << 20;
+  return std::clamp(round / (ranks - 1) / 64 * 64, shortest, longest);
+}
+
+/// What one rank allocates for such a group: the pieces of two rounds are under way at once.
+inline std::int64_t staging_bytes(std::int64_t ranks) {
+  return 2 * (ranks - 1) * staging_piece_bytes(ranks);
 }
 
 }  // namespace trainctl
