@@ -226,7 +226,7 @@ void save_once(const Candidate& layout, const fs::path& run) {
 
 SavingResult measure_saving(const BenchSetup& setup, const fs::path& directory, int pairs) {
   SavingResult result;
-  result.speed.bytes = setup.plan.parameter_count() * saved_value_bytes(setup.config.optimizer);
+  result.speed.bytes = saved_bytes(setup.plan, setup.config.optimizer);
   SavingRank rank(setup, directory);
   measure_speed(rank, directory, pairs, result.speed);
   result.peak_bytes = peak_resident_bytes();

@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// Their types are optimizer_values() in plan/rules/resolve.h. "parameters" (the fp32 masters),
+/// Their types are optimizer_values() in plan/rules/resolve.h. "parameters" (the masters),
 /// then one word per optimizer value: "exp_avg" and "exp_avg_sq" of AdamW, "momentum" of SGD, as
 /// PyTorch calls them.
 std::vector<std::string> saved_values(const OptimizerConfig& optimizer);

@@ -22,7 +22,6 @@
 #include "device/host_values.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/saved_parts.h"
-#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -97,8 +96,8 @@ Saver::Saver(Input input, BeforeComplete before_complete)
   if (!saves_in_background(input_.config.checkpoint)) return;
   const Plan& plan = input_.plan;
   const std::int64_t rank = input_.everyone.rank();
-  const std::int64_t elements = saved_elements(saved_parts(plan, input_.store.ownership(), rank));
-  make_staging(elements * saved_value_bytes(input_.config.optimizer));
+  const std::vector<SavedPart> parts = saved_parts(plan, input_.store.ownership(), rank);
+  make_staging(saved_bytes(parts, input_.store.table(), input_.config.optimizer));
 }
 
 Saver::~Saver() { end_removal(); }

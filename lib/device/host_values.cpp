@@ -1,5 +1,7 @@
 #include "device/host_values.h"
 
+#include <algorithm>
+
 #include <cassert>
 #include <cstring>
 
@@ -26,6 +28,25 @@ HostValues::HostValues(const Tensor& tensor) : tensor_(tensor), values_(tensor) 
 
 void HostValues::store() const {
   if (values_.data != tensor_.data) copy_now(tensor_, values_);
+}
+
+void load_floats(const Tensor& from, float* to) {
+  const std::int64_t count = from.numel();
+  if (from.dtype == DType::f32) {
+    std::copy_n(from.as<float>(), count, to);
+  } else {
+    std::transform(from.as<bf16>(), from.as<bf16>() + count, to,
+                   [](bf16 value) { return to_float(value); });
+  }
+}
+
+void store_floats(const float* from, const Tensor& to) {
+  const std::int64_t count = to.numel();
+  if (to.dtype == DType::f32) {
+    std::copy_n(from, count, to.as<float>());
+  } else {
+    std::transform(from, from + count, to.as<bf16>(), [](float value) { return to_bf16(value); });
+  }
 }
 
 }  // namespace trainctl

@@ -28,6 +28,11 @@ class HostValues {
   Tensor values_;
 };
 
+/// The values of a tensor of the host, fp32 or bf16, as fp32.
+void load_floats(const Tensor& from, float* to);
+/// The other way round: to bf16 they are rounded to nearest even.
+void store_floats(const float* from, const Tensor& to);
+
 /// Copies the same bytes between tensors, of which one is on the host, and waits for that. The
 /// caller has waited for what writes `from` and for what uses `to`.
 void copy_now(const Tensor& to, const Tensor& from);

@@ -1,8 +1,8 @@
 // AdamW (Loshchilov and Hutter 2019, algorithm 2), fp32 state; g = grad * clip_coefficient:
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   p -= lr ( (m / bias_correction1) / (sqrt(v / bias_correction2) + eps) + weight_decay p )
-// With found_inf nothing is written. m and v may be bf16: then they are rounded at random
-// (random_rounding.h), after the parameter was updated from the unrounded ones.
+// With found_inf nothing is written. Each of p, m and v may be bf16: it is then rounded at random
+// (random_rounding.h), after all was computed in fp32 from what is kept.
 #pragma once
 
 #include "device/tensor.h"
@@ -13,13 +13,12 @@
 namespace trainctl {
 
 struct AdamW {
-  Tensor parameter;  // [n] fp32, updated
+  Tensor parameter;  // [n] fp32 or bf16, updated
   Tensor gradient;   // [n] fp32 or bf16
   Tensor m, v;       // [n] each fp32 or bf16, updated
-  Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter
+  Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter, which is fp32
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   bool decay = false;  // apply state->weight_decay
-  // Of m the low 16 bits of an element's Philox word, of v the high ones.
   RandomRounding rounding{};
   const StepState* state = nullptr;  // seed, step, learning_rate, weight_decay, bias corrections,
                                      // clip_coefficient, found_inf

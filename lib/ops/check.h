@@ -37,10 +37,11 @@ inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
 inline bool is_fp32_or_bf16(const Tensor& tensor, std::int64_t length) {
   return is_vector(tensor, length, DType::f32) || is_vector(tensor, length, DType::bf16);
 }
-/// A rounded copy of an fp32 vector, or none.
-inline bool is_copy(const Tensor& tensor, std::int64_t length) {
-  return tensor.empty() || is_vector(tensor, length, DType::bf16) ||
-         is_vector(tensor, length, DType::f16);
+/// A rounded copy of `vector`, which is fp32; or none.
+inline bool is_copy(const Tensor& tensor, const Tensor& vector) {
+  if (tensor.empty()) return true;
+  const bool narrow = tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
+  return narrow && vector.dtype == DType::f32 && tensor.shape == vector.shape;
 }
 
 [[noreturn]] void fail_missing(const OpContext& context, std::string_view op);

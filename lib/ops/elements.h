@@ -9,6 +9,7 @@
 #include "base/fp16.h"
 #include "base/parallel_for.h"
 #include "device/tensor.h"
+#include "ops/random_rounding.h"
 
 namespace trainctl {
 
@@ -60,6 +61,15 @@ inline const float* as_floats(const Tensor& x, std::int64_t begin, std::int64_t 
   const bf16* from = x.as<bf16>() + begin;
   for (std::int64_t i = 0; i < end - begin; ++i) room[i] = to_float(from[i]);
   return room;
+}
+
+/// x[i] = value of an fp32 vector, or of a bf16 one rounded at random.
+inline void put_at_random(const Tensor& x, std::int64_t i, float value, std::uint32_t random) {
+  if (x.dtype == DType::bf16) {
+    x.as<bf16>()[i] = round_at_random<bf16>(value, random);
+  } else {
+    x.as<float>()[i] = value;
+  }
 }
 
 /// copy[index] = value, where there is a copy.

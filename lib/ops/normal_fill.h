@@ -10,7 +10,7 @@
 namespace trainctl {
 
 struct NormalFill {
-  Tensor x;  // [n] fp32, overwritten
+  Tensor x;  // [n] fp32, or bf16 to which values are rounded; overwritten
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;  // the tensor's identity
   std::int64_t first = 0;    // global index of x[0]

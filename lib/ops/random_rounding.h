@@ -4,14 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "base/dtype.h"
 
 namespace trainctl {
 
-/// Element i of a part is element first + (i + skip) / run * stride + (i + skip) % run of the whole
-/// tensor; with stride 0 there is one run.
+/// The random bits of the values of a parameter. Element i of a part is element
+/// first + (i + skip) / run * stride + (i + skip) % run of the whole tensor; with stride 0 there is
+/// one run.
 struct RandomRounding {
   std::uint64_t tensor = 0;  // a number of its own
   std::int64_t first = 0;
@@ -24,9 +26,15 @@ struct RandomRounding {
     if (stride == 0) return static_cast<std::uint64_t>(first + at);
     return static_cast<std::uint64_t>(first + at / run * stride + at % run);
   }
-  /// The Philox stream of the tensor in a step.
+  /// The Philox stream of an optimizer's values in a step: of an element's word the first moment
+  /// has the low 16 bits, the second the high ones.
   constexpr std::uint64_t stream(std::int64_t step) const {
     return tensor + static_cast<std::uint64_t>(step + 1) * 0x9E3779B97F4A7C15ULL;
+  }
+  /// That of the parameter itself, which has the low 16 bits: another one, so that how a weight is
+  /// rounded does not depend on how its moments are.
+  constexpr std::uint64_t weight_stream(std::int64_t step) const {
+    return stream(step) ^ 0xD1B54A32D192ED03ULL;
   }
 };
 

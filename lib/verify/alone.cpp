@@ -136,6 +136,7 @@ Change rounded_otherwise(std::uint64_t seed, std::uint64_t run) {
 Config in_fp32(Config config) {
   config.precision.compute = ComputeType::fp32;
   config.precision.enable_autocast = false;
+  config.optimizer.main_params_dtype = ComputeType::fp32;
   return config;
 }
 

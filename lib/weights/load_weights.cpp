@@ -54,7 +54,9 @@ void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t r
     } else if (const MatrixBox box = own_box(row, plan, rank); box.rows > 0) {
       weights.read(row.name, box, share.data());
     }
-    copy_now(store.master(i), host_tensor(share.data() + own.begin, own.length()));
+    const HostValues master(store.master(i));
+    store_floats(share.data() + own.begin, master.values());
+    master.store();
   }
 }
 

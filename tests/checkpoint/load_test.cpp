@@ -130,6 +130,7 @@ TEST_CASE("a run cut in two has the numbers of one that is not", "[load][threads
   all.push_back({1, {"optimizer.type=sgd"}});
   all.push_back({1, {"optimizer.type=sgd", "optimizer.momentum=0"}});
   all.push_back({1, narrow_moments});
+  all.push_back({4, with(sharded, {"precision.compute=bf16", "optimizer.main_params_dtype=bf16"})});
   all.push_back({4, with(with(sharded, narrow_moments), {"parallel.tensor_parallel=2"})});
   for (const Setup& layout : all) {
     CAPTURE(layout.ranks, layout.options);
@@ -195,6 +196,30 @@ TEST_CASE("moments are saved in their types and load into others", "[load][threa
   const auto rounded = load_and_run(wide, 1);
   wide.then = wide.first;
   CHECK(rounded[0].loss == Approx(load_and_run(wide, 1)[0].loss).epsilon(1e-6));
+}
+
+TEST_CASE("matrices are saved in their type and load into others", "[load][threads]") {
+  const Options compute{"precision.compute=bf16"};
+  const Options narrow = with(compute, {"optimizer.main_params_dtype=bf16"});
+  const TempFolder temp;
+  Cut cut{.run = temp.path(), .first = {2, narrow}, .then = {2, narrow}};
+  run_and_save(cut);
+  const fs::path from = CheckpointFolder(cut.run).of(cut.at);
+  for (const SavedTensor& tensor : read_manifest(from).tensors) {
+    const bool matrix = tensor.value == "parameters" && tensor.shape.rank() > 1;
+    CHECK(tensor.dtype == (matrix ? DType::bf16 : DType::f32));
+  }
+  CHECK(verify_checkpoint(from).empty());
+  const auto expected = load_and_run(cut, 1);
+  // What products read is the same, whether it is rounded from masters or is the master.
+  cut.then = {2, compute};
+  CHECK(load_and_run(cut, 1)[0].loss == expected[0].loss);
+  const TempFolder other;
+  Cut wide{.run = other.path(), .first = {2, compute}, .then = {2, narrow}};
+  run_and_save(wide);
+  const auto rounded = load_and_run(wide, 1);
+  wide.then = wide.first;
+  CHECK(rounded[0].loss == load_and_run(wide, 1)[0].loss);
 }
 
 TEST_CASE("data that is damaged or does not fit is refused", "[load][threads]") {

@@ -51,6 +51,7 @@ const std::vector<Setting> settings = {
     {"train.on_bad_loss", {"skip"}},
     {"optimizer.type", {"sgd"}},
     {"optimizer.main_grads_dtype", {"bf16"}},
+    {"optimizer.main_params_dtype", {"bf16", "fp16"}},
     {"optimizer.exp_avg_dtype", {"bf16", "fp16"}},
     {"optimizer.exp_avg_sq_dtype", {"bf16"}},
     {"optimizer.weight_decay_incr_style", {"linear"}},

@@ -299,10 +299,15 @@ TEST_CASE("every rank has the whole parameters after the step", "[threads]") {
 }
 
 TEST_CASE("the plan's state and traffic are those of the run") {
-  for (const char* word : {"level1", "level2", "level3"}) {
+  struct Kind {
+    const char* word;
+    const char* masters;
+  };
+  for (const auto& [word, masters] :
+       {Kind{"level1", "fp32"}, {"level2", "fp32"}, {"level3", "fp32"}, {"level3", "bf16"}}) {
     for (const Case& layout : cases) {
       const char* threshold = word == std::string("level2") ? "4" : "0";
-      INFO(text_of(layout) << " " << word);
+      INFO(text_of(layout) << " " << word << " " << masters);
       std::mutex mutex;
       std::map<int, Uses> uses;
       std::int64_t most_state = 0;
@@ -315,6 +320,7 @@ TEST_CASE("the plan's state and traffic are those of the run") {
                     .steps = 3,
                     .world = {}};
       run.set_options.push_back("precision.compute=bf16");
+      run.set_options.push_back("optimizer.main_params_dtype=" + std::string(masters));
       run.set_options.push_back("parallel.parallel_optimizer.threshold=" + std::string(threshold));
       run.wrap = [&](World& world) {
         const std::lock_guard lock(mutex);
@@ -380,13 +386,20 @@ TEST_CASE("bytes of parameters, gradients and state on a rank") {
                       "parallel.bucket_size=20000"};
   struct Level {
     const char* word;
+    const char* masters;
     double whole, divided;  // bytes of each parameter: on every rank, and divided among them
   };
-  for (const Level& one : {Level{"level1", 6, 12}, {"level2", 2, 16}, {"level3", 0, 16}}) {
+  for (const Level& one : {Level{"level1", "fp32", 6, 12},
+                           {"level2", "fp32", 2, 16},
+                           {"level3", "fp32", 0, 16},
+                           {"level1", "bf16", 6, 8},
+                           {"level2", "bf16", 2, 12},
+                           {"level3", "bf16", 0, 14}}) {
     for (const int ranks : {1, 2, 4, 8}) {
-      INFO(one.word << " on " << ranks);
+      INFO(one.word << " " << one.masters << " on " << ranks);
       SampleRun run{
           .set_options = rows + model + level(one.word), .ranks = ranks, .steps = 1, .world = {}};
+      run.set_options.push_back("optimizer.main_params_dtype=" + std::string(one.masters));
       run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
         if (world.rank() != 0) return;
         const MemoryEstimate held = engine.memory();

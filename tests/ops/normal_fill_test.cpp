@@ -28,6 +28,21 @@ TEST_CASE("normal_fill gives Philox's normal values to the last bit") {
   }
 }
 
+TEST_CASE("normal_fill rounds each value once to bf16") {
+  const Values wide = fill(plain_kernels, 5, 1001);
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
+    Values narrow(Shape{1001}, DType::bf16);
+    normal_fill(Host(*kernels).context(),
+                {.x = narrow.tensor(), .seed = 11, .stream = 5, .first = 5, .deviation = 0.02F});
+    std::int64_t others = 0;
+    for (std::int64_t i = 0; i < 1001; ++i) {
+      const float value = static_cast<float>(wide.at(i));
+      if (narrow.at(i) != double{to_float(to_bf16(value))}) ++others;
+    }
+    CHECK(others == 0);
+  }
+}
+
 TEST_CASE("normal_fill gives a shard the values that the whole has there") {
   const Values whole = fill(tested_kernels(), 0, 100);
   const Values shard = fill(tested_kernels(), 37, 20);

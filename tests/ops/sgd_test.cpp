@@ -48,6 +48,40 @@ TEST_CASE("sgd makes the plain update") {
   CHECK((compute.at(0) != 0) == with_compute);
 }
 
+TEST_CASE("sgd rounds a parameter in bf16 as the plain update does") {
+  constexpr std::int64_t count = 4097;
+  const bool with_momentum = GENERATE(false, true);
+  StepState state = step_state();
+  state.learning_rate = 0.001F;
+  state.seed = 5;
+  const Values gradient = Values::random(Shape{count}, DType::f32, 2);
+  const auto run = [&](const Kernels& kernels, Values& parameter) {
+    Values g = gradient;
+    Values momentum = Values::random(Shape{count}, DType::f32, 3);
+    sgd(Host(kernels).context(),
+        one<Sgd>({.parameter = parameter.tensor(),
+                  .gradient = g.tensor(),
+                  .momentum = with_momentum ? momentum.tensor() : Tensor{},
+                  .coefficient = with_momentum ? 0.9F : 0.0F,
+                  .decay = true,
+                  .rounding = {.tensor = 7, .first = 10, .run = 7, .stride = 50},
+                  .state = &state}));
+  };
+  const Values before = Values::random(Shape{count}, DType::bf16, 1);
+  Values fast = before;
+  Values plain = before;
+  run(tested_kernels(), fast);
+  run(plain_kernels, plain);
+  std::int64_t others = 0;  // the other neighbour, where fp32 was rounded differently
+  std::int64_t moved = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    others += fast.at(i) != plain.at(i) ? 1 : 0;
+    moved += fast.at(i) != before.at(i) ? 1 : 0;
+  }
+  CHECK(others <= 1 + count / 1000);
+  CHECK(moved > count / 10);
+}
+
 TEST_CASE("sgd follows its formula") {
   for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     const StepState state = step_state();

@@ -1,5 +1,5 @@
-// What the optimizer keeps in bf16: moments of AdamW, rounded at random, and sums of gradients. The
-// same in every layout, and after a checkpoint.
+// What the optimizer keeps in bf16: moments of AdamW and matrices, rounded at random, and sums of
+// gradients. The same in every layout, and after a checkpoint.
 #include "catch.h"
 #include "sample_verify.h"
 
@@ -23,6 +23,20 @@ TEST_CASE("layouts with moments in bf16 equal a single rank") {
     check_free(options, layouts);
   }
   check_equal(with(with(small_gpt, both), experts), expert_layouts);
+}
+
+TEST_CASE("layouts with matrices in bf16 equal a single rank") {
+  const Options narrow{"precision.compute=bf16", "optimizer.main_params_dtype=bf16"};
+  const Options all{"precision.compute=bf16",
+                    "optimizer.main_params_dtype=bf16",
+                    "optimizer.type=adamw",
+                    "optimizer.exp_avg_dtype=bf16",
+                    "optimizer.exp_avg_sq_dtype=bf16",
+                    "optimizer.main_grads_dtype=bf16"};
+  check_equal(with(small_gpt, narrow), layouts);
+  check_free(with(small_gpt, narrow), layouts);
+  check_equal(with(small_llama, all), layouts);
+  check_equal(with(with(small_gpt, narrow), experts), expert_layouts);
 }
 
 TEST_CASE("layouts with sums of gradients in bf16 equal a single rank") {

@@ -75,9 +75,11 @@ TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads]"
     return options;
   };
   const std::vector<Options> kinds = {
-      small_gpt, small_llama,
+      small_gpt,
+      small_llama,
       in_16_bits({"precision.compute=fp16", "precision.initial_loss_scale=1.0e7"}),
       in_16_bits({"precision.compute=bf16", "parallel.pipeline.dtype=fp32"}),
+      in_16_bits({"precision.compute=bf16", "optimizer.main_params_dtype=bf16"}),
       with(small_gpt, {"optimizer.exp_avg_dtype=bf16", "optimizer.exp_avg_sq_dtype=bf16"})};
   for (const Options& kind : kinds) {
     const Options options = with_batch(kind);

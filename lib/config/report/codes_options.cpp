@@ -109,8 +109,8 @@ constexpr CodeNote options_notes[] = {
      "model: {num_layers: 4}, offload: {enable: true, num_layers: 3}"},
     {"offload-weights", "Weights that cannot be on the host",
      "offload.weights keeps the copies of weights in 16 bits on the host, of which the masters "
-     "stay "
-     "on the device. In fp32 there are no copies; with a parallel optimizer other ranks send them.",
+     "stay on the device. In fp32, and with main_params_dtype bf16, there are no copies; with a "
+     "parallel optimizer other ranks send them.",
      "model: {num_layers: 4}, offload: {enable: true, num_layers: 3, weights: true}",
      "model: {num_layers: 4}, precision: {compute: bf16}, "
      "offload: {enable: true, num_layers: 3, weights: true}"},

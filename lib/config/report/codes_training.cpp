@@ -6,8 +6,9 @@ namespace trainctl {
 namespace {
 
 constexpr CodeNote training_notes[] = {
-    {"state-type", "Gradients or AdamW's moments kept in fp16",
-     "They can be kept in fp32 or in bf16, which has the range of fp32.",
+    {"state-type", "Gradients, AdamW's moments or matrices kept in a type that does not suit them",
+     "They can be kept in fp32 or in bf16, which has the range of fp32; matrices in bf16 only if "
+     "products read that type.",
      "optimizer: {exp_avg_sq_dtype: fp16}", "optimizer: {exp_avg_sq_dtype: bf16}"},
     {"heads-divide", "hidden_size is not divisible by num_attention_heads",
      "The head size is hidden_size / num_attention_heads, unless kv_channels gives it.",

@@ -45,6 +45,7 @@ struct OptimizerConfig {
   std::optional<std::int64_t> weight_decay_incr_steps;  // default: train.steps
   double momentum = 0.9;                                // sgd
   ComputeType main_grads_dtype = ComputeType::fp32;     // of summed gradients: fp32 or bf16
+  ComputeType main_params_dtype = ComputeType::fp32;    // of matrices between steps: fp32 or bf16
   ComputeType exp_avg_dtype = ComputeType::fp32;        // of AdamW's moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
   double clip_grad_norm = 1.0;  // 0: off

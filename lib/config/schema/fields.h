@@ -93,6 +93,10 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
   visit(optimizer.main_grads_dtype,
         field("main_grads_dtype", "Type of sums of gradients over micro-batches: fp32 or bf16"));
+  visit(optimizer.main_params_dtype,
+        field("main_params_dtype",
+              "Type in which matrices are kept: fp32, or bf16 rounded at random, which products "
+              "read themselves"));
   visit(optimizer.exp_avg_dtype,
         field("exp_avg_dtype", "AdamW: type of the first moment, fp32 or bf16 rounded at random"));
   visit(optimizer.exp_avg_sq_dtype,

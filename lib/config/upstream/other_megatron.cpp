@@ -69,6 +69,7 @@ constexpr OtherKey argument_rows[] = {
     {"adam-beta1", "optimizer.beta1"},
     {"adam-beta2", "optimizer.beta2"},
     {"main-grads-dtype", "optimizer.main_grads_dtype"},
+    {"main-params-dtype", "optimizer.main_params_dtype"},
     {"exp-avg-dtype", "optimizer.exp_avg_dtype"},
     {"exp-avg-sq-dtype", "optimizer.exp_avg_sq_dtype"},
     {"adam-eps", "optimizer.eps"},

@@ -35,6 +35,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
     const Tensor rounded = store.rounded(i);
     const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
     const bool decay = spec.decay;
+    const RandomRounding rounding = rounding_of(spec, store.owned(i), mesh, rank);
     if (config.type == OptimizerType::adamw) {
       adamw.push_back({.parameter = flat(store.master(i)),
                        .gradient = store.owned_gradient(i),
@@ -45,7 +46,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
                        .beta2 = static_cast<float>(config.beta2),
                        .epsilon = static_cast<float>(config.eps),
                        .decay = decay,
-                       .rounding = rounding_of(spec, store.owned(i), mesh, rank),
+                       .rounding = rounding,
                        .state = state});
     } else {
       const bool momentum = config.momentum != 0;
@@ -55,6 +56,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
                      .compute = rounded,
                      .coefficient = static_cast<float>(config.momentum),
                      .decay = decay,
+                     .rounding = rounding,
                      .state = state});
     }
   }

@@ -23,7 +23,8 @@ ParamStore::Contents completed(ParamStore::Contents contents, const StagePlan& s
 std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const ParameterPlaces& places) {
   std::vector<SlabRow> rows{{"weights", Shape{places.weight_bytes}, DType::u8}};
   const Shape owned{contents.ownership.state_length};
-  if (places.masters) rows.push_back({"masters", owned, DType::f32});
+  const Shape masters{places.master_bytes(contents.ownership.state_length)};
+  if (places.masters_apart) rows.push_back({"masters", masters, DType::u8});
   if (contents.training) rows.push_back({"gradients", Shape{places.gradient_length}, DType::f32});
   if (contents.training) rows.push_back({"sums", Shape{places.sum_length}, contents.sums});
   for (std::size_t state = 0; state < contents.states.size(); ++state) {
@@ -81,9 +82,10 @@ void ParamStore::initialise(const OpContext& context, std::uint64_t seed, const 
     const Slice own = owned(i);
     const Tensor values = master(i).view({own.length()});
     if (spec.init != InitKind::normal) {
-      const float value = spec.init == InitKind::ones ? 1.0F : 0.0F;
+      const std::vector<float> same(static_cast<std::size_t>(own.length()),
+                                    spec.init == InitKind::ones ? 1.0F : 0.0F);
       const HostValues on_host(values);
-      std::fill_n(on_host.values().as<float>(), values.numel(), value);
+      store_floats(same.data(), on_host.values());
       on_host.store();
       continue;
     }
@@ -153,11 +155,16 @@ Tensor ParamStore::part_of(const std::string& buffer, std::int64_t begin, int pa
 
 Tensor ParamStore::master(int parameter) const {
   const Slice own = owned(parameter);
-  if (!place(parameter).is_master) {
-    return part_of("masters", place(parameter).master, parameter, own);
-  }
   const Tensor whole = resident(parameter);
-  return own.length() == whole.numel() ? whole : part_in(whole, own);
+  if (place(parameter).is_master) {
+    return own.length() == whole.numel() ? whole : part_in(whole, own);
+  }
+  const Tensor masters = slab_.at("masters");
+  const Tensor part{static_cast<std::byte*>(masters.data) + place(parameter).master,
+                    {own.length()},
+                    at(table(), parameter).master,
+                    masters.device};
+  return own.length() == whole.numel() ? part.view(whole.shape) : part;
 }
 
 Tensor ParamStore::rounded(int parameter) const {

@@ -1,5 +1,5 @@
 // Owns parameters, gradients and optimizer state of one rank in flat buffers, as the plan places
-// them (plan/ownership/parameter_places.h): the fp32 masters and the optimizer's values of what the
+// them (plan/ownership/parameter_places.h): the masters and the optimizer's values of what the
 // rank updates, and the weights that its layers read. Layers get views; optimizer, exchanges,
 // checkpoints and export iterate over the parameter table.
 #pragma once
@@ -61,7 +61,8 @@ class ParamStore {
   Slice owned(int parameter) const {
     return ownership().parameters[static_cast<std::size_t>(parameter)].owned;
   }
-  /// The fp32 master of the owned part: flat, but in the parameter's shape if it is whole.
+  /// The master of the owned part, in ParamSpec::master: flat, but in the parameter's shape if it
+  /// is whole.
   Tensor master(int parameter) const;
   /// The owned part of the weight in 16 bits, flat; empty if the weight is the master or does not
   /// stay.

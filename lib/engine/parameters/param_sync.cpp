@@ -73,7 +73,7 @@ void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& sto
   const std::int64_t part = whole.numel() / ranks;
   const std::int64_t begin = replicas.rank() * part;
   block.gathers.push_back({&replicas, {whole, whole.slice(begin, begin + part)}, {}, {}});
-  const std::int64_t most = most_apart(plan, stage_, planned, ranks);
+  const std::int64_t most = most_apart(plan.compute, stage_, planned, ranks);
   if (most == 0) return;
   const Tensor all = packed(ranks * most, DType::f32);
   const std::int64_t own = replicas.rank() * most;
@@ -81,7 +81,7 @@ void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& sto
       block.gathers.emplace_back(Gather{&replicas, {all, all.slice(own, own + most)}, {}, {}});
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t place = rank * most;
-    for (const ApartPiece& piece : pieces_apart(plan, stage_, planned, ranks, rank)) {
+    for (const ApartPiece& piece : pieces_apart(plan.compute, stage_, planned, ranks, rank)) {
       const std::int64_t length = piece.part.length();
       const Tensor weight = part_in(store.resident(piece.parameter), piece.part);
       const Tensor sent = all.slice(place, place + length);

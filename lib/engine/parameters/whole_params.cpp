@@ -1,7 +1,6 @@
 #include "engine/parameters/whole_params.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/at.h"
 #include "comm/await.h"
@@ -68,12 +67,13 @@ void WholeParams::finish(const Event& event, const char* what, const std::string
   await(event, deadline_, [&] { return "the message with " + std::string(what) + name; });
 }
 
-/// `values`: what the part's rank owns of its share.
+/// `values`: what the part's rank owns of its share, as it is kept.
 void WholeParams::place(const Part& part, const Tensor& values, const Tensor& whole) const {
   const ParamSpec& row = at(plan_.stage_of(part.rank).parameters, part.index);
   for (const ShardPiece& piece : pieces_in(row, plan_.mesh, part.rank, part.owned)) {
-    std::memcpy(whole.as<float>() + piece.global, values.as<float>() + piece.local,
-                static_cast<std::size_t>(piece.length) * sizeof(float));
+    const Tensor kept = values.view({values.numel()});
+    load_floats(kept.slice(piece.local, piece.local + piece.length),
+                whole.as<float>() + piece.global);
   }
 }
 
@@ -81,8 +81,9 @@ Tensor WholeParams::get(const std::string& name) {
   const Whole& found = parameters_.at(name);
   const Part& first = found.parts.front();
   const bool is_here = first.rank == 0 && first.owned.length() == found.shape.numel();
-  if (is_here && store_.made_gradients().device == DeviceKind::cpu)
-    return store_.master(first.index);
+  const ParamSpec& row = at(plan_.stage_of(first.rank).parameters, first.index);
+  const bool on_host = store_.made_gradients().device == DeviceKind::cpu;
+  if (is_here && on_host && row.master == DType::f32) return store_.master(first.index);
   for (const Part& part : found.parts) {
     if (part.rank == 0) continue;
     std::int64_t index = part.index;
@@ -95,7 +96,7 @@ Tensor WholeParams::get(const std::string& name) {
       place(part, HostValues(store_.master(part.index)).values(), whole);
       continue;
     }
-    const Tensor values = received_.slice(0, part.owned.length());
+    const Tensor values{received_.data, {part.owned.length()}, row.master, DeviceKind::cpu};
     finish(everyone_.receive(values, part.rank, part_tag, stream_), "a part of ", name);
     place(part, values, whole);
   }

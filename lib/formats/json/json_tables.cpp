@@ -64,6 +64,7 @@ void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& pla
   json.member("bucket", place.bucket);
   write_shard(json, held.shards[place.index]);
   json.member("role", row.role == DTypeRole::matrix ? "matrix" : "vector");
+  json.member("master", name_of(row.master));
   json.member("init", inits[static_cast<std::size_t>(row.init)]);
   json.member("init_deviation", row.init_deviation);
   json.member("decay", row.decay);

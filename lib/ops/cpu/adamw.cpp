@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/vector/philox_lanes.h"
+#include "ops/cpu/vector/random_words.h"
 #include "ops/elements.h"
 
 namespace trainctl {
@@ -25,27 +25,18 @@ struct Factors {
         decay(args.decay ? args.state->weight_decay : 0.0F) {}
 };
 
-/// The random words of elements [begin, end) of the part.
-void fill_words(const AdamW& args, const PhiloxLanes& random, std::int64_t begin, std::int64_t end,
-                std::uint32_t* words) {
-  const RandomRounding& rounding = args.rounding;
-  while (begin < end) {
-    const std::int64_t left = rounding.run - (begin + rounding.skip) % rounding.run;
-    const std::int64_t count = std::min(end - begin, left);
-    random.bits(rounding.whole(begin), count, words);
-    begin += count;
-    words += count;
-  }
-}
-
 /// Reads and writes everything once: the update is bound by memory. Copy is the type of `compute`,
-/// float where there is none; First and Second are those of m and v.
-template <class Copy, class First, class Second>
+/// float where there is none; Weight, First and Second are those of the parameter, m and v.
+template <class Weight, class Copy, class First, class Second>
 void update(const AdamW& args) {
   constexpr bool random = sizeof(First) < sizeof(float) || sizeof(Second) < sizeof(float);
+  constexpr bool random_weight = sizeof(Weight) < sizeof(float);
   const Factors f(args);
-  const PhiloxLanes lanes(args.state->seed, args.rounding.stream(args.state->step));
-  float* parameter = args.parameter.as<float>();
+  const RandomWords words_of(args.state->seed, args.rounding.stream(args.state->step),
+                             args.rounding);
+  const RandomWords weight_words_of(args.state->seed, args.rounding.weight_stream(args.state->step),
+                                    args.rounding);
+  Weight* parameter = args.parameter.as<Weight>();
   First* first = args.m.as<First>();
   Second* second = args.v.as<Second>();
   Copy* compute = static_cast<Copy*>(args.compute.data);
@@ -53,18 +44,21 @@ void update(const AdamW& args) {
     float room[element_piece];
     const float* gradient = as_floats(args.gradient, begin, end, room);
     std::uint32_t words[random ? element_piece : 1];
-    if constexpr (random) fill_words(args, lanes, begin, end, words);
+    if constexpr (random) words_of.fill(begin, end, words);
+    std::uint32_t weight_words[random_weight ? element_piece : 1];
+    if constexpr (random_weight) weight_words_of.fill(begin, end, weight_words);
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       const float g = gradient[i - begin] * f.clip;
       const float m = f.beta1 * to_float(first[i]) + f.rest1 * g;
       const float v = f.beta2 * to_float(second[i]) + f.rest2 * g * g;
       const float step = m * f.correction1 / (std::sqrt(v) * f.root_correction2 + f.epsilon);
-      const float p = parameter[i] - f.rate * (step + f.decay * parameter[i]);
+      const float before = to_float(parameter[i]);
+      const float p = before - f.rate * (step + f.decay * before);
       const std::uint32_t bits = random ? words[i - begin] : 0;
       first[i] = round_at_random<First>(m, bits);
       second[i] = round_at_random<Second>(v, bits >> 16);
-      parameter[i] = p;
+      parameter[i] = round_at_random<Weight>(p, random_weight ? weight_words[i - begin] : 0);
       if constexpr (sizeof(Copy) < sizeof p) compute[i] = from_float<Copy>(p);
     }
   });
@@ -74,11 +68,13 @@ void update(const AdamW& args) {
 
 void adamw_cpu(const OpContext&, const AdamW& args) {
   if (args.state->found_inf) return;
-  with_element_type(args.compute.empty() ? DType::f32 : args.compute.dtype, [&](auto copy) {
-    with_fp32_or_bf16(args.m, [&](auto first) {
-      with_fp32_or_bf16(args.v, [&](auto second) {
-        update<decltype(copy), decltype(first), decltype(second)>(args);
-      });
+  with_fp32_or_bf16(args.m, [&](auto first) {
+    with_fp32_or_bf16(args.v, [&](auto second) {
+      using First = decltype(first);
+      using Second = decltype(second);
+      if (args.parameter.dtype == DType::bf16) return update<bf16, float, First, Second>(args);
+      with_element_type(args.compute.empty() ? DType::f32 : args.compute.dtype,
+                        [&](auto copy) { update<float, decltype(copy), First, Second>(args); });
     });
   });
 }

@@ -3,6 +3,7 @@
 #include "base/parallel_for.h"
 #include "base/philox.h"
 #include "ops/cpu/kernels.h"
+#include "ops/elements.h"
 
 namespace trainctl {
 
@@ -23,11 +24,10 @@ Pair normal_pair(const Philox& random, std::uint64_t index) {
           static_cast<float>(radius * std::sin(angle))};
 }
 
-}  // namespace
-
-void normal_fill_cpu(const OpContext&, const NormalFill& args) {
+template <class T>
+void fill(const NormalFill& args) {
   const Philox random(args.seed, args.stream);
-  float* x = args.x.as<float>();
+  T* x = args.x.as<T>();
   const std::int64_t first = args.first;
   const std::int64_t last = first + args.x.numel();
   const std::int64_t first_pair = first / 2;
@@ -36,10 +36,16 @@ void normal_fill_cpu(const OpContext&, const NormalFill& args) {
     for (std::int64_t pair = first_pair + begin; pair < first_pair + end; ++pair) {
       const Pair values = normal_pair(random, static_cast<std::uint64_t>(pair));
       const std::int64_t at = 2 * pair;
-      if (at >= first) x[at - first] = args.deviation * values.even;
-      if (at + 1 < last) x[at + 1 - first] = args.deviation * values.odd;
+      if (at >= first) x[at - first] = from_float<T>(args.deviation * values.even);
+      if (at + 1 < last) x[at + 1 - first] = from_float<T>(args.deviation * values.odd);
     }
   });
+}
+
+}  // namespace
+
+void normal_fill_cpu(const OpContext&, const NormalFill& args) {
+  with_fp32_or_bf16(args.x, [&](auto element) { fill<decltype(element)>(args); });
 }
 
 }  // namespace trainctl

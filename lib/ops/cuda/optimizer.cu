@@ -105,15 +105,15 @@ __device__ void random_words(const Philox& philox, const RandomRounding& roundin
   for (int i = 0; i < width; ++i) words[i] = philox.bits(rounding.whole(at + i));
 }
 
-/// Of moments in bf16, rounded at random; fp32 is stored as it is.
+/// Of values in bf16, rounded at random; fp32 is stored as it is.
 template <int width>
-__device__ void store_moment(float* to, const float (&values)[width],
-                             const std::uint32_t (&)[width], int) {
+__device__ void store_at_random(float* to, const float (&values)[width],
+                                const std::uint32_t (&)[width], int) {
   store<width>(to, values);
 }
 template <int width>
-__device__ void store_moment(bf16* to, const float (&values)[width],
-                             const std::uint32_t (&random)[width], int shift) {
+__device__ void store_at_random(bf16* to, const float (&values)[width],
+                                const std::uint32_t (&random)[width], int shift) {
   struct alignas(width * sizeof(bf16)) Chunk {
     bf16 at[width];
   } chunk;
@@ -124,21 +124,35 @@ __device__ void store_moment(bf16* to, const float (&values)[width],
   *reinterpret_cast<Chunk*>(to) = chunk;
 }
 
-template <class First, class Second>
+/// The same of a parameter: fp32, or bf16 with random words of its own.
+template <int width>
+__device__ void store_weight(float* to, const float (&values)[width], std::int64_t at,
+                             const Philox&, const RandomRounding&) {
+  store<width>(global_pointer(to) + at, values);
+}
+template <int width>
+__device__ void store_weight(bf16* to, const float (&values)[width], std::int64_t at,
+                             const Philox& philox, const RandomRounding& rounding) {
+  std::uint32_t words[width];
+  random_words<width>(philox, rounding, at, words);
+  store_at_random<width>(global_pointer(to) + at, values, words, 0);
+}
+
+template <class Weight, class First, class Second>
 struct AdamWork {
   static constexpr bool random = sizeof(First) + sizeof(Second) < 2 * sizeof(float);
 
-  float* parameter;
+  Weight* parameter;
   Gradients gradient;
   First* first;
   Second* second;
   Copy copy;
   float beta1, beta2, epsilon, weight_decay, clip, rate, correction1, correction2;
   const RandomRounding& rounding;  // where it is, not in registers
-  Philox philox;
+  Philox philox, of_weight;
 
   __device__ explicit AdamWork(const AdamW& args)
-      : parameter(static_cast<float*>(args.parameter.data)),
+      : parameter(static_cast<Weight*>(args.parameter.data)),
         gradient(args.gradient),
         first(static_cast<First*>(args.m.data)),
         second(static_cast<Second*>(args.v.data)),
@@ -152,7 +166,8 @@ struct AdamWork {
         correction1(args.state->bias_correction1),
         correction2(args.state->bias_correction2),
         rounding(args.rounding),
-        philox(args.state->seed, args.rounding.stream(args.state->step)) {}
+        philox(args.state->seed, args.rounding.stream(args.state->step)),
+        of_weight(args.state->seed, args.rounding.weight_stream(args.state->step)) {}
 
   template <int width>
   __device__ void run(std::int64_t at) const {
@@ -174,52 +189,65 @@ struct AdamWork {
       const float step = m[i] / correction1 / (sqrtf(v[i] / correction2) + epsilon);
       p[i] -= rate * (step + weight_decay * p[i]);
     }
-    store<width>(global_pointer(parameter) + at, p);
-    store_moment<width>(global_pointer(first) + at, m, words, 0);
-    store_moment<width>(global_pointer(second) + at, v, words, 16);
+    store_at_random<width>(global_pointer(first) + at, m, words, 0);
+    store_at_random<width>(global_pointer(second) + at, v, words, 16);
+    store_weight<width>(parameter, p, at, of_weight, rounding);
     copy.write<width>(at, p);
   }
 };
 
-template <class First, class Second>
+template <class Weight, class First, class Second>
 __device__ void adamw_piece(const Piece<AdamW>& piece) {
   const AdamW& args = piece.args;
-  run_piece<1>(AdamWork<First, Second>(args),
+  run_piece<1>(AdamWork<Weight, First, Second>(args),
                aligned(args.parameter, args.gradient, args.m, args.v, args.compute), piece.begin,
                piece.end);
 }
 
+template <class Weight>
+__device__ void adamw_piece(const Piece<AdamW>& piece) {
+  const bool narrow = piece.args.v.dtype == DType::bf16;
+  if (piece.args.m.dtype == DType::bf16) {
+    return narrow ? adamw_piece<Weight, bf16, bf16>(piece)
+                  : adamw_piece<Weight, bf16, float>(piece);
+  }
+  return narrow ? adamw_piece<Weight, float, bf16>(piece)
+                : adamw_piece<Weight, float, float>(piece);
+}
+
 /// Three blocks on a multiprocessor keep enough bytes on their way; with random numbers the
-/// registers suffice for two. `any_narrow`: some moment of the calls is bf16.
+/// registers suffice for two. `any_narrow`: some parameter or moment of the calls is bf16.
 template <bool any_narrow>
 __global__ void __launch_bounds__(block_threads, any_narrow ? 2 : 3)
     adamw_kernel(PlacedCalls<AdamW> calls) {
   const Piece<AdamW> piece = piece_of_block(calls);
   if (piece.args.state->found_inf) return;
-  if constexpr (!any_narrow) return adamw_piece<float, float>(piece);
-  const bool narrow = piece.args.v.dtype == DType::bf16;
-  if (piece.args.m.dtype == DType::bf16) {
-    return narrow ? adamw_piece<bf16, bf16>(piece) : adamw_piece<bf16, float>(piece);
-  }
-  return narrow ? adamw_piece<float, bf16>(piece) : adamw_piece<float, float>(piece);
+  if constexpr (!any_narrow) return adamw_piece<float, float, float>(piece);
+  if (piece.args.parameter.dtype == DType::bf16) return adamw_piece<bf16>(piece);
+  adamw_piece<float>(piece);
 }
 
+template <class Weight>
 struct SgdWork {
-  float* parameter;
+  Weight* parameter;
   Gradients gradient;
   float* momentum;
   Copy copy;
   float coefficient, weight_decay, clip, rate;
+  const RandomRounding& rounding;
+  Philox of_weight;
 
   __device__ explicit SgdWork(const Sgd& args)
-      : parameter(static_cast<float*>(args.parameter.data)),
+      : parameter(static_cast<Weight*>(args.parameter.data)),
         gradient(args.gradient),
         momentum(static_cast<float*>(args.momentum.data)),
         copy(args.compute),
         coefficient(args.coefficient),
         weight_decay(args.decay ? args.state->weight_decay : 0.0F),
         clip(args.state->clip_coefficient),
-        rate(args.state->learning_rate) {}
+        rate(args.state->learning_rate),
+        rounding(args.rounding),
+        of_weight(args.state->seed, args.rounding.weight_stream(args.state->step)) {}
 
   template <int width>
   __device__ void run(std::int64_t at) const {
@@ -234,17 +262,22 @@ struct SgdWork {
       b[i] = coefficient * b[i] + g[i] * clip;
       p[i] -= rate * (b[i] + weight_decay * p[i]);
     }
-    store<width>(global_pointer(parameter) + at, p);
+    store_weight<width>(parameter, p, at, of_weight, rounding);
     if (momentum != nullptr) store<width>(global_pointer(momentum) + at, b);
     copy.write<width>(at, p);
   }
 };
 
+/// `any_narrow`: some parameter of the calls is bf16.
+template <bool any_narrow>
 __global__ void __launch_bounds__(block_threads) sgd_kernel(PlacedCalls<Sgd> calls) {
   const auto [args, begin, end] = piece_of_block(calls);
   if (args.state->found_inf) return;
-  run_piece<1>(SgdWork(args), aligned(args.parameter, args.gradient, args.momentum, args.compute),
-               begin, end);
+  const bool wide = aligned(args.parameter, args.gradient, args.momentum, args.compute);
+  if (any_narrow && args.parameter.dtype == DType::bf16) {
+    return run_piece<1>(SgdWork<bf16>(args), wide, begin, end);
+  }
+  run_piece<1>(SgdWork<float>(args), wide, begin, end);
 }
 
 template <class T>
@@ -352,7 +385,8 @@ void adamw(const OpContext& context, const Calls<AdamW>& calls) {
   if (!any_piece(calls)) return;
   const PlacedCalls<AdamW>& placed = calls.placed();
   const bool any_narrow = std::ranges::any_of(calls.list(), [](const AdamW& args) {
-    return args.m.dtype == DType::bf16 || args.v.dtype == DType::bf16;
+    return args.parameter.dtype == DType::bf16 || args.m.dtype == DType::bf16 ||
+           args.v.dtype == DType::bf16;
   });
   launch(any_narrow ? adamw_kernel<true> : adamw_kernel<false>, one_block_each(placed.pieces),
          stream_of(context), placed);
@@ -361,7 +395,10 @@ void adamw(const OpContext& context, const Calls<AdamW>& calls) {
 void sgd(const OpContext& context, const Calls<Sgd>& calls) {
   if (!any_piece(calls)) return;
   const PlacedCalls<Sgd>& placed = calls.placed();
-  launch(sgd_kernel, one_block_each(placed.pieces), stream_of(context), placed);
+  const bool any_narrow = std::ranges::any_of(
+      calls.list(), [](const Sgd& args) { return args.parameter.dtype == DType::bf16; });
+  launch(any_narrow ? sgd_kernel<true> : sgd_kernel<false>, one_block_each(placed.pieces),
+         stream_of(context), placed);
 }
 
 void square_sum(const OpContext& context, const Calls<SquareSum>& calls) {

@@ -49,8 +49,9 @@ struct DropoutWork {
   }
 };
 
+template <class T>
 struct NormalWork {
-  float* x;
+  T* x;
   Philox random;
   std::uint64_t first;
   float deviation;
@@ -88,9 +89,12 @@ void dropout(const OpContext& context, const Dropout& args) {
 }
 
 void normal_fill(const OpContext& context, const NormalFill& args) {
-  for_elements<1>(context, args.x.numel(), false,
-                  NormalWork{args.x.elements<float>(), Philox(args.seed, args.stream),
-                             static_cast<std::uint64_t>(args.first), args.deviation});
+  with_fp32_or_bf16(args.x, [&](auto element) {
+    using T = decltype(element);
+    for_elements<1>(context, args.x.numel(), false,
+                    NormalWork<T>{args.x.elements<T>(), Philox(args.seed, args.stream),
+                                  static_cast<std::uint64_t>(args.first), args.deviation});
+  });
 }
 
 }  // namespace trainctl::cuda

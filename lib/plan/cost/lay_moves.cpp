@@ -45,15 +45,15 @@ std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows, const C
   return freed;
 }
 
-/// By parameter: whether its weight is on the host between its uses. Those that layers read in fp32
-/// are masters, which the optimizer needs on the device.
+/// By parameter: whether its weight is on the host between its uses. Those that are themselves
+/// masters the optimizer needs on the device.
 std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows, const Config& config) {
   const OffloadConfig& offload = config.offload;
   std::vector<bool> on_host;
   if (!offload.enable || !offload.weights) return on_host;
   for (const ParamSpec& row : rows.parameters) {
     const bool layer = row.unit > 0 && row.unit <= offload.num_layers;
-    on_host.push_back(layer && read_type(row, plan.compute) != DType::f32);
+    on_host.push_back(layer && read_type(row, plan.compute) != row.master);
   }
   return on_host;
 }

@@ -57,15 +57,16 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
   return held + sliced + most;
 }
 
-/// Elements that a rank of the stage writes to a checkpoint, at most.
-std::int64_t most_saved_elements(const Plan& plan, int stage) {
+/// What a rank of the stage writes to a checkpoint, at most.
+std::int64_t most_saved_bytes(const Plan& plan, int stage, const OptimizerConfig& optimizer) {
   const Mesh& mesh = plan.mesh;
   const std::int64_t first = stage * mesh.stride(Axis::pp);
   std::int64_t most = 0;
   // Tensor-parallel ranks differ in what they write, replicas by at most a row.
   for (const int rank : mesh.group(first, Axis::tp)) {
     const OwnershipTable table = make_ownership(plan, rank);
-    most = std::max(most, saved_elements(saved_parts(plan, table, rank)));
+    const std::vector<SavedPart> parts = saved_parts(plan, table, rank);
+    most = std::max(most, saved_bytes(parts, at(plan.stages, stage).parameters, optimizer));
   }
   return most;
 }
@@ -157,7 +158,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   const OwnershipTable table = make_ownership(plan, number * plan.mesh.stride(Axis::pp));
   const ParameterPlaces places = place_parameters(stage, plan.compute, table);
   MemoryEstimate memory;
-  memory.parameters = places.weight_bytes + (places.masters ? state * fp32 : 0);
+  memory.parameters = places.weight_bytes + places.master_bytes(state);
   memory.gradients =
       places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
   memory.optimizer = state * optimizer_value_bytes(config.optimizer);
@@ -180,7 +181,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token +
                 feed_bytes(plan, number, config.data);
   if (saves_in_background(config.checkpoint)) {
-    memory.checkpoint = most_saved_elements(plan, number) * saved_value_bytes(config.optimizer);
+    memory.checkpoint = most_saved_bytes(plan, number, config.optimizer);
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime =

@@ -1,7 +1,11 @@
 #include "plan/ownership/parameter_places.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/at.h"
 #include "plan/gradients/resident.h"
+#include "plan/ownership/row_exchange.h"
 
 namespace trainctl {
 
@@ -40,12 +44,7 @@ class Placement {
     place_freed();
     for (const Bucket& bucket : stage_.flat.buckets) place_weights(bucket);
     place_gradients();
-    for (int i = 0; i < std::ssize(stage_.parameters); ++i) {
-      ParameterPlace& place = at(places_.parameters, i);
-      place.master = at(table_.parameters, i).state;
-      place.is_master = !place.freed && read_type(at(stage_.parameters, i), compute_) == DType::f32;
-      places_.masters = places_.masters || !place.is_master;
-    }
+    place_masters();
     return std::move(places_);
   }
 
@@ -96,6 +95,50 @@ class Placement {
     }
     const Bucket* stretch = sliced(staying.front()) ? &bucket : nullptr;
     places_.weight_bytes += lay(staying, stretch, places_.weight_bytes);
+  }
+
+  void place_masters() {
+    for (const ParamSpec& row : stage_.parameters) {
+      if (row.role == DTypeRole::matrix) places_.masters = row.master;
+    }
+    place_front();
+    for (int i = 0; i < std::ssize(stage_.parameters); ++i) {
+      const ParamSpec& row = at(stage_.parameters, i);
+      ParameterPlace& place = at(places_.parameters, i);
+      place.is_master = !place.freed && read_type(row, compute_) == row.master;
+      places_.masters_apart = places_.masters_apart || !place.is_master;
+      if (row.master != places_.masters) continue;
+      place.master =
+          places_.front_bytes + at(table_.parameters, i).state * size_of(places_.masters);
+    }
+  }
+
+  /// Every rank has as much room, whichever parameters of a block it owns.
+  void place_front() {
+    if (places_.masters == DType::f32) return;
+    for (const GatherBlock& block : stage_.gathers) {
+      if (!block.freed) continue;
+      std::int64_t own = 0;
+      std::int64_t shared = 0;
+      std::map<std::int64_t, std::int64_t> dealt;  // by owner
+      for (const int index : block.parameters) {
+        if (at(stage_.parameters, index).master != DType::f32) continue;
+        const std::int64_t length = at(table_.parameters, index).owned.length();
+        at(places_.parameters, index).master = places_.front_bytes + own * size_of(DType::f32);
+        own += length;
+        const OptimizerShard& shard = at(stage_.shards, index);
+        const bool whole = shard.kind == ShardKind::dealt;
+        (whole ? dealt[shard.owner] : shared) += whole ? shard.elements : length;
+      }
+      std::int64_t most = 0;
+      for (const auto& [owner, elements] : dealt) most = std::max(most, elements);
+      most += shared;
+      if (block.bucket >= 0) {
+        const std::int64_t ranks = at(stage_.shards, block.parameters.front()).ranks;
+        most = most_apart(compute_, stage_, block, ranks);
+      }
+      places_.front_bytes += padded(most) * size_of(DType::f32);
+    }
   }
 
   /// First what is made and summed in place, then the slots; and the parts of repeated sums.

@@ -1,4 +1,4 @@
-// Where a rank keeps the values of its parameters: the fp32 masters that it updates, the weights
+// Where a rank keeps the values of its parameters: the masters that it updates, the weights
 // that its layers read, and the gradients. The memory estimate and the allocation both read this.
 #pragma once
 
@@ -14,15 +14,16 @@ struct ParameterPlace {
   bool freed = false;         // the weight is in a slot
   bool repeated = false;      // the gradient is made in a slot
   bool written = false;       // the first product of a step can write the gradient
-  std::int64_t master = 0;    // elements: of the owned part
+  std::int64_t master = 0;    // bytes: of the owned part, if it is apart
   std::int64_t weight = 0;    // bytes
   std::int64_t gradient = 0;  // elements: of what layers add to, whole
   // Elements: of the part that is complete after its bucket's sums. If repeated, among the sums.
   std::int64_t sum = 0;
 };
 
-/// masters: what the rank owns, in the places of the optimizer's values; none where the weights are
-/// whole and in fp32, for these are then masters as well.
+/// masters: what the rank owns, in ParamSpec::master, in the places of the optimizer's values; none
+/// where the weights are whole and of that type, for these are then masters as well. In front of
+/// them, where those of matrices are narrower: the fp32 masters of blocks that are freed.
 /// weights: of every parameter, in the type that its layer reads: whole, or in the slots of a ring
 /// if its block is freed after use.
 /// gradients: whole, where they are summed once; otherwise in the slots of a ring, while they are
@@ -34,11 +35,18 @@ struct ParameterPlaces {
   std::vector<std::int64_t> blocks;   // by block of parameters: where its weights begin, in bytes
   std::vector<std::int64_t> host;     // the same in memory of the host, of blocks from there
   std::vector<std::int64_t> buckets;  // by bucket: where its gradients are made
-  bool masters = false;               // there are masters apart
+  DType masters = DType::f32;         // of matrices
+  bool masters_apart = false;         // there are some
+  std::int64_t front_bytes = 0;       // of the masters in front of them
   std::int64_t weight_bytes = 0;
   std::int64_t host_bytes = 0;
   std::int64_t gradient_length = 0;  // elements
   std::int64_t sum_length = 0;       // elements
+
+  /// Of masters apart, where there are `elements` optimizer values of a kind.
+  std::int64_t master_bytes(std::int64_t elements) const {
+    return masters_apart ? front_bytes + elements * size_of(masters) : 0;
+  }
 };
 
 /// `table`: of the rank.

@@ -72,7 +72,7 @@ std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
   return exchanges;
 }
 
-std::vector<ApartPiece> pieces_apart(const Plan& plan, const StagePlan& stage,
+std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
                                      const GatherBlock& block, std::int64_t ranks,
                                      std::int64_t rank) {
   std::vector<ApartPiece> pieces;
@@ -81,7 +81,7 @@ std::vector<ApartPiece> pieces_apart(const Plan& plan, const StagePlan& stage,
   const std::int64_t begin = bucket.offset + rank * length;
   for (const int index : block.parameters) {
     const ParamSpec& row = at(stage.parameters, index);
-    if (read_type(row, plan.compute) == plan.compute) continue;
+    if (read_type(row, compute) == compute) continue;
     const std::int64_t from = begin - at(stage.flat.offset, index);
     const Slice part{std::max<std::int64_t>(from, 0), std::min(from + length, row.shape.numel())};
     if (part.begin < part.end) pieces.push_back({index, part});
@@ -89,12 +89,12 @@ std::vector<ApartPiece> pieces_apart(const Plan& plan, const StagePlan& stage,
   return pieces;
 }
 
-std::int64_t most_apart(const Plan& plan, const StagePlan& stage, const GatherBlock& block,
+std::int64_t most_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
                         std::int64_t ranks) {
   std::int64_t most = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t elements = 0;
-    for (const ApartPiece& piece : pieces_apart(plan, stage, block, ranks, rank)) {
+    for (const ApartPiece& piece : pieces_apart(compute, stage, block, ranks, rank)) {
       elements += piece.part.length();
     }
     most = std::max(most, elements);
@@ -113,7 +113,8 @@ std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,
     most = std::max(most, most_packed(row_gathers(plan, stage, table, block), bytes));
     if (block.bucket < 0) continue;
     const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
-    most = std::max(most, ranks * most_apart(plan, stage, block, ranks) * size_of(DType::f32));
+    most =
+        std::max(most, ranks * most_apart(plan.compute, stage, block, ranks) * size_of(DType::f32));
   }
   return most;
 }

@@ -33,11 +33,11 @@ struct ApartPiece {
   int parameter = 0;
   Slice part;
 };
-std::vector<ApartPiece> pieces_apart(const Plan& plan, const StagePlan& stage,
+std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
                                      const GatherBlock& block, std::int64_t ranks,
                                      std::int64_t rank);
 /// The most elements of these that any rank owns: each rank sends as many.
-std::int64_t most_apart(const Plan& plan, const StagePlan& stage, const GatherBlock& block,
+std::int64_t most_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
                         std::int64_t ranks);
 
 /// The sizes of two buffers: that in which a stage's gradients are packed, one sum at a time, in

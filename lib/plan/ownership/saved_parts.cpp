@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "plan/rules/resolve.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -73,10 +74,25 @@ std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table
   return parts;
 }
 
-std::int64_t saved_elements(const std::vector<SavedPart>& parts) {
-  std::int64_t elements = 0;
-  for (const SavedPart& one : parts) elements += one.part.box.numel();
-  return elements;
+std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
+                         const OptimizerConfig& optimizer) {
+  std::int64_t bytes = 0;
+  for (const SavedPart& one : parts) {
+    const DType master = at(table, one.parameter).master;
+    bytes += one.part.box.numel() * saved_value_bytes(optimizer, master);
+  }
+  return bytes;
+}
+
+std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer) {
+  std::int64_t bytes = 0;
+  for (const StagePlan& stage : plan.stages) {
+    for (const ParamSpec& row : stage.parameters) {
+      if (row.second_home) continue;
+      bytes += row.global_shape.numel() * saved_value_bytes(optimizer, row.master);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace trainctl

@@ -31,7 +31,10 @@ struct SavedPart {
 std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
                                    std::int64_t rank);
 
-/// The elements of all parts.
-std::int64_t saved_elements(const std::vector<SavedPart>& parts);
+/// The bytes of all parts, of the stage's table.
+std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
+                         const OptimizerConfig& optimizer);
+/// Those of the whole model.
+std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer);
 
 }  // namespace trainctl

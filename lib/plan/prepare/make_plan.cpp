@@ -192,8 +192,9 @@ void add_stage(Plan& plan, int stage, const Config& config) {
     const ChunkLayers& held = plan.map.at(stage, chunk);
     rows.units.push_back({held.first_unit, held.end_unit});
   }
-  rows.parameters =
-      make_parameters({plan.model, plan.mesh, plan.sequence_parallel, plan.splits}, rows.units);
+  rows.parameters = make_parameters({plan.model, plan.mesh, plan.sequence_parallel, plan.splits,
+                                     type_of_masters(config.optimizer)},
+                                    rows.units);
   rows.shards = shard_optimizer(
       {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},
       rows.parameters);

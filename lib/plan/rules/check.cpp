@@ -195,7 +195,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
   check_recompute(facts, check);
   check_modes(facts, check);
   check_precision(config, check);
-  check_optimizer(config.optimizer, check);
+  check_optimizer(config.optimizer, config.precision, check);
   check_schedule(config.lr_schedule, config.train.steps, check);
   check_data(config, check);
   check_cluster(config, check);

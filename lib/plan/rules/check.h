@@ -116,7 +116,8 @@ void check_overlap(const Facts& facts, Check& check);    // communication beside
 void check_recompute(const Facts& facts, Check& check);  // and offloading
 void check_modes(const Facts& facts, Check& check);      // what the parallel mode ignores
 void check_precision(const Config& config, Check& check);
-void check_optimizer(const OptimizerConfig& optimizer, Check& check);
+void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& precision,
+                     Check& check);
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
 void check_data(const Config& config, Check& check);
 void check_cluster(const Config& config, Check& check);

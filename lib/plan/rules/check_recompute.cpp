@@ -1,4 +1,5 @@
 // Activations that are recomputed, or offloaded to the host.
+#include "config/schema/words.h"
 #include "plan/rules/check.h"
 #include "plan/tables/recompute_form.h"
 
@@ -113,7 +114,7 @@ void check_slices(const Facts& facts, Check& check) {
                   "tensor_parallel is 1");
 }
 
-/// Of 16 bits only: in fp32 the weights that layers read are those that the optimizer updates.
+/// Of rounded copies only: others are what the optimizer updates.
 void check_weights(const Facts& facts, Check& check) {
   const char* path = "offload.weights";
   if (resolve_compute(facts.config.precision) == ComputeType::fp32) {
@@ -121,6 +122,13 @@ void check_weights(const Facts& facts, Check& check) {
                 "weights can be offloaded if they are copies in 16 bits, but precision.compute is "
                 "fp32: the optimizer updates them on the device",
                 "set precision.compute to bf16, or offload.weights to false");
+  } else if (facts.config.optimizer.main_params_dtype != ComputeType::fp32) {
+    check.error(
+        "offload-weights", path,
+        "weights can be offloaded if they are copies in 16 bits, but main_params_dtype is " +
+            std::string(word_of(facts.config.optimizer.main_params_dtype)) +
+            ": the optimizer updates them on the device",
+        "set main_params_dtype to fp32, or offload.weights to false");
   } else if (facts.parallel().parallel_optimizer.enable) {
     check.error("offload-weights", path,
                 "weights can be offloaded if this rank updates all of them, but "

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/schema/words.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -52,6 +53,26 @@ void check_gradient_type(ComputeType type, Check& check) {
       "set main_grads_dtype to bf16 or fp32");
 }
 
+/// Where products read another type than bf16, matrices kept in bf16 would need copies of that
+/// type.
+void check_master_type(ComputeType type, const PrecisionConfig& precision, Check& check) {
+  if (type == ComputeType::fp32) return;
+  if (type == ComputeType::fp16) {
+    return check.error(
+        "state-type", "optimizer.main_params_dtype",
+        "matrices can be kept in fp32 or bf16, found fp16: below 6e-5 its steps are wider than "
+        "those of bf16, so small weights would hardly move",
+        "set main_params_dtype to bf16 or fp32");
+  }
+  const ComputeType compute = resolve_compute(precision);
+  if (compute == ComputeType::bf16) return;
+  check.error("state-type", "optimizer.main_params_dtype",
+              "main_params_dtype (bf16) is the type of the matrices that products read, but these "
+              "are in " +
+                  std::string(word_of(compute)),
+              "set precision.compute to bf16, or main_params_dtype to fp32");
+}
+
 /// In fp16 squares of small gradients would be 0.
 void check_moment(const char* path, ComputeType type, const OptimizerConfig& optimizer,
                   Check& check) {
@@ -66,7 +87,9 @@ void check_moment(const char* path, ComputeType type, const OptimizerConfig& opt
 
 }  // namespace
 
-void check_optimizer(const OptimizerConfig& optimizer, Check& check) {
+void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& precision,
+                     Check& check) {
+  check_master_type(optimizer.main_params_dtype, precision, check);
   check_gradient_type(optimizer.main_grads_dtype, check);
   check_moment("optimizer.exp_avg_dtype", optimizer.exp_avg_dtype, optimizer, check);
   check_moment("optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, optimizer, check);

@@ -138,6 +138,10 @@ DType type_of_gradients(const OptimizerConfig& optimizer) {
   return type_of_state(optimizer.main_grads_dtype);
 }
 
+DType type_of_masters(const OptimizerConfig& optimizer) {
+  return type_of_state(optimizer.main_params_dtype);
+}
+
 std::vector<DType> optimizer_values(const OptimizerConfig& optimizer) {
   if (optimizer.type == OptimizerType::adamw) {
     return {type_of_state(optimizer.exp_avg_dtype), type_of_state(optimizer.exp_avg_sq_dtype)};
@@ -152,8 +156,8 @@ std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer) {
   return bytes;
 }
 
-std::int64_t saved_value_bytes(const OptimizerConfig& optimizer) {
-  return size_of(DType::f32) + optimizer_value_bytes(optimizer);
+std::int64_t saved_value_bytes(const OptimizerConfig& optimizer, DType master) {
+  return size_of(master) + optimizer_value_bytes(optimizer);
 }
 
 bool masks_tokens(const DataConfig& data) { return data.eod_mask_loss || !data.packing; }

@@ -30,8 +30,8 @@ std::int64_t world_size_of(const ParallelConfig& parallel);
 /// The same section for one rank: sizes and placement at their defaults, the rest as given.
 ParallelConfig for_one_rank(ParallelConfig parallel);
 
-/// The type of the matrix products: autocast_dtype under enable_autocast, else compute. The masters
-/// are fp32 in either case (Megatron-Core: enable_autocast, autocast_dtype).
+/// The type of the matrix products: autocast_dtype under enable_autocast, else compute. Neither is
+/// that of the masters (Megatron-Core: enable_autocast, autocast_dtype).
 ComputeType resolve_compute(const PrecisionConfig& precision);
 
 struct BatchSizes {
@@ -47,12 +47,14 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
 
 /// The type in which gradients are added up: optimizer.main_grads_dtype.
 DType type_of_gradients(const OptimizerConfig& optimizer);
+/// That in which matrices are kept (ParamSpec::master): optimizer.main_params_dtype.
+DType type_of_masters(const OptimizerConfig& optimizer);
 /// The types of the optimizer's values of a parameter: of AdamW two, of SGD with momentum one.
 std::vector<DType> optimizer_values(const OptimizerConfig& optimizer);
 /// Their bytes for one element.
 std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer);
-/// Bytes of one element in a checkpoint: the master weight, and the optimizer's values.
-std::int64_t saved_value_bytes(const OptimizerConfig& optimizer);
+/// Bytes of one element in a checkpoint: its master, of that type, and the optimizer's values.
+std::int64_t saved_value_bytes(const OptimizerConfig& optimizer, DType master);
 
 /// Whether tokens may have no loss, so that the loss is divided by the number of those that do.
 bool masks_tokens(const DataConfig& data);

@@ -123,7 +123,12 @@ class Table {
   }
 
   void set_unit(int unit) { unit_ = unit; }
-  std::vector<ParamSpec> take() { return std::move(rows_); }
+  std::vector<ParamSpec> take() {
+    for (ParamSpec& row : rows_) {
+      if (row.role == DTypeRole::matrix) row.master = input_.masters;
+    }
+    return std::move(rows_);
+  }
 
  private:
   /// How many parts the place cuts into over an axis, and which dim.

@@ -52,6 +52,9 @@ struct ParamSpec {
   Shape global_shape;
   Shape shape;  // of this rank's shard
   DTypeRole role = DTypeRole::matrix;
+  // The type in which its value is kept from step to step. Where layers read that type, what they
+  // read is the value itself, else a rounded copy.
+  DType master = DType::f32;
   InitKind init = InitKind::normal;
   double init_deviation = 0;
   bool decay = false;
@@ -85,7 +88,8 @@ struct ParameterInput {
   const ModelShape& model;
   const Mesh& mesh;
   bool sequence_parallel = false;
-  OperatorSplits splits{};  // over tp
+  OperatorSplits splits{};     // over tp
+  DType masters = DType::f32;  // of matrices; all others have fp32
 };
 /// The parameters of the units in `units` (every chunk of one stage), in model order. A tied head
 /// on another stage than the embedding has its own row embedding.token.weight with second_home.

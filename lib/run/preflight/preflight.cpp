@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "device/cuda_device.h"
-#include "plan/rules/resolve.h"
+#include "plan/ownership/saved_parts.h"
 #include "run/preflight/data_check.h"
 #include "run/preflight/machine.h"
 
@@ -34,7 +34,7 @@ DiskNeed disk_need(const Config& config, const Plan& plan) {
   const CheckpointConfig& rule = config.checkpoint;
   const bool during = rule.every > 0 || rule.every_minutes > 0;
   if (!during && !rule.at_end) return need;
-  need.checkpoint = saved_value_bytes(config.optimizer) * parameters;
+  need.checkpoint = saved_bytes(plan, config.optimizer);
   const std::int64_t all = 1 + (rule.every > 0 ? config.train.steps / rule.every : 0);
   // One more while the oldest is not yet removed.
   need.most = during && rule.keep > 0 ? std::min(all, rule.keep + 1) : all;
