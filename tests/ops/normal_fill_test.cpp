@@ -62,7 +62,7 @@ TEST_CASE("normal_fill has the asked deviation") {
 }
 
 TEST_CASE("normal_fill names what does not fit") {
-  Values x(Shape{4}, DType::bf16);
+  Values x(Shape{4}, DType::f16);
   CHECK(failure_of([&] { normal_fill(Host(tested_kernels()).context(), {.x = x.tensor()}); }) ==
-        "[normal_fill] x must be fp32: x [4] bf16");
+        "[normal_fill] x must be fp32 or bf16: x [4] fp16");
 }

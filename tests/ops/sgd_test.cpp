@@ -108,7 +108,7 @@ TEST_CASE("sgd names what does not fit") {
           sgd(host.context(),
               one<Sgd>({.parameter = x.tensor(), .gradient = y.tensor(), .state = &state}));
         }) ==
-        "[sgd] parameter must be an fp32 vector, gradient an fp32 or bf16 one of its length: "
+        "[sgd] parameter and gradient must be fp32 or bf16 vectors of one length: "
         "parameter [4] fp32, gradient [3] fp32");
   CHECK(starts_with(failure_of([&] {
                       sgd(host.context(), one<Sgd>({.parameter = x.tensor(),
