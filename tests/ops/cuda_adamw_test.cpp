@@ -105,8 +105,10 @@ TEST_CASE("CUDA AdamW rounds moments in bf16 as the plain one does") {
 
 TEST_CASE("CUDA AdamW rounds a parameter in bf16 as the plain one does") {
   if (!cuda_available()) return;
-  for (const std::int64_t count : {1, 4, 1000, 10003}) {
-    CAPTURE(count);
+  const std::pair<std::int64_t, std::int64_t> sizes[] = {
+      {1, 0}, {4, 0}, {1000, 0}, {1000, 6}, {10003, 0}};
+  for (const auto& [count, offset] : sizes) {
+    CAPTURE(count, offset);
     const Operands host = operands_of(count, false);
     HostTensor weight = HostTensor::random({count}, DType::bf16, 1);
     StepState state = some_state();
@@ -116,7 +118,7 @@ TEST_CASE("CUDA AdamW rounds a parameter in bf16 as the plain one does") {
     AdamW args;
     args.decay = true;
     args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 700, .stride = 800};
-    args.parameter = device.put(weight);
+    args.parameter = device.put(weight, offset);
     args.gradient = device.put(host.gradient);
     args.m = device.put(host.m);
     args.v = device.put(host.v);

@@ -33,10 +33,17 @@ Faults of_batches(std::function<void(std::vector<Batch>&)> change) {
   }};
 }
 
+Options bf16_alone() {
+  return with(small_gpt, {"precision.compute=bf16", "optimizer.main_params_dtype=bf16"});
+}
+
 std::vector<FaultRow> config_faults() {
   return {
       {"another learning rate", small_gpt, "dp2",
        of_config([](Config& config) { config.lr_schedule.max_lr *= 1.01; }), "parameter", ""},
+      {"another learning rate of matrices in bf16", bf16_alone(), "dp2",
+       of_config([](Config& config) { config.lr_schedule.max_lr *= 1.01; }), "parameter",
+       "embedding.token.weight"},
       {"another clip", small_gpt, "dp2",
        of_config([](Config& config) { config.optimizer.clip_grad_norm = 1e-3; }), "parameter", ""},
       {"another weight decay", small_gpt, "tp2",
@@ -196,6 +203,19 @@ std::vector<FaultRow> schedule_faults() {
               }
             }},
        "optimizer state 2 of",
+       "",
+       1},
+      {"a matrix in bf16 rounded with other random bits: a tenth of it to the other neighbour",
+       bf16_alone(),
+       "tp2",
+       {.parameters =
+            [](int rank, std::int64_t, ParamStore& store) {
+              const Tensor matrix = store.master(0);
+              for (std::int64_t i = 0; rank == 1 && i < matrix.numel(); i += 10) {
+                matrix.as<bf16>()[i].bits ^= 1;
+              }
+            }},
+       "parameter",
        "",
        1},
       {"weights that are not brought back", with(small_gpt, in_bf16), "dp2+offloadw",

@@ -94,14 +94,11 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.main_grads_dtype,
         field("main_grads_dtype", "Type of sums of gradients over micro-batches: fp32 or bf16"));
   visit(optimizer.main_params_dtype,
-        field("main_params_dtype",
-              "Type in which matrices are kept: fp32, or bf16 rounded at random, which products "
-              "read themselves"));
+        field("main_params_dtype", "Type of masters of matrices: fp32, or bf16 rounded at random"));
   visit(optimizer.exp_avg_dtype,
         field("exp_avg_dtype", "AdamW: type of the first moment, fp32 or bf16 rounded at random"));
   visit(optimizer.exp_avg_sq_dtype,
-        field("exp_avg_sq_dtype",
-              "AdamW: type of the second moment, fp32 or bf16 rounded at random"));
+        field("exp_avg_sq_dtype", "AdamW: type of the second moment, as of the first"));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
 }
@@ -139,8 +136,7 @@ void fields(Visitor& visit, Is<Config> auto& config) {
   visit.section(config.precision, field("precision", "Number formats"));
   visit.section(config.parallel, field("parallel", "How ranks and threads share the work"));
   visit.section(config.moe, field("moe", "Mixture of experts"));
-  visit.section(config.recompute,
-                field("recompute", "Activations that are recomputed instead of kept"));
+  visit.section(config.recompute, field("recompute", "Activations recomputed instead of kept"));
   visit.section(config.offload, field("offload", "Activations and weights kept on the host"));
   visit.section(config.hooks, field("hooks", "Choices that Megatron-Core takes as functions"));
   visit.section(

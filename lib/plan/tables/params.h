@@ -52,9 +52,7 @@ struct ParamSpec {
   Shape global_shape;
   Shape shape;  // of this rank's shard
   DTypeRole role = DTypeRole::matrix;
-  // The type in which its value is kept from step to step. Where layers read that type, what they
-  // read is the value itself, else a rounded copy.
-  DType master = DType::f32;
+  DType master = DType::f32;  // of its value; layers that read another type have a rounded copy
   InitKind init = InitKind::normal;
   double init_deviation = 0;
   bool decay = false;
@@ -76,9 +74,8 @@ struct ParamSpec {
 /// Parameter names, all families (a tied head has no row of its own):
 ///   embedding.token.weight [padded_vocab, hidden]   embedding.position.weight [positions, hidden]
 ///   (learned positions)   layers.N.norm1.weight/.bias
-///   layers.N.attention.{q,k,v,out}.weight/.bias
-///   layers.N.attention.{q,k}_norm.weight layers.N.norm2.weight/.bias
-///   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
+///   layers.N.attention.{q,k,v,out}.weight/.bias   layers.N.attention.{q,k}_norm.weight
+///   layers.N.norm2.weight/.bias   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
 ///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.expert_bias [experts]
 ///   layers.N.moe.experts.{gate,up,down}.weight/.bias (of each expert as of mlp, [experts, ...])
 ///   layers.N.moe.shared_gate.weight [1, hidden]   layers.N.moe.shared.{gate,up,down}.weight
@@ -146,9 +143,8 @@ struct BucketInput {
 /// comm_fusion: MindSpore's auto, size and index blocks (elements of fp32: MB x 1048576 / 4), by
 /// reducescatter of the scattered gradients and by allreduce of the others; a kind that is not
 /// given is auto, and so is index with the parallel optimizer. openstate false: a bucket for each
-/// parameter. layers:
-/// gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts are padded to 64
-/// and lengths to 64 x replicas except for megatron. Details: flat_layout.h.
+/// parameter. layers: gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts
+/// are padded to 64 and lengths to 64 x replicas except for megatron. Details: flat_layout.h.
 FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
 
 }  // namespace trainctl
