@@ -102,6 +102,11 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: GPT-2 
   const Outcome outcome = verify(gpt2, "dp1+m2,tp2sp+dp2", {"--set", "precision.compute=bf16"});
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 0);
+  const Outcome alone =
+      verify(gpt2, "dp2+zero3",
+             {"--set", "precision.compute=bf16", "--set", "optimizer.main_params_dtype=bf16"});
+  INFO(alone.out << alone.err);
+  CHECK(alone.exit_code == 0);
 }
 
 TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: experts") {
