@@ -187,15 +187,15 @@ struct Answer {
 class Site {
  public:
   Site() {
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i) + "\n";
-    dir_.write("data.txt", text);
+    std::string text;  // of many documents, for a split has whole ones
+    for (int i = 0; i < 400; ++i) text += "{\"text\": \"line " + std::to_string(i * i) + "\"}\n";
+    dir_.write("data.jsonl", text);
     config_ = dir_.write(
         "a.yaml",
         "model: {family: gpt2, num_layers: 2, hidden_size: 16, num_attention_heads: 2,\n"
         "        seq_length: 8, vocab_size: 260}\n"
         "data: {train: " +
-            dir_ / "data.txt" + ", cache_dir: " + dir_ / "cache" + "}\n" +
+            dir_ / "data.jsonl" + ", cache_dir: " + dir_ / "cache" + "}\n" +
             "train: {steps: 2, global_batch_size: 8}\n"
             "lr_schedule: {max_lr: 1.0e-3}\n"
             "parallel: {threads_per_rank: 1, deadline_seconds: 20}\n"
