@@ -18,7 +18,7 @@ else()
 endif()
 set(TRAINCTL_CUDA_KERNELS)
 foreach(name attention_backward attention_forward attention_merge cross_entropy elements embedding matmul
-             norm optimizer random rope router router_losses rows strips)
+             norm optimizer random rank_sum rope router router_losses rows strips)
   list(APPEND TRAINCTL_CUDA_KERNELS ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/${name}.cu)
 endforeach()
 if(NOT TRAINCTL_HAVE_CUDA)
@@ -39,7 +39,7 @@ get_filename_component(nccl_folder "${NCCL_LIBRARY}" DIRECTORY)
 add_library(trainctl_cuda MODULE ${TRAINCTL_CUDA_SOURCES} ${TRAINCTL_CUDA_KERNELS}
                                  ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_library.cpp)
 target_link_libraries(trainctl_cuda PRIVATE trainctl_cuda_options)
-# Only the three trainctl_cuda_* functions are exported: one per directory, and no symbols of the libraries.
+# Only the trainctl_cuda_* functions are exported, and no symbols of the libraries.
 set(TRAINCTL_CUDA_EXPORTS ${CMAKE_CURRENT_LIST_DIR}/cuda_module.map)
 target_link_options(trainctl_cuda PRIVATE LINKER:--no-undefined
                     LINKER:--version-script=${TRAINCTL_CUDA_EXPORTS})

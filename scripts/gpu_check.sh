@@ -157,6 +157,8 @@ test_of 1 "test cuda_nccl" 40 test_cuda_nccl
 
 on_devices 1 "verify, 1 rank, fp32" 40 "${verify[@]}" --layouts dp1
 on_devices 1 "verify, 1 rank, bf16" 40 "${verify[@]}" --layouts dp1 --set precision.compute=bf16
+on_devices 1 "verify, 4 ranks on one device" 60 env CUDA_VISIBLE_DEVICES=0 "${verify[@]}" \
+  --set parallel.share_devices=true --layouts dp4+zero2,tp2sp+pp2
 ranks=$devices
 [ "$ranks" -le 4 ] || ranks=4
 [ "$ranks" -ne 3 ] || ranks=2 # they divide a batch of 8

@@ -6,7 +6,9 @@ if(TRAINCTL_CUDA_HEADERS AND NCCL_INCLUDE AND NOT TRAINCTL_SANITIZE)
   set(on_host ON)
   add_subdirectory(cuda_on_host)
   trainctl_test(NAME cuda_on_host LABEL unit
-    SOURCES cuda_on_host/cuda_on_host_test.cpp cuda_on_host/nccl_on_host_test.cpp LIBS trainctl_comm)
+    SOURCES cuda_on_host/cuda_on_host_test.cpp cuda_on_host/nccl_on_host_test.cpp cuda_on_host/shared_device_test.cpp
+            comm/collectives_body.cpp
+    LIBS trainctl_comm)
 else()
   set(on_host OFF)
   message(STATUS "CUDA on the host is not built: it needs the headers of CUDA and NCCL, and no sanitizer")
@@ -39,6 +41,8 @@ if(on_host)
   trainctl_test(NAME cuda_steps_on_host LABEL unit
     SOURCES cuda_on_host/planned_on_device_test.cpp cuda_on_host/rank_death_on_host_test.cpp LIBS trainctl_sample_run)
   test_on_host(cuda_steps_on_host test_cuda_steps_on_host)
+  add_test(NAME cuda_one_device_on_host COMMAND test_cuda_steps_on_host "[.one_device]")
+  test_on_host(cuda_one_device_on_host test_cuda_steps_on_host CUDA_ON_HOST_DEVICES=1)
   test_on_host(cuda_device_on_host test_cuda_device)
   test_on_host(cuda_device_on_host_lazy test_cuda_device CUDA_ON_HOST_ORDER=lazy)
   test_on_host(cuda_device_on_host_eager test_cuda_device CUDA_ON_HOST_ORDER=eager)

@@ -65,7 +65,7 @@ Candidate candidate_of(const std::string& layout, const Config& config, std::int
   const Site site{.world_size = ranks,
                   .ranks_per_host = ranks,
                   .cores_per_host = ranks,
-                  .device = device_here(config.parallel.device, ranks).device};
+                  .device = device_here(config.parallel, ranks).device};
   Candidate candidate{layout, config, prepare(config, {}, site, Purpose::verify, diagnostics)};
   diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
   if (!diagnostics.has_errors()) return candidate;

@@ -29,11 +29,14 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
                                                    : std::min<std::int64_t>(site.world_size, 8);
   site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
-  const std::string& device = read.config.parallel.device;
-  const DeviceChoice choice = device_here(device, std::min(site.ranks_per_host, site.world_size));
+  const ParallelConfig& parallel = read.config.parallel;
+  const std::int64_t here = std::min(site.ranks_per_host, site.world_size);
+  const DeviceChoice choice = device_here(parallel, here);
   site.device = choice.device;
-  site.cudnn = cudnn_here(read.config.parallel.attention_backend, choice.device).taken;
-  if (device == "auto") print_message("parallel.device auto, seen from here: " + choice.why + "\n");
+  site.cudnn = cudnn_here(parallel.attention_backend, choice.device).taken;
+  if (parallel.device == "auto") {
+    print_message("parallel.device auto, seen from here: " + choice.why + "\n");
+  }
   planned.plan = prepare(read, site, purpose);
   return planned;
 }

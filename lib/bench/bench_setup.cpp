@@ -19,7 +19,7 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   read.config.parallel = for_one_rank(read.config.parallel);
   read.config.train.rampup_batch_size.reset();  // the full batch is timed
   BenchSetup setup;
-  const DeviceKind device = device_here(read.config.parallel.device, 1).device;
+  const DeviceKind device = device_here(read.config.parallel, 1).device;
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   setup.plan = prepare(read,
                        {.world_size = 1,

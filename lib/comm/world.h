@@ -35,6 +35,8 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual const std::string& host() const = 0;
+  /// All ranks are threads of this process.
+  virtual bool in_one_process() const { return false; }
   /// Counts the traffic of this world's groups.
   virtual Traffic& traffic() = 0;
   /// Collective over `ranks` (ascending world ranks containing this one): all of them call it with

@@ -76,6 +76,11 @@ const Loaded& loaded() {
 
 const CudaModule& cuda_module() { return *loaded().module; }
 
+const CudaSums& cuda_sums() {
+  static const void* const part = cuda_module_part("trainctl_cuda_sums", sizeof(CudaSums));
+  return *static_cast<const CudaSums*>(part);
+}
+
 const StreamApi& cuda_stream_api() { return *cuda_module().streams; }
 
 namespace {
@@ -110,28 +115,24 @@ void cuda_copy(void* to, const void* from, std::int64_t bytes) {
   cuda_module().copy(to, from, bytes);
 }
 
-void cuda_select_device(int local_rank) {
+void cuda_select_device(int local_rank, bool share) {
   const CudaModule& cuda = cuda_module();
-  const int device = cuda_device_of(local_rank);
+  const int device = cuda_device_of(local_rank, share);
   if (device < 0) refuse(no_device_text(local_rank, cuda.device_count()));
   cuda.select(device);
 }
 
-bool cuda_devices_are_shared() {
-  const char* asked = std::getenv("TRAINCTL_SHARE_DEVICES");
-  return asked != nullptr && std::string(asked) == "1";
-}
-
-int cuda_device_of(std::int64_t local_rank) {
+int cuda_device_of(std::int64_t local_rank, bool share) {
   const std::int64_t count = cuda_module().device_count();
   if (local_rank < count) return static_cast<int>(local_rank);
-  return cuda_devices_are_shared() ? static_cast<int>(local_rank % count) : -1;
+  return share ? static_cast<int>(local_rank % count) : -1;
 }
 
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices) {
   return "rank " + std::to_string(local_rank) +
          " of this machine has no device of its own: " + std::to_string(devices) +
-         " CUDA device(s) are visible. Start fewer ranks on it, or look at CUDA_VISIBLE_DEVICES";
+         " CUDA device(s) are visible. Start fewer ranks on it, look at CUDA_VISIBLE_DEVICES, or "
+         "let ranks share devices (parallel.share_devices: true)";
 }
 
 const void* cuda_module_part(const char* symbol, std::int64_t bytes) {

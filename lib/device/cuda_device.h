@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "device/stream.h"
@@ -53,8 +54,20 @@ struct CudaModule {
   void (*end_range)();
 };
 
+/// The module's table of sums over ranks that share a device, for comm/.
+struct CudaSums {
+  /// As many ranks may share a device: a kernel is given the part of each.
+  static constexpr std::size_t most_parts = 64;
+  /// Enqueues what sum_in_rank_order (comm/host/sum.h) does, with the same bits.
+  void (*in_rank_order)(void* out, std::span<const void* const> parts, std::int64_t count,
+                        DType dtype, Stream& stream);
+};
+
 /// The module with a usable device; opened and checked once for the process.
 const CudaModule& cuda_module();
+
+/// Throws as cuda_module() does.
+const CudaSums& cuda_sums();
 
 /// Streams on the calling thread's device. Host tasks are refused: they belong on CPU streams.
 const StreamApi& cuda_stream_api();
@@ -71,14 +84,11 @@ void cuda_release_host(void* data) noexcept;
 /// the caller has waited for the work that writes the bytes.
 void cuda_copy(void* to, const void* from, std::int64_t bytes);
 /// Gives the calling thread the device of its rank. Each rank calls it once, before its first
-/// stream. Throws Error{unavailable} if there are fewer devices, unless they are shared.
-void cuda_select_device(int local_rank);
+/// stream. Throws Error{unavailable} if there are fewer devices, unless ranks share them.
+void cuda_select_device(int local_rank, bool share = false);
 
-/// Whether TRAINCTL_SHARE_DEVICES=1 asks for more ranks on a machine than devices, for tests: they
-/// take them in turns, and their tensors travel through the host's memory.
-bool cuda_devices_are_shared();
-/// The device of a rank, or -1: it has none.
-int cuda_device_of(std::int64_t local_rank);
+/// The device of a rank, or -1: it has none. `share`: ranks take them in turns.
+int cuda_device_of(std::int64_t local_rank, bool share);
 
 /// What such an error says of a machine with `devices` of them.
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices);

@@ -1,5 +1,7 @@
 #include "device/own_events.h"
 
+#include <limits>
+
 namespace trainctl {
 
 /// Nothing is enqueued on such a stream.
@@ -19,6 +21,11 @@ const StreamApi OwnEvents::api{
                   std::uint64_t ticket) { return static_cast<OwnEvents*>(owner)->reached(ticket); },
     .native = nullptr,
 };
+
+Event OwnEvents::behind(std::uint64_t ticket) {
+  wait(ticket, std::numeric_limits<double>::infinity());
+  return {};
+}
 
 OwnEvents::OwnEvents(std::string name) : stream_(DeviceKind::cpu, std::move(name), api, this) {}
 

@@ -6,6 +6,7 @@
 
 #include "device/cuda_device.h"
 #include "device/device_health.h"
+#include "device/own_events.h"
 #include "device/stream_cpu.h"
 
 namespace trainctl {
@@ -44,7 +45,9 @@ void Stream::zero(const Tensor& to) { api_->zero(queue_, to.data, to.bytes()); }
 
 void Stream::wait(const Event& event) {
   if (event.stream == nullptr || event.stream == this) return;
-  if (api_ == event.stream->api_ && !run_inline_) {
+  if (device_ == DeviceKind::cuda && event.stream->api_ == &OwnEvents::api) {
+    wait(static_cast<OwnEvents*>(event.stream->queue_)->behind(event.ticket));
+  } else if (api_ == event.stream->api_ && !run_inline_) {
     api_->wait(queue_, event.stream->queue_, event.ticket);
   } else if (run_inline_ || device_ == DeviceKind::cuda) {
     wait_host(event, no_deadline);

@@ -59,7 +59,7 @@ Engine::Engine(const EngineInput& input, World& world)
       now_(&plan_),
       rows_(plan_.stage_of(world.rank())),
       world_(world),
-      devices_(world, plan_.device, input.deadline_seconds),
+      devices_(world, plan_.device, input.deadline_seconds, plan_.share_devices),
       compute_(plan_.device, "compute", Stream::Mode::run_inline),
       host_(DeviceKind::cpu, "values", Stream::Mode::run_inline),
       buffers_(plan_.device, plan_,

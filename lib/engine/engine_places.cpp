@@ -23,8 +23,7 @@ std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) 
                      hooks.after_backward || hooks.grad_sync;
   if (looks) return "hooks of the program look inside a step";
   if (input.meet) return "the ranks meet within a step";
-  if (devices.staged()) return "tensors travel through the host's memory";
-  return "";
+  return devices.host_part();
 }
 
 /// Of each micro-batch: how many before it lie in the same view.

@@ -89,10 +89,11 @@ struct Plan {
   std::vector<Plan> smaller;
   int threads_per_rank = 1;
   bool ranks_are_threads = false;
-  bool cuda_graphs = false;   // a step is captured once as a graph of the device
-  std::string schedule;       // see schedule_name
-  int group_size = 1;         // microbatch_group_size_per_vp_stage
-  bool late_weights = false;  // W comes behind the message with what its B made
+  bool cuda_graphs = false;    // a step is captured once as a graph of the device
+  bool share_devices = false;  // ranks may share CUDA devices, and use no NCCL
+  std::string schedule;        // see schedule_name
+  int group_size = 1;          // microbatch_group_size_per_vp_stage
+  bool late_weights = false;   // W comes behind the message with what its B made
   MessageRules messages;
   DType message_dtype = DType::f32;  // of what stages send
   bool result_broadcast = false;     // what the last stage finds out goes to all stages

@@ -20,10 +20,10 @@ struct OwnDevice {
   std::string lack;  // why none
 };
 
-OwnDevice own_device(std::int64_t local_rank) {
+OwnDevice own_device(std::int64_t local_rank, bool share) {
   try {
     const CudaModule& cuda = cuda_module();
-    const int device = cuda_device_of(local_rank);
+    const int device = cuda_device_of(local_rank, share);
     if (device < 0) return {"", no_device_text(local_rank, cuda.device_count())};
     const CudaDeviceProperties found = cuda.properties(device);
     return {found.name + ", compute capability " + std::to_string(found.capability / 10) + "." +
@@ -34,6 +34,12 @@ OwnDevice own_device(std::int64_t local_rank) {
   }
 }
 
+DeviceChoice all_have(const std::string& kind, bool share) {
+  const char* how =
+      share ? "CUDA devices, which ranks may share: " : "a CUDA device for each rank: ";
+  return {DeviceKind::cuda, how + kind, true};
+}
+
 DeviceChoice lacking(const std::string& asked, const std::string& what) {
   if (asked == automatic) return {DeviceKind::cpu, "the CPU: " + what, true};
   return {DeviceKind::cuda, what, false};
@@ -41,15 +47,16 @@ DeviceChoice lacking(const std::string& asked, const std::string& what) {
 
 /// Every rank's answer as text that rank 0 reads: what was asked, then "+" and the kind, or "-" and
 /// what is lacking.
-std::string answer_of(const std::string& asked, const World& world) {
-  if (asked != automatic && asked != "cuda") return asked;
-  const OwnDevice own = own_device(world.local_rank());
-  return asked + (own.lack.empty() ? "+" + own.kind : "-" + own.lack);
+std::string answer_of(const ParallelConfig& asked, const World& world) {
+  if (asked.device != automatic && asked.device != "cuda") return asked.device;
+  const OwnDevice own = own_device(world.local_rank(), asked.share_devices);
+  return asked.device + (own.lack.empty() ? "+" + own.kind : "-" + own.lack);
 }
 
 /// Of all ranks' answers. Ranks that ask for different devices make different plans, which is found
 /// there.
-DeviceChoice judge(const std::string& asked, const std::vector<std::string>& answers) {
+DeviceChoice judge(const ParallelConfig& config, const std::vector<std::string>& answers) {
+  const std::string& asked = config.device;
   std::string first;
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {
     const std::string& answer = answers[rank];
@@ -63,7 +70,7 @@ DeviceChoice judge(const std::string& asked, const std::vector<std::string>& ans
                                 text + "; their sums would be rounded differently");
     }
   }
-  return {DeviceKind::cuda, "a CUDA device for each rank: " + first, true};
+  return all_have(first, config.share_devices);
 }
 
 }  // namespace
@@ -75,18 +82,18 @@ CpuLevel agree_on_cpu_level(Group& world) {
   return lowest;
 }
 
-DeviceChoice device_here(const std::string& asked, std::int64_t ranks) {
-  if (asked == "cuda") return {DeviceKind::cuda, "", true};
-  if (asked != automatic) return {};
-  const OwnDevice last = own_device(ranks - 1);
-  if (!last.lack.empty()) return lacking(asked, last.lack);
-  return {DeviceKind::cuda, "a CUDA device for each rank: " + last.kind, true};
+DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks) {
+  if (asked.device == "cuda") return {DeviceKind::cuda, "", true};
+  if (asked.device != automatic) return {};
+  const OwnDevice last = own_device(ranks - 1, asked.share_devices);
+  if (!last.lack.empty()) return lacking(asked.device, last.lack);
+  return all_have(last.kind, asked.share_devices);
 }
 
-DeviceChoice agree_on_device(const std::string& asked, const World& world, Group& everyone) {
+DeviceChoice agree_on_device(const ParallelConfig& asked, const World& world, Group& everyone) {
   const std::vector<std::string> answers = gather_bytes(everyone, answer_of(asked, world), 0);
   std::string verdict;
-  if (everyone.rank() == 0 && (asked == automatic || asked == "cuda")) {
+  if (everyone.rank() == 0 && (asked.device == automatic || asked.device == "cuda")) {
     const DeviceChoice choice = judge(asked, answers);
     verdict = (choice.device == DeviceKind::cuda ? "d" : "c") +
               std::string(choice.usable ? "+" : "-") + choice.why;
@@ -97,10 +104,11 @@ DeviceChoice agree_on_device(const std::string& asked, const World& world, Group
           verdict[1] == '+'};
 }
 
-DeviceKind choose_device(const std::string& asked, const World& world, Group& everyone) {
+DeviceKind choose_device(const ParallelConfig& asked, const World& world, Group& everyone) {
   const DeviceChoice choice = agree_on_device(asked, world, everyone);
   require(choice.usable, ExitCode::unavailable, "parallel.device cuda: " + choice.why);
-  if (asked == automatic && world.rank() == 0) log_info("parallel.device auto: " + choice.why);
+  if (asked.device == automatic && world.rank() == 0)
+    log_info("parallel.device auto: " + choice.why);
   return choice.device;
 }
 
@@ -116,8 +124,9 @@ std::string cudnn_text(std::int64_t version) {
 }
 
 /// "+cuDNN 9.19.0", or "-" and why not.
-std::string own_cudnn(int device) {
+std::string own_cudnn(int local_rank, bool share) {
   try {
+    const int device = cuda_device_of(local_rank, share);
     const int capability = cuda_module().properties(device).capability;
     if (capability != checked_capability) {
       return "-compute capability " + std::to_string(capability / 10) + "." +
@@ -148,15 +157,15 @@ CudnnChoice judge_cudnn(const std::vector<std::string>& answers) {
 
 CudnnChoice cudnn_here(AttentionBackend asked, DeviceKind device) {
   if (asked != AttentionBackend::automatic || device != DeviceKind::cuda) return {};
-  return judge_cudnn({own_cudnn(0)});
+  return judge_cudnn({own_cudnn(0, false)});
 }
 
-CudnnChoice agree_on_cudnn(AttentionBackend asked, const DeviceChoice& device, const World& world,
-                           Group& everyone) {
-  const bool asks =
-      asked == AttentionBackend::automatic && device.device == DeviceKind::cuda && device.usable;
+CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& device,
+                           const World& world, Group& everyone) {
+  const bool asks = asked.attention_backend == AttentionBackend::automatic &&
+                    device.device == DeviceKind::cuda && device.usable;
   const std::vector<std::string> answers =
-      gather_bytes(everyone, asks ? own_cudnn(world.local_rank()) : "", 0);
+      gather_bytes(everyone, asks ? own_cudnn(world.local_rank(), asked.share_devices) : "", 0);
   std::string verdict;
   if (everyone.rank() == 0 && asks) {
     const CudnnChoice choice = judge_cudnn(answers);
@@ -171,7 +180,7 @@ std::string refusal_of_cudnn(const Plan& plan, const World& world, Group& everyo
   if (!plan.cudnn) return "";
   std::string mine;
   try {
-    cuda_select_device(world.local_rank());
+    cuda_select_device(world.local_rank(), plan.share_devices);
     cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
   } catch (const Error& error) {
     mine = error.what();

@@ -23,17 +23,17 @@ struct DeviceChoice {
   bool usable = true;  // false: it says cuda, and `why` says what some rank lacks
 };
 
-/// What parallel.device `asked` means for `ranks` ranks on this machine, as far as it knows. Opens
-/// the CUDA module for auto alone.
-DeviceChoice device_here(const std::string& asked, std::int64_t ranks);
+/// What device and share_devices of `asked` mean for `ranks` ranks on this machine, as far as it
+/// knows. Opens the CUDA module for auto alone.
+DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks);
 
-/// What it means for all ranks alike: with auto CUDA devices where every rank has one of its own,
-/// all of one kind, else the CPU. Does not create anything on a device. Collective.
-DeviceChoice agree_on_device(const std::string& asked, const World& world, Group& everyone);
+/// What they mean for all ranks alike: with auto CUDA devices where every rank has one, of its own
+/// or shared, all of one kind, else the CPU. Does not create anything on a device. Collective.
+DeviceChoice agree_on_device(const ParallelConfig& asked, const World& world, Group& everyone);
 
 /// The same where nothing else remains to be checked: throws Error{unavailable} if some rank lacks
 /// a device; rank 0 logs what auto means. Collective.
-DeviceKind choose_device(const std::string& asked, const World& world, Group& everyone);
+DeviceKind choose_device(const ParallelConfig& asked, const World& world, Group& everyone);
 
 struct CudnnChoice {
   bool taken = false;  // Site::cudnn
@@ -44,8 +44,8 @@ struct CudnnChoice {
 /// is of the kind, and every rank's cuDNN at least of the version, whose plans were checked, and
 /// all versions are the same. Looks only if auto asks for it on CUDA devices. Does not create
 /// anything on a device. Collective.
-CudnnChoice agree_on_cudnn(AttentionBackend asked, const DeviceChoice& device, const World& world,
-                           Group& everyone);
+CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& device,
+                           const World& world, Group& everyone);
 /// The same as far as this machine's first device knows; opens the CUDA module.
 CudnnChoice cudnn_here(AttentionBackend asked, DeviceKind device);
 

@@ -40,9 +40,9 @@ struct Prepared {
 Prepared read_and_prepare(const TrainRequest& request, World& world, Group& everyone) {
   Prepared prepared;
   prepared.read = read_config(request.config, request.set_options);
-  prepared.device = agree_on_device(prepared.read.config.parallel.device, world, everyone);
-  const AttentionBackend backend = prepared.read.config.parallel.attention_backend;
-  prepared.cudnn = agree_on_cudnn(backend, prepared.device, world, everyone);
+  const ParallelConfig& parallel = prepared.read.config.parallel;
+  prepared.device = agree_on_device(parallel, world, everyone);
+  prepared.cudnn = agree_on_cudnn(parallel, prepared.device, world, everyone);
   prepared.site = {
       .world_size = world.size(),
       .ranks_per_host = world.local_size(),

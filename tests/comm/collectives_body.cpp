@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fp16.h"
 #include "base/hash.h"
+#include "comm/device_copies.h"
 
 namespace trainctl {
 
@@ -87,13 +88,14 @@ class Body {
 
  private:
   template <class T>
-  Tensor tensor(std::vector<T>& values) const {
+  Tensor tensor(std::vector<T>& values) {
+    if (stream_.device() == DeviceKind::cuda) return copies_.tensor(values);
     return host_tensor(values.data(), std::ssize(values));
   }
 
   template <class T>
-  void expect(const std::vector<T>& result, const std::vector<T>& expected,
-              const std::string& what) {
+  void expect(std::vector<T>& result, const std::vector<T>& expected, const std::string& what) {
+    copies_.fetch(result);
     report_.hash = fnv1a({reinterpret_cast<const char*>(result.data()), result.size() * sizeof(T)},
                          report_.hash);
     expect(same_bits(result, expected), what + " of " + std::to_string(result.size()));
@@ -254,6 +256,7 @@ class Body {
   }
 
   void check_values() {
+    copies_ = {};  // these are the host's
     std::vector<double> expected(static_cast<std::size_t>(size_));
     std::vector<std::uint64_t> expected_bits(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) {
@@ -261,9 +264,10 @@ class Body {
       expected_bits[static_cast<std::size_t>(rank)] =
           ~std::uint64_t{0} - static_cast<unsigned>(rank);
     }
-    expect(gather_values(group_, 0.1 * me_), expected, "gather_values");
-    expect(gather_values(group_, ~std::uint64_t{0} - static_cast<unsigned>(me_)), expected_bits,
-           "gather_values of bits");
+    std::vector<double> values = gather_values(group_, 0.1 * me_);
+    expect(values, expected, "gather_values");
+    auto bits = gather_values(group_, ~std::uint64_t{0} - static_cast<unsigned>(me_));
+    expect(bits, expected_bits, "gather_values of bits");
     const int root = size_ - 1;
     for (const std::string& text : {std::string("the last rank's words"), std::string()}) {
       std::string bytes = me_ == root ? text : "something longer that is replaced by all";
@@ -303,6 +307,7 @@ class Body {
   Group& group_;
   Stream& stream_;
   BodyReport& report_;
+  DeviceCopies copies_;
   const int me_;
   const int size_;
 };
@@ -333,6 +338,15 @@ BodyReport run_collectives_body(World& world, bool large) {
   Stream stream(DeviceKind::cpu, "half", Stream::Mode::queued);
   Body(*smaller, stream, report).run();
   Body(*again, stream, report).run();
+  return report;
+}
+
+BodyReport run_device_body(World& world) {
+  BodyReport report;
+  report.hash = fnv_offset;
+  const auto group = world.group("device", all_ranks(world));
+  Stream stream(DeviceKind::cuda, "body", Stream::Mode::queued);
+  Body(*group, stream, report).run();
   return report;
 }
 

@@ -19,6 +19,9 @@ struct BodyReport {
 /// sums of several megabytes, which MPI cuts into pieces.
 BodyReport run_collectives_body(World& world, bool large);
 
+/// The same on all of the world's ranks with tensors of the calling thread's device, once.
+BodyReport run_device_body(World& world);
+
 /// World ranks 0 .. size - 1.
 std::vector<int> all_ranks(const World& world);
 

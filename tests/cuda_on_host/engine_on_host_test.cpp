@@ -134,7 +134,7 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: expert
   CHECK(contains(early.out, "DIFFERS"));
 }
 
-TEST_CASE("without NCCL, and on shared devices, tensors travel through the host's memory") {
+TEST_CASE("without NCCL tensors travel through the host's memory") {
   const std::string layouts = "dp2+zero2,tp2sp+pp2,dp2+cp2+p2p";
   const Outcome none =
       verify(gpt2, layouts, {}, {emulated, "CUDA_ON_HOST_NO_NCCL=1", "CUDA_ON_HOST_PAGE_LOCKED=1"});
@@ -142,12 +142,22 @@ TEST_CASE("without NCCL, and on shared devices, tensors travel through the host'
   CHECK(none.exit_code == 0);
   CHECK(contains(none.out, "3 layouts equal to a single rank over 2 steps"));
   CHECK(contains(none.err, "rank 0 has no NCCL (cannot open libnccl.so.2): tensors travel"));
-  const Outcome one = verify(llama, "dp2+tp2sp,dp2+ep2", experts,
-                             {emulated, "CUDA_ON_HOST_DEVICES=1", "TRAINCTL_SHARE_DEVICES=1"});
-  INFO(one.out << one.err);
-  CHECK(one.exit_code == 0);
-  CHECK(contains(one.out, "2 layouts equal to a single rank over 2 steps"));
-  CHECK(contains(one.err, "ranks share CUDA devices: tensors travel"));
+}
+
+TEST_CASE("threads that share a device need neither NCCL nor the host's memory") {
+  const std::vector<std::string> environment{emulated, "CUDA_ON_HOST_DEVICES=1",
+                                             "CUDA_ON_HOST_NO_NCCL=1"};
+  std::vector<std::string> sharing{"--set", "parallel.share_devices=true"};
+  const Outcome dense = verify(gpt2, "tp2sp+pp2,dp4+zero2,dp2+cp2+p2p", sharing, environment);
+  INFO(dense.out << dense.err);
+  CHECK(dense.exit_code == 0);
+  CHECK(contains(dense.out, "3 layouts equal to a single rank over 2 steps"));
+  CHECK(!contains(dense.err, "tensors travel"));
+  sharing.insert(sharing.end(), experts.begin(), experts.end());
+  const Outcome routed = verify(llama, "dp2+tp2sp+ep2", sharing, environment);
+  INFO(routed.out << routed.err);
+  CHECK(routed.exit_code == 0);
+  CHECK(!contains(routed.err, "tensors travel"));
 }
 
 TEST_CASE("between processes tensors travel over MPI, with the losses of the CPU") {
@@ -159,18 +169,23 @@ TEST_CASE("between processes tensors travel over MPI, with the losses of the CPU
   const std::vector<std::string> layouts[] = {
       {"--set", "parallel.parallel_optimizer.enable=true", "--set", "precision.compute=bf16"},
       {"--set", "parallel.tensor_parallel=2", "--set", "parallel.sequence_parallel=true"},
-      {"--set", "parallel.pipeline_stages=2", "--set", "train.micro_batch_size=1"}};
+      {"--set", "parallel.pipeline_stages=2", "--set", "train.micro_batch_size=1", "--set",
+       "parallel.share_devices=true"}};
   for (const std::vector<std::string>& layout : layouts) {
     INFO(layout[1]);
     std::vector<std::string> more{"--set", "train.steps=2", "--set", "lr_schedule.warmup_steps=1"};
     more.insert(more.end(), layout.begin(), layout.end());
     std::vector<std::string> over_mpi = mpirun_words(2);
     for (std::string& word : training(dir, "mpi", more)) over_mpi.push_back(std::move(word));
-    const Outcome run = run_program(
-        "mpirun", over_mpi, {emulated, "CUDA_ON_HOST_NO_NCCL=1", "CUDA_ON_HOST_PAGE_LOCKED=1"});
+    const bool shares = contains(layout.back(), "share_devices");
+    const Outcome run = run_program("mpirun", over_mpi,
+                                    {emulated, "CUDA_ON_HOST_PAGE_LOCKED=1",
+                                     shares ? "CUDA_ON_HOST_DEVICES=1" : "CUDA_ON_HOST_NO_NCCL=1"});
     INFO(run.err);
     REQUIRE(run.exit_code == 0);
-    CHECK(contains(run.err, "rank 0 has no NCCL (cannot open libnccl.so.2): tensors travel"));
+    CHECK(contains(run.err, shares
+                                ? "ranks share CUDA devices: tensors travel"
+                                : "rank 0 has no NCCL (cannot open libnccl.so.2): tensors travel"));
     more.insert(more.end(), {"--device", "cpu", "--local-ranks", "2"});
     const Outcome cpu = trainctl(training(dir, "cpu", more));
     INFO(cpu.err);
@@ -278,6 +293,15 @@ TEST_CASE("auto is CUDA where every rank has a device of one kind, else the CPU"
     CHECK(refused.exit_code == 69);
     CHECK(contains(refused.err, one.refusal));
   }
+  const Outcome shared =
+      trainctl(training(dir, "shared",
+                        {"--device", "auto", "--local-ranks", "2", "--set",
+                         "parallel.share_devices=true", "--set", "parallel.cuda_graphs=true"}),
+               {emulated, "CUDA_ON_HOST_DEVICES=1"});
+  INFO(shared.err);
+  CHECK(shared.exit_code == 0);
+  CHECK(contains(shared.err, "auto: CUDA devices, which ranks may share: CUDA on the host"));
+  CHECK(contains(shared.err, "steps run row by row: ranks share a device, and meet on the host"));
 }
 
 TEST_CASE("attention is cuDNN's where auto finds it, or as the configuration says") {
@@ -355,6 +379,7 @@ TEST_CASE("a device fails a rank: too few of them, too little memory, none") {
   INFO(few.err << few.out);
   CHECK(few.exit_code != 0);
   CHECK(contains(few.err + few.out, "has no device of its own: 1 CUDA device(s) are visible"));
+  CHECK(contains(few.err + few.out, "let ranks share devices (parallel.share_devices: true)"));
   const Outcome small =
       trainctl(training(dir, "small", {}), {emulated, "CUDA_ON_HOST_MEMORY=1048576"});
   INFO(small.err);

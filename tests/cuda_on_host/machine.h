@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "chance.h"
@@ -165,6 +166,7 @@ struct CUstream_st {
   bool removed = false;
   bool tells_early = false;  // see Mark, of the next event
   bool multiplies = false;   // it has had a product
+  std::thread::id maker = std::this_thread::get_id();
   std::shared_ptr<cuda_on_host::Capture> capture;
   std::deque<cuda_on_host::Work> queue;
 };

@@ -8,6 +8,7 @@ namespace cuda_on_host {
 inline constexpr const char* plantable[] = {
     "compute_waits_not",  // the stream of the products waits for no event of another stream
     "others_wait_not",    // the other streams wait for none
+    "ranks_wait_not",     // streams wait for no event of another thread's stream
     "no_queries",         // the host takes every event for done: it reads, frees and ends too early
     "host_read",          // the host reads memory of a device
     "other_stream",       // collectives go to a stream of their own

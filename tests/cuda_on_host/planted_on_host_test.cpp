@@ -35,6 +35,8 @@ Outcome verify(const std::string& fault, const std::string& layout, const Words&
 }
 
 const Words bf16{"--set", "precision.compute=bf16"};
+const Words one_device{"CUDA_ON_HOST_DEVICES=1"};
+const Words sharing{"--set", "parallel.share_devices=true"};
 
 struct Row {
   std::string fault;
@@ -51,6 +53,8 @@ const std::string signalled = "ended by a signal";
 const Row rows[] = {
     {"compute_waits_not", "dp2", differs},
     {"others_wait_not", "dp2", differs},
+    {"ranks_wait_not", "tp2", differs, one_device, sharing},
+    {"ranks_wait_not", "pp2+m2", differs, one_device, sharing},
     {"no_queries", "dp1", differs},
     {"host_read", "dp1", signalled, {"CUDA_ON_HOST_CLOSED=1"}},
     {"other_stream", "tp2", differs},
@@ -87,6 +91,9 @@ TEST_CASE("no mistake is found where none is planted") {
   const Outcome closed = verify("", "dp1", {"CUDA_ON_HOST_CLOSED=1", "CUDA_ON_HOST_ORDER=lazy"});
   INFO(told(closed));
   CHECK(closed.exit_code == 0);
+  const Outcome shared = verify("", "tp2,pp2+m2", one_device, sharing);
+  INFO(told(shared));
+  CHECK(shared.exit_code == 0);
   const Outcome half = verify("", "dp1", {}, bf16);
   INFO(told(half));
   CHECK(half.exit_code == 0);

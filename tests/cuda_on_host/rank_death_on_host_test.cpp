@@ -142,3 +142,16 @@ TEST_CASE("a rank that dies in a step ends those that wait for rows of experts")
   check_death(experts, {1, 2, Place::forward});
   check_death(experts, {0, 2, Place::backward});
 }
+
+// Run with CUDA_ON_HOST_DEVICES=1.
+TEST_CASE("a rank that dies in a step ends those on its device", "[.one_device]") {
+  const Ranks stages{{"parallel.tensor_parallel=2", "parallel.pipeline_stages=2",
+                      "train.micro_batch_size=2", "parallel.share_devices=true"},
+                     4};
+  check_death(stages, {3, 2, Place::forward});
+  check_death(stages, {0, 2, Place::backward});
+  Ranks halves = sharded;
+  halves.set_options.push_back("parallel.share_devices=true");
+  check_death(halves, {0, 2, Place::sum});
+  check_death(halves, {1, 2, Place::optimizer});
+}

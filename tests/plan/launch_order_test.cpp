@@ -6,10 +6,11 @@ using namespace trainctl;
 
 namespace {
 
-Simulation on_devices(const Ranks& all) {
+Simulation on_devices(const Ranks& all, bool hosts_meet = false) {
   SimulationInput input{all.ranks, all.buckets, all.cost, false, all.gathers};
   for (std::size_t i = 0; i < all.rows.size(); ++i) input.ranks[i].rows = all.rows[i];
   input.on_devices = true;
+  input.hosts_meet = hosts_meet;
   return simulate(input);
 }
 
@@ -64,6 +65,22 @@ TEST_CASE("a sum of the tied embedding holds up the sums behind it", "[simulate]
   // Of each pair one rank has its sums the other way round: all four wait for each other.
   for (const std::size_t rank : {0, 3}) exchange(all.rows[rank], "reduce 1", "reduce_embedding 0");
   CHECK(mentions(all.play(), "deadlock: "));
+}
+
+TEST_CASE("hosts that meet at a collective launch nothing behind it before", "[simulate]") {
+  Ranks all = pipeline({gpipe(0, 2, 1), gpipe(1, 2, 1)}, 1);
+  const BucketSum shared{.ready_unit = 0, .reduced = false, .embedding = true};
+  all.buckets = {{shared}, {shared}};
+  for (std::size_t stage : {0, 1}) {
+    all.rows[stage] = refine(all.rows[stage], all.ranks[stage].input, all.buckets[stage]);
+  }
+  all.cost = unit_cost;
+  CHECK(first_of(on_devices(all, true).violations).empty());
+  // The last stage joins the sum before it sends what the first needs to come there.
+  exchange(all.rows[1], "send_backward 0.0", "reduce_embedding 0");
+  INFO(first_of(on_devices(all).violations));
+  CHECK(on_devices(all).violations.empty());
+  CHECK(mentions(on_devices(all, true), "deadlock: "));
 }
 
 TEST_CASE("messages between two chunks are received in the order in which they are sent",

@@ -36,7 +36,7 @@ TEST_CASE("ranks that share layers and replicas prove together", "[pipeline]") {
     const Simulation result = simulate(input);
     INFO(first_of(result.violations));
     CHECK(result.violations.empty());
-    input.on_devices = true;
+    input.on_devices = input.hosts_meet = true;
     CHECK(first_of(simulate(input).violations).empty());
     pipeline.replicas = pipeline.inner = 1;
     input = pipeline.simulation();

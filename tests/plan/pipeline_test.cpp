@@ -88,7 +88,7 @@ struct Sweep {
     SimulationInput input = pipeline.simulation();
     input.cost = unit_cost;
     Simulation result = simulate(input);
-    input.on_devices = true;
+    input.on_devices = input.hosts_meet = true;
     for (const std::string& one : simulate(input).violations) result.violations.push_back(one);
     ++played;
     if (!result.violations.empty() && wrong.empty()) {

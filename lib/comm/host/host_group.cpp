@@ -78,8 +78,13 @@ void HostGroup::refuse(const char* operation, const std::string& rule) const {
 
 // The texts are made only when they are needed: these run in every training step.
 
-void HostGroup::require_host(const char* operation, const Tensor& data) const {
-  if (data.device != DeviceKind::cpu) refuse(operation, "the tensor is not in host memory");
+void HostGroup::require_place(const char* operation, const Tensor& data,
+                              const Stream& stream) const {
+  if (data.device != DeviceKind::cpu && !carries_devices()) {
+    refuse(operation, "the tensor is not in host memory");
+  }
+  if (data.device == stream.device() || data.empty()) return;
+  refuse(operation, "the tensor and the stream are not of one device");
 }
 
 void HostGroup::require_sum(const char* operation, const Tensor& data) const {
@@ -87,10 +92,10 @@ void HostGroup::require_sum(const char* operation, const Tensor& data) const {
   refuse(operation, "cannot sum " + std::string(name_of(data.dtype)));
 }
 
-void HostGroup::require_whole(const char* operation, const Tensor& data,
-                              const Tensor& shard) const {
-  require_host(operation, data);
-  require_host(operation, shard);
+void HostGroup::require_whole(const char* operation, const Tensor& data, const Tensor& shard,
+                              const Stream& stream) const {
+  require_place(operation, data, stream);
+  require_place(operation, shard, stream);
   if (data.numel() == shard.numel() * size() && data.dtype == shard.dtype) return;
   refuse(operation, "the whole is " + data.shape.to_string() + " of " +
                         std::string(name_of(data.dtype)) + ", not " + std::to_string(size()) +
@@ -99,8 +104,8 @@ void HostGroup::require_whole(const char* operation, const Tensor& data,
 }
 
 void HostGroup::require_counts(const char* side, std::span<const std::int64_t> counts,
-                               const Tensor& data) const {
-  require_host("all_to_all", data);
+                               const Tensor& data, const Stream& stream) const {
+  require_place("all_to_all", data, stream);
   const bool negative = std::ranges::any_of(counts, [](std::int64_t count) { return count < 0; });
   const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (!negative && std::ssize(counts) == size() && sum == data.numel()) return;
@@ -109,65 +114,76 @@ void HostGroup::require_counts(const char* side, std::span<const std::int64_t> c
                            " among " + std::to_string(size()) + " ranks");
 }
 
+/// A device's stream has no thread of the host: its calls run in the caller and enqueue.
+void HostGroup::run(Stream& stream, Task task) {
+  if (stream.device() == DeviceKind::cpu) return stream.enqueue(task);
+  struct Use {
+    Stream*& used;
+    ~Use() { used = nullptr; }
+  } const use{on_device_};
+  on_device_ = &stream;
+  task();
+}
+
 void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
   require_sum("all_reduce", data);
-  require_host("all_reduce", data);
+  require_place("all_reduce", data, stream);
   count(GroupOperation::all_reduce, data.bytes());
-  stream.enqueue(Task([this, data] {
-    const InUse in_use(*this, {GroupOperation::all_reduce, data.dtype, -1, data.bytes()});
-    compare_calls(call_);
-    do_all_reduce(data);
-  }));
+  run(stream, Task([this, data] {
+        const InUse in_use(*this, {GroupOperation::all_reduce, data.dtype, -1, data.bytes()});
+        compare_calls(call_);
+        do_all_reduce(data);
+      }));
 }
 
 void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
   require_sum("reduce_scatter", data);
-  require_whole("reduce_scatter", data, shard);
+  require_whole("reduce_scatter", data, shard, stream);
   count(GroupOperation::reduce_scatter, data.bytes());
-  stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this, {GroupOperation::reduce_scatter, data.dtype, -1, data.bytes()});
-    compare_calls(call_);
-    do_reduce_scatter(data, shard);
-  }));
+  run(stream, Task([this, data, shard] {
+        const InUse in_use(*this, {GroupOperation::reduce_scatter, data.dtype, -1, data.bytes()});
+        compare_calls(call_);
+        do_reduce_scatter(data, shard);
+      }));
 }
 
 void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
-  require_whole("all_gather", data, shard);
+  require_whole("all_gather", data, shard, stream);
   count(GroupOperation::all_gather, data.bytes());
-  stream.enqueue(Task([this, data, shard] {
-    const InUse in_use(*this, {GroupOperation::all_gather, data.dtype, -1, data.bytes()});
-    compare_calls(call_);
-    do_all_gather(shard, data);
-  }));
+  run(stream, Task([this, data, shard] {
+        const InUse in_use(*this, {GroupOperation::all_gather, data.dtype, -1, data.bytes()});
+        compare_calls(call_);
+        do_all_gather(shard, data);
+      }));
 }
 
 void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
-  require_host("broadcast", data);
+  require_place("broadcast", data, stream);
   if (root < 0 || root >= size()) {
     refuse("broadcast", "the group has no rank " + std::to_string(root));
   }
   count(GroupOperation::broadcast, data.bytes());
-  stream.enqueue(Task([this, data, root] {
-    const InUse in_use(*this, {GroupOperation::broadcast, data.dtype, root, data.bytes()});
-    compare_calls(call_);
-    do_broadcast(data, root);
-  }));
+  run(stream, Task([this, data, root] {
+        const InUse in_use(*this, {GroupOperation::broadcast, data.dtype, root, data.bytes()});
+        compare_calls(call_);
+        do_broadcast(data, root);
+      }));
 }
 
 void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
                            const Tensor& receive, std::span<const std::int64_t> receive_counts,
                            Stream& stream) {
-  require_counts("send", send_counts, send);
-  require_counts("receive", receive_counts, receive);
+  require_counts("send", send_counts, send, stream);
+  require_counts("receive", receive_counts, receive, stream);
   if (send.dtype != receive.dtype) refuse("all_to_all", "the dtypes differ");
   count(GroupOperation::all_to_all, send.bytes());
   Counts* counts = borrow_counts(send_counts, receive_counts);
-  stream.enqueue(Task([this, send, receive, counts] {
-    const InUse in_use(*this, {GroupOperation::all_to_all, send.dtype});
-    compare_calls(call_);
-    do_all_to_all(send, receive, *counts);
-    give_back(counts);
-  }));
+  run(stream, Task([this, send, receive, counts] {
+        const InUse in_use(*this, {GroupOperation::all_to_all, send.dtype});
+        compare_calls(call_);
+        do_all_to_all(send, receive, *counts);
+        give_back(counts);
+      }));
 }
 
 HostGroup::Counts* HostGroup::borrow_counts(std::span<const std::int64_t> send,
@@ -206,7 +222,7 @@ Event HostGroup::receive(const Tensor& data, int from, int tag, Stream& stream) 
 
 Event HostGroup::post_from(const Message& message, Stream& stream) {
   const char* operation = message.sends ? "send" : "receive";
-  require_host(operation, message.data);
+  require_place(operation, message.data, stream);
   if (message.peer < 0 || message.peer >= size() || message.peer == rank_) {
     refuse(operation, "rank " + std::to_string(message.peer) + " is not another of its " +
                           std::to_string(size()) + " ranks");
@@ -215,18 +231,21 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
   count(message.sends ? GroupOperation::send : GroupOperation::receive, message.data.bytes());
   Message posting = message;
   posting.ticket = posted_.open(message.sends, message.peer);
-  stream.enqueue(Task([this, posting] { post(posting); }));
-  posted_.follow(posting.ticket, stream.record());
+  run(stream, Task([this, posting] { post(posting); }));
+  if (stream.device() == DeviceKind::cpu) posted_.follow(posting.ticket, stream.record());
   return posted_.event(posting.ticket);
 }
 
 void HostGroup::barrier(Stream& stream) {
+  if (stream.device() != DeviceKind::cpu && !carries_devices()) {
+    refuse("barrier", "the stream is not one of the host");
+  }
   count(GroupOperation::barrier, 0);
-  stream.enqueue(Task([this] {
-    const InUse in_use(*this, {GroupOperation::barrier});
-    compare_calls(call_);
-    do_barrier();
-  }));
+  run(stream, Task([this] {
+        const InUse in_use(*this, {GroupOperation::barrier});
+        compare_calls(call_);
+        do_barrier();
+      }));
 }
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
 // Code shared by all groups of host memory: checks of arguments, queueing, recording of the current
 // operation, and the text of a wait that took too long. A wire (threads, MPI) implements the
-// blocking operations below.
+// blocking operations below, and may also carry tensors of devices.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,13 @@ class HostGroup : public Group {
   /// different call.
   virtual void compare_calls(const CollectiveCall&) {}
 
-  // Each runs on the stream's thread and returns when this rank's part is complete.
+  /// Whether tensors of devices are carried, too.
+  virtual bool carries_devices() const { return false; }
+  /// The stream of the current call if its tensors lie on a device; else null.
+  Stream* on_device() const { return on_device_; }
+
+  // Each runs on the stream's thread and returns when this rank's part is complete; on a device, in
+  // the caller, and returns when it is enqueued.
   virtual void do_all_reduce(const Tensor& data) = 0;
   virtual void do_reduce_scatter(const Tensor& data, const Tensor& shard) = 0;
   virtual void do_all_gather(const Tensor& shard, const Tensor& data) = 0;
@@ -95,6 +101,7 @@ class HostGroup : public Group {
 
  private:
   class InUse;
+  void run(Stream& stream, Task task);
   Event post_from(const Message& message, Stream& stream);
   Counts* borrow_counts(std::span<const std::int64_t> send, std::span<const std::int64_t> receive);
   void give_back(Counts* counts);
@@ -102,11 +109,12 @@ class HostGroup : public Group {
     traffic_.add(counted_, operation, bytes);
   }
   [[noreturn]] void refuse(const char* operation, const std::string& rule) const;
-  void require_host(const char* operation, const Tensor& data) const;
+  void require_place(const char* operation, const Tensor& data, const Stream& stream) const;
   void require_sum(const char* operation, const Tensor& data) const;
-  void require_whole(const char* operation, const Tensor& data, const Tensor& shard) const;
-  void require_counts(const char* side, std::span<const std::int64_t> counts,
-                      const Tensor& data) const;
+  void require_whole(const char* operation, const Tensor& data, const Tensor& shard,
+                     const Stream& stream) const;
+  void require_counts(const char* side, std::span<const std::int64_t> counts, const Tensor& data,
+                      const Stream& stream) const;
 
   const std::string name_;
   const std::vector<int> ranks_;
@@ -117,6 +125,7 @@ class HostGroup : public Group {
   Traffic::Row& counted_;
   std::atomic<bool> in_use_{false};
   CollectiveCall call_;
+  Stream* on_device_ = nullptr;
   WaitNote note_;
   WaitNote message_note_;
   std::mutex counts_mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 
 #include "base/error.h"
 #include "comm/host/patience.h"
@@ -65,11 +66,12 @@ void Posted::begin(std::uint64_t ticket, int parts) {
   slot(ticket).parts_left = parts;
 }
 
-void Posted::finish(std::uint64_t ticket, Clock::time_point ready) {
+void Posted::finish(std::uint64_t ticket, Clock::time_point ready, const Event& on_device) {
   {
     const std::lock_guard lock(mutex_);
     slot(ticket).parts_left -= 1;
     slot(ticket).ready = ready;
+    slot(ticket).on_device = on_device;
   }
   changed_.notify_all();
 }
@@ -89,25 +91,23 @@ bool Posted::transferred(std::uint64_t ticket) {
 }
 
 bool Posted::done(std::uint64_t ticket) {
+  if (!transferred(ticket)) return false;
   const Message& message = slot(ticket);
-  return transferred(ticket) && (message.ticket != ticket || Clock::now() >= message.ready);
+  return message.ticket != ticket ||
+         (Clock::now() >= message.ready && Stream::reached(message.on_device));
 }
 
-bool Posted::wait(std::uint64_t ticket, double seconds) {
-  std::unique_lock lock(mutex_);
-  if (done(ticket)) return true;
+/// Waits until nothing is missing from the peer; false: not within `seconds`.
+bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double seconds) {
+  if (transferred(ticket)) return true;
   const Message message = slot(ticket);
   lock.unlock();
   if (!Stream::wait_host(message.posting, seconds)) return false;
   lock.lock();
   const PeerNote note(waits_.note, message.sends ? "send" : "receive", message.peer);
   Patience patience(std::min(seconds, deadline_));
-  while (!done(ticket)) {
+  while (!transferred(ticket)) {
     if (failure_) std::rethrow_exception(failure_);
-    if (transferred(ticket)) {
-      changed_.wait_until(lock, slot(ticket).ready);
-      continue;
-    }
     waits_.check_world();
     if (patience.over()) {
       if (seconds < deadline_) return false;
@@ -118,6 +118,28 @@ bool Posted::wait(std::uint64_t ticket, double seconds) {
     changed_.wait_for(lock, std::chrono::duration<double>(slice));
   }
   return true;
+}
+
+bool Posted::wait(std::uint64_t ticket, double seconds) {
+  const auto start = Clock::now();
+  std::unique_lock lock(mutex_);
+  if (!meet(lock, ticket, seconds)) return false;
+  const Message message = slot(ticket);
+  if (message.ticket != ticket) return true;
+  lock.unlock();
+  std::this_thread::sleep_until(message.ready);
+  const std::chrono::duration<double> waited = Clock::now() - start;
+  return Stream::wait_host(message.on_device, std::max(0.0, seconds - waited.count()));
+}
+
+Event Posted::behind(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  meet(lock, ticket, std::numeric_limits<double>::infinity());
+  const Message message = slot(ticket);
+  if (message.ticket != ticket) return {};
+  lock.unlock();
+  std::this_thread::sleep_until(message.ready);
+  return message.on_device;
 }
 
 bool Posted::reached(std::uint64_t ticket) {

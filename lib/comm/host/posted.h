@@ -39,15 +39,16 @@ class Posted final : public OwnEvents {
   void follow(std::uint64_t ticket, const Event& posting);
   /// The message is posted; it is done after finish() was called `parts` times.
   void begin(std::uint64_t ticket, int parts);
-  /// One part is complete, or will be at `ready` (the emulated wire).
-  void finish(std::uint64_t ticket, Clock::time_point ready = {});
+  /// One part is complete, or will be at `ready` (the emulated wire) and, of a message between
+  /// tensors of a device, after `on_device`.
+  void finish(std::uint64_t ticket, Clock::time_point ready = {}, const Event& on_device = {});
   /// All waits from now on rethrow `failure`.
   void fail(const std::exception_ptr& failure);
 
  private:
   struct Message {
     std::uint64_t ticket = 0;
-    Event posting;
+    Event posting, on_device;
     Clock::time_point ready;
     int peer = 0;
     int parts_left = 0;
@@ -57,6 +58,8 @@ class Posted final : public OwnEvents {
 
   bool wait(std::uint64_t ticket, double seconds) override;
   bool reached(std::uint64_t ticket) override;
+  Event behind(std::uint64_t ticket) override;
+  bool meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double seconds);
   Message& slot(std::uint64_t ticket) { return messages_[ticket % messages_.size()]; }
   bool transferred(std::uint64_t ticket);
   bool done(std::uint64_t ticket);

@@ -23,8 +23,7 @@ const char* name_of(Lane lane) {
 }
 
 /// Why the ranks cannot all use NCCL; "" if they can. Collective.
-std::string why_staged(World& world) {
-  if (cuda_devices_are_shared()) return "ranks share CUDA devices";
+std::string why_no_nccl(World& world) {
   const auto everyone = world.everyone("wires");
   const auto missing = gather_bytes(*everyone, nccl_module().missing(), 0);
   std::string why;
@@ -38,11 +37,13 @@ std::string why_staged(World& world) {
 
 }  // namespace
 
-DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds)
+DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds, bool share)
     : world_(world), device_(device), deadline_seconds_(deadline_seconds) {
-  if (device == DeviceKind::cuda) cuda_select_device(world.local_rank());
+  if (device == DeviceKind::cuda) cuda_select_device(world.local_rank(), share);
   if (device == DeviceKind::cpu || world.size() == 1) return;
-  const std::string why = why_staged(world);
+  on_one_device_ = share && world.in_one_process() && cuda_module().device_count() == 1;
+  if (on_one_device_) return;
+  const std::string why = share ? "ranks share CUDA devices" : why_no_nccl(world);
   staged_ = !why.empty();
   if (staged_ && world.rank() == 0) {
     log_warning(why + ": tensors travel through the host's memory, which is slow");
@@ -51,6 +52,11 @@ DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_second
 }
 
 DeviceWorld::~DeviceWorld() = default;
+
+std::string DeviceWorld::host_part() const {
+  if (on_one_device_) return "ranks share a device, and meet on the host";
+  return staged_ ? "tensors travel through the host's memory" : "";
+}
 
 std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<const int> ranks,
                                           WireUse use) const {

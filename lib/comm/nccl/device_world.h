@@ -1,6 +1,7 @@
 // The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
-// groups of NCCL, formed over them. Where a rank has no NCCL, or ranks share devices, tensors
-// travel through the host's memory.
+// groups of NCCL, formed over them. Threads that share one device have those of the world, too.
+// Other ranks that share devices, and those of which one has no NCCL, send tensors through the
+// host's memory.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,18 @@ class DeviceWorld {
  public:
   /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
   /// object, and this object its groups. Collective over the world. Deadline: of forming groups,
-  /// and of each operation until it is under way.
-  DeviceWorld(World& world, DeviceKind device, double deadline_seconds);
+  /// and of each operation until it is under way. `share`: ranks may share devices, without NCCL;
+  /// the same on all ranks.
+  DeviceWorld(World& world, DeviceKind device, double deadline_seconds, bool share = false);
   ~DeviceWorld();
   DeviceWorld(const DeviceWorld&) = delete;
   DeviceWorld& operator=(const DeviceWorld&) = delete;
 
   int rank() const { return world_.rank(); }
   DeviceKind device() const { return device_; }
-  /// Whether tensors travel through the host's memory: then the host waits within a step.
-  bool staged() const { return staged_; }
+  /// Why the host takes part in what the groups do, so that no graph of a device can hold it; ""
+  /// if it does not.
+  std::string host_part() const;
   /// As World::group, for tensors and streams of the device. Counts the same traffic. On devices a
   /// group carries nothing before open(), and Group::open_lines comes before it, too.
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,
@@ -54,6 +57,7 @@ class DeviceWorld {
   DeviceKind device_;
   double deadline_seconds_;
   bool staged_ = false;               // through the host's memory
+  bool on_one_device_ = false;        // all ranks, which are threads
   std::unique_ptr<NcclWires> wires_;  // null where NCCL has nothing to do
 };
 

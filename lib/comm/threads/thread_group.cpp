@@ -9,6 +9,7 @@
 #include "base/group_costs.h"
 #include "comm/host/patience.h"
 #include "comm/host/sum.h"
+#include "device/cuda_device.h"
 
 namespace trainctl {
 
@@ -59,6 +60,16 @@ void ThreadGroup::meet(bool reads) {
   const std::uint64_t mine = ++meeting_.arrivals[static_cast<std::size_t>(rank())];
   const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
   stop_reading();
+  try {
+    ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(rank())];
+    part.stream = on_device();
+    if (part.stream != nullptr) part.before = part.stream->record();
+    if (all_came() && meeting_.failure.empty()) meet_streams();
+  } catch (const std::exception& error) {
+    meeting_.failure = error.what();
+    leave(lock);
+    throw;
+  }
   if (all_came()) meeting_.changed.notify_all();
   Patience patience(deadline());
   while (meeting_.failure.empty() && !all_came()) {
@@ -75,13 +86,58 @@ void ThreadGroup::meet(bool reads) {
     }
   }
   if (!meeting_.failure.empty()) {
-    meeting_.changed.notify_all();
-    meeting_.changed.wait(lock, [this] { return meeting_.readers == 0; });
+    leave(lock);
     throw Error(ExitCode::peer, meeting_.failure);
   }
   if (reads) meeting_.readers += 1;
   reading_ = reads;
   note().goes_on();
+}
+
+/// After a failure: the others are told, and read to the end what they have begun to.
+void ThreadGroup::leave(std::unique_lock<std::mutex>& lock) {
+  stop_reading();
+  meeting_.changed.notify_all();
+  meeting_.changed.wait(lock, [this] { return meeting_.readers == 0; });
+}
+
+/// The last of the members lets their streams meet: what each enqueues from now on comes after what
+/// all have enqueued before. All are here, so that nobody else uses the streams.
+void ThreadGroup::meet_streams() {
+  const auto of_device = [](const ThreadMeeting::Part& part) { return part.stream != nullptr; };
+  const auto count = std::ranges::count_if(meeting_.parts, of_device);
+  if (count == 0) return;
+  require(count == size(), ExitCode::peer,
+          "the ranks of group '" + name() + "' differ: " + std::to_string(count) + " of " +
+              std::to_string(size()) + " call " + name_of(call().operation) +
+              " on tensors of a device");
+  Stream& stream = *on_device();
+  for (const ThreadMeeting::Part& part : meeting_.parts) stream.wait(part.before);
+  const Event all = stream.record();
+  for (const ThreadMeeting::Part& part : meeting_.parts) part.stream->wait(all);
+}
+
+/// Gives work to the stream of a device, between two meetings. Who fails there lets the others read
+/// first, as in a meeting.
+template <class Work>
+void ThreadGroup::enqueue(const Work& work) {
+  try {
+    work(*on_device());
+  } catch (const std::exception& error) {
+    std::unique_lock lock(meeting_.mutex);
+    meeting_.failure = error.what();
+    leave(lock);
+    throw;
+  }
+}
+
+void ThreadGroup::copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (on_device() == nullptr) return copy_bytes(to, from, bytes);
+  if (to == from || bytes == 0) return;
+  const auto tensor = [bytes](const std::byte* data) {
+    return Tensor{const_cast<std::byte*>(data), Shape{bytes}, DType::u8, DeviceKind::cuda};
+  };
+  enqueue([&](Stream& stream) { stream.copy(tensor(to), tensor(from)); });
 }
 
 /// With the meeting's mutex held.
@@ -102,7 +158,10 @@ std::span<const int> ThreadGroup::missing_from(std::uint64_t meeting) {
 
 ThreadGroup::Clock::time_point ThreadGroup::show_and_meet(const std::byte* data,
                                                           const std::int64_t* counts) {
-  meeting_.parts[static_cast<std::size_t>(rank())] = {call(), data, counts};
+  ThreadMeeting::Part& mine = meeting_.parts[static_cast<std::size_t>(rank())];
+  mine.call = call();
+  mine.data = data;
+  mine.counts = counts;
   meet(true);
   for (int other = 0; other < size(); ++other) {
     const CollectiveCall& theirs = meeting_.parts[static_cast<std::size_t>(other)].call;
@@ -128,7 +187,14 @@ void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, D
   for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
     sources_[rank] = meeting_.parts[rank].data + begin * size_of(dtype);
   }
-  sum_in_rank_order(out, sources_, count, dtype);
+  if (on_device() == nullptr) return sum_in_rank_order(out, sources_, count, dtype);
+  enqueue([&](Stream& stream) {
+    require(sources_.size() <= CudaSums::most_parts, ExitCode::unavailable,
+            "group '" + name() + "' sums over " + std::to_string(size()) +
+                " ranks that share a device; at most " + std::to_string(CudaSums::most_parts) +
+                " can");
+    cuda_sums().in_rank_order(out, sources_, count, dtype, stream);
+  });
 }
 
 void ThreadGroup::do_all_reduce(const Tensor& data) {
@@ -145,8 +211,8 @@ void ThreadGroup::do_all_reduce(const Tensor& data) {
   meet(true);
   for (int other = 0; other < size(); ++other) {
     const std::int64_t place = begin_of(other) * element;
-    copy_bytes(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
-               begin_of(other + 1) * element - place);
+    copy(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
+         begin_of(other + 1) * element - place);
   }
   spend(start, 2 * (size() - 1), 2 * (data.bytes() - data.bytes() / size()));
   meet(false);
@@ -162,8 +228,8 @@ void ThreadGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
 void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
   const auto start = show_and_meet(bytes_of(shard));
   for (int other = 0; other < size(); ++other) {
-    copy_bytes(bytes_of(data) + other * shard.bytes(),
-               meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
+    copy(bytes_of(data) + other * shard.bytes(),
+         meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
   }
   spend(start, gather_rounds(size(), data.bytes()), (size() - 1) * shard.bytes());
   meet(false);
@@ -171,7 +237,7 @@ void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
 
 void ThreadGroup::do_broadcast(const Tensor& data, int root) {
   const auto start = show_and_meet(bytes_of(data));
-  copy_bytes(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
+  copy(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
   spend(start, 1, data.bytes());
   meet(false);
 }
@@ -191,7 +257,7 @@ void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const
                  " are expected";
     }
     const std::int64_t before = std::accumulate(part.counts, part.counts + rank(), std::int64_t{0});
-    copy_bytes(place, part.data + before * element, std::min(sent, expected) * element);
+    copy(place, part.data + before * element, std::min(sent, expected) * element);
     place += expected * element;
   }
   // What a rank sends itself needs no wire.
@@ -210,6 +276,18 @@ void ThreadGroup::do_barrier() {
   meet(false);
 }
 
+/// On a device, the stream of a message's line, after what the caller has enqueued; else null.
+Stream* ThreadGroup::line_of(const Message& message) {
+  if (on_device() == nullptr) return nullptr;
+  auto& line = lines_[{message.peer, message.tag, message.sends}];
+  if (line == nullptr) {
+    line = std::make_unique<Stream>(DeviceKind::cuda, name() + " " + std::to_string(message.tag),
+                                    Stream::Mode::queued);
+  }
+  line->wait(on_device()->record());
+  return line.get();
+}
+
 void ThreadGroup::post(const Message& message) {
   const int from = message.sends ? rank() : message.peer;
   const int to = message.sends ? message.peer : rank();
@@ -219,7 +297,8 @@ void ThreadGroup::post(const Message& message) {
                                      .tag = message.tag,
                                      .sends = message.sends,
                                      .ticket = message.ticket,
-                                     .owner = &posted()};
+                                     .owner = &posted(),
+                                     .line = line_of(message)};
   // Under the lock until the bytes are across: a member that leaves withdraws its letters first.
   const std::lock_guard lock(meeting_.mutex);
   posted().begin(message.ticket, 1);
@@ -245,6 +324,7 @@ void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeti
                                     std::to_string(sent.data.bytes()) + " bytes where " +
                                     std::to_string(received.data.bytes()) + " are expected");
   }
+  if (sent.line != nullptr || received.line != nullptr) return deliver_on_device(sent, received);
   copy_bytes(bytes_of(received.data), bytes_of(sent.data), sent.data.bytes());
   auto& wire_free = meeting_.wire_free[static_cast<std::size_t>(sent.from)];
   const double seconds =
@@ -254,6 +334,20 @@ void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeti
               std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   sent.owner->finish(sent.ticket, wire_free);
   received.owner->finish(received.ticket, wire_free);
+}
+
+/// Who receives copies, after what either has enqueued before; who sends comes after the copy.
+void ThreadGroup::deliver_on_device(const ThreadMeeting::Letter& sent,
+                                    const ThreadMeeting::Letter& received) const {
+  require(sent.line != nullptr && received.line != nullptr, ExitCode::peer,
+          "receive '" + name() + "': one of " + describe(sent.from) + " and " +
+              describe(received.to) + " has a tensor of a device, the other of the host");
+  received.line->wait(sent.line->record());
+  received.line->copy(received.data, sent.data);
+  const Event copied = received.line->record();
+  sent.line->wait(copied);
+  sent.owner->finish(sent.ticket, {}, sent.line->record());
+  received.owner->finish(received.ticket, {}, copied);
 }
 
 }  // namespace trainctl

@@ -1,5 +1,6 @@
 // Ranks that are threads of one process; internal to comm/. They read each other's buffers, so a
-// collective is: publish the buffer, meet, work, meet.
+// collective is: publish the buffer, meet, work, meet. Of tensors on a device that they share, work
+// is what their streams are given, and a meeting is one of the streams, too.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,8 @@ struct ThreadMeeting {
     CollectiveCall call;
     const std::byte* data = nullptr;
     const std::int64_t* counts = nullptr;  // all_to_all: elements for each rank
+    Stream* stream = nullptr;              // of a device, with what comes before the meeting;
+    Event before;                          // guarded by `mutex`
   };
   struct Letter {
     Tensor data;
@@ -34,6 +38,7 @@ struct ThreadMeeting {
     bool sends;
     std::uint64_t ticket;
     Posted* owner;
+    Stream* line;  // of its owner, on a device
   };
 
   std::mutex mutex;
@@ -75,6 +80,11 @@ class ThreadShared {
   std::string failure_text_;
 };
 
+/// Carries tensors of host memory, and of one device if it is that of all members. Nothing of a
+/// device waits for what is not enqueued yet: the hosts meet first. A message between tensors of a
+/// device is a copy that the second of its two ranks enqueues; who waits for it, on the host or on
+/// a stream, first waits on the host for that rank. Who has 256 messages under way waits for the
+/// oldest, also on a device.
 class ThreadGroup : public HostGroup {
  public:
   ThreadGroup(std::string name, Members members, const Records& records, ThreadShared& shared,
@@ -85,6 +95,8 @@ class ThreadGroup : public HostGroup {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  bool carries_devices() const override { return true; }
 
   void do_all_reduce(const Tensor& data) override;
   void do_reduce_scatter(const Tensor& data, const Tensor& shard) override;
@@ -100,15 +112,24 @@ class ThreadGroup : public HostGroup {
   /// `reads`: between this meeting and the next, this rank reads the others' buffers.
   void meet(bool reads);
   void stop_reading();
+  void meet_streams();
+  void leave(std::unique_lock<std::mutex>& lock);
+  template <class Work>
+  void enqueue(const Work& work);
+  void copy(std::byte* to, const std::byte* from, std::int64_t bytes);
   std::span<const int> missing_from(std::uint64_t meeting);
   void sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype);
   void spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const;
+  Stream* line_of(const Message& message);
   void deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match);
+  void deliver_on_device(const ThreadMeeting::Letter& sent,
+                         const ThreadMeeting::Letter& received) const;
 
   ThreadShared& shared_;
   ThreadMeeting& meeting_;
   std::vector<const void*> sources_;
   std::vector<int> missing_;
+  std::map<std::tuple<int, int, bool>, std::unique_ptr<Stream>> lines_;  // peer, tag, sends
   bool reading_ = false;  // under the meeting's mutex
 };
 

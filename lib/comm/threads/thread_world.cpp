@@ -73,6 +73,7 @@ class ThreadWorld : public World {
   int local_rank() const override { return rank_; }
   int local_size() const override { return shared_.size; }
   const std::string& host() const override { return shared_.host; }
+  bool in_one_process() const override { return true; }
   Traffic& traffic() override { return traffic_; }
 
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {

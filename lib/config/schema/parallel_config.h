@@ -13,8 +13,7 @@ namespace trainctl {
 
 using IntList = std::vector<std::int64_t>;
 
-/// How each input of the model is split among the ranks of a stage: a word, or one list per input
-/// with the number of parts of each dimension (MindSpore dataset_strategy).
+/// MindSpore's dataset_strategy: a word, or for each input the number of parts of each dimension.
 struct DatasetSplit {
   std::string word = "data_parallel";  // data_parallel | full_batch; empty: see `splits`
   std::vector<IntList> splits;
@@ -144,6 +143,7 @@ struct ParallelConfig {
   AttentionBackend attention_backend = AttentionBackend::automatic;
   ProductChoice product_algorithms = ProductChoice::proposed;
   bool cuda_graphs = false;
+  bool share_devices = false;  // ranks take the devices of their machine in turns
   bool operator==(const ParallelConfig&) const = default;
 };
 

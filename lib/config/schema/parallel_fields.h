@@ -140,6 +140,11 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
       field("cuda_graphs",
             "With CUDA: a step is captured once as a graph and launched from then on. The numbers "
             "are the same"));
+  visit(
+      parallel.share_devices,
+      field("share_devices",
+            "With CUDA: several ranks may use one device, without NCCL; ranks take the devices of "
+            "their machine in turns"));
 }
 
 }  // namespace trainctl

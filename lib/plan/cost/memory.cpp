@@ -172,7 +172,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.on_cuda = plan.device == DeviceKind::cuda;
   if (memory.on_cuda) {
     memory.library = context_allowance;
-    memory.communicators = communicator_bytes(plan, number);
+    memory.communicators = plan.share_devices ? 0 : communicator_bytes(plan, number);
   } else if (!plan.ranks_are_threads) {
     memory.communication += staging_of(stage);
   }

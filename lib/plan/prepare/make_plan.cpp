@@ -33,6 +33,7 @@ void prove(Plan& plan) {
   Simulation result = simulate(simulation);
   plan.bubble_fraction = result.bubble_fraction;
   simulation.on_devices = plan.device == DeviceKind::cuda;
+  simulation.hosts_meet = plan.share_devices;
   if (simulation.on_devices && result.violations.empty()) result = simulate(simulation);
   if (result.violations.empty()) return;
   throw Error(ExitCode::internal,
@@ -127,6 +128,7 @@ Plan sizes_of(const Facts& facts) {
   plan.device = resolve_device(parallel, facts.site);
   plan.cudnn = resolve_cudnn(facts);
   plan.cuda_graphs = parallel.cuda_graphs && why_no_graphs(config, facts.site, facts.mesh).empty();
+  plan.share_devices = parallel.share_devices && plan.device == DeviceKind::cuda;
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;

@@ -65,7 +65,7 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
 void check_attention(const Facts& facts, Check& check) {
   const char* path = "parallel.attention_backend";
   const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
-  for (const char* choice : {path, "parallel.product_algorithms"}) {
+  for (const char* choice : {path, "parallel.product_algorithms", "parallel.share_devices"}) {
     check.no_effect(choice, !on_cuda, "the device is the CPU");
   }
   if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;

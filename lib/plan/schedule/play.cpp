@@ -167,6 +167,7 @@ void Play::join(int rank, std::size_t row, Queues& queues) {
   if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
   queues.axis = meeting.point;
   launch(meeting.point, meeting.point, queues);
+  if (input_.hosts_meet) queues.compute = meeting.point;
 }
 
 void Play::launch(int point, int done, Queues& queues) {
@@ -188,6 +189,7 @@ void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
   if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
   queues.axis = queues.embedding = meeting.point;
   launch(meeting.point, meeting.point, queues);
+  if (input_.hosts_meet) queues.compute = meeting.point;
   queues.embedding_bucket = mine.rows[row].bucket;
   const int stage = mine.input.stage;
   for (const auto& [key, sum] : exchanges_) {

@@ -41,6 +41,9 @@ struct SimulationInput {
   /// queues run one after another, in the order of the rows. A device may run them at once, but is
   /// not sure to: it runs as many of NCCL's kernels together as there is room for.
   bool on_devices = false;
+  /// With it, the hosts of a collective meet before they launch what comes behind it: where ranks
+  /// share devices.
+  bool hosts_meet = false;
 };
 
 /// When a row of the compute queue ran.

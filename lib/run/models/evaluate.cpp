@@ -78,7 +78,7 @@ Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world,
     set_layout(config, world);
   }
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const DeviceKind device = choose_device(config.parallel.device, world, everyone);
+  const DeviceKind device = choose_device(config.parallel, world, everyone);
   made.plan = prepare(made.read,
                       {.world_size = world.size(),
                        .ranks_per_host = world.local_size(),

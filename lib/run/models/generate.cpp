@@ -50,6 +50,7 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
   own.virtual_pipeline_stages = trained.virtual_pipeline_stages;
   own.rank_order = trained.rank_order;
   own.vocab_emb_dp = trained.vocab_emb_dp;
+  own.share_devices = trained.share_devices;
   own.pipeline = trained.pipeline;
   own.pipeline.dtype.reset();
   own.pipeline.microbatch_group_size_per_vp_stage.reset();
@@ -79,7 +80,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
                       {.world_size = world.size(),
                        .ranks_per_host = world.local_size(),
                        .cores_per_host = cores,
-                       .device = choose_device(config.parallel.device, world, everyone)},
+                       .device = choose_device(config.parallel, world, everyone)},
                       Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
           directory.string() +
@@ -109,7 +110,7 @@ class Model {
       : plan_(without_activations(run.plan)),
         stage_(plan_.stage_of(world.rank())),
         deadline_(run.read.config.parallel.deadline_seconds),
-        devices_(world, plan_.device, deadline_),
+        devices_(world, plan_.device, deadline_, plan_.share_devices),
         stream_(plan_.device, "compute", Stream::Mode::run_inline),
         host_(DeviceKind::cpu, "tokens", Stream::Mode::run_inline),
         buffers_(plan_.device, plan_,

@@ -24,8 +24,9 @@ constexpr const char* timed_key = "parallel.product_algorithms timed";
 constexpr const char* again = "; matrix products are timed again";
 constexpr std::int64_t pattern_bytes = std::int64_t{1} << 20;
 
-ProductSite own_site(const World& world) {
-  const CudaDeviceProperties found = cuda_module().properties(cuda_device_of(world.local_rank()));
+ProductSite own_site(const World& world, bool share) {
+  const int device = cuda_device_of(world.local_rank(), share);
+  const CudaDeviceProperties found = cuda_module().properties(device);
   return {.library = cuda_products().version(),
           .device = found.name + ", compute capability " + std::to_string(found.capability / 10) +
                     "." + std::to_string(found.capability % 10) + ", " +
@@ -87,7 +88,7 @@ TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World
   if (config.parallel.product_algorithms == ProductChoice::timed) wish = timed_key;
   broadcast_bytes(everyone_, wish, 0);
   if (wish.empty()) return;
-  site_ = own_site(world);
+  site_ = own_site(world, plan.share_devices);
   const std::vector<std::string> sites = gather_bytes(everyone_, site_.to_string(), 0);
   if (first() && !are_equal(sites)) wish.clear();
   broadcast_bytes(everyone_, wish, 0);
