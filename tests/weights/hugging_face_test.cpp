@@ -31,7 +31,7 @@ std::vector<float> logits_from(const std::filesystem::path& directory,
                                const std::vector<std::int32_t>& tokens) {
   ReadResult read = read_start(directory);
   const Plan plan = plan_of(read);
-  const LoadedRank rank(HuggingFaceWeights(directory, plan.model), plan, 0);
+  LoadedRank rank(HuggingFaceWeights(directory, plan.model), plan, 0);
   return logits_of(plan, rank.store, tokens);
 }
 

@@ -56,7 +56,7 @@ struct LoadedRank {
 };
 
 /// The logits after each of `tokens`, row by row, from what `rank` holds (all of the model).
-inline std::vector<float> logits_of(const Plan& plan, const ParamStore& store,
+inline std::vector<float> logits_of(const Plan& plan, ParamStore& store,
                                     const std::vector<std::int32_t>& tokens) {
   Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
   const Buffers buffers(DeviceKind::cpu, plan, 0);
