@@ -1,7 +1,6 @@
 #include "device/host_values.h"
 
 #include <algorithm>
-
 #include <cassert>
 #include <cstring>
 
