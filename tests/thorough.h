@@ -10,7 +10,7 @@ bool thorough();
 bool watched();
 
 /// Of many cases of one kind: 1 if all are run, else every which one.
-inline int stride(int by_default) { return thorough() ? 1 : by_default * (watched() ? 4 : 1); }
+inline int stride(int by_default) { return thorough() ? 1 : by_default * (watched() ? 8 : 1); }
 
 /// How many of something random a test tries.
 inline int tries(int by_default, int thoroughly) {
