@@ -10,6 +10,7 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "sample_run.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -36,6 +37,20 @@ std::vector<TimedStep> made_up(const Plan& plan, const UnitTimes& times) {
 }
 
 const std::vector<std::string> layers4{"model.num_layers=4"};
+
+/// Widths of layers whose products take long enough to be timed. Under a sanitizer the code runs
+/// once, and its times say nothing.
+std::vector<std::string> wide_layers(std::vector<std::string> more) {
+  more.push_back(watched() ? "model.hidden_size=64" : "model.hidden_size=512");
+  return more;
+}
+std::vector<std::string> wide_experts(std::vector<std::string> more) {
+  more.push_back(watched() ? "moe.ffn_hidden_size=128" : "moe.ffn_hidden_size=1024");
+  return wide_layers(std::move(more));
+}
+
+/// How many times a ratio may be measured until other work on the machine leaves it alone.
+int attempts() { return watched() ? 1 : 3; }
 
 }  // namespace
 
@@ -66,8 +81,8 @@ TEST_CASE("a measured bubble is near that of the simulation on a slow wire", "[t
 TEST_CASE("what collectives in layers cost, waited for and beside products") {
   // Transfers so long that the machine's noise does not decide; most products take as long.
   LayerOverlapInput input = tensor_overlap(
-      sample_config({"model.hidden_size=512", "model.ffn_hidden_size=2048", "model.seq_length=512",
-                     "model.num_layers=2", "train.global_batch_size=2"}));
+      sample_config(wide_layers({"model.ffn_hidden_size=2048", "model.seq_length=512",
+                                 "model.num_layers=2", "train.global_batch_size=2"})));
   input.share = 2.0;
   input.rounds = 1;
   input.steps = 3;
@@ -75,7 +90,9 @@ TEST_CASE("what collectives in layers cost, waited for and beside products") {
   CHECK(found.product_seconds > 0);
   // Ten transfers in each layer.
   CHECK(found.blocking_exposed_seconds > 0.8 * 10 * 2 * 2 * found.product_seconds);
-  CHECK(found.overlapped_exposed_seconds < 0.9 * found.blocking_exposed_seconds);
+  if (!watched()) {
+    CHECK(found.overlapped_exposed_seconds < 0.9 * found.blocking_exposed_seconds);
+  }
   CHECK(found.overlapped_step_seconds > 0);
   CHECK(found.blocking_step_seconds > found.blocking_exposed_seconds);
 }
@@ -97,45 +114,43 @@ TEST_CASE("what keys and values cost, gathered and on their way around a ring") 
 }
 
 TEST_CASE("what rows of experts cost, waited for and in chunks beside products") {
-  LayerOverlapInput input = expert_overlap(
-      sample_config({"model.family=llama", "model.hidden_size=512", "model.seq_length=256",
-                     "model.num_layers=2", "train.global_batch_size=4", "moe.num_experts=4",
-                     "moe.router_topk=2", "moe.ffn_hidden_size=1024"}));
+  LayerOverlapInput input = expert_overlap(sample_config(
+      wide_experts({"model.family=llama", "model.seq_length=256", "model.num_layers=2",
+                    "train.global_batch_size=4", "moe.num_experts=4", "moe.router_topk=2"})));
   CHECK(input.overlapped.moe.comp_comm_parallel_degree == 2);
   CHECK_FALSE(input.blocking.moe.comp_comm_parallel);
   input.share = 1.0;
   input.rounds = 1;
   input.steps = 3;
   double least = 1;  // half of it is left; other work on the machine adds to that
-  for (int attempt = 0; attempt < 3 && least > 0.8; ++attempt) {
+  for (int attempt = 0; attempt < attempts() && least > 0.8; ++attempt) {
     const LayerOverlapResult found = measure_layer_overlap(input);
     CHECK(found.product_seconds > 0);
     // Four ways in each layer; the router may be far from even.
     CHECK(found.blocking_exposed_seconds > 0.5 * 2 * 4 * found.product_seconds);
     least = std::min(least, found.ratio());
   }
-  CHECK(least <= 0.8);
+  CHECK((least <= 0.8 || watched()));
 }
 
 TEST_CASE("what rows of experts cost, waited for and beside passes of other micro-batches") {
-  LayerOverlapInput input = pass_overlap(
-      sample_config({"model.family=llama", "model.hidden_size=512", "model.seq_length=128",
-                     "model.num_layers=2", "train.global_batch_size=8", "moe.num_experts=4",
-                     "moe.router_topk=2", "moe.ffn_hidden_size=1024"}));
+  LayerOverlapInput input = pass_overlap(sample_config(
+      wide_experts({"model.family=llama", "model.seq_length=128", "model.num_layers=2",
+                    "train.global_batch_size=8", "moe.num_experts=4", "moe.router_topk=2"})));
   CHECK(input.overlapped.moe.overlap_expert_parallel_comm);
   CHECK_FALSE(input.blocking.moe.overlap_expert_parallel_comm);
   input.rounds = 1;
   input.steps = 3;
   double least =
       1;  // a quarter of it has nothing beside it; other work on the machine adds to that
-  for (int attempt = 0; attempt < 3 && least > 0.8; ++attempt) {
+  for (int attempt = 0; attempt < attempts() && least > 0.8; ++attempt) {
     const LayerOverlapResult found = measure_layer_overlap(input);
     CHECK(found.product_seconds > 0);
     // Four ways in each layer for each micro-batch; the router may be far from even.
     CHECK(found.blocking_exposed_seconds > 0.5 * 0.5 * 2 * 4 * 4 * found.product_seconds);
     least = std::min(least, found.ratio());
   }
-  CHECK(least <= 0.8);
+  CHECK((least <= 0.8 || watched()));
 }
 
 TEST_CASE("the times of units come back from the rows of two stages") {
