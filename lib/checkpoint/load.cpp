@@ -88,7 +88,7 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
           if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
         }
       }
-      for (std::size_t k = 0; k < wide.size(); ++k) memory.as<bf16>()[k] = to_bf16(wide[k]);
+      if (!wide.empty()) store_floats(wide.data(), memory);
       on_host.store();
     }
   }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/round_up.h"
 
 namespace trainctl {
 
@@ -17,7 +18,7 @@ Pieces cut_into_pieces(std::span<const std::int64_t> elements) {
     pieces.total = 0;
     for (const std::int64_t length : elements) {
       pieces.first.push_back(pieces.total);
-      pieces.total += (length + pieces.size - 1) / pieces.size;
+      pieces.total += divide_up(length, pieces.size);
     }
     return pieces.total <= most_pieces;
   };

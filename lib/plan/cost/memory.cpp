@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "base/group_costs.h"
+#include "base/round_up.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/parameter_places.h"
 #include "plan/ownership/row_exchange.h"
@@ -108,7 +109,7 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
   for (const ActivationSpec& row : rows.activations) {
     const bool fed = row.storage == Storage::batch &&
                      (data.reset_attention_mask || !row.name.ends_with(".first_position"));
-    if (fed) pass += (row.shape.numel() * size_of(row.dtype) + line - 1) / line * line;
+    if (fed) pass += round_up(row.shape.numel() * size_of(row.dtype), line);
   }
   std::map<int, std::int64_t> microbatches;  // by view
   std::int64_t places = 1;

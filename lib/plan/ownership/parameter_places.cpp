@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/at.h"
+#include "base/round_up.h"
 #include "plan/gradients/resident.h"
 #include "plan/ownership/row_exchange.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::int64_t unit = 16;  // fp32 elements in 64 bytes
 
-std::int64_t padded(std::int64_t elements) { return (elements + unit - 1) / unit * unit; }
+std::int64_t padded(std::int64_t elements) { return round_up(elements, unit); }
 
 /// Whether the gradient is a sum of products alone, at least one of them in each micro-batch. Not
 /// so embeddings, a tied head, and experts, to which no token may come.
