@@ -128,6 +128,14 @@ int cuda_device_of(std::int64_t local_rank, bool share) {
   return share ? static_cast<int>(local_rank % count) : -1;
 }
 
+int cuda_multiprocessors_beside(int device, int margin) {
+  const int all = cuda_module().properties(device).multiprocessors;
+  if (margin < all) return all - margin;
+  refuse("parallel.product_sm_margin is " + std::to_string(margin) + ", and the device has " +
+         std::to_string(all) + " multiprocessors: none is left for products. Set it to " +
+         std::to_string(all - 1) + " or less");
+}
+
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices) {
   return "rank " + std::to_string(local_rank) +
          " of this machine has no device of its own: " + std::to_string(devices) +

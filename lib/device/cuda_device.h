@@ -90,6 +90,10 @@ void cuda_select_device(int local_rank, bool share = false);
 /// The device of a rank, or -1: it has none. `share`: ranks take them in turns.
 int cuda_device_of(std::int64_t local_rank, bool share);
 
+/// Multiprocessors of a device without `margin` of them (parallel.product_sm_margin). Throws
+/// Error{unavailable} where none is left.
+int cuda_multiprocessors_beside(int device, int margin);
+
 /// What such an error says of a machine with `devices` of them.
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices);
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "comm/await.h"
+#include "device/cuda_device.h"
 #include "engine/parameters/expert_bias.h"
 #include "engine/timers.h"
 #include "ops/cuda_attention.h"
@@ -27,9 +28,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
+OpContext context_of(const Plan& plan, int local_rank, Stream& stream, const Buffers& buffers) {
   set_thread_count(plan.threads_per_rank);
-  const OpContext context = buffers.context(stream);
+  OpContext context = buffers.context(stream);
   const Kernels& kernels = *context.kernels;
   for (const std::string& name : missing_for(plan, kernels)) {
     throw Error(ExitCode::unavailable, "not built yet: op " + name + " on " +
@@ -37,6 +38,10 @@ OpContext context_of(const Plan& plan, Stream& stream, const Buffers& buffers) {
   }
   if (plan.cudnn) {
     cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
+  }
+  if (plan.product_sm_margin > 0) {
+    const int device = cuda_device_of(local_rank, plan.share_devices);
+    context.product_sms = cuda_multiprocessors_beside(device, plan.product_sm_margin);
   }
   return context;
 }
@@ -64,7 +69,7 @@ Engine::Engine(const EngineInput& input, World& world)
       host_(DeviceKind::cpu, "values", Stream::Mode::run_inline),
       buffers_(plan_.device, plan_,
                static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
-      ops_(context_of(plan_, compute_, buffers_)),
+      ops_(context_of(plan_, world.local_rank(), compute_, buffers_)),
       store_(plan_.device, rows_,
              {.compute = plan_.compute,
               .sums = plan_.gradient.kept,

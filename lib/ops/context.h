@@ -15,6 +15,7 @@ struct OpContext {
   Stream* stream = nullptr;
   std::byte* scratch = nullptr;    // 64-byte aligned; contents are undefined between ops
   std::int64_t scratch_bytes = 0;  // scratch_bytes() of base/scratch.h
+  int product_sms = 0;  // of a device, the multiprocessors that products take; 0: all of them
 };
 
 /// Runs op(), a call of an op with this context, in the order of its stream. On a device every call

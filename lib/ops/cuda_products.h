@@ -21,6 +21,7 @@ struct ProductKey {
   bool transpose_a = false, transpose_b = false, accumulate = false;
   DType operand = DType::f32, result = DType::f32;
   std::uint32_t epilogue = 0;  // cublasLtEpilogue_t
+  int multiprocessors = 0;     // OpContext::product_sms
   // Of a batch, and from one of its products to the next the bytes between a, b, c, and vectors.
   std::int64_t count = 1;
   std::array<std::int64_t, 4> strides{};

@@ -91,6 +91,7 @@ struct Plan {
   bool ranks_are_threads = false;
   bool cuda_graphs = false;    // a step is captured once as a graph of the device
   bool share_devices = false;  // ranks may share CUDA devices, and use no NCCL
+  int product_sm_margin = 0;   // multiprocessors that products leave to collectives
   std::string schedule;        // see schedule_name
   int group_size = 1;          // microbatch_group_size_per_vp_stage
   bool late_weights = false;   // W comes behind the message with what its B made

@@ -33,6 +33,7 @@ struct Operation {
   std::int64_t bias_stride = 0;  // from one product of a batch to the next
   const void* aux = nullptr;
   std::int64_t aux_stride = 0;
+  std::int32_t multiprocessors = 0;  // 0: all
 
   bool is(std::initializer_list<cublasLtEpilogue_t> any) const {
     return std::ranges::any_of(any, [this](auto one) { return epilogue == one; });
@@ -161,6 +162,9 @@ const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b
     if (layout->stride < static_cast<std::int64_t>(layout->rows)) return "columns overlap";
     if (!is_known(layout->type)) return "an element type that is not known on the host";
   }
+  if (operation.multiprocessors < 0 || operation.multiprocessors > multiprocessors_on_host) {
+    return "more multiprocessors than the device has";
+  }
   if (operation.compute != CUBLAS_COMPUTE_32F || operation.scale != CUDA_R_32F) {
     return "only sums and scales of fp32 are known on the host";
   }
@@ -198,8 +202,12 @@ Words words_of(const Operation& operation, const Layout& a, const Layout& b, con
                const Preference& preference,
                const std::array<std::uint32_t, 2>& vector_alignments) {
   const auto word = [](std::uint64_t high, std::uint64_t low) { return high << 32 | low; };
-  const std::array batch{static_cast<std::int64_t>(d.count), a.batch_stride, b.batch_stride,
-                         d.batch_stride, operation.bias_stride};
+  const std::array batch{static_cast<std::int64_t>(d.count),
+                         a.batch_stride,
+                         b.batch_stride,
+                         d.batch_stride,
+                         operation.bias_stride,
+                         static_cast<std::int64_t>(operation.multiprocessors)};
   const std::uint64_t of_batch =
       trainctl::fnv1a({reinterpret_cast<const char*>(batch.data()), sizeof batch});
   std::uint64_t alignments = 0;
@@ -341,7 +349,8 @@ void multiply_on(int device, const Product& p) {
   Machine& machine = Machine::get();
   if (machine.at(device).error != cudaSuccess) return;
   if (is_whole(p)) {
-    machine.at(device).product_time += note_product(device, p.proposal);
+    machine.at(device).product_time +=
+        note_product(device, p.proposal, p.operation.multiprocessors);
     return multiply(p);
   }
   machine.fail(device, cudaErrorIllegalAddress, "memory was freed before it was multiplied");
@@ -418,6 +427,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(of_it.bias);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(of_it.bias_type);
     case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return set(of_it.bias_stride);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: return set(of_it.multiprocessors);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(of_it.aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(of_it.aux_stride);
     default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");

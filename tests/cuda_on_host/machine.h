@@ -29,6 +29,9 @@ struct Work {
   cudaStream_t needs = nullptr;
 };
 
+/// Of each device.
+inline constexpr int multiprocessors_on_host = 4;
+
 /// Makes such work; a graph does so at each launch.
 using Maker = std::function<Work()>;
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 namespace cuda_on_host {
 
@@ -13,6 +14,7 @@ struct Times {
   bool on = false;
   std::array<float, proposed_algorithms> milliseconds{};
   std::map<int, std::array<long, proposed_algorithms>> counts;  // by device
+  std::map<std::pair<int, int>, long> targets;                  // by device and multiprocessors
 
   Times() {
     const char* value = std::getenv("CUDA_ON_HOST_PRODUCT_TIMES");
@@ -29,6 +31,10 @@ struct Times {
       std::fprintf(stderr, "products of device %d by proposal: %ld %ld %ld %ld\n", device, count[0],
                    count[1], count[2], count[3]);
     }
+    for (const auto& [target, count] : targets) {
+      std::fprintf(stderr, "products of device %d for %d multiprocessors: %ld\n", target.first,
+                   target.second, count);
+    }
   }
 };
 
@@ -41,9 +47,10 @@ Times& times() {
 
 bool product_times() { return times().on; }
 
-float note_product(int device, std::uint64_t proposal) {
+float note_product(int device, std::uint64_t proposal, int multiprocessors) {
   if (!times().on) return 0;
   ++times().counts[device][proposal];
+  ++times().targets[{device, multiprocessors}];
   return times().milliseconds[proposal];
 }
 

@@ -11,9 +11,9 @@ inline constexpr int proposed_algorithms = 4;
 
 /// Whether events measure these times, and nothing else.
 bool product_times();
-/// Counts a product; what it takes in milliseconds, 0 without the variable. Under the machine's
-/// lock.
-float note_product(int device, std::uint64_t proposal);
+/// Counts a product that was described for so many multiprocessors; what it takes in milliseconds,
+/// 0 without the variable. Under the machine's lock.
+float note_product(int device, std::uint64_t proposal, int multiprocessors);
 std::size_t version_on_host();
 
 }  // namespace cuda_on_host

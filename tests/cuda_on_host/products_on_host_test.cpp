@@ -33,7 +33,7 @@ const std::string tied = "CUDA_ON_HOST_PRODUCT_TIMES=100,99,98.5,120";
 
 /// A run in DIR/output; it goes on if that is there already.
 Outcome session(const TempDir& dir, const std::string& output, const Words& more,
-                const Words& environment) {
+                const Words& environment, int exit_code = 0) {
   const std::string text = dir.write("text.txt", std::string(4000, 'a') + "to be or not to be");
   Words words{"--set", "data.train=" + text,        "--set", "data.tokenizer=byte",
               "--set", "cluster.matmul_flops=1e12", "--set", "cluster.memory_bandwidth=1e12",
@@ -45,7 +45,7 @@ Outcome session(const TempDir& dir, const std::string& output, const Words& more
   std::erase(words, "--overwrite");
   Outcome run = trainctl(words, all);
   INFO(run.err);
-  CHECK(run.exit_code == 0);
+  CHECK(run.exit_code == exit_code);
   return run;
 }
 
@@ -104,6 +104,34 @@ TEST_CASE("all ranks compute products by the algorithm that rank 0 found to be t
   const Outcome kept = session(dir, "kept", two, {tied});
   CHECK(contains(kept.err, "0 change their algorithm"));
   CHECK(repeatable_metrics(dir / "kept") == repeatable_metrics(dir / "plain"));
+}
+
+TEST_CASE("products leave multiprocessors to the collectives of several ranks") {
+  const TempDir dir;
+  const Words margin{"--set", "parallel.product_sm_margin=1"};
+  Words two{"--local-ranks", "2", "--set", "parallel.data_parallel=2"};
+  two.insert(two.end(), margin.begin(), margin.end());
+  const Outcome run = session(dir, "run", two, {third});
+  INFO(run.err);
+  CHECK(contains(run.err, "products of device 0 for 3 multiprocessors: "));
+  CHECK(contains(run.err, "products of device 1 for 3 multiprocessors: "));
+  CHECK(!contains(run.err, "for 0 multiprocessors"));
+  const nlohmann::json table = table_in(dir / "run" + table_name);
+  for (const nlohmann::json& one : table["algorithms"]) {
+    CHECK(one["product"]["multiprocessors"] == 3);
+    CHECK(one["proposal"] == 2);
+  }
+  const auto [first, none, fastest, slowest] = counts_of(run, 1);
+  CHECK(fastest == 3 * first);
+  const Outcome alone = session(dir, "alone", margin, {third});
+  INFO(alone.err);
+  CHECK(contains(alone.err, "has no effect: one rank has no collectives"));
+  CHECK(contains(alone.err, "products of device 0 for 0 multiprocessors: "));
+  CHECK(!contains(alone.err, "for 3 multiprocessors"));
+  two.back() = "parallel.product_sm_margin=4";
+  const Outcome all = session(dir, "all", two, {third}, 69);
+  INFO(all.err);
+  CHECK(contains(all.err, "the device has 4 multiprocessors: none is left for products"));
 }
 
 TEST_CASE("a session that goes on takes the stored algorithms, and times nothing") {

@@ -136,7 +136,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof *properties);
   std::snprintf(properties->name, sizeof properties->name, "CUDA on the host");
   properties->major = Machine::get().major_of(device);
-  properties->multiProcessorCount = 4;
+  properties->multiProcessorCount = multiprocessors_on_host;
   properties->totalGlobalMem = Machine::get().memory_bytes();
   properties->l2CacheSize = 64 << 10;
   return cudaSuccess;
@@ -145,7 +145,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device < 0 || device >= Machine::get().devices()) return report(cudaErrorInvalidDevice);
   switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = 4; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: *value = multiprocessors_on_host; return cudaSuccess;
     case cudaDevAttrL2CacheSize: *value = 64 << 10; return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; return cudaSuccess;
     default: return report(cudaErrorNotSupported, "this attribute is not known on the host");

@@ -70,8 +70,7 @@ struct PipelineConfig {
   bool batch_p2p_sync = true;
   bool use_ring_exchange_p2p = false;
   bool overlap_p2p_comm_warmup_flush = false;
-  bool deallocate_outputs = false;
-  bool result_broadcast = false;
+  bool deallocate_outputs = false, result_broadcast = false;
   bool defer_embedding_wgrad_compute = false;
   std::int64_t wgrad_deferral_limit = 0;
   bool operator==(const PipelineConfig&) const = default;
@@ -142,6 +141,7 @@ struct ParallelConfig {
   std::string device = "cpu";                    // cpu | cuda
   AttentionBackend attention_backend = AttentionBackend::automatic;
   ProductChoice product_algorithms = ProductChoice::proposed;
+  std::int64_t product_sm_margin = 0;  // multiprocessors that products leave free
   bool cuda_graphs = false;
   bool share_devices = false;  // ranks take the devices of their machine in turns
   bool operator==(const ParallelConfig&) const = default;

@@ -10,20 +10,6 @@
 namespace trainctl {
 
 template <class Visitor>
-void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
-  const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
-  visit(splits.embedding, field("embedding", "Split of the token table").unset(vocabulary));
-  visit(splits.attention,
-        field("attention",
-              "Split of attention and its products: features, tokens or whole, or one "
-              "for each layer as in features*2, tokens*2")
-            .unset("features"));
-  visit(splits.feed_forward,
-        field("feed_forward", "The same of the MLP, in layers without experts").unset("features"));
-  visit(splits.head, field("head", "Split of the logits and the loss").unset(vocabulary));
-}
-
-template <class Visitor>
 void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   const auto size = [](const char* key, const char* meaning) {
     return field(key, meaning).from(1).to(most_ranks_in_config);
@@ -135,6 +121,12 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
               "Algorithms of matrix products on CUDA devices; proposed: the library's first "
               "proposals; timed: the fastest of its proposals, which train times once after the "
               "first step, and stores with the checkpoints for sessions that go on from them"));
+  visit(parallel.product_sm_margin,
+        field("product_sm_margin",
+              "With CUDA and several ranks: multiprocessors of a device that matrix products leave "
+              "to collectives, as far as the library's algorithms can")
+            .from(0)
+            .to(1024));
   visit(
       parallel.cuda_graphs,
       field("cuda_graphs",

@@ -70,6 +70,20 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
 }
 
 template <class Visitor>
+void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
+  const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
+  visit(splits.embedding, field("embedding", "Split of the token table").unset(vocabulary));
+  visit(splits.attention,
+        field("attention",
+              "Split of attention and its products: features, tokens or whole, or one "
+              "for each layer as in features*2, tokens*2")
+            .unset("features"));
+  visit(splits.feed_forward,
+        field("feed_forward", "The same of the MLP, in layers without experts").unset("features"));
+  visit(splits.head, field("head", "Split of the logits and the loss").unset(vocabulary));
+}
+
+template <class Visitor>
 void fields(Visitor& visit, Is<TpCommOverlapConfig> auto& overlap) {
   visit(overlap.enable,
         field("enable", "Run tensor-parallel collectives at the same time as the products"));

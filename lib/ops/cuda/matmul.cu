@@ -55,7 +55,7 @@ bool fits_beside(const Tensor& matrix) {
 
 /// False: the library has none with the epilogue.
 bool enqueue(const OpContext& context, const Call& call) {
-  return enqueue_product(call, stream_of(context), workspace_of(context));
+  return enqueue_product(call, context, workspace_of(context));
 }
 
 using One = MatmulBatch::One;

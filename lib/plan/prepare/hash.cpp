@@ -90,6 +90,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
   digest.add(plan.device, plan.cuda_graphs, plan.cudnn.has_value(), plan.fp32_sums, plan.full_batch,
              plan.broadcast_parameters);
   if (plan.share_devices) digest.add(plan.share_devices);
+  if (plan.product_sm_margin > 0) digest.add(plan.product_sm_margin);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
              plan.exchange.parts, plan.exchange.beside_passes);
   digest.add(plan.gradient.buckets, plan.gradient.dtype, plan.gradient.kept, plan.gradient.factor,
@@ -156,6 +157,7 @@ constexpr Exception exceptions[] = {
     {"parallel.attention_backend", Exception::Hashed::nothing, "Plan::cudnn says what it means"},
     {"parallel.product_algorithms", Exception::Hashed::nothing, "all ranks take that of rank 0"},
     {"parallel.share_devices", Exception::Hashed::nothing, "Plan::share_devices says it"},
+    {"parallel.product_sm_margin", Exception::Hashed::nothing, "Plan::product_sm_margin says it"},
     {"parallel.global_rank", Exception::Hashed::nothing, "only `plan` uses it"},
     {"parallel.deadline_seconds", Exception::Hashed::nothing, "it changes no result"},
     {"parallel.check_collectives", Exception::Hashed::nothing,

@@ -129,6 +129,9 @@ Plan sizes_of(const Facts& facts) {
   plan.cudnn = resolve_cudnn(facts);
   plan.cuda_graphs = parallel.cuda_graphs && why_no_graphs(config, facts.site, facts.mesh).empty();
   plan.share_devices = parallel.share_devices && plan.device == DeviceKind::cuda;
+  if (plan.device == DeviceKind::cuda && plan.mesh.world_size() > 1) {
+    plan.product_sm_margin = static_cast<int>(parallel.product_sm_margin);
+  }
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;

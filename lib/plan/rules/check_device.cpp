@@ -65,9 +65,14 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
 void check_attention(const Facts& facts, Check& check) {
   const char* path = "parallel.attention_backend";
   const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
-  for (const char* choice : {path, "parallel.product_algorithms", "parallel.share_devices"}) {
+  const char* margin = "parallel.product_sm_margin";
+  for (const char* choice :
+       {path, "parallel.product_algorithms", margin, "parallel.share_devices"}) {
     check.no_effect(choice, !on_cuda, "the device is the CPU");
   }
+  const bool alone = on_cuda && facts.mesh_is_clean(check) && facts.mesh.world_size() == 1;
+  check.no_effect(margin, alone && facts.parallel().product_sm_margin > 0,
+                  "one rank has no collectives");
   if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"model", "train.micro_batch_size", "parallel.device",

@@ -107,7 +107,8 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
                      Level::error, ExitCode::unavailable};
     }
     CudaDeviceProperties smallest = cuda.properties(0);
-    for (int device = 1; device < std::min<std::int64_t>(count, input.ranks_here); ++device) {
+    for (int device = 0; device < std::min<std::int64_t>(count, input.ranks_here); ++device) {
+      cuda_multiprocessors_beside(device, input.plan.product_sm_margin);
       const CudaDeviceProperties other = cuda.properties(device);
       if (other.memory_bytes < smallest.memory_bytes) smallest = other;
     }

@@ -31,6 +31,7 @@ Json json_of(const ProductKey& key) {
           {"operand", name_of(key.operand)},
           {"result", name_of(key.result)},
           {"epilogue", key.epilogue},
+          {"multiprocessors", key.multiprocessors},
           {"count", key.count},
           {"strides", key.strides},
           {"alignments", key.alignments}};
@@ -47,6 +48,7 @@ ProductKey key_of(const Json& json) {
   key.operand = type_named(json.at("operand"));
   key.result = type_named(json.at("result"));
   json.at("epilogue").get_to(key.epilogue);
+  json.at("multiprocessors").get_to(key.multiprocessors);
   json.at("count").get_to(key.count);
   json.at("strides").get_to(key.strides);
   json.at("alignments").get_to(key.alignments);

@@ -67,6 +67,10 @@ Product describe(const ProductKey& key) {
   set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
   set(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
   set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  if (key.multiprocessors > 0) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+        static_cast<std::int32_t>(key.multiprocessors));
+  }
   const auto [by_a, by_b, by_c, by_vector] = key.strides;
   if (has_vector(key.epilogue)) {
     set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,

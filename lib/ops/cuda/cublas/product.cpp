@@ -19,7 +19,7 @@ std::uint32_t alignment_of(const void* data, std::int64_t stride) {
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-ProductKey key_of(const Call& call) {
+ProductKey key_of(const Call& call, int multiprocessors) {
   const Matmul& args = call.args;
   const Strides& by = call.strides;
   return {.m = call.m,
@@ -31,6 +31,7 @@ ProductKey key_of(const Call& call) {
           .operand = args.a.dtype,
           .result = args.c.dtype,
           .epilogue = static_cast<std::uint32_t>(call.epilogue),
+          .multiprocessors = multiprocessors,
           .count = by.count,
           .strides = {by.a, by.b, by.c, by.vector},
           .alignments = {alignment_of(args.a.data, by.a), alignment_of(args.b.data, by.b),
@@ -62,13 +63,14 @@ void fail_unknown(const Call& call) {
 }
 
 /// Nothing is kept of a product whose extents vary: there would be no end to them.
-bool enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace) {
+bool enqueue_product(const Call& call, const OpContext& context, std::byte* workspace) {
   Library& kept = library();
   const std::lock_guard lock(kept.mutex);
   const int device = current_cuda_device();
   const cublasLtHandle_t handle = kept.handle_of(device);
+  const auto stream = static_cast<cudaStream_t>(context.stream->native());
   const Matmul& args = call.args;
-  const ProductKey key = key_of(call);
+  const ProductKey key = key_of(call, context.product_sms);
   const Operands operands{args.a.data, args.b.data, args.c.data, call.vector, call.beside};
   std::byte* const of_library = workspace + cuda_bias_bytes;
   if (args.varies) {

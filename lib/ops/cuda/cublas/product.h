@@ -39,7 +39,7 @@ struct Call {
 /// Enqueues it. False: the library has no algorithm for it with its epilogue or as a batch, and
 /// nothing was enqueued. `workspace`: cuda_bias_bytes that stay, then cuda_product_bytes for the
 /// library.
-bool enqueue_product(const Call& call, cudaStream_t stream, std::byte* workspace);
+bool enqueue_product(const Call& call, const OpContext& context, std::byte* workspace);
 
 /// Throws Error{unavailable} with the extents and types of a product that the library does not
 /// know.
