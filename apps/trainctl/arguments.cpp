@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/world.h"
 #include "config/report/diagnostics.h"
 #include "output.h"
 
@@ -304,6 +305,16 @@ bool CommandLine::given(const std::string& name) const {
 
 void CommandLine::refuse(const std::string& message) const {
   trainctl::refuse(parser_->app.get_name(), message);
+}
+
+int CommandLine::ranks(std::int64_t local_ranks) const {
+  const LaunchedAs launched = launched_as();
+  // A batch script of Slurm has the size of its job, too, and may be one process.
+  if (local_ranks > 0 && launched.size > 1 && launched.launcher != "Slurm") {
+    refuse("--local-ranks starts ranks, and " + launched.launcher + " has started " +
+           std::to_string(launched.size) + " already; use one of them");
+  }
+  return std::max(launched.size, static_cast<int>(local_ranks));
 }
 
 }  // namespace trainctl

@@ -121,7 +121,7 @@ int run_comm(const Arguments& arguments) {
   }
   Arguments again = {"bench", "comm"};
   again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(std::max(launched.size, static_cast<int>(local_ranks)), again);
+  let_idle_threads_sleep(line.ranks(local_ranks), again);
   options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   options.local_ranks = static_cast<int>(local_ranks);
   options.iterations = static_cast<int>(iterations);

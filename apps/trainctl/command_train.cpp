@@ -1,7 +1,6 @@
 // trainctl train: passes the file and the options to a run.
 #include <algorithm>
 
-#include "comm/world.h"
 #include "commands.h"
 #include "execute.h"
 #include "output.h"
@@ -52,7 +51,7 @@ int run_train(const Arguments& arguments) {
 
   Arguments again = {"train"};
   again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), again);
+  let_idle_threads_sleep(line.ranks(local_ranks), again);
   request.config = config;
   request.color = color_on_stderr();
   request.local_ranks = static_cast<int>(local_ranks);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "commands.h"
+#include "device/cuda_device.h"
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "planned.h"
@@ -58,6 +59,15 @@ struct Task {
   }
 };
 
+/// Before any layout runs: a missing device is not a difference. Throws Error{unavailable}.
+void require_devices(const Plan& plan) {
+  if (plan.device != DeviceKind::cuda) return;
+  const std::int64_t last = plan.mesh.world_size() - 1;
+  const int device = cuda_device_of(last, plan.share_devices);
+  require(device >= 0, ExitCode::unavailable, no_device_text(last, cuda_module().device_count()));
+  cuda_multiprocessors_beside(device, plan.product_sm_margin);
+}
+
 /// Throws Error{config} where a layout that was asked for is not legal. The file's places would
 /// mislead: it says other sizes.
 Candidate candidate_of(const std::string& layout, const Config& config, std::int64_t ranks) {
@@ -68,7 +78,10 @@ Candidate candidate_of(const std::string& layout, const Config& config, std::int
                   .device = device_here(config.parallel, ranks).device};
   Candidate candidate{layout, config, prepare(config, {}, site, Purpose::verify, diagnostics)};
   diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
-  if (!diagnostics.has_errors()) return candidate;
+  if (!diagnostics.has_errors()) {
+    require_devices(candidate.plan);
+    return candidate;
+  }
   print_message(render_text(diagnostics, color_on_stderr()));
   throw Error(ExitCode::config, "layout " + layout + " is not legal with this configuration");
 }

@@ -52,7 +52,7 @@ int run_command(const Arguments& arguments) {
        {"verify", "Compare layouts with a single rank, number by number", run_verify},
        {"migrate", "Rewrite a YAML file with canonical keys", run_migrate},
        {"data", "Build and inspect token files", run_data},
-       {"checkpoint", "Convert models from and to Hugging Face and llm.c", run_checkpoint},
+       {"checkpoint", "List, check, compare, export and import checkpoints", run_checkpoint},
        {"generate", "Continue a text with a trained model", run_generate},
        {"evaluate", "Compute loss, perplexity and bits per byte on any data", run_evaluate},
        {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},

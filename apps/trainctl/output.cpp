@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,7 +53,11 @@ void print_message(std::string_view text) {
 void finish_output() {
   errno = 0;
   std::cout.flush();
-  if (!std::cout) output_failed(errno != 0 ? errno : EIO);
+  if (std::cout) return;
+  // An earlier write failed, and its reason is lost; that of a closed pipe can be asked for.
+  pollfd end{STDOUT_FILENO, POLLOUT, 0};
+  const bool closed = poll(&end, 1, 0) > 0 && (end.revents & POLLERR) != 0;
+  output_failed(closed ? EPIPE : errno != 0 ? errno : EIO);
 }
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }

@@ -21,10 +21,31 @@ std::filesystem::path temporary_beside(const std::filesystem::path& target) {
   return target.string() + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
 }
 
+/// Devices, pipes and sockets, also at the end of a link such as /dev/stdout.
+bool is_special(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  return std::filesystem::is_other(status);
+}
+
+/// Where the file is or will be.
+std::filesystem::path end_of_links(const std::filesystem::path& path) {
+  require(!is_special(path), ExitCode::io,
+          "cannot replace " + path.string() + ": it is not a regular file");
+  constexpr int most_links = 40;  // as the system follows
+  std::filesystem::path end = path;
+  std::error_code failure;
+  for (int i = 0; i < most_links && std::filesystem::is_symlink(end, failure); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(end, failure);
+    end = next.is_absolute() ? next : end.parent_path() / next;
+  }
+  return end;
+}
+
 }  // namespace
 
 WholeFile::WholeFile(std::filesystem::path target, unsigned permissions)
-    : target_(std::move(target)), file_(File::create(temporary_beside(target_), permissions)) {}
+    : target_(end_of_links(target)), file_(File::create(temporary_beside(target_), permissions)) {}
 
 WholeFile::~WholeFile() {
   if (!is_published_) ::unlink(file_.path().c_str());
@@ -52,6 +73,7 @@ void WholeFile::publish() {
 
 void write_whole_file(const std::filesystem::path& path, std::string_view content,
                       unsigned permissions) {
+  if (is_special(path)) return File::open_to_append(path).write(content);
   WholeFile file(path, permissions);
   file.write(content);
   file.publish();

@@ -11,9 +11,11 @@
 
 namespace trainctl {
 
-/// Collects small writes. Errors are those of File::write; without publish() nothing is left.
+/// Collects small writes. Errors are those of File::write; without publish() nothing is left. A
+/// link is followed.
 class WholeFile {
  public:
+  /// Throws Error{io} where a device, a pipe or a socket has the name: it is not replaced.
   explicit WholeFile(std::filesystem::path target, unsigned permissions = 0644);
   ~WholeFile();
   WholeFile(const WholeFile&) = delete;
@@ -38,7 +40,7 @@ class WholeFile {
   bool is_published_ = false;
 };
 
-/// A file with this content. Throws Error{io}.
+/// A file with this content. A device or a pipe is written to as it is. Throws Error{io}.
 void write_whole_file(const std::filesystem::path& path, std::string_view content,
                       unsigned permissions = 0644);
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "formats/print/config_values.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 
@@ -29,6 +30,20 @@ bool covers(std::span<const std::string_view> keys, const std::string& path) {
                      [&](std::string_view key) { return path.starts_with(key); });
 }
 
+/// Whether both describe the same model, apart from the free keys: a value that is its default may
+/// be given or not.
+bool have_same_shape(const Config& saved, const Config& now) {
+  ModelConfig before = saved.model;
+  const ModelConfig& after = now.model;
+  before.seq_length = after.seq_length;
+  before.hidden_dropout = after.hidden_dropout;
+  before.attention_dropout = after.attention_dropout;
+  before.embedding_dropout = after.embedding_dropout;
+  before.init_method_std = after.init_method_std;
+  before.make_vocab_size_divisible_by = after.make_vocab_size_divisible_by;
+  return model_shape(before, saved.moe) == model_shape(after, now.moe);
+}
+
 }  // namespace
 
 std::vector<ConfigChange> config_changes(const Config& saved, const Config& now) {
@@ -38,10 +53,13 @@ std::vector<ConfigChange> config_changes(const Config& saved, const Config& now)
   for (const auto& [path, value] : config_values(now)) after[path] = value;
   std::map<std::string, std::string> all = before;
   all.insert(after.begin(), after.end());
+  const bool same_shape = have_same_shape(saved, now);
   std::vector<ConfigChange> changes;
   for (const auto& entry : all) {
     const std::string& path = entry.first;
     if (before[path] == after[path] || covers(ignored_keys, path)) continue;
+    const bool one_given = before[path] == not_given || after[path] == not_given;
+    if (same_shape && one_given && path.starts_with("model.") && !covers(free_keys, path)) continue;
     const bool allowed = !covers(fixed_keys, path) || covers(free_keys, path);
     changes.push_back({path, before[path], after[path], allowed});
   }

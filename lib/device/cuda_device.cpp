@@ -39,10 +39,18 @@ struct Loaded {
   std::string failure;
 };
 
-/// Streams that share a queue to the device wait for each other, and one may wait for another rank:
-/// as many queues as there can be. Read by CUDA when it starts; what the user has set stays.
-void ask_for_queues() {
+/// Read by CUDA and NCCL when they start; what the user has set stays. NCCL need not order graphs
+/// behind other calls, since the host waits before it launches one: the events for that have let
+/// graphs of several communicators wait for each other for ever (NVIDIA, NCCL user guide, CUDA
+/// graphs).
+void set_environment() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+}
+
+/// Streams that share a queue to the device wait for each other, and one may wait for another rank:
+/// as many queues as there can be.
+void check_queues() {
   const std::string queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (queues == "32") return;
   log_warning("CUDA_DEVICE_MAX_CONNECTIONS is " + queues +
@@ -51,7 +59,8 @@ void ask_for_queues() {
 }
 
 Loaded load() {
-  ask_for_queues();
+  set_environment();
+  check_queues();
   Loaded result;
   result.file = cuda_module_file();
   try {

@@ -91,8 +91,10 @@ void release_host(void* data) noexcept {
   if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
 }
 
+/// A copy from memory that can be paged returns once the driver has taken the bytes.
 void copy(void* to, const void* from, std::int64_t bytes) {
   CUDA_CHECK(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
 }
 
 void finish() noexcept {

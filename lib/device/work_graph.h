@@ -10,7 +10,7 @@ namespace trainctl {
 
 class WorkGraph {
  public:
-  WorkGraph() = default;
+  WorkGraph();
   ~WorkGraph();
   WorkGraph(const WorkGraph&) = delete;
   WorkGraph& operator=(const WorkGraph&) = delete;
@@ -23,10 +23,17 @@ class WorkGraph {
   void capture(Stream& stream, const std::function<void()>& enqueue);
   /// Enqueues it after everything on `stream` so far. The addresses are those of the capture.
   void launch(Stream& stream) const;
+  /// Destroys the graph, or the capture that is under way. What was launched still ends.
+  void release() noexcept;
 
  private:
   void* graph_ = nullptr;
+  void* captured_from_ = nullptr;  // the stream, while a capture is open
 };
+
+/// Of all graphs of this thread. NCCL waits for those that hold calls of a communicator before it
+/// ends that one, so they go first.
+void release_graphs() noexcept;
 
 /// `stream` continues after everything on the other CUDA streams of this thread.
 void join_streams(Stream& stream);

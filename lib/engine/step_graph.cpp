@@ -2,14 +2,22 @@
 
 namespace trainctl {
 
+namespace {
+
+constexpr int plain_steps = 2;
+
+}  // namespace
+
 void StepGraph::run(const Parts& parts) {
-  if (!loaded_) {
-    parts.enqueue();
-    loaded_ = true;
-    return;
+  if (plain_ < plain_steps) {
+    ++plain_;
+    return parts.enqueue();
   }
-  // What other streams did since the last step, such as gathers for an evaluation.
+  // What other streams did since the last step, such as gathers for an evaluation. The host waits:
+  // NCCL is told not to order graphs behind other calls (NCCL_GRAPH_MIXING_SUPPORT), for which the
+  // order of streams is not enough.
   join_streams(parts.compute);
+  parts.settle();
   if (!graph_.captured()) {
     capture(parts);
   } else {
@@ -21,7 +29,6 @@ void StepGraph::run(const Parts& parts) {
 }
 
 void StepGraph::capture(const Parts& parts) {
-  parts.settle();
   before_ = parts.traffic.counts();
   graph_.capture(parts.compute, parts.enqueue);
   after_ = parts.traffic.counts();

@@ -20,15 +20,16 @@ class StepGraph {
     std::function<void()> enqueue;  // the step, row by row; the same each time
     std::function<void()> settle;   // waits for the compute stream
   };
-  /// Enqueues one step. The first is not a graph: it loads, connects and allocates what steps need.
-  /// The second is captured. That and all later ones are launches, which count the same traffic and
-  /// have the same records in the trace. Between two steps the host waits for the compute stream.
+  /// Enqueues one step. The first two are not graphs: they load, connect and allocate what steps
+  /// need, also once more after products were timed. The third is captured. That and all later ones
+  /// are launches, which count the same traffic and have the same records in the trace. Between two
+  /// steps the host waits for the compute stream.
   void run(const Parts& parts);
 
  private:
   void capture(const Parts& parts);
 
-  bool loaded_ = false;
+  int plain_ = 0;  // steps that were not graphs
   WorkGraph graph_;
   Traffic::Counts before_, after_;  // the capture
 };

@@ -21,8 +21,8 @@ struct Setting {
   Words values;
 };
 
-// Most values are legal by themselves and some only with others; biases of experts and the
-// automatic modes are not built.
+// Most values are legal by themselves and some only with others; the mode auto_parallel is not
+// built.
 const std::vector<Setting> settings = {
     {"model.family", {"llama"}},
     {"model.num_layers", {"1", "3", "4"}},

@@ -161,6 +161,17 @@ TEST_CASE("what train cannot do yet validate refuses as train does, and plan sho
   CHECK(contains(trained.err, "error[not-built]"));
 }
 
+TEST_CASE("a command under a launcher does not start ranks of its own") {
+  const TempDir dir;
+  const std::string file = dir.write("a.yaml", small_config());
+  const Outcome both =
+      trainctl({"train", "--config", file, "--local-ranks", "2", "--output", dir / "run"},
+               {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"});
+  INFO(both.err);
+  CHECK(both.exit_code == 2);
+  CHECK(contains(both.err, "--local-ranks starts ranks, and Open MPI has started 2 already"));
+}
+
 TEST_CASE("a plan needs a model and nothing else") {
   const TempDir dir;
   const std::string model =

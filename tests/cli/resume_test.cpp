@@ -79,13 +79,16 @@ TEST_CASE("a run in several sessions has the numbers and weights of one", "[resu
   CHECK(contains(again.err, "is finished"));
   check_no_gap(dir / "parts", 9);
 
-  // The batch and the number of ranks may change: the samples go on where they stopped.
-  Words longer = set({"train.global_batch_size=4", "parallel.threads_per_rank=1"},
-                     {"--steps", "11", "--local-ranks", "4"});
+  // The batch and the number of ranks may change: the samples go on where they stopped. A default
+  // of the model may be given.
+  Words longer =
+      set({"train.global_batch_size=4", "parallel.threads_per_rank=1", "model.ffn_hidden_size=128"},
+          {"--steps", "11", "--local-ranks", "4"});
   const Outcome more = trainctl(command(config, dir / "parts", longer));
   INFO(more.err);
   REQUIRE(more.exit_code == 0);
   CHECK(contains(more.err, "train.global_batch_size: 8 in the checkpoint, 4 now"));
+  CHECK_FALSE(contains(more.err, "model.ffn_hidden_size"));
   check_no_gap(dir / "parts", 11);
   CHECK(metrics_of(dir / "parts").back()["tokens"] == (9 * 8 + 2 * 4) * 16);
 }
@@ -232,6 +235,8 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
     CHECK(read_file(run + "/model.safetensors") == weights);
     check_no_gap(run, 4);
   };
+  refused(invalid, set({"model.ffn_hidden_size=64"}),
+          "model.ffn_hidden_size: not given in the checkpoint, 64 now");
   refused(invalid, set({"model.hidden_size=64"}),
           "model.hidden_size: 32 in the checkpoint, 64 now");
   refused(usage, {"--resume", "none"}, "--resume none begins a new run");

@@ -80,7 +80,7 @@ TEST_CASE("keys of a feature that is off") {
              "parallel.parallel_optimizer.enable is false"});
   CHECK(findings("parallel: {deterministic_mode: false}\n") ==
         List{"warning train.deterministic_mode deterministic_mode: false has no effect: every run "
-             "on the CPU is deterministic"});
+             "is deterministic, on CUDA unless product_algorithms is timed"});
 }
 
 TEST_CASE("what has no effect need not be built") {

@@ -38,7 +38,7 @@ class SharedMemory {
  public:
   void begin(std::size_t dynamic_bytes) {
     arrays_.clear();
-    used_ = 0;
+    used_ = fixed_ = 0;
     dynamic_ = take(nullptr, dynamic_bytes);
   }
   void* dynamic() { return dynamic_; }
@@ -46,6 +46,9 @@ class SharedMemory {
     for (const Array& array : arrays_) {
       if (array.key == key) return memory_.data() + array.begin;
     }
+    // Launches ask for more than 48 KiB where dynamic memory alone is above 32 (block.cuh).
+    fixed_ += bytes;
+    if (fixed_ > std::size_t{16} << 10) fault("more than 16 KiB of static shared memory");
     return take(key, bytes);
   }
   bool is_overrun() const {
@@ -73,6 +76,7 @@ class SharedMemory {
   alignas(128) std::array<std::byte, 320 << 10> memory_;
   std::vector<Array> arrays_;
   std::size_t used_ = 0;
+  std::size_t fixed_ = 0;  // of arrays with a key
   void* dynamic_ = nullptr;
 };
 

@@ -391,7 +391,7 @@ const char* flaw_of(const Product& p, const Words& words) {
   if (p.workspace_bytes < promised_workspace(words)) {
     return "the workspace is smaller than was promised";
   }
-  return flaw_of(p.workspace, p.workspace_bytes, 16);
+  return flaw_of(p.workspace, p.workspace_bytes, 256);
 }
 
 }  // namespace

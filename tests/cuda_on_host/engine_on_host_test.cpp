@@ -377,7 +377,7 @@ TEST_CASE("a device fails a rank: too few of them, too little memory, none") {
       trainctl({"verify", "--config", dir.write("a.yaml", gpt2), "--layouts", "dp2"},
                {emulated, "CUDA_ON_HOST_DEVICES=1"});
   INFO(few.err << few.out);
-  CHECK(few.exit_code != 0);
+  CHECK(few.exit_code == 69);
   CHECK(contains(few.err + few.out, "has no device of its own: 1 CUDA device(s) are visible"));
   CHECK(contains(few.err + few.out, "let ranks share devices (parallel.share_devices: true)"));
   const Outcome small =

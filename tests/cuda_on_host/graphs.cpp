@@ -6,11 +6,18 @@
 #include "runtime.h"
 
 struct CUgraph_st {
+  CUgraph_st(std::shared_ptr<cuda_on_host::Capture> of, int on)
+      : capture(std::move(of)), device(on) {
+    capture->hold();
+  }
+  ~CUgraph_st() { capture->let_go(); }
   std::shared_ptr<cuda_on_host::Capture> capture;
   int device = 0;
 };
 
-struct CUgraphExec_st : CUgraph_st {};
+struct CUgraphExec_st : CUgraph_st {
+  using CUgraph_st::CUgraph_st;
+};
 
 namespace cuda_on_host {
 
@@ -118,6 +125,10 @@ void Capture::launch(cudaStream_t stream) const {
   for (std::size_t c = 1; c < chains_.size(); ++c) streams[c]->removed = true;
 }
 
+void Capture::let_go() {
+  if (--holders_ <= 0) makers_.clear();
+}
+
 int& captures_of_thread() {
   static thread_local int count = 0;
   return count;
@@ -159,6 +170,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   --captures_of_thread();
   capture_of_thread() = nullptr;
   const bool joined = capture->end();
+  if (!capture->fault().empty() || !joined) capture->let_go();
   if (!capture->fault().empty()) {
     return report(cudaErrorStreamCaptureInvalidated, capture->fault());
   }
@@ -166,7 +178,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return report(cudaErrorStreamCaptureUnjoined,
                   "the capture's stream does not wait for all work of the others");
   }
-  *graph = new CUgraph_st{capture, stream->device};
+  *graph = new CUgraph_st(capture, stream->device);
   return device_error();
 }
 
@@ -178,16 +190,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{{graph->capture, graph->device}};
+  const std::lock_guard lock(Machine::get().mutex);
+  *exec = new CUgraphExec_st(graph->capture, graph->device);
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const std::lock_guard lock(Machine::get().mutex);
   delete graph;
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const std::lock_guard lock(Machine::get().mutex);
   delete exec;
   return cudaSuccess;
 }

@@ -32,6 +32,10 @@ class Capture {
   bool end();
   /// Under the machine's lock.
   void launch(cudaStream_t stream) const;
+  /// One more graph holds what was captured, or one less: after the last of them nothing does.
+  /// Events may know the capture longer.
+  void hold() { ++holders_; }
+  void let_go();
 
  private:
   struct Item {     // one of the three
@@ -48,6 +52,7 @@ class Capture {
   std::vector<std::pair<cudaStream_t, Chain>> chains_;  // the first is the origin's
   std::vector<Maker> makers_;  // in the order of the program: that of a communicator's calls
   int places_ = 0;
+  int holders_ = 0;
   bool ended_ = false;
   std::string fault_;
 };

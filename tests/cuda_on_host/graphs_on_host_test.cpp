@@ -83,7 +83,7 @@ TEST_CASE("steps that are graphs have the same numbers as steps row by row, in e
 }
 
 TEST_CASE("a batch that grows makes other graphs") {
-  const Words ramp{"--set", "train.rampup_batch_size=[2, 2, 4]", "--set",
+  const Words ramp{"--set", "train.rampup_batch_size=[2, 2, 6]", "--set",
                    "train.micro_batch_size=1"};
   CHECK(metrics_with("true", ramp) == metrics_with("false", ramp));
 }

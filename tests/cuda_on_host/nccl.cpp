@@ -4,6 +4,8 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -78,18 +80,19 @@ ncclResult_t enqueue(std::vector<Pending> all) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   for (Pending& one : all) {
-    machine.give(one.stream, [comm = one.comm, begin = std::move(one.begin)] {
-      const auto step = std::make_shared<Step>(begin());
-      comm->issued.push_back(step);
-      return Work{[comm, step, clique = comm->clique] {
-                    if (comm->aborted) return true;
-                    if (clique->error != ncclSuccess) return false;
-                    if (comm->issued.front() != step || !(*step)()) return false;
-                    comm->issued.pop_front();
-                    return true;
-                  },
-                  nullptr};
-    });
+    machine.give(one.stream,
+                 [comm = one.comm, begin = std::move(one.begin), held = one.comm->graphs] {
+                   const auto step = std::make_shared<Step>(begin());
+                   comm->issued.push_back(step);
+                   return Work{[comm, step, clique = comm->clique] {
+                                 if (comm->aborted) return true;
+                                 if (clique->error != ncclSuccess) return false;
+                                 if (comm->issued.front() != step || !(*step)()) return false;
+                                 comm->issued.pop_front();
+                                 return true;
+                               },
+                               nullptr};
+                 });
   }
   return ncclSuccess;
 }
@@ -172,6 +175,21 @@ ncclResult_t message(ncclComm_t comm, cudaStream_t stream, bool is_send, int pee
   });
 }
 
+/// A communicator ends. Its split, if others have not called it, no longer fills what it would.
+void leave(ncclComm& comm) {
+  if (comm.graphs.use_count() > 1) {
+    std::fprintf(stderr, "NCCL on the host: a communicator ends while a graph has its calls\n");
+    std::abort();  // NCCL would wait for ever
+  }
+  comm.aborted = true;
+  if (comm.clique == nullptr) return;
+  const auto rank = static_cast<std::size_t>(comm.rank);
+  for (Split& split : comm.clique->splits) {
+    if (rank < split.parts.size()) split.parts[rank].slot = nullptr;
+  }
+  comm.clique->members[rank] = nullptr;
+}
+
 }  // namespace
 
 extern "C" {
@@ -230,17 +248,15 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
   machine.wait_until(lock, machine.default_stream(), [comm] { return comm->issued.empty(); });
-  comm->clique->members[static_cast<std::size_t>(comm->rank)] = nullptr;
-  comm->aborted = true;
+  leave(*comm);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  comm->aborted = true;
+  leave(*comm);
   comm->issued.clear();
-  if (comm->clique) comm->clique->members[static_cast<std::size_t>(comm->rank)] = nullptr;
   machine.notify();
   return ncclSuccess;
 }

@@ -14,6 +14,7 @@ namespace {
 void form_children(Clique& parent, Split& split) {
   std::map<int, std::map<int, ncclComm_t>> colours;  // by key
   for (const Split::Part& part : split.parts) {
+    if (part.slot != nullptr) *part.slot = part.child;
     if (part.meetings != split.parts.front().meetings) {
       return parent.fail("members split after another number of operations");
     }
@@ -96,8 +97,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
   if (parent.splits.size() <= number) parent.splits.resize(number + 1);
   Split& split = parent.splits[number];
   split.parts.resize(parent.members.size());
-  *child = colour == NCCL_SPLIT_NOCOLOR ? nullptr : new_communicator();
-  split.parts[static_cast<std::size_t>(comm->rank)] = {colour, key, comm->meetings, *child};
+  *child = nullptr;
+  split.parts[static_cast<std::size_t>(comm->rank)] = {
+      colour, key, comm->meetings, colour == NCCL_SPLIT_NOCOLOR ? nullptr : new_communicator(),
+      child};
   if (++split.arrived == split.parts.size()) form_children(parent, split);
   machine.notify();
   return ncclInProgress;

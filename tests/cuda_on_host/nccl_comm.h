@@ -28,6 +28,7 @@ struct Split {
     int key = 0;
     std::size_t meetings = 0;  // that the member had called before
     ncclComm_t child = nullptr;
+    ncclComm_t* slot = nullptr;  // of the caller, filled once all have called; null: it has left
   };
   std::vector<Part> parts;  // by rank
   std::size_t arrived = 0;
@@ -69,6 +70,8 @@ struct ncclComm {
   bool aborted = false;
   cudaStream_t other = nullptr;  // see stream_of
   std::size_t collectives = 0;   // that this member's program has called
+  // Held by each call in a graph: until the last of them is gone, NCCL waits in its end.
+  std::shared_ptr<int> graphs = std::make_shared<int>(0);
 
   /// Others have yet to call this member's latest split.
   bool splits_now() const {

@@ -159,7 +159,7 @@ TEST_CASE("a session that goes on takes the stored algorithms, and times nothing
 TEST_CASE("algorithms of another library, damaged ones and missing ones are timed again") {
   const TempDir dir;
   const std::string folder = dir / "run/checkpoints/step-0000000";
-  const Words long_run{"--set", "train.steps=8", "--stop-after", "2"};
+  const Words long_run{"--set", "train.steps=10", "--stop-after", "2"};
   const auto go_on = [&](const Words& environment) {
     return session(dir, "run", long_run, environment);
   };
@@ -188,4 +188,10 @@ TEST_CASE("algorithms of another library, damaged ones and missing ones are time
   INFO(cut.err);
   CHECK(times(cut));
   CHECK(contains(cut.err, "product_algorithms.json is damaged: "));
+  std::filesystem::remove(folder + "8" + table_name);
+  std::filesystem::create_directory(folder + "8" + table_name);
+  const Outcome folded = go_on({third});
+  INFO(folded.err);
+  CHECK(times(folded));
+  CHECK(contains(folded.err, "it is a directory; matrix products are timed again"));
 }

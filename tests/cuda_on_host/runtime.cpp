@@ -256,6 +256,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const bool to_device = machine.find(to, &begin) != nullptr;
   const bool from_device = machine.find(from, &begin) != nullptr;
   const bool waits = stream == machine.default_stream();  // cudaMemcpy, of any memory
+  // Pageable memory is read before cudaMemcpy returns, but may not have arrived by then.
+  std::vector<std::byte> staged;
+  if (waits && to_device && !from_device) {
+    const auto* const first = static_cast<const std::byte*>(from);
+    staged.assign(first, first + bytes);
+  }
   if (bytes > 0 && !waits &&
       ((!to_device && !machine.is_for_streams(to)) ||
        (!from_device && !machine.is_for_streams(from)))) {
@@ -265,7 +271,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   stream->tells_early =
       from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();
   if (!waits && !plant_in_copy(stream, to, from, bytes)) return cudaSuccess;
-  return enqueue_work(stream, [=] {
+  return enqueue_work(stream, [=, staged = std::move(staged)] {
     Machine& now = Machine::get();
     const std::byte* start = nullptr;
     if ((to_device && now.find(to, &start) == nullptr) ||
@@ -273,13 +279,21 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
       return now.fail(stream->device, cudaErrorIllegalAddress,
                       "memory was freed before it was copied");
     }
-    std::memcpy(to, from, bytes);
+    std::memcpy(to, staged.empty() ? from : staged.data(), bytes);
   });
 }
 
+/// Waits for what the host reads, and for nothing else (NVIDIA, CUDA runtime API, API
+/// synchronization behavior).
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, stream_or_default(nullptr));
-  return status == cudaSuccess ? cudaStreamSynchronize(nullptr) : status;
+  bool to_host = false;
+  {
+    const std::lock_guard lock(Machine::get().mutex);
+    const std::byte* begin = nullptr;
+    to_host = Machine::get().find(to, &begin) == nullptr;
+  }
+  return status == cudaSuccess && to_host ? cudaStreamSynchronize(nullptr) : status;
 }
 
 cudaError_t cudaGetLastError() {

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "comm/world.h"
 #include "commands.h"
 #include "execute.h"
 #include "output.h"
@@ -79,7 +78,7 @@ int run_evaluate(const Arguments& arguments) {
 
   Arguments again = {"evaluate"};
   again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), again);
+  let_idle_threads_sleep(line.ranks(local_ranks), again);
   request.directory = run;
   request.config = config;
   request.local_ranks = static_cast<int>(local_ranks);

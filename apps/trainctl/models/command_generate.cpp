@@ -63,7 +63,8 @@ int run_generate(const Arguments& arguments) {
   line.add_text("--run", run, "The run's output directory", "DIR");
   line.add_text("--from", from, "A Hugging Face directory: config.json and safetensors", "DIR");
   line.add_text("--tokenizer", request.tokenizer,
-                "byte or sentencepiece:MODEL; default: the run's, or the directory's", "NAME");
+                "byte, sentencepiece:MODEL or hf:DIR; default: the run's, or the directory's",
+                "NAME");
   line.add_set(request.set_options);
   line.add_device(request.set_options);
   line.add_text("--prompt", request.prompt,
@@ -102,7 +103,7 @@ int run_generate(const Arguments& arguments) {
 
   Arguments again = {"generate"};
   again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(std::max(launched_as().size, static_cast<int>(local_ranks)), again);
+  let_idle_threads_sleep(line.ranks(local_ranks), again);
   request.local_ranks = static_cast<int>(local_ranks);
   request.run_dir = line.given("--run") ? run : from;
   request.top_k = top_k;

@@ -64,8 +64,9 @@ struct Communicator {
 
   NcclMember member;
   ncclComm_t handle = nullptr;
-  ncclComm_t parent = nullptr;  // of a split that may not be under way yet
-  void* token = nullptr;        // what barriers reduce, whatever it is
+  ncclComm_t parent = nullptr;   // of a split that may not be under way yet
+  ncclComm_t nothing = nullptr;  // what a split without a colour makes; NCCL may write it later
+  void* token = nullptr;         // what barriers reduce, whatever it is
   OpenCalls calls;
 };
 
@@ -100,8 +101,7 @@ void* split(void* parent, const NcclMember& member, int colour) {
   ncclConfig_t config = not_blocking();
   ncclComm_t whole = of(parent).handle;
   if (colour < 0) {
-    ncclComm_t none = nullptr;
-    NCCL_CHECK(ncclCommSplit(whole, NCCL_SPLIT_NOCOLOR, 0, &none, &config));
+    NCCL_CHECK(ncclCommSplit(whole, NCCL_SPLIT_NOCOLOR, 0, &of(parent).nothing, &config));
     return nullptr;
   }
   auto made = std::make_unique<Communicator>(member);

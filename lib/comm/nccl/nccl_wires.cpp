@@ -11,6 +11,7 @@
 #include "comm/await.h"
 #include "device/cuda_device.h"
 #include "device/slab.h"
+#include "device/work_graph.h"
 
 namespace trainctl {
 
@@ -246,6 +247,7 @@ void NcclWires::abandon() noexcept {
   if (abandoned_) return;
   abandoned_ = true;
   if (failure_.empty()) failure_ = "[nccl] the rank has failed";
+  release_graphs();
   nccl_.abort(communicators_);
 }
 

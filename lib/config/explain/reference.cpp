@@ -1,6 +1,5 @@
 #include "config/explain/reference.h"
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -22,7 +21,8 @@ using detail::code;
 std::string required_text(const Field& field) {
   std::string text = "**required**";
   for (std::string keys : split_words(field.given_by)) {
-    std::replace(keys.begin(), keys.end(), '+', ' ');
+    const std::size_t plus = keys.find('+');
+    if (plus != std::string::npos) keys.replace(plus, 1, " and ");
     text += ", or " + keys;
   }
   return text;

@@ -160,7 +160,9 @@ void settle_torchtitan(Migration& m) {
                                 m.number("training.data_parallel_shard_degree", -1));
   const double replicate = m.number("parallelism.data_parallel_replicate_degree", 1);
   m.remove("parallel.parallel_optimizer.enable");
-  if (shard != 1) shard_optimizer(m, "data_parallel_shard_degree; parameters are not sharded");
+  if (shard != 1) {
+    shard_optimizer(m, "data_parallel_shard_degree; optimizer_level: level3 shards parameters too");
+  }
   if (shard >= 1 && shard * replicate > 1) {
     m.put("parallel.data_parallel", shard * replicate, "replicate degree x shard degree");
   }

@@ -154,9 +154,9 @@ constexpr CodeNote options_notes[] = {
      "the message names the reason. Upstream ignores such options without a message.",
      "optimizer: {type: adamw, momentum: 0.5}", "optimizer: {type: sgd, momentum: 0.5}"},
     {"not-built", "A legal option that a run cannot carry out yet",
-     "validate and plan take every legal value; train refuses what it cannot do yet rather than "
-     "ignoring it. `trainctl schema --upstream` shows the state of every key.",
-     "parallel: {use_ring_exchange_p2p: true} in train", "the same in plan"},
+     "plan shows every legal value, with a warning. train, validate and the others refuse what is "
+     "not built. `trainctl schema --upstream` shows the state of every key.",
+     "parallel: {parallel_mode: auto_parallel} in train", "the same in plan"},
 };
 
 }  // namespace

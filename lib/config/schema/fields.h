@@ -68,7 +68,7 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
       train.check_replicas_every,
       field("check_replicas_every", "Steps between comparisons of the replicas; 0: never").from(0));
   visit(train.deterministic_mode,
-        field("deterministic_mode", "Repeated runs are bit-identical; always true on the CPU"));
+        field("deterministic_mode", "Repeated runs are bit-identical, unless products are timed"));
 }
 
 template <class Visitor>

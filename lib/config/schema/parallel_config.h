@@ -138,7 +138,7 @@ struct ParallelConfig {
   std::optional<std::int64_t> threads_per_rank;  // default: cores / ranks on the host
   double deadline_seconds = 300;                 // longest wait for another rank
   bool check_collectives = false;                // over MPI; threads always compare
-  std::string device = "cpu";                    // cpu | cuda
+  std::string device = "cpu";                    // auto | cpu | cuda
   AttentionBackend attention_backend = AttentionBackend::automatic;
   ProductChoice product_algorithms = ProductChoice::proposed;
   std::int64_t product_sm_margin = 0;  // multiprocessors that products leave free

@@ -82,7 +82,7 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
             .unset("bucket_rule decides"));
   gradient_fields(visit, parallel);
   visit(parallel.enable_alltoall,
-        field("enable_alltoall", "Move a split from one dimension to another by all-to-all"));
+        field("enable_alltoall", "Attention by tokens: exchange by all-to-all; false: all-gather"));
   visit(parallel.gradient_accumulation_fusion,
         field("gradient_accumulation_fusion",
               "true: matrix products add to the weight gradients directly; false: each is computed "

@@ -10,10 +10,10 @@ namespace trainctl {
 template <class Visitor>
 void fields(Visitor& visit, Is<PrecisionConfig> auto& precision) {
   visit(precision.compute,
-        field("compute", "Type of the matrix products; master weights stay fp32"));
+        field("compute", "Type of the matrix products; masters have optimizer.main_params_dtype"));
   visit(precision.enable_autocast,
         field("enable_autocast",
-              "Matrix products in autocast_dtype instead of compute; master weights stay fp32"));
+              "Matrix products in autocast_dtype instead of compute; masters keep their type"));
   visit(precision.autocast_dtype,
         field("autocast_dtype", "Type of the matrix products under enable_autocast")
             .unset("compute"));

@@ -7,7 +7,8 @@ using Answer = ForeignKey::Answer;
 
 constexpr ForeignKey foreign_rows[] = {
     // Later MindSpore.
-    {"parallel", "optimizer_level", Answer::not_built, "", "parallel.parallel_optimizer.enable"},
+    {"parallel", "optimizer_level", Answer::not_built, "",
+     "parallel.parallel_optimizer.optimizer_level"},
     {"parallel", "optimizer_weight_shard_aggregated_save", Answer::not_built, "false|False", ""},
     {"parallel", "auto_pipeline", Answer::not_built, "false|False", "parallel.pipeline_stages"},
     {"parallel", "pipeline_segments", Answer::not_built, "1", ""},

@@ -17,8 +17,9 @@ constexpr const char* activations = "activations";
 
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
-  rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
+  // First, since libraries ask for workspaces that are aligned as an allocation is.
   rows.push_back({"scratch", {plan.scratch_bytes()}, DType::u8});
+  rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
   if (plan.model.position_kind == PositionKind::rotary) {
     rows.push_back({"rope", {plan.model.positions, plan.model.head_dim}, DType::f32});
   }

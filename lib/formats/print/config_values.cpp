@@ -27,7 +27,7 @@ class Flattener {
     if (value) {
       (*this)(*value, field);
     } else {
-      add(field, "not given");
+      add(field, std::string(not_given));
     }
   }
   void operator()(const std::vector<DataSource>& sources, const Field& field) {

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "config/schema/config.h"
 
 namespace trainctl {
+
+/// The value of an optional key that has none.
+inline constexpr std::string_view not_given = "not given";
 
 /// Every key in the order of the schema: "train.steps" and "2000"; a key that is not given is
 /// "not given".

@@ -30,6 +30,22 @@ struct QueryTile {
   std::int64_t row[tile];
 };
 
+/// The part of a . b of one of two threads, which take packs of `width` elements in turns.
+template <int width, class T>
+__device__ float product_of(const T* a, const T* b, int half, int count) {
+  float sum = 0;
+#pragma unroll 1
+  for (int i = half * width; i < count; i += 2 * width) {
+    float x[width];
+    float y[width];
+    load<width>(a + i, x);
+    load<width>(b + i, y);
+#pragma unroll
+    for (int j = 0; j < width; ++j) sum += x[j] * y[j];
+  }
+  return sum;
+}
+
 /// Two neighbouring threads take a query.
 template <class T, int tile>
 __device__ void look_at(QueryTile<tile>& queries, const Backward<T>& args, int sequence, int head,
@@ -42,8 +58,11 @@ __device__ void look_at(QueryTile<tile>& queries, const Backward<T>& args, int s
   const std::int64_t row = here ? problem.queries.row(query, sequence) : 0;
   const std::int64_t start = (row * problem.heads + head) * problem.head_dim;
   float mean = 0;
-  for (int i = half; here && i < problem.head_dim; i += 2) {
-    mean += widen(args.out[start + i]) * widen(args.d_out[start + i]);
+  if (here && problem.wide) {
+    mean =
+        product_of<vector_width<T>>(args.out + start, args.d_out + start, half, problem.head_dim);
+  } else if (here) {
+    mean = product_of<1>(args.out + start, args.d_out + start, half, problem.head_dim);
   }
   mean += __shfl_xor_sync(whole_warp, mean, 1);
   if (half != 0) return;
@@ -234,7 +253,7 @@ void run_backward(const OpContext& context, const AttentionBackward& args) {
       problem_of<T>(args),      args.out.elements<T>(), args.logsumexp.elements<float>(),
       args.d_out.elements<T>(), args.dq.elements<T>(),  args.dk.elements<T>(),
       args.dv.elements<T>()};
-  all.problem.wide = all.problem.wide && all_aligned({args.d_out.data});
+  all.problem.wide = all.problem.wide && all_aligned({args.d_out.data, args.out.data});
   const auto tiles = [](std::int64_t length) {
     return static_cast<unsigned>((length + tile - 1) / tile);
   };

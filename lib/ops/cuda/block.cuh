@@ -25,7 +25,7 @@ struct Grid {
 /// does. Blocks may ask for as much shared memory as the device has.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, const Args&... args) {
-  constexpr std::size_t without_asking = 48 << 10;
+  constexpr std::size_t without_asking = 32 << 10;  // with static memory it may be 48 KiB
   if (grid.shared_bytes > without_asking) {
     CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,

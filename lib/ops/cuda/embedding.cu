@@ -1,6 +1,7 @@
-// Embedding rows. Backward, a block owns a range of the table's rows and some columns: it looks
-// through all indices and adds the gradients of its own tokens in their order, so that sums have
-// the order of the tokens without atomics or a sort.
+// Embedding rows. Backward, a block owns rows that lie a grid apart and some columns: it
+// looks through all indices and adds the gradients of its own tokens in their order, so that sums
+// have the order of the tokens without atomics or a sort. Rows of frequent tokens lie side by side
+// in a table; so they are of different blocks.
 #include "ops/embedding.h"
 
 #include "ops/cuda/enqueue.cuh"
@@ -41,7 +42,6 @@ struct Scatter {
   const T* dy;
   float* dtable;
   std::int64_t tokens, first_row, rows, hidden;
-  std::int64_t range;  // of rows, of a block
 };
 
 /// A block's tokens among the next block_threads ones, in their order: their number, and for each
@@ -52,10 +52,9 @@ struct Found {
 template <class T>
 __device__ int find_tokens(const Scatter<T>& args, std::int64_t begin, Found* found) {
   const std::int64_t token = begin + threadIdx.x;
-  const std::int64_t low = std::int64_t{blockIdx.x} * args.range;
-  const std::int64_t high = min(args.rows, low + args.range);
   const std::int64_t row = token < args.tokens ? args.indices[token] - args.first_row : -1;
-  const bool mine = row >= low && row < high;
+  const bool mine =
+      row >= 0 && row < args.rows && static_cast<std::uint32_t>(row) % gridDim.x == blockIdx.x;
   int count = 0;
   const int at = block_rank(mine, count);  // once all threads are done with those found before
   if (mine) found[at] = {static_cast<std::int32_t>(token), static_cast<std::int32_t>(row)};
@@ -84,10 +83,9 @@ __global__ void __launch_bounds__(block_threads) scatter_kernel(Scatter<T> args)
 }
 
 template <class T, int width>
-void scatter(const OpContext& context, Scatter<T> args) {
-  constexpr std::int64_t most_ranges = 1024;
-  Grid grid{blocks_for(args.rows, 1, most_ranges), dim3(block_threads)};
-  args.range = (args.rows + grid.blocks.x - 1) / grid.blocks.x;
+void scatter(const OpContext& context, const Scatter<T>& args) {
+  constexpr std::int64_t most_shares = 1024;
+  Grid grid{blocks_for(args.rows, 1, most_shares), dim3(block_threads)};
   grid.blocks.y = blocks_for(args.hidden, std::int64_t{block_threads} * width).x;
   launch(scatter_kernel<T, width>, grid, stream_of(context), args);
 }
@@ -118,8 +116,7 @@ void embedding_backward(const OpContext& context, const EmbeddingBackward& args)
                          args.indices.numel(),
                          args.first_row,
                          args.dtable.rows(),
-                         hidden,
-                         0};
+                         hidden};
     with_width<T>(hidden, {args.dy.data, args.dtable.data},
                   [&](auto width) { scatter<T, width()>(context, all); });
   });

@@ -25,6 +25,13 @@ inline dim3 blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t m
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
 }
 
+/// For kernels in which a thread takes a whole token: small blocks, since a batch has too few of
+/// them to fill all multiprocessors with large ones.
+inline Grid token_grid(std::int64_t tokens) {
+  constexpr int threads = 64;
+  return {blocks_for(tokens, threads, 0x7fffffff), dim3(threads)};
+}
+
 /// Whether rows of `columns` elements are packs of 16 bytes, and all operands are aligned for them.
 template <class T>
 bool whole_packs(std::int64_t columns, std::initializer_list<const void*> operands) {

@@ -242,8 +242,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
                     args.counts.elements<std::int64_t>()};
   CUDA_CHECK(cudaMemsetAsync(args.choices.data, 0, static_cast<std::size_t>(args.choices.bytes()),
                              stream));
-  launch(choose_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},
-         stream, all);
+  launch(choose_kernel, token_grid(all.tokens), stream, all);
   const auto experts = static_cast<unsigned>(all.experts);
   if (all.capacity > 0) {
     const Grid grid{dim3(experts, static_cast<unsigned>(args.choices.shape[0])),

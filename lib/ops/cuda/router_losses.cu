@@ -140,8 +140,7 @@ void router_backward(const OpContext& context, const RouterBackward& args) {
                      args.logits.shape[1],
                      args.chosen.shape[1],
                      args.choice};
-  launch(backward_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},
-         stream_of(context), all);
+  launch(backward_kernel, token_grid(all.tokens), stream_of(context), all);
 }
 
 void router_losses(const OpContext& context, const RouterLosses& args) {
@@ -159,8 +158,7 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
                    args.z_factor,
                    args.d_logits.elements<float>(),
                    args.state};
-  launch(losses_kernel, {blocks_for(all.tokens, block_threads, 0x7fffffff), dim3(block_threads)},
-         stream_of(context), all);
+  launch(losses_kernel, token_grid(all.tokens), stream_of(context), all);
 }
 
 void router_statistics(const OpContext& context, const RouterStatistics& args) {

@@ -1,5 +1,6 @@
 // Devices and what is known of the cluster.
 #include <algorithm>
+#include <utility>
 
 #include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
@@ -66,13 +67,17 @@ void check_attention(const Facts& facts, Check& check) {
   const char* path = "parallel.attention_backend";
   const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
   const char* margin = "parallel.product_sm_margin";
-  for (const char* choice :
-       {path, "parallel.product_algorithms", margin, "parallel.share_devices"}) {
-    check.no_effect(choice, !on_cuda, "the device is the CPU");
+  const ParallelConfig& parallel = facts.parallel();
+  const std::pair<const char*, bool> choices[] = {
+      {path, parallel.attention_backend != AttentionBackend::automatic},
+      {"parallel.product_algorithms", parallel.product_algorithms != ProductChoice::proposed},
+      {margin, parallel.product_sm_margin > 0},
+      {"parallel.share_devices", parallel.share_devices}};
+  for (const auto& [choice, differs] : choices) {
+    check.no_effect(choice, !on_cuda && differs, "the device is the CPU");
   }
   const bool alone = on_cuda && facts.mesh_is_clean(check) && facts.mesh.world_size() == 1;
-  check.no_effect(margin, alone && facts.parallel().product_sm_margin > 0,
-                  "one rank has no collectives");
+  check.no_effect(margin, alone && parallel.product_sm_margin > 0, "one rank has no collectives");
   if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"model", "train.micro_batch_size", "parallel.device",

@@ -68,6 +68,7 @@ struct ModelShape {
   bool has_experts(std::int64_t layer) const {
     return experts > 1 && layer >= first_dense && layer % expert_every == 0;
   }
+  friend bool operator==(const ModelShape&, const ModelShape&) = default;
   std::int64_t q_features() const { return heads * head_dim; }
   std::int64_t kv_features() const { return kv_heads * head_dim; }
 };

@@ -46,7 +46,7 @@ enum class ParamKind : std::uint8_t {
 };
 
 struct ParamSpec {
-  std::string name;  // "layers.3.attention.q.weight"; the full list is in docs/architecture.md
+  std::string name;  // "layers.3.attention.q.weight"; the full list is below
   ParamKind kind = ParamKind::token_embedding;
   bool bias = false;  // of the parameter of the same kind before it
   Shape global_shape;

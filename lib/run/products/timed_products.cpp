@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/whole_file.h"
@@ -132,13 +131,15 @@ void TimedProducts::agree(std::string text, const fs::path& run) {
 
 /// Of rank 0: the text of a file that holds here; empty: there is none.
 std::string TimedProducts::stored(const fs::path& file) const {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
     log_info(file.string() + " is not there" + again);
     return "";
   }
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
   try {
+    const File source = File::open_to_read(file);
+    std::string text(static_cast<std::size_t>(source.size()), '\0');
+    source.read_at(0, text);
     const AlgorithmTable table = parse_table(text, file.string());
     if (table.site == site_) {
       log_info("matrix products: algorithms of " + std::to_string(table.algorithms.size()) +

@@ -35,6 +35,13 @@ cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t co
   return layout;
 }
 
+/// Whether the library has nothing for this epilogue or batch, of which there are other forms. Of a
+/// combination of types and epilogue that it does not have, it also says that a value is invalid.
+bool means_none(cublasStatus_t status, const ProductKey& key) {
+  const bool plain = key.epilogue == CUBLASLT_EPILOGUE_DEFAULT && key.count == 1;
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && !plain);
+}
+
 }  // namespace
 
 cublasLtHandle_t Library::handle_of(int device) {
@@ -129,7 +136,7 @@ std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Produ
       handle, product.operation, product.first, product.second, product.result, product.result,
       preference, most, found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+  if (!means_none(status, key)) CUBLAS_CHECK(status);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i) {
     const auto& one = found[static_cast<std::size_t>(i)];
@@ -138,14 +145,17 @@ std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Produ
   return algorithms;
 }
 
-void enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
+bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
              const Operands& operands, std::byte* workspace, cudaStream_t stream) {
   const float alpha = 1;
   const float beta = key.accumulate ? 1.0F : 0.0F;
-  CUBLAS_CHECK(cublasLtMatmul(handle, product.operation, &alpha, operands.b, product.first,
-                              operands.a, product.second, &beta, operands.c, product.result,
-                              operands.c, product.result, &product.algorithm, workspace,
-                              cuda_product_bytes, stream));
+  const cublasStatus_t status =
+      cublasLtMatmul(handle, product.operation, &alpha, operands.b, product.first, operands.a,
+                     product.second, &beta, operands.c, product.result, operands.c, product.result,
+                     &product.algorithm, workspace, cuda_product_bytes, stream);
+  if (means_none(status, key)) return false;
+  CUBLAS_CHECK(status);
+  return true;
 }
 
 }  // namespace trainctl::cuda

@@ -55,8 +55,9 @@ void set_pointers(const Product& product, const Operands& operands);
 /// epilogues set_pointers came before. Empty: it has none.
 std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,
                                             const ProductKey& key, int most);
-/// `workspace`: cuda_product_bytes.
-void enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
+/// `workspace`: cuda_product_bytes. False: the library refuses the epilogue or the batch after all,
+/// and enqueued nothing.
+bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
              const Operands& operands, std::byte* workspace, cudaStream_t stream);
 
 }  // namespace trainctl::cuda

@@ -76,9 +76,9 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
   if (args.varies) {
     const Product product = proposed_product(handle, key, operands);
     if (product.operation == nullptr) return false;
-    enqueue(handle, product, key, operands, of_library, stream);
+    const bool done = enqueue(handle, product, key, operands, of_library, stream);
     destroy(product);
-    return true;
+    return done;
   }
   auto found = kept.products.find({device, key});
   if (found == kept.products.end()) {
@@ -87,10 +87,14 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
     if (chosen != kept.chosen.end()) product.algorithm = chosen->second;
     found = kept.products.emplace(std::pair(device, key), product).first;
   }
-  const Product& product = found->second;
+  Product& product = found->second;
   if (product.operation == nullptr) return false;
   set_pointers(product, operands);
-  enqueue(handle, product, key, operands, of_library, stream);
+  if (!enqueue(handle, product, key, operands, of_library, stream)) {
+    destroy(product);
+    product = {};
+    return false;
+  }
   note_call(key);
   return true;
 }

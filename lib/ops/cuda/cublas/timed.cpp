@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "base/error.h"
 #include "base/round_up.h"
@@ -51,10 +52,11 @@ Places places_of(const ProductKey& key) {
   const std::int64_t of_result = size_of(key.result);
   const std::int64_t others = key.count - 1;
   const auto [by_a, by_b, by_c, by_vector] = key.strides;
+  const std::int64_t vector = key.epilogue == CUBLASLT_EPILOGUE_BGRADB ? key.m : key.n;
   const std::array sizes{others * by_a + key.m * key.k * of_operand,
                          others * by_b + key.k * key.n * of_operand,
                          others * by_c + key.m * key.n * of_result,
-                         others * by_vector + key.n * of_result, key.m * key.n * of_result};
+                         others * by_vector + vector * of_result, key.m * key.n * of_result};
   const std::array needed{true, true, true, has_vector(key.epilogue), has_beside(key.epilogue)};
   Places places;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -116,18 +118,18 @@ class Stopwatch {
   }
 
   /// The fill takes the second-level cache from the operands, as far as the scratch is as large,
-  /// and while it runs the host enqueues the rest.
+  /// and while it runs the host enqueues the rest. Infinite: the library refuses the product.
   double seconds(const cublasLtMatmulAlgo_t& algorithm) {
     product_.algorithm = algorithm;
     CUDA_CHECK(cudaMemsetAsync(context_.scratch, 0, fill_, stream_));
     CUDA_CHECK(cudaEventRecord(start_.get(), stream_));
     std::byte* const workspace = context_.scratch + scratch_bytes_per_thread + cuda_bias_bytes;
-    enqueue(handle_, product_, key_, operands_, workspace, stream_);
+    const bool done = enqueue(handle_, product_, key_, operands_, workspace, stream_);
     CUDA_CHECK(cudaEventRecord(end_.get(), stream_));
     CUDA_CHECK(cudaStreamSynchronize(stream_));
     float milliseconds = 0;
     CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start_.get(), end_.get()));
-    return double{milliseconds} * 1e-3;
+    return done ? double{milliseconds} * 1e-3 : std::numeric_limits<double>::infinity();
   }
 
  private:

@@ -1,0 +1,70 @@
+#include "base/whole_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "base/error.h"
+#include "catch.h"
+
+using namespace trainctl;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() { REQUIRE(mkdtemp(name_) != nullptr); }
+  ~Folder() { fs::remove_all(name_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  fs::path operator/(const char* name) const { return fs::path(name_) / name; }
+
+ private:
+  char name_[32] = "/tmp/whole-file-XXXXXX";
+};
+
+std::string content_of(const fs::path& path) {
+  std::ifstream stream(path);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+}  // namespace
+
+TEST_CASE("a file is replaced at the end of a link, and the link stays") {
+  const Folder folder;
+  write_whole_file(folder / "file", "before");
+  fs::create_symlink("file", folder / "link");
+  write_whole_file(folder / "link", "after");
+  CHECK(fs::is_symlink(folder / "link"));
+  CHECK(content_of(folder / "file") == "after");
+  fs::create_symlink("new", folder / "ahead");
+  write_whole_file(folder / "ahead", "there");
+  CHECK(fs::is_symlink(folder / "ahead"));
+  CHECK(content_of(folder / "new") == "there");
+}
+
+TEST_CASE("pipes are written to, never replaced") {
+  const Folder folder;
+  const fs::path pipe = folder / "pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  fs::create_symlink("pipe", folder / "link");
+  const int reader = open(pipe.c_str(), O_RDWR);
+  REQUIRE(reader >= 0);
+  for (const char* name : {"pipe", "link"}) {
+    write_whole_file(folder / name, "text");
+    char text[8] = {};
+    CHECK(read(reader, text, sizeof text) == 4);
+    CHECK(std::string(text) == "text");
+    CHECK_THROWS_AS(WholeFile(folder / name), Error);
+  }
+  close(reader);
+  CHECK(fs::is_fifo(pipe));
+  CHECK(fs::is_symlink(folder / "link"));
+}
