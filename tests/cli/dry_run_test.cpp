@@ -60,15 +60,15 @@ TEST_CASE("a dry run has a line for everything that a run needs, and changes not
 
 TEST_CASE("a dry run finds all errors at once, and returns the code of the first") {
   const TempDir dir;
-  const std::string config =
-      dir.write("a.yaml",
-                "model: {family: gpt2, num_layers: 100, hidden_size: 16384, seq_length: 16,\n"
-                "        num_attention_heads: 128, vocab_size: 256}\n"
-                "data: {train: [" +
-                    (dir / "none.bin") + ", " + dir.write("a.txt", "text") +
-                    "], tokenizer: \"hf:" + (dir / "none") + "\"}\n" +
-                    "train: {steps: 4, global_batch_size: 8}\n"
-                    "lr_schedule: {max_lr: 1.0e-3}\n");
+  const std::string config = dir.write(
+      "a.yaml",
+      "model: {family: gpt2, num_layers: 100, hidden_size: 16384, seq_length: 16,\n"
+      "        num_attention_heads: 128, vocab_size: 256}\n"
+      "data: {train: [" +
+          (dir / "none.bin") + ", " + dir.write("a.txt", "text long enough for a sample") +
+          "], tokenizer: \"hf:" + (dir / "none") + "\"}\n" +
+          "train: {steps: 4, global_batch_size: 8}\n"
+          "lr_schedule: {max_lr: 1.0e-3}\n");
   const std::string limited = "ulimit -n 60; exec " + std::string(TRAINCTL_PROGRAM);
   const std::string train =
       limited + " train " + config + " --dry-run --output " + (dir / "run") + " --local-ranks 2";
@@ -89,6 +89,23 @@ TEST_CASE("a dry run finds all errors at once, and returns the code of the first
     CHECK(contains(errors[4], "the limit is 60; raise it with ulimit -n"));
   }
   CHECK_FALSE(fs::exists(dir / "run"));
+}
+
+TEST_CASE("a dry run finds folders that cannot be written to, and too little data") {
+  const TempDir dir;
+  const std::string file = dir.write("file", "");
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome outcome =
+      trainctl({"validate", config, "--data", "--set", "output.dir=" + file + "/run", "--set",
+                "log.trace=" + file + "/trace.json", "--set",
+                "data.train=" + dir.write("short.txt", "0123456789")});
+  INFO(outcome.err);
+  const auto errors = errors_of(outcome.err);
+  REQUIRE(errors.size() == 3);
+  CHECK(contains(errors[0], "model.seq_length 16 needs at least 17 tokens"));
+  CHECK(errors[1] == "output.dir: cannot write there: " + file + " is not a folder");
+  CHECK(errors[2] == "log.trace: cannot write there: " + file + " is not a folder");
+  CHECK(outcome.exit_code == bad_data);
 }
 
 TEST_CASE("validate --data reads what validate alone does not") {

@@ -1,5 +1,6 @@
 #include "run/preflight/data_check.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/units.h"
@@ -24,15 +25,30 @@ Finding found(const std::string& what, const Look& look) {
   }
 }
 
-std::string text_line(const std::string& path) {
+/// Of joined documents: as many tokens as a file has, or a text can have at most. Sources of weight
+/// 0 need none.
+void require_sample(const PreflightInput& input, const std::string& what, std::int64_t most) {
+  const DataConfig& data = input.read.config.data;
+  const std::int64_t needed = input.plan.model.seq_length + 1;
+  const bool used =
+      std::ranges::none_of(data.train, [](const auto& one) { return one.weight == 0; });
+  if (most >= needed || !data.packing || !used) return;
+  throw Error(ExitCode::bad_data, what + "; model.seq_length " + std::to_string(needed - 1) +
+                                      " needs at least " + std::to_string(needed) + " tokens");
+}
+
+std::string text_line(const std::string& path, const PreflightInput& input) {
+  constexpr std::int64_t most_extra = 2;  // tokens of a file beside those of its bytes
   const std::vector<InputFile> files = list_inputs({path});
   std::int64_t bytes = 0;
   for (const InputFile& file : files) {
     File::open_to_read(file.path);  // an Error names the one that this user may not read
     bytes += file.bytes;
   }
-  return path + ": text, " + format_grouped(std::ssize(files)) +
-         (files.size() == 1 ? " file, " : " files, ") + format_bytes(bytes);
+  const std::string text = path + ": text, " + format_grouped(std::ssize(files)) +
+                           (files.size() == 1 ? " file, " : " files, ") + format_bytes(bytes);
+  require_sample(input, text, bytes + most_extra * std::ssize(files));
+  return text;
 }
 
 std::string token_line(const std::string& path, const PreflightInput& input) {
@@ -40,6 +56,7 @@ std::string token_line(const std::string& path, const PreflightInput& input) {
   const std::string counts = path + ": " + format_grouped(file.tokens()) + " tokens in " +
                              format_grouped(file.documents()) +
                              (file.documents() == 1 ? " document" : " documents");
+  require_sample(input, counts, file.tokens());
   if (!input.whole_data) return counts;
   file.check_vocabulary(input.plan.model.vocab);
   return counts + ", all below model.vocab_size " + format_grouped(input.plan.model.vocab);
@@ -71,7 +88,7 @@ std::vector<Finding> check_data(const PreflightInput& input) {
     findings.push_back(found(key + ": ", [&] {
       if (!is_text_input(path)) return token_line(path, input);
       any_text = true;
-      return text_line(path);
+      return text_line(path, input);
     }));
   };
   for (const DataSource& source : data.train) check("data", source.path);

@@ -3,10 +3,13 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -134,6 +137,15 @@ std::optional<std::int64_t> free_disk(const fs::path& path) {
   if (::statvfs(at.c_str(), &system) != 0) return std::nullopt;
   const double bytes = static_cast<double>(system.f_bavail) * static_cast<double>(system.f_frsize);
   return static_cast<std::int64_t>(std::min(bytes, 9e18));
+}
+
+std::string why_not_writable(const fs::path& folder) {
+  std::error_code failure;
+  fs::path at = fs::absolute(folder, failure);
+  while (!fs::exists(at, failure) && at.has_relative_path()) at = at.parent_path();
+  if (!fs::is_directory(at, failure)) return at.string() + " is not a folder";
+  if (::access(at.c_str(), W_OK | X_OK) == 0) return "";
+  return at.string() + ": " + std::strerror(errno);
 }
 
 std::optional<AddressSpace> address_space() {

@@ -27,6 +27,10 @@ int usable_cores(const std::filesystem::path& root = "/");
 /// Free bytes for this user on the file system of `path`, or of its nearest folder that exists.
 std::optional<std::int64_t> free_disk(const std::filesystem::path& path);
 
+/// Why this user cannot make files in `folder`, or in the nearest folder that exists, where it
+/// would be made; "": they can be made.
+std::string why_not_writable(const std::filesystem::path& folder);
+
 /// Bytes of address space of this process; nothing without a limit (ulimit -v).
 struct AddressSpace {
   std::int64_t limit = 0;

@@ -1,6 +1,8 @@
 #include "run/preflight/preflight.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -57,6 +59,28 @@ Finding check_disk(const PreflightInput& input) {
   const std::int64_t least = need.weights + std::min<std::int64_t>(need.most, 1) * need.checkpoint;
   if (least > *free) return {text, Level::error, ExitCode::io};
   return {text, all > *free ? Level::warning : Level::fine};
+}
+
+/// What the run writes to and cannot.
+std::vector<Finding> check_folders(const PreflightInput& input) {
+  const Config& config = input.read.config;
+  const StrategyFileConfig& strategy = config.parallel.strategy_ckpt_config;
+  std::vector<std::pair<std::string, fs::path>> folders{{"output.dir", input.directory}};
+  if (!config.data.cache_dir.empty()) folders.emplace_back("data.cache_dir", config.data.cache_dir);
+  const std::pair<const char*, fs::path> files[] = {
+      {"log.trace", config.log.trace},
+      {"parallel.strategy_ckpt_config.save_file", strategy.save_file},
+      {"parallel.group_ckpt_save_file", config.parallel.group_ckpt_save_file}};
+  for (const auto& [key, file] : files) {
+    if (!file.empty()) folders.emplace_back(key, fs::absolute(file).parent_path());
+  }
+  std::vector<Finding> findings;
+  for (const auto& [key, folder] : folders) {
+    const std::string why = why_not_writable(folder);
+    if (why.empty()) continue;
+    findings.push_back({key + ": cannot write there: " + why, Level::error, ExitCode::io});
+  }
+  return findings;
 }
 
 Finding check_memory(const PreflightInput& input) {
@@ -178,6 +202,7 @@ std::optional<Finding> check_time(const PreflightInput& input) {
 
 std::vector<Finding> preflight(const PreflightInput& input) {
   std::vector<Finding> findings = check_data(input);
+  std::ranges::move(check_folders(input), std::back_inserter(findings));
   findings.push_back(check_disk(input));
   findings.push_back(check_memory(input));
   if (auto finding = check_address_space(input)) findings.push_back(*finding);

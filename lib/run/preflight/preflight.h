@@ -29,9 +29,9 @@ struct PreflightInput {
   bool whole_data = false;  // read token files to their end, to see that the vocabulary holds them
 };
 
-/// Data and its vocabulary, disk, memory, address space, CUDA devices and their memory, open files,
-/// shared memory, threads, and the time that a Slurm job has left, in this order; what does not
-/// apply has no line.
+/// Data and its vocabulary, folders, disk, memory, address space, CUDA devices and their memory,
+/// open files, shared memory, threads, and the time that a Slurm job has left, in this order; what
+/// does not apply has no line.
 std::vector<Finding> preflight(const PreflightInput& input);
 
 /// Shows each as a message. Returns the code of the first error, or ok.
