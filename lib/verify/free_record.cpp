@@ -193,11 +193,13 @@ FreeRecord record_freely(const Config& config, const FreeData& data, const FreeR
     once.change = rounded_otherwise(single.train.seed, run);
     widen(record.rounding, record.found, run_once(once));
   }
-  if (record.plan.compute == DType::f32) return record;
+  if (!rules.rounds) return record;
   const Config wide = in_fp32(single);
   const Plan wide_plan = plan_alone(wide);
+  FreeRules exact = rules;
+  if (record.plan.compute == DType::f32) exact.rounding = {};  // only messages or sums round
   widen(record.rounding, record.found,
-        run_once({wide, wide_plan, corpus, rules, scaling, {}, once.routes}));
+        run_once({wide, wide_plan, corpus, exact, scaling, {}, once.routes}));
   return record;
 }
 

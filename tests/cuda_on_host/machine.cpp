@@ -199,8 +199,8 @@ void Machine::advance(cudaStream_t stream) {
 void Machine::wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
                          const std::function<bool()>& reached) {
   while (!reached()) {
-    const bool moved =
-        mode_ == Mode::lazy ? run_needed(stream) || run_any(stream->device) : run_any(-1);
+    const bool lazy = mode_ == Mode::lazy && stream != nullptr;
+    const bool moved = lazy ? run_needed(stream) || run_any(stream->device) : run_any(-1);
     if (!moved) changed_.wait_for(lock, std::chrono::milliseconds(1));
   }
 }
@@ -208,7 +208,7 @@ void Machine::wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream
 void Machine::wait_for_others(std::unique_lock<std::mutex>& lock) {
   const auto start = std::chrono::steady_clock::now();
   const int mine = device();
-  wait_until(lock, default_stream(), [&] {
+  wait_until(lock, nullptr, [&] {
     return !communicates(mine) || std::chrono::steady_clock::now() - start > longest_wait;
   });
   if (!communicates(mine)) return;

@@ -106,7 +106,8 @@ class Machine {
   void give(cudaStream_t stream, const Maker& make);
   /// Somebody looks whether `stream` has gone on: it does, if it can.
   void advance(cudaStream_t stream);
-  /// Runs work until `reached` holds. Gives other threads the lock while nothing can run.
+  /// Runs work until `reached` holds, which `stream` is waited for, or null: any of them. Gives
+  /// other threads the lock while nothing can run.
   void wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
                   const std::function<bool()>& reached);
   /// A device frees memory once it has done its work. Here only collectives and messages are waited

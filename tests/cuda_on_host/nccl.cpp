@@ -247,7 +247,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
-  machine.wait_until(lock, machine.default_stream(), [comm] { return comm->issued.empty(); });
+  machine.wait_until(lock, nullptr, [comm] { return comm->issued.empty(); });
   leave(*comm);
   return ncclSuccess;
 }
