@@ -1,6 +1,4 @@
 // trainctl train: passes the file and the options to a run.
-#include <algorithm>
-
 #include "commands.h"
 #include "execute.h"
 #include "output.h"

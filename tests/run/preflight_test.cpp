@@ -80,7 +80,7 @@ TEST_CASE("the older kind of cgroups limits memory too") {
 
 TEST_CASE("all that is wrong is found at once, and each is one line") {
   const Folder folder;
-  folder.write("text.txt", "a few words\n");
+  folder.write("text.txt", "a few words, and so many more that they make a sample\n");
   folder.write("odd.bin", "abc");
   const auto findings = findings_of(
       folder, "data:\n  train: [" + folder.path().string() + "/none.bin, " +
@@ -94,7 +94,7 @@ TEST_CASE("all that is wrong is found at once, and each is one line") {
   }
   INFO(all);
   CHECK(errors == std::vector{ExitCode::missing_input, ExitCode::bad_data});
-  for (const char* part : {"tokenizer: byte has 256 tokens", "text.txt: text, 1 file, 12 B",
+  for (const char* part : {"tokenizer: byte has 256 tokens", "text.txt: text, 1 file, 54 B",
                            "disk: ", "memory: ", "open files: up to ", "threads: 1 rank x "}) {
     CHECK_THAT(all, Catch::Contains(part));
   }
@@ -105,7 +105,7 @@ TEST_CASE("a limit of address space that the plan does not fit in is found befor
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
   const Folder folder;
-  folder.write("text.txt", "a few words\n");
+  folder.write("text.txt", "a few words, and so many more that they make a sample\n");
   folder.write("a.yaml", R"(model: {num_layers: 2, hidden_size: 1024, num_attention_heads: 16,
   vocab_size: 256, seq_length: 4096}
 train: {steps: 4, global_batch_size: 2}
