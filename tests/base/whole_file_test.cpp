@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 #include "catch.h"
 
 using namespace trainctl;
@@ -18,17 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-class Folder {
- public:
-  Folder() { REQUIRE(mkdtemp(name_) != nullptr); }
-  ~Folder() { fs::remove_all(name_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  fs::path operator/(const char* name) const { return fs::path(name_) / name; }
-
- private:
-  char name_[32] = "/tmp/whole-file-XXXXXX";
-};
+const fs::path prefix = fs::temp_directory_path() / "whole-file";
 
 std::string content_of(const fs::path& path) {
   std::ifstream stream(path);
@@ -38,7 +28,8 @@ std::string content_of(const fs::path& path) {
 }  // namespace
 
 TEST_CASE("a file is replaced at the end of a link, and the link stays") {
-  const Folder folder;
+  const TemporaryFolder made(prefix);
+  const fs::path folder = made.path();
   write_whole_file(folder / "file", "before");
   fs::create_symlink("file", folder / "link");
   write_whole_file(folder / "link", "after");
@@ -51,7 +42,8 @@ TEST_CASE("a file is replaced at the end of a link, and the link stays") {
 }
 
 TEST_CASE("pipes are written to, never replaced") {
-  const Folder folder;
+  const TemporaryFolder made(prefix);
+  const fs::path folder = made.path();
   const fs::path pipe = folder / "pipe";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   fs::create_symlink("pipe", folder / "link");

@@ -24,6 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The path, or the nearest one above it that is there.
+fs::path nearest_existing(const fs::path& path) {
+  std::error_code failure;
+  fs::path at = fs::absolute(path, failure);
+  while (!fs::exists(at, failure) && at.has_relative_path()) at = at.parent_path();
+  return at;
+}
+
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t value = 0;
@@ -130,9 +138,7 @@ int usable_cores(const fs::path& root) {
 }
 
 std::optional<std::int64_t> free_disk(const fs::path& path) {
-  std::error_code failure;
-  fs::path at = fs::absolute(path, failure);
-  while (!fs::exists(at, failure) && at.has_relative_path()) at = at.parent_path();
+  const fs::path at = nearest_existing(path);
   struct statvfs system {};
   if (::statvfs(at.c_str(), &system) != 0) return std::nullopt;
   const double bytes = static_cast<double>(system.f_bavail) * static_cast<double>(system.f_frsize);
@@ -140,9 +146,8 @@ std::optional<std::int64_t> free_disk(const fs::path& path) {
 }
 
 std::string why_not_writable(const fs::path& folder) {
+  const fs::path at = nearest_existing(folder);
   std::error_code failure;
-  fs::path at = fs::absolute(folder, failure);
-  while (!fs::exists(at, failure) && at.has_relative_path()) at = at.parent_path();
   if (!fs::is_directory(at, failure)) return at.string() + " is not a folder";
   if (::access(at.c_str(), W_OK | X_OK) == 0) return "";
   return at.string() + ": " + std::strerror(errno);
