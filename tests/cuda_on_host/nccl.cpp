@@ -62,7 +62,9 @@ bool arrive(ncclComm& comm, std::size_t number, const Call& call) {
                     std::to_string(number) + " unlike another member");
       }
     }
-    if (++meeting.arrived == meeting.calls.size() && clique.error == ncclSuccess) {
+    // Where a member was aborted after its call, the others wait until they are aborted, too.
+    const bool all_there = std::ranges::find(clique.members, nullptr) == clique.members.end();
+    if (++meeting.arrived == meeting.calls.size() && all_there && clique.error == ncclSuccess) {
       if (!is_there(meeting)) {
         clique.fail("memory was freed before a collective was done");
         return false;

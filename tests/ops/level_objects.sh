@@ -42,6 +42,7 @@ refuse() {
 has level_v3 ymm || fail "level_v3 has no AVX2 code"
 has level_avx512 avx512 || fail "level_avx512 has no AVX-512 code"
 has level_avx512_bf16 bf16 || fail "level_avx512_bf16 has no products of bf16 pairs"
+has level_amx amx || fail "level_amx has no tiles of bf16"
 refuse level_v3 '(avx512|bf16|amx)'
 refuse level_avx512 '(bf16|amx)'
 refuse level_avx512_bf16 amx

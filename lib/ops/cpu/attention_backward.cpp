@@ -51,8 +51,8 @@ class BackwardItem {
       : args_(args),
         size_(args.shape.head_dim),
         dropout_(args.dropout),
-        k_columns_(arena.take<Unit>(size_.units * block_keys)),
-        v_columns_(arena.take<Unit>(size_.units * block_keys)),
+        k_columns_(arena.take<Unit>(size_.row_units() * block_keys)),
+        v_columns_(arena.take<Unit>(size_.row_units() * block_keys)),
         k_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
         weights_(arena.take<float>(block_queries * block_keys)),
         d_scores_(arena.take<float>(block_queries * block_keys)),
@@ -140,7 +140,7 @@ class BackwardItem {
     const HeadRows<T> v(args_.v, keys.row, keys.count, kv_head, size_.dim);
     pack_transposed(k, size_, k_columns_);
     pack_transposed(v, size_, v_columns_);
-    if (wanted.queries) pack_row_groups(k, round_up(keys.count, tile_rows), size_, k_);
+    if (wanted.queries) pack_row_groups(k, round_up(keys.count, 32), size_, k_);
   }
 
   void open(BackwardBlock<Dot>& block) {
@@ -150,19 +150,19 @@ class BackwardItem {
     const HeadRows<T> q(args_.q, place.row, place.count, place.head, size_.dim);
     const HeadRows<T> out(args_.out, place.row, place.count, place.head, size_.dim);
     const HeadRows<T> d_out(args_.d_out, place.row, place.count, place.head, size_.dim);
-    pack_rows(q, place.rows(), size_, block.q);
-    pack_rows(d_out, place.rows(), size_, block.d_out);
+    pack_rows(q, place.template rows<Dot>(), size_, block.q);
+    pack_rows(d_out, place.template rows<Dot>(), size_, block.d_out);
     if constexpr (Dot::depth > 1) {
-      pack_row_groups(q, place.rows(), size_, block.q_groups);
-      pack_row_groups(d_out, place.rows(), size_, block.d_out_groups);
+      pack_row_groups(q, place.template rows<Dot>(), size_, block.q_groups);
+      pack_row_groups(d_out, place.template rows<Dot>(), size_, block.d_out_groups);
     }
-    std::fill(block.dq, block.dq + place.rows() * size_.padded, 0.0F);
+    std::fill(block.dq, block.dq + place.template rows<Dot>() * size_.padded, 0.0F);
     const float* logsumexp = args_.logsumexp.as<float>() +
                              (place.sequence * shape.heads + place.head) * shape.query_length +
                              place.first;
     std::fill(std::copy(logsumexp, logsumexp + place.count, block.logsumexp),
-              block.logsumexp + place.rows(), 0.0F);
-    std::fill(block.mean, block.mean + place.rows(), 0.0F);
+              block.logsumexp + place.template rows<Dot>(), 0.0F);
+    std::fill(block.mean, block.mean + place.template rows<Dot>(), 0.0F);
     for (std::int64_t row = 0; row < place.count; ++row) {
       block.mean[row] = dot_row(d_out.row(row), out.row(row), size_.dim);
     }
@@ -171,26 +171,26 @@ class BackwardItem {
   /// The five products of a query block with a key block: scores and gradients of the weights
   /// again, then what they add to dq, dv and dk.
   void add_gradients(BackwardBlock<Dot>& block, const Overlap& part, Wanted wanted) {
-    const std::int64_t rows = block.place.rows();
+    const std::int64_t rows = block.place.template rows<Dot>();
     const std::int64_t columns = round_up(part.columns, 16);
     const auto first_row = [&](std::int64_t column) { return part.first_row(column); };
     const auto all_units = [&](std::int64_t) { return StepRange{0, size_.units}; };
-    product<Dot, Start::zero>(
+    Dot::template product<Start::zero>(
         rows, columns,
         {block.q, size_.row_units(), 1, k_columns_, block_keys, weights_, block_keys}, first_row,
         all_units);
-    product<Dot, Start::zero>(
+    Dot::template product<Start::zero>(
         rows, columns,
         {block.d_out, size_.row_units(), 1, v_columns_, block_keys, d_scores_, block_keys},
         first_row, all_units);
     for (std::int64_t row = 0; row < rows; ++row) differentiate_row(block, part, row);
     const auto row_zero = [](std::int64_t) { return std::int64_t{0}; };
     if (wanted.queries) {
-      product<Dot, Start::keep>(
+      Dot::template product<Start::keep>(
           rows, size_.padded,
           {d_score_rows_, block_keys / Dot::depth, 1, k_, size_.padded, block.dq, size_.padded},
           row_zero, [&](std::int64_t row) {
-            const std::int64_t last = part.last(row + tile_rows - 1);
+            const std::int64_t last = part.last(row + Dot::row_step - 1);
             return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
           });
     }
@@ -200,11 +200,11 @@ class BackwardItem {
       return StepRange{part.first_row(column) / Dot::depth,
                        (block.place.count + Dot::depth - 1) / Dot::depth};
     };
-    product<Dot, Start::keep>(
+    Dot::template product<Start::keep>(
         part.columns, size_.padded,
         {weight_groups_, 1, block_keys, block.d_out_groups, size_.padded, dv_ + at, size_.padded},
         row_zero, seeing_rows);
-    product<Dot, Start::keep>(
+    Dot::template product<Start::keep>(
         part.columns, size_.padded,
         {d_score_groups_, 1, block_keys, block.q_groups, size_.padded, dk_ + at, size_.padded},
         row_zero, seeing_rows);
@@ -228,7 +228,7 @@ class BackwardItem {
       }
     }
     // A pair of rows is read as far as the later one needs.
-    const std::int64_t padded = padded_columns(part.last(row | 1));
+    const std::int64_t padded = padded_columns<Dot>(part.last(row | 1));
     std::fill(weights + columns, weights + padded, 0.0F);
     std::fill(d_scores + columns, d_scores + padded, 0.0F);
     if constexpr (Dot::depth == 2) {
@@ -251,9 +251,10 @@ class BackwardItem {
   }
 
   const AttentionBackward& args_;
+  [[no_unique_address]] typename Dot::Registers registers_;
   HeadSize<Dot> size_;
   KeyDropout dropout_;
-  Unit *k_columns_, *v_columns_;  // [units, block_keys]
+  Unit *k_columns_, *v_columns_;  // [row_units, block_keys]
   Unit* k_;                       // [block_keys / depth, padded]
   float *weights_, *d_scores_;    // [block_queries, block_keys]
   float* factors_;                // [block_keys]
@@ -273,7 +274,7 @@ void backward(const OpContext& context, const AttentionBackward& args) {
   const AttentionShape& shape = args.shape;
   Arena fixed(context.scratch);
   const Item without_keys(args, fixed, 0);
-  const std::int64_t bytes_per_key = 2 * 4 * round_up(shape.head_dim, 16);
+  const std::int64_t bytes_per_key = 2 * 4 * HeadSize<Dot>(shape.head_dim).padded;
   const std::int64_t room = (scratch_bytes_per_thread - fixed.used()) / bytes_per_key / block_keys;
   const std::int64_t key_blocks = KeyList{shape.keys()}.size();
   const std::int64_t pairs = shape.sequences * shape.kv_heads;

@@ -29,7 +29,7 @@ class ForwardItem {
       : args_(args),
         size_(args.shape.head_dim),
         dropout_(args.dropout),
-        k_(arena.take<Unit>(size_.units * block_keys)),
+        k_(arena.take<Unit>(size_.row_units() * block_keys)),
         v_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
         scores_(arena.take<float>(block_queries * block_keys)),
         weights_(arena.take<Unit>(Dot::depth == 1 ? 0 : block_queries * block_keys / 2)),
@@ -65,7 +65,7 @@ class ForwardItem {
       if (keys.end() <= begin_key || keys.position >= end_key) continue;
       pack_transposed(HeadRows<T>(args_.k, keys.row, keys.count, kv_head, size_.dim), size_, k_);
       pack_row_groups(HeadRows<T>(args_.v, keys.row, keys.count, kv_head, size_.dim),
-                      round_up(keys.count, tile_rows), size_, v_);
+                      round_up(keys.count, 32), size_, v_);
       for (std::int64_t i = 0; i < end - begin; ++i) {
         const Overlap part = overlap(blocks_[i].place, keys);
         if (!part.empty()) attend(blocks_[i], part);
@@ -78,17 +78,17 @@ class ForwardItem {
   void open(ForwardBlock<Dot>& block) {
     QueryBlock& place = block.place;
     set_first_keys(args_.first_position, place, block.first_key);
-    pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim), place.rows(),
-              size_, block.q);
-    std::fill(block.out, block.out + place.rows() * size_.padded, 0.0F);
-    std::fill(block.highest, block.highest + place.rows(), -infinity);
-    std::fill(block.sum, block.sum + place.rows(), 0.0F);
+    pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim),
+              place.template rows<Dot>(), size_, block.q);
+    std::fill(block.out, block.out + place.template rows<Dot>() * size_.padded, 0.0F);
+    std::fill(block.highest, block.highest + place.template rows<Dot>(), -infinity);
+    std::fill(block.sum, block.sum + place.template rows<Dot>(), 0.0F);
   }
 
   /// Scores of the block's queries and the packed keys, softmax weights, and their sum of values.
   void attend(ForwardBlock<Dot>& block, const Overlap& part) {
-    const std::int64_t rows = block.place.rows();
-    product<Dot, Start::zero>(
+    const std::int64_t rows = block.place.template rows<Dot>();
+    Dot::template product<Start::zero>(
         rows, round_up(part.columns, 16),
         {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
         [&](std::int64_t column) { return part.first_row(column); },
@@ -96,12 +96,12 @@ class ForwardItem {
           return StepRange{0, size_.units};
         });
     for (std::int64_t row = 0; row < rows; ++row) weigh_row(block, part, row);
-    product<Dot, Start::scaled>(
+    Dot::template product<Start::scaled>(
         rows, size_.padded,
         {weights_, block_keys / Dot::depth, 1, v_, size_.padded, block.out, size_.padded, rescale_},
         [](std::int64_t) { return std::int64_t{0}; },
         [&](std::int64_t row) {
-          const std::int64_t last = part.last(row + tile_rows - 1);
+          const std::int64_t last = part.last(row + Dot::row_step - 1);
           return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
         });
   }
@@ -125,7 +125,7 @@ class ForwardItem {
         for (std::int64_t i = 0; i < columns; ++i) scores[i] *= factors_[i];
       }
     }
-    const std::int64_t padded = padded_columns(last);
+    const std::int64_t padded = padded_columns<Dot>(last);
     std::fill(scores + columns, scores + padded, 0.0F);
     if constexpr (Dot::depth == 2) {
       Dot::pack_row(scores, padded, weights_ + row * block_keys / 2);
@@ -147,9 +147,10 @@ class ForwardItem {
   }
 
   const AttentionForward& args_;
+  [[no_unique_address]] typename Dot::Registers registers_;
   HeadSize<Dot> size_;
   KeyDropout dropout_;
-  Unit* k_;         // [units, block_keys]
+  Unit* k_;         // [row_units, block_keys]
   Unit* v_;         // [block_keys / depth, padded]
   float* scores_;   // [block_queries, block_keys]
   Unit* weights_;   // the same, as units

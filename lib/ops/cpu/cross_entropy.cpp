@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
 #include "ops/elements.h"
 
@@ -118,10 +119,13 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
   const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
   const bool here = label >= 0 && label < valid;
   const float at_label = here ? fast_exp(to_float(logits[label]) - highest) * factor - scale : 0.0F;
+  const auto differentiate = [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < valid; ++i) {
-    logits[i] = from_float<T>(fast_exp_bounded(to_float(logits[i]) - highest) * factor);
-  }
+    for (std::int64_t i = begin; i < end; ++i) {
+      logits[i] = from_float<T>(fast_exp_bounded(to_float(logits[i]) - highest) * factor);
+    }
+  };
+  for_blocks_ahead(0, valid, differentiate, logits);
   if (here) logits[label] = from_float<T>(at_label);
   std::fill(logits + valid, logits + columns, T{});
 }

@@ -1,4 +1,5 @@
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
 #include "ops/elements.h"
 
@@ -23,9 +24,12 @@ template <class T>
 void forward(const GeluForward& args) {
   const T* x = args.x.as<T>();
   T* y = args.y.as<T>();
-  for_elements(args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) y[i] = from_float<T>(gelu(to_float(x[i])));
+  };
+  for_elements(args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for_blocks_ahead(begin, end, block, x, y);
   });
 }
 
@@ -34,11 +38,14 @@ void backward(const GeluBackward& args) {
   const T* x = args.x.as<T>();
   const T* dy = args.dy.as<T>();
   T* dx = args.dx.as<T>();
-  for_elements(args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       dx[i] = from_float<T>(to_float(dy[i]) * gelu_slope(to_float(x[i])));
     }
+  };
+  for_elements(args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for_blocks_ahead(begin, end, block, x, dy, dx);
   });
 }
 

@@ -26,6 +26,7 @@ extern const trainctl::LevelKernels trainctl_level;
 extern const trainctl::LevelKernels trainctl_level_v3;
 extern const trainctl::LevelKernels trainctl_level_avx512;
 extern const trainctl::LevelKernels trainctl_level_avx512_bf16;
+extern const trainctl::LevelKernels trainctl_level_amx;
 }
 
 namespace trainctl {

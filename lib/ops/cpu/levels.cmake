@@ -55,8 +55,9 @@ if(NOT TRAINCTL_EVERY_CPU_LEVEL)
 endif()
 if(TRAINCTL_EVERY_CPU_LEVEL OR TRAINCTL_MACHINE_HAS_AVX512)
   cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles.cpp)
-  # Level amx has the kernels of avx512_bf16 and oneDNN's products.
   cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
             SOURCES attention_backward.cpp attention_forward.cpp kernels_bf16.cpp matmul/tiles.cpp)
+  cpu_level(amx OPTIONS ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16
+            SOURCES attention_backward.cpp attention_forward.cpp kernels_amx.cpp matmul/amx.cpp matmul/tiles.cpp)
   set_source_files_properties(cpu/levels.cpp PROPERTIES COMPILE_DEFINITIONS TRAINCTL_AVX512)
 endif()

@@ -15,16 +15,18 @@ namespace {
 #ifdef TRAINCTL_AVX512  // the levels are built (levels.cmake)
 constexpr const LevelKernels* avx512 = &trainctl_level_avx512;
 constexpr const LevelKernels* avx512_bf16 = &trainctl_level_avx512_bf16;
+constexpr const LevelKernels* amx = &trainctl_level_amx;
 #else
 constexpr const LevelKernels* avx512 = nullptr;
 constexpr const LevelKernels* avx512_bf16 = nullptr;
+constexpr const LevelKernels* amx = nullptr;
 #endif
 
 const std::array<LevelParts, 4> levels{{
     {CpuLevel::v3, &trainctl_level_v3, &trainctl_level_v3},
     {CpuLevel::avx512, avx512, avx512},
     {CpuLevel::avx512_bf16, avx512, avx512_bf16},
-    {CpuLevel::amx, avx512, avx512_bf16},
+    {CpuLevel::amx, avx512, amx},
 }};
 
 std::size_t index_of(CpuLevel level) {

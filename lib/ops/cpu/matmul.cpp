@@ -24,8 +24,7 @@ struct ProductTable {
 };
 
 /// What was the fastest where it was measured. Below AVX-512, oneDNN allocates in every product and
-/// cannot multiply bf16; below AVX512-BF16 it is slow with bf16. It has the only kernels for AMX.
-/// Not every oneDNN multiplies fp16.
+/// cannot multiply bf16; below AVX512-BF16 it is slow with bf16. Not every oneDNN multiplies fp16.
 constexpr ProductTable products_at(CpuLevel level) {
   constexpr Ways library{Way::library, Way::library};
   constexpr Ways widened{Way::widened, Way::widened};
@@ -35,8 +34,8 @@ constexpr ProductTable products_at(CpuLevel level) {
     case CpuLevel::plain:
     case CpuLevel::v3: return {.fp32 = {Way::tiles, Way::library}, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
-    case CpuLevel::avx512_bf16: return {.fp32 = large_tiles, .bf16 = large_tiles, .fp16 = tiles};
-    case CpuLevel::amx: return {.fp32 = large_tiles, .bf16 = library, .fp16 = tiles};
+    case CpuLevel::avx512_bf16:
+    case CpuLevel::amx: return {.fp32 = large_tiles, .bf16 = large_tiles, .fp16 = tiles};
   }
   return {.fp32 = library, .bf16 = widened, .fp16 = widened};
 }

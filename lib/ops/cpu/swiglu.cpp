@@ -1,4 +1,5 @@
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
 #include "ops/elements.h"
 
@@ -11,12 +12,15 @@ void forward(const SwigluForward& args) {
   const T* gate = args.gate.as<T>();
   const T* up = args.up.as<T>();
   T* y = args.y.as<T>();
-  for_elements(args.gate.numel(), [&](std::int64_t begin, std::int64_t end) {
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       const float x = to_float(gate[i]);
       y[i] = from_float<T>(x * fast_sigmoid(x) * to_float(up[i]));
     }
+  };
+  for_elements(args.gate.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for_blocks_ahead(begin, end, block, gate, up, y);
   });
 }
 
@@ -27,7 +31,7 @@ void backward(const SwigluBackward& args) {
   const T* dy = args.dy.as<T>();
   T* dgate = args.dgate.as<T>();
   T* dup = args.dup.as<T>();
-  for_elements(args.gate.numel(), [&](std::int64_t begin, std::int64_t end) {
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       const float x = to_float(gate[i]);
@@ -36,6 +40,9 @@ void backward(const SwigluBackward& args) {
       dup[i] = from_float<T>(d * x * sigmoid);
       dgate[i] = from_float<T>(d * to_float(up[i]) * sigmoid * (1.0F + x * (1.0F - sigmoid)));
     }
+  };
+  for_elements(args.gate.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for_blocks_ahead(begin, end, block, gate, up, dy, dgate, dup);
   });
 }
 

@@ -14,7 +14,7 @@
 
 namespace trainctl {
 
-// Both are multiples of tile_rows and of two vectors.
+// Both are multiples of the row_step and the column_step of every Dot.
 inline constexpr std::int64_t block_queries = 96;
 inline constexpr std::int64_t block_keys = 192;
 

@@ -1,6 +1,5 @@
 // How attention's products multiply: on fp32 values, or on pairs of bf16 values where the machine
-// has an instruction for that. Each Dot says what a 32-bit unit of a panel holds (`depth` values
-// that are neighbours along the summed dim). Internal to attention_cpu.cpp.
+// has an instruction for that. Internal to lib/ops/cpu.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +9,41 @@
 
 namespace trainctl {
 
+/// Each Dot says what a 32-bit unit of a panel holds (`depth` values that are neighbours along the
+/// summed dim), and has the product of two panels, C (+)= A B. It rounds rows of C up to row_step,
+/// columns to column_step, and may round the steps up to 16 units; panels are finite there, and one
+/// of the two is zero. first_row_of(column) is the first row that is needed of the columns that
+/// begin there, steps_of(row) what row_step rows from `row` on need. Its Registers live while a
+/// thread multiplies.
 struct FloatDot {
   using Unit = float;
+  struct Registers {};  // nothing to set up
   static constexpr int depth = 1;
+  static constexpr int row_step = tile_rows;
+  static constexpr int column_step = 16;
 
   static Vector add_product(Vector sum, float a, const float* b) {
     return sum + a * *reinterpret_cast<const Vector*>(b);
+  }
+  template <Start start, class FirstRow, class Steps>
+  static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
+                      const FirstRow& first_row_of, const Steps& steps_of) {
+    vector_product<FloatDot, start>(rows, columns, panels, first_row_of, steps_of);
   }
 };
 
 }  // namespace trainctl
 
-#if defined(__AVX512BF16__)
+#if defined(__AMX_BF16__)
+#include "ops/cpu/attention/dot_amx.h"
+namespace trainctl {
+using Bf16Dot = TileDot;
+}  // namespace trainctl
+#elif defined(__AVX512BF16__)
 #include "ops/cpu/attention/dot_avx512bf16.h"
+namespace trainctl {
+using Bf16Dot = PairDot;
+}  // namespace trainctl
 #else
 namespace trainctl {
 using Bf16Dot = FloatDot;

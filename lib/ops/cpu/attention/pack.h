@@ -34,10 +34,10 @@ struct HeadRows {
 template <class Dot>
 struct HeadSize {
   std::int64_t dim;
-  std::int64_t padded;  // values, a multiple of 16
+  std::int64_t padded;  // values, a multiple of Dot::column_step
   std::int64_t units;   // dim / depth
   explicit HeadSize(std::int64_t head_dim)
-      : dim(head_dim), padded(round_up(head_dim, 16)), units(head_dim / Dot::depth) {}
+      : dim(head_dim), padded(round_up(head_dim, Dot::column_step)), units(head_dim / Dot::depth) {}
   std::int64_t row_units() const { return padded / Dot::depth; }
 };
 
@@ -63,10 +63,12 @@ void pack_rows(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& 
   std::fill(to, to + (rows - from.count) * width, typename Dot::Unit{});
 }
 
-/// to[unit][row]: the transpose, [size.units, block_keys], zero up to the next multiple of 16 rows.
+/// to[unit][row]: the transpose, [size.row_units(), block_keys], zero up to the next multiple of 16
+/// rows and after the units.
 template <class Dot, class T>
 void pack_transposed(const HeadRows<T>& from, const HeadSize<Dot>& size, typename Dot::Unit* to) {
   const std::int64_t rows = round_up(from.count, 16);
+  std::fill(to + size.units * block_keys, to + size.row_units() * block_keys, typename Dot::Unit{});
   for (std::int64_t row = 0; row < rows; row += vector_lanes) {
     const std::int64_t height = std::clamp<std::int64_t>(from.count - row, 0, vector_lanes);
     for (std::int64_t unit = 0; unit < size.units; unit += vector_lanes) {

@@ -19,7 +19,11 @@ struct QueryBlock {
   std::int64_t row;               // of its token
   const std::int32_t* first_key;  // [block_queries]: first position each sees; null: position 0
 
-  std::int64_t rows() const { return round_up(count, tile_rows); }
+  /// With those up to the next multiple of what Dot's products take at a time.
+  template <class Dot>
+  std::int64_t rows() const {
+    return round_up(count, Dot::row_step);
+  }
   /// Position after the last one that any query of the block sees.
   std::int64_t end_key() const { return position + count; }
   std::int64_t begin_key() const { return first_key == nullptr ? 0 : first_key[0]; }

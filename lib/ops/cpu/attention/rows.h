@@ -15,9 +15,11 @@ namespace trainctl {
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
 // Rows of scores are handled up to this column: whole vectors, and zeros as far as a product may
-// read past the last key that a row sees.
-inline std::int64_t padded_columns(std::int64_t last) {
-  return std::min(block_keys, round_up(last + tile_rows + 2, 32));
+// read past the last key that a row sees. That is what other rows of its row_step see, rounded up
+// to a step in which keys are rows or are summed.
+template <class Dot>
+std::int64_t padded_columns(std::int64_t last) {
+  return std::min(block_keys, round_up(last + 2 * Dot::row_step, 32));
 }
 
 /// Gives the scores of keys that the row does not see -infinity; returns the columns to go through.

@@ -97,8 +97,9 @@ void column_product(Panels<typename Dot::Unit> panels, std::int64_t first_row, s
 /// C (+)= A B. `rows` is rounded up to tile_rows, `columns` to vector_lanes. first_row_of(column)
 /// is the first row that is needed of the columns that begin there; it is rounded down to a tile.
 template <class Dot, Start start, class FirstRow, class Steps>
-void product(std::int64_t rows, std::int64_t columns, const Panels<typename Dot::Unit>& panels,
-             const FirstRow& first_row_of, const Steps& steps_of) {
+void vector_product(std::int64_t rows, std::int64_t columns,
+                    const Panels<typename Dot::Unit>& panels, const FirstRow& first_row_of,
+                    const Steps& steps_of) {
   std::int64_t left = (columns + vector_lanes - 1) / vector_lanes;
   for (std::int64_t at = 0; left > 0; at += tile_vectors, left -= tile_vectors) {
     Panels<typename Dot::Unit> part = panels;

@@ -1,7 +1,8 @@
 // Packing: an operand as it lies in memory into strips of words, in the order in which the tiles
 // read them. A word is 32 bits of one row along the summed dim: one fp32 value, which may have 16
 // bits in memory, or two neighbouring bf16 values. A strip holds up to Words::lanes rows: one word
-// per row, missing rows zero, for each step along that dim.
+// per row, missing rows zero, for each step along that dim. The steps are a multiple of
+// Words::step_words; those after the last value are zero.
 #pragma once
 
 #include <algorithm>
@@ -29,32 +30,66 @@ constexpr std::int64_t lanes_of(const PackSource& source, const PackRange& range
   return std::clamp<std::int64_t>(source.lanes - strip * range.per_strip, 0, range.per_strip);
 }
 
+/// Words that `values` values of the summed dim take.
+template <class Words>
+constexpr std::int64_t words_for(std::int64_t values) {
+  constexpr std::int64_t step = Words::values * Words::step_words;
+  return (values + step - 1) / step * Words::step_words;
+}
+
+/// A square block of words: as many rows as there are lanes, as many steps.
+template <class Words>
+using WordBlock = typename Words::Vector[Words::lanes];
+
+/// The rows of a block where memory runs along depth, from byte `at` of each row.
+template <class Words>
+void load_rows(const PackSource& source, const PackRange& range, std::int64_t strip,
+               std::int64_t at, WordBlock<Words>& block) {
+  constexpr std::int64_t value_bytes = Words::value_bytes;
+  const std::int64_t lanes = lanes_of(source, range, strip);
+  const std::int64_t row_bytes = source.memory_columns * value_bytes;
+  const std::byte* from = source.data + strip * range.per_strip * row_bytes + at;
+  for (std::int64_t lane = 0; lane < Words::lanes; ++lane) {
+    // The next strip's rows: each row is too short a run for the hardware to see it coming.
+    __builtin_prefetch(from + (lane + range.per_strip) * row_bytes);
+    block[lane] = lane < lanes ? Words::along(from + lane * row_bytes, range.end * value_bytes - at)
+                               : Words::no_words();
+  }
+}
+
 /// Memory runs along depth: square blocks of words are read by rows and written transposed.
 template <class Words>
 void pack_inner(const PackSource& source, const PackRange& range, std::int64_t strip,
                 std::uint32_t* to) {
   constexpr std::int64_t edge = Words::lanes;
-  constexpr std::int64_t value_bytes = Words::value_bytes;
-  constexpr std::int64_t word_bytes = Words::values * value_bytes;
-  const std::int64_t lanes = lanes_of(source, range, strip);
-  const std::int64_t row_bytes = source.memory_columns * value_bytes;
-  const std::byte* from = source.data + strip * range.per_strip * row_bytes;
-  const std::int64_t end = range.end * value_bytes;
-  for (std::int64_t at = range.begin * value_bytes; at < end; at += edge * word_bytes) {
-    typename Words::Vector block[edge];
-    for (std::int64_t lane = 0; lane < edge; ++lane) {
-      // The next strip's rows: each row is too short a run for the hardware to see it coming.
-      __builtin_prefetch(from + (lane + range.per_strip) * row_bytes + at);
-      block[lane] =
-          lane < lanes ? Words::along(from + lane * row_bytes + at, end - at) : Words::no_words();
-    }
+  constexpr std::int64_t block_bytes = edge * Words::values * Words::value_bytes;
+  std::int64_t left = words_for<Words>(range.end - range.begin);
+  std::int64_t at = range.begin * Words::value_bytes;
+  for (; left > 0; left -= edge, at += block_bytes, to += edge * edge) {
+    WordBlock<Words> block;
+    load_rows<Words>(source, range, strip, at, block);
     Words::transpose(block);
-    const std::int64_t words = std::min(edge, (end - at + word_bytes - 1) / word_bytes);
-    for (std::int64_t word = 0; word < words; ++word) {
+    for (std::int64_t word = 0; word < std::min(edge, left); ++word) {
       Words::store_words(to + word * edge, block[word]);
     }
-    to += edge * edge;
   }
+}
+
+/// One step of a strip where memory runs along lanes.
+template <class Words>
+typename Words::Vector load_step(const PackSource& source, const PackRange& range,
+                                 std::int64_t strip, std::int64_t word) {
+  constexpr std::int64_t value_bytes = Words::value_bytes;
+  constexpr std::int64_t prefetch_rows = 16;
+  const std::int64_t row_bytes = source.memory_columns * value_bytes;
+  const std::int64_t depth = range.begin + word * Words::values;
+  if (depth >= range.end) return Words::no_words();
+  const std::byte* from = source.data + depth * row_bytes + strip * range.per_strip * value_bytes;
+  for (std::int64_t next = 0; next < Words::values; ++next) {
+    __builtin_prefetch(from + (prefetch_rows + next) * row_bytes);
+  }
+  return Words::across(from, row_bytes, depth + 1 < range.end,
+                       Words::mask(lanes_of(source, range, strip)));
 }
 
 /// Memory runs along lanes: each row of memory is spread over the strips, `group` of them at a time
@@ -62,34 +97,22 @@ void pack_inner(const PackSource& source, const PackRange& range, std::int64_t s
 template <class Words>
 void pack_outer(const PackSource& source, const PackRange& range, std::int64_t words,
                 std::uint32_t* to) {
-  constexpr std::int64_t value_bytes = Words::value_bytes;
   constexpr std::int64_t group = 16;
-  constexpr std::int64_t prefetch_rows = 16;
-  const std::int64_t row_bytes = source.memory_columns * value_bytes;
   for (std::int64_t first = range.first; first < range.last; first += group) {
     const std::int64_t last = std::min(first + group, range.last);
     for (std::int64_t word = 0; word < words; ++word) {
-      const std::int64_t depth = range.begin + word * Words::values;
-      const std::byte* row = source.data + depth * row_bytes;
-      const std::byte* ahead = row + prefetch_rows * row_bytes;
-      const bool has_next = depth + 1 < range.end;
       for (std::int64_t strip = first; strip < last; ++strip) {
-        const auto mask = Words::mask(lanes_of(source, range, strip));
-        const std::int64_t offset = strip * range.per_strip * value_bytes;
-        for (std::int64_t next = 0; next < Words::values; ++next) {
-          __builtin_prefetch(ahead + next * row_bytes + offset);
-        }
         Words::store_words(to + ((strip - range.first) * words + word) * Words::lanes,
-                           Words::across(row + offset, row_bytes, has_next, mask));
+                           load_step<Words>(source, range, strip, word));
       }
     }
   }
 }
 
-/// Writes the strips one after the other, each ceil((end - begin) / values) x lanes words.
+/// Writes the strips one after the other, each words_for(end - begin) x lanes words.
 template <class Words>
 void pack_strips(const PackSource& source, const PackRange& range, std::uint32_t* to) {
-  const std::int64_t words = (range.end - range.begin + Words::values - 1) / Words::values;
+  const std::int64_t words = words_for<Words>(range.end - range.begin);
   if (!source.depth_is_inner) {
     pack_outer<Words>(source, range, words, to);
     return;

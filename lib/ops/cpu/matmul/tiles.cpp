@@ -133,7 +133,7 @@ struct Cutter {
     constexpr std::int64_t flops_per_worker = 2'000'000;
     cut.workers =
         std::clamp<std::int64_t>(2 * s.m * s.n * s.k / flops_per_worker, 1, thread_count());
-    const std::int64_t words = (s.k + Words::values - 1) / Words::values;
+    const std::int64_t words = words_for<Words>(s.k);
     const std::int64_t chunks = (words + Words::most_words - 1) / Words::most_words;
     const std::int64_t chunk_words =
         std::min(round_up((words + chunks - 1) / chunks, 16), Words::most_words);
@@ -313,7 +313,7 @@ class Product {
   }
 
   static std::int64_t words_of(const Depth& depth) {
-    return (depth.end - depth.begin + Words::values - 1) / Words::values;
+    return words_for<Words>(depth.end - depth.begin);
   }
 
   static constexpr std::int64_t value_bytes = Words::value_bytes;

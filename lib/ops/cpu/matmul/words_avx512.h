@@ -49,7 +49,7 @@ struct WidenedWords : FloatWords {
 using Fp16Words = WidenedWords<fp16>;
 
 #ifdef __AVX512BF16__
-struct Bf16Words : Lanes16 {
+struct Bf16Pairs : Lanes16 {
   static constexpr std::int64_t values = 2;
   static constexpr std::int64_t value_bytes = 2;
 
@@ -68,6 +68,7 @@ struct Bf16Words : Lanes16 {
                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
   }
 };
+using Bf16Words = Bf16Pairs;
 #else
 using Bf16Words = WidenedWords<bf16>;
 #endif
