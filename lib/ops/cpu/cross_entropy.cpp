@@ -39,13 +39,10 @@ float highest_of(const T* logits, std::int64_t count) {
 template <class T>
 float sum_of_exp(const T* logits, float highest, std::int64_t count, std::int64_t ahead) {
   constexpr std::int64_t lanes = 64;
-  constexpr std::int64_t line = 64 / sizeof(T);
   alignas(64) std::array<float, lanes> sums{};
   std::int64_t begin = 0;
   for (; begin + lanes <= count; begin += lanes) {
-    for (std::int64_t at = 0; at < lanes; at += line) {
-      __builtin_prefetch(logits + begin + ahead + at);
-    }
+    fetch(logits + begin + ahead, lanes);
 #pragma omp simd
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       sums[static_cast<std::size_t>(lane)] +=

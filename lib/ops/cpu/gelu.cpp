@@ -1,7 +1,6 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
-#include "ops/elements.h"
 
 namespace trainctl {
 
@@ -28,9 +27,7 @@ void forward(const GeluForward& args) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) y[i] = from_float<T>(gelu(to_float(x[i])));
   };
-  for_elements(args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for_blocks_ahead(begin, end, block, x, y);
-  });
+  for_elements_ahead(args.x.numel(), block, x, y);
 }
 
 template <class T>
@@ -44,9 +41,7 @@ void backward(const GeluBackward& args) {
       dx[i] = from_float<T>(to_float(dy[i]) * gelu_slope(to_float(x[i])));
     }
   };
-  for_elements(args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for_blocks_ahead(begin, end, block, x, dy, dx);
-  });
+  for_elements_ahead(args.x.numel(), block, x, dy, dx);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
-#include "ops/elements.h"
 
 namespace trainctl {
 
@@ -19,9 +18,7 @@ void forward(const SwigluForward& args) {
       y[i] = from_float<T>(x * fast_sigmoid(x) * to_float(up[i]));
     }
   };
-  for_elements(args.gate.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for_blocks_ahead(begin, end, block, gate, up, y);
-  });
+  for_elements_ahead(args.gate.numel(), block, gate, up, y);
 }
 
 template <class T>
@@ -41,9 +38,7 @@ void backward(const SwigluBackward& args) {
       dgate[i] = from_float<T>(d * to_float(up[i]) * sigmoid * (1.0F + x * (1.0F - sigmoid)));
     }
   };
-  for_elements(args.gate.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for_blocks_ahead(begin, end, block, gate, up, dy, dgate, dup);
-  });
+  for_elements_ahead(args.gate.numel(), block, gate, up, dy, dgate, dup);
 }
 
 }  // namespace

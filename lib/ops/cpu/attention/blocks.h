@@ -14,9 +14,18 @@
 
 namespace trainctl {
 
-// Both are multiples of the row_step and the column_step of every Dot.
+// Multiples of what every Dot takes at a time.
 inline constexpr std::int64_t block_queries = 96;
 inline constexpr std::int64_t block_keys = 192;
+template <class Dot>
+constexpr bool fits_blocks =
+    block_queries % Dot::row_step == 0 && block_keys % Dot::row_step == 0 &&
+    block_keys % Dot::column_step == 0 && block_queries % Dot::step_values == 0 &&
+    block_keys % Dot::step_values == 0;
+static_assert(fits_blocks<FloatDot> && fits_blocks<Bf16Dot>);
+#ifdef __AMX_BF16__
+static_assert(TileDot::most_transposed * TileDot::depth >= block_queries);
+#endif
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;

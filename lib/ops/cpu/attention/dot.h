@@ -10,17 +10,18 @@
 namespace trainctl {
 
 /// Each Dot says what a 32-bit unit of a panel holds (`depth` values that are neighbours along the
-/// summed dim), and has the product of two panels, C (+)= A B. It rounds rows of C up to row_step,
-/// columns to column_step, and may round the steps up to 16 units; panels are finite there, and one
-/// of the two is zero. first_row_of(column) is the first row that is needed of the columns that
-/// begin there, steps_of(row) what row_step rows from `row` on need. Its Registers live while a
-/// thread multiplies.
+/// summed dim), and has the product of two panels, C (+)= A B. Rows of C are rounded up to
+/// row_step, columns to column_step; a range of steps is widened to step_values values, for which
+/// one panel is zero and the other finite. first_row_of(column) is the first row that is needed of
+/// the columns that begin there, steps_of(row) what row_step rows from `row` on need. Its Registers
+/// live while a thread multiplies.
 struct FloatDot {
   using Unit = float;
   struct Registers {};  // nothing to set up
   static constexpr int depth = 1;
   static constexpr int row_step = tile_rows;
   static constexpr int column_step = 16;
+  static constexpr int step_values = 1;
 
   static Vector add_product(Vector sum, float a, const float* b) {
     return sum + a * *reinterpret_cast<const Vector*>(b);

@@ -17,6 +17,8 @@ struct TileDot : PairDot {
   using Registers = TileRegisters;
   static constexpr int row_step = 32;
   static constexpr int column_step = 32;
+  static constexpr int step_values = 32;
+  static constexpr std::int64_t most_transposed = 48;  // units of a row where a_step is not 1
 
   template <Start start, class FirstRow, class Steps>
   static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
@@ -42,8 +44,6 @@ struct TileDot : PairDot {
 
  private:
   static constexpr std::int64_t lanes = 16;
-  static constexpr std::int64_t most_transposed = 48;  // units: half a block of queries
-
   static void scale(const Panels<Unit>& strip, const float* factors, std::int64_t columns) {
     for (std::int64_t row = 0; row < row_step; ++row) {
       for (std::int64_t at = 0; at < columns; at += vector_lanes) {

@@ -17,6 +17,7 @@ struct PairDot {
   static constexpr int depth = 2;
   static constexpr int row_step = tile_rows;
   static constexpr int column_step = 16;
+  static constexpr int step_values = 2;
 
   static Vector add_product(Vector sum, std::uint32_t a, const std::uint32_t* b) {
     const __m512i broadcast = _mm512_set1_epi32(static_cast<int>(a));

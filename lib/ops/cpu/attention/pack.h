@@ -1,6 +1,6 @@
 // Copies blocks of q, k, v and d_out into the panels that attention's products read: units of
 // Dot::depth neighbouring values, zero where a panel is larger than its block. Internal to
-// attention_cpu.cpp.
+// lib/ops/cpu.
 #pragma once
 
 #include <algorithm>
@@ -63,11 +63,11 @@ void pack_rows(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& 
   std::fill(to, to + (rows - from.count) * width, typename Dot::Unit{});
 }
 
-/// to[unit][row]: the transpose, [size.row_units(), block_keys], zero up to the next multiple of 16
-/// rows and after the units.
+/// to[unit][row]: the transpose, [size.row_units(), block_keys], zero up to the next multiple of
+/// column_step rows and after the units.
 template <class Dot, class T>
 void pack_transposed(const HeadRows<T>& from, const HeadSize<Dot>& size, typename Dot::Unit* to) {
-  const std::int64_t rows = round_up(from.count, 16);
+  const std::int64_t rows = round_up(from.count, Dot::column_step);
   std::fill(to + size.units * block_keys, to + size.row_units() * block_keys, typename Dot::Unit{});
   for (std::int64_t row = 0; row < rows; row += vector_lanes) {
     const std::int64_t height = std::clamp<std::int64_t>(from.count - row, 0, vector_lanes);

@@ -1,5 +1,5 @@
 // What attention does to one row of scores: masking, maximum, exponentials, dropout. Internal to
-// attention_cpu.cpp.
+// lib/ops/cpu.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,21 @@ namespace trainctl {
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// Rows of scores are handled up to this column: whole vectors, and zeros as far as a product may
-// read past the last key that a row sees. That is what other rows of its row_step see, rounded up
-// to a step in which keys are rows or are summed.
+/// Rows of scores are handled up to this column. A product takes row_step rows together, so a row
+/// is read as far as the last of them sees. Steps, or rows where keys are the rows, are widened,
+/// too. Both reach less than row_step further.
 template <class Dot>
 std::int64_t padded_columns(std::int64_t last) {
+  static_assert(Dot::step_values <= Dot::row_step);
   return std::min(block_keys, round_up(last + 2 * Dot::row_step, 32));
 }
 
+/// Columns that a row with `last` of them goes through: whole vectors.
+inline std::int64_t row_columns(std::int64_t last) { return round_up(last, 16); }
+
 /// Gives the scores of keys that the row does not see -infinity; returns the columns to go through.
 inline std::int64_t mask_row(float* scores, std::int64_t first, std::int64_t last) {
-  const std::int64_t columns = round_up(last, 16);
+  const std::int64_t columns = row_columns(last);
   std::fill(scores, scores + first, -infinity);
   std::fill(scores + last, scores + columns, -infinity);
   return columns;

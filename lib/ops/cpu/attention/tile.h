@@ -1,6 +1,6 @@
 // The product of two small packed panels, C (+)= A B, one register tile of C at a time. The columns
 // of B and C are in vectors, the scalars of A are broadcast. What one step multiplies is the
-// `Dot`'s business (attention_dot.h). Internal to attention_cpu.cpp.
+// `Dot`'s business (dot.h). Internal to lib/ops/cpu.
 #pragma once
 
 #include <cstdint>

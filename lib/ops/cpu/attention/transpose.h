@@ -1,4 +1,4 @@
-// The transpose of a square of units in vector registers. Internal to attention_pack.h.
+// The transpose of a square of units in vector registers. Internal to lib/ops/cpu.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,8 @@ constexpr std::int64_t tiles_of(std::int64_t values) { return (values + edge - 1
 /// Rows of sums lie so many floats apart that not all begin in the same set of a cache.
 constexpr std::int64_t stride_of(std::int64_t columns) { return columns + lanes; }
 
-/// How one product is cut. Everything but `workers` follows from the shape and the scratch size.
+/// How one product is cut. The order of each element's sum follows from the shape alone, whatever
+/// the thread count.
 struct Cut {
   std::int64_t workers;
   std::int64_t chunk_words;    // of the summed dim for which a is packed at a time
@@ -59,13 +60,19 @@ class Cutter {
   Cut cut{};
 
  private:
-  /// Sums of each thread's block only. c in fp32 can take them after a part of the summed dim.
+  /// Sums of each thread's block only. c in fp32 takes them after a part of the summed dim, for
+  /// which one thread's scratch is enough.
   bool with_blocks(std::int64_t most_columns) {
+    constexpr std::int64_t most_words = 1024;
     split_columns(most_columns);
     const std::int64_t sums = thread_count() * block_tiles * edge * stride_of(cut.columns);
     cut.rows = tiles_of(s_.m) * edge;
     cut.depth_words = depth_in(room_ - sums);
-    return cut.depth_words == words_ || (s_.result == DType::f32 && cut.depth_words > 0);
+    if (s_.result != DType::f32) return cut.depth_words == words_;
+    if (words_ > most_words) {
+      cut.depth_words = std::min(cut.depth_words, most_words / cut.chunk_words * cut.chunk_words);
+    }
+    return cut.depth_words > 0;
   }
 
   void with_all_rows() {
@@ -190,6 +197,7 @@ class Product {
 
   void multiply_share(const Tiles& share, const Tiles& area, const Depth& depth,
                       std::int64_t worker) const {
+    if (share.first_column == share.last_column) return;
     for (std::int64_t row = share.first_row; row < share.last_row; row += block_tiles) {
       Tiles block = share;
       block.first_row = row;
@@ -197,7 +205,7 @@ class Product {
       const std::int64_t kept = cut_.all_rows ? row - area.first_row : worker * block_tiles;
       float* sums = sums_ + kept * edge * stride_of(cut_.columns);
       for_chunks(depth, [&](const Depth& chunk) {
-        multiply_block(block, chunk, chunk.begin == (cut_.all_rows ? 0 : depth.begin),
+        multiply_block(block, depth, chunk,
                        {a_packed_ + worker * a_words(), packed_b(depth, chunk), sums},
                        area.first_column);
       });
@@ -213,14 +221,15 @@ class Product {
     float* sums;
   };
 
-  void multiply_block(const Tiles& block, const Depth& chunk, bool starts, const Packed& packed,
-                      std::int64_t first_column) const {
+  void multiply_block(const Tiles& block, const Depth& depth, const Depth& chunk,
+                      const Packed& packed, std::int64_t first_column) const {
+    const bool starts = chunk.begin == (cut_.all_rows ? 0 : depth.begin);
     pack_blocks<TileWords>(
         a_, {2 * block.first_row, 2 * block.last_row, lanes, chunk.begin, chunk.end}, packed.a);
     const std::int64_t words = chunk.words();
     const std::int64_t stride = stride_of(cut_.columns);
     for (std::int64_t column = block.first_column; column < block.last_column; ++column) {
-      prefetch_a(block, chunk, column);
+      prefetch_a(block, depth, chunk, column);
       const std::int64_t place = (column - first_column) * edge;
       const std::uint32_t* b = packed.b + place * words;
       const std::uint32_t* later = b + edge * words;  // the next tile's
@@ -233,12 +242,13 @@ class Product {
   }
 
   /// Asks for the part of a that is packed after this chunk, spread over the columns of the block.
-  void prefetch_a(const Tiles& block, const Depth& chunk, std::int64_t column) const {
-    const bool goes_on = chunk.end < s_.k;
+  void prefetch_a(const Tiles& block, const Depth& depth, const Depth& chunk,
+                  std::int64_t column) const {
+    const bool goes_on = chunk.end < depth.end;
     const std::int64_t first_row = (goes_on ? block.first_row : block.last_row) * edge;
     const std::int64_t last_row = std::min(first_row + block_tiles * edge, s_.m);
-    const std::int64_t begin = goes_on ? chunk.end : 0;
-    const std::int64_t end = std::min(begin + cut_.chunk_words * TileWords::values, s_.k);
+    const std::int64_t begin = goes_on ? chunk.end : depth.begin;
+    const std::int64_t end = std::min(begin + cut_.chunk_words * TileWords::values, depth.end);
     const std::int64_t first = a_.depth_is_inner ? first_row : begin;  // rows as they lie in memory
     const std::int64_t last = a_.depth_is_inner ? last_row : end;
     const std::int64_t place = (a_.depth_is_inner ? begin : first_row) * TileWords::value_bytes;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/elements.h"
+
 namespace trainctl {
 
 /// Asks for `count` elements.
@@ -24,6 +26,14 @@ void for_blocks_ahead(std::int64_t first, std::int64_t last, const Body& body, T
     (fetch(arrays + begin + ahead, block), ...);
     body(begin, std::min(begin + block, last));
   }
+}
+
+/// The same on all threads, for the elements [0, count).
+template <class Body, class... T>
+void for_elements_ahead(std::int64_t count, const Body& body, T*... arrays) {
+  for_elements(count, [&](std::int64_t begin, std::int64_t end) {
+    for_blocks_ahead(begin, end, body, arrays...);
+  });
 }
 
 }  // namespace trainctl
