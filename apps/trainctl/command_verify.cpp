@@ -251,7 +251,6 @@ int run_verify(const Arguments& arguments) {
       name);
   VerifyCommand command;
   add_plan_options(line, command.request);
-  line.add_device(command.request.set_options);
   line.remove("--ranks-per-host");
   line.add_text("--layouts", command.layouts,
                 "all, or layouts separated by commas; default: the file's own layout", "LIST|all");

@@ -12,6 +12,7 @@ namespace trainctl {
 void add_plan_options(CommandLine& line, PlanRequest& request) {
   constexpr std::int64_t most_ranks = 1'000'000;
   line.add_config(request.config, request.set_options);
+  line.add_device(request.set_options);
   line.add_whole_number("--world-size", request.world_size,
                         "Number of ranks; default: from the file's parallel section, else 1", 1,
                         most_ranks);
