@@ -243,16 +243,17 @@ TEST_CASE("rounding at random is right on average, and moves what is too small t
   Values m(Shape{count}, DType::bf16);
   Values v(Shape{count}, DType::bf16);
   for (std::int64_t i = 0; i < count; ++i) gradient.set(i, 1.0F + 0.01F * static_cast<float>(i));
+  const Host host(tested_kernels());
   for (state.step = 0; state.step < steps; ++state.step) {
     // A thousandth of the way to the squared gradient in each step: bf16 has steps of a 256th.
-    adamw(Host(tested_kernels()).context(), one<AdamW>({.parameter = parameter.tensor(),
-                                                        .gradient = gradient.tensor(),
-                                                        .m = m.tensor(),
-                                                        .v = v.tensor(),
-                                                        .beta1 = 0.99F,
-                                                        .beta2 = 0.999F,
-                                                        .rounding = {.tensor = 3},
-                                                        .state = &state}));
+    adamw(host.context(), one<AdamW>({.parameter = parameter.tensor(),
+                                      .gradient = gradient.tensor(),
+                                      .m = m.tensor(),
+                                      .v = v.tensor(),
+                                      .beta1 = 0.99F,
+                                      .beta2 = 0.999F,
+                                      .rounding = {.tensor = 3},
+                                      .state = &state}));
   }
   double error = 0;
   for (std::int64_t i = 0; i < count; ++i) {
