@@ -140,9 +140,7 @@ class BackwardItem {
     const HeadRows<T> v(args_.v, keys.row, keys.count, kv_head, size_.dim);
     pack_transposed(k, size_, k_columns_);
     pack_transposed(v, size_, v_columns_);
-    if (wanted.queries)
-      pack_row_groups(k, round_up(keys.count, std::max(Dot::row_step, Dot::step_values)), size_,
-                      k_);
+    if (wanted.queries) pack_row_groups(k, round_up(keys.count, Dot::row_step), size_, k_);
   }
 
   void open(BackwardBlock<Dot>& block) {

@@ -65,7 +65,7 @@ class ForwardItem {
       if (keys.end() <= begin_key || keys.position >= end_key) continue;
       pack_transposed(HeadRows<T>(args_.k, keys.row, keys.count, kv_head, size_.dim), size_, k_);
       pack_row_groups(HeadRows<T>(args_.v, keys.row, keys.count, kv_head, size_.dim),
-                      round_up(keys.count, std::max(Dot::row_step, Dot::step_values)), size_, v_);
+                      round_up(keys.count, Dot::row_step), size_, v_);
       for (std::int64_t i = 0; i < end - begin; ++i) {
         const Overlap part = overlap(blocks_[i].place, keys);
         if (!part.empty()) attend(blocks_[i], part);

@@ -1,4 +1,4 @@
-// The kernels that AVX-512's bf16 instructions change.
+// The kernels that AVX-512's bf16 instructions change, and those that AMX's tiles do.
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/level.h"
 #include "ops/cpu/matmul/tiles.h"

@@ -55,9 +55,8 @@ if(NOT TRAINCTL_EVERY_CPU_LEVEL)
 endif()
 if(TRAINCTL_EVERY_CPU_LEVEL OR TRAINCTL_MACHINE_HAS_AVX512)
   cpu_level(avx512 OPTIONS ${avx512} SOURCES ${every_kernel} matmul/tiles.cpp)
-  cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16
-            SOURCES attention_backward.cpp attention_forward.cpp kernels_bf16.cpp matmul/tiles.cpp)
-  cpu_level(amx OPTIONS ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16
-            SOURCES attention_backward.cpp attention_forward.cpp kernels_amx.cpp matmul/amx.cpp matmul/tiles.cpp)
+  set(changed_by_bf16 attention_backward.cpp attention_forward.cpp kernels_bf16.cpp matmul/tiles.cpp)
+  cpu_level(avx512_bf16 OPTIONS ${avx512} -mavx512bf16 SOURCES ${changed_by_bf16})
+  cpu_level(amx OPTIONS ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16 SOURCES ${changed_by_bf16} matmul/amx.cpp)
   set_source_files_properties(cpu/levels.cpp PROPERTIES COMPILE_DEFINITIONS TRAINCTL_AVX512)
 endif()

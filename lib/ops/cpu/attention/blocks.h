@@ -20,8 +20,7 @@ inline constexpr std::int64_t block_keys = 192;
 template <class Dot>
 constexpr bool fits_blocks =
     block_queries % Dot::row_step == 0 && block_keys % Dot::row_step == 0 &&
-    block_keys % Dot::column_step == 0 && block_queries % Dot::step_values == 0 &&
-    block_keys % Dot::step_values == 0;
+    block_keys % Dot::column_step == 0 && Dot::row_step % Dot::step_values == 0;
 static_assert(fits_blocks<FloatDot> && fits_blocks<Bf16Dot>);
 #ifdef __AMX_BF16__
 static_assert(TileDot::most_transposed * TileDot::depth >= block_queries);

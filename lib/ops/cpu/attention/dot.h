@@ -15,21 +15,12 @@ namespace trainctl {
 /// one panel is zero and the other finite. first_row_of(column) is the first row that is needed of
 /// the columns that begin there, steps_of(row) what row_step rows from `row` on need. Its Registers
 /// live while a thread multiplies.
-struct FloatDot {
-  using Unit = float;
-  struct Registers {};  // nothing to set up
+struct FloatDot : VectorProducts<FloatDot, float> {
   static constexpr int depth = 1;
-  static constexpr int row_step = tile_rows;
-  static constexpr int column_step = 16;
   static constexpr int step_values = 1;
 
   static Vector add_product(Vector sum, float a, const float* b) {
     return sum + a * *reinterpret_cast<const Vector*>(b);
-  }
-  template <Start start, class FirstRow, class Steps>
-  static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
-                      const FirstRow& first_row_of, const Steps& steps_of) {
-    vector_product<FloatDot, start>(rows, columns, panels, first_row_of, steps_of);
   }
 };
 

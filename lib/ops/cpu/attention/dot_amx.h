@@ -2,9 +2,6 @@
 // summed dim in a step. Panels hold units as for VDPBF16PS. Internal to dot.h.
 #pragma once
 
-#include <immintrin.h>
-
-#include <algorithm>
 #include <cstdint>
 
 #include "ops/cpu/attention/dot_avx512bf16.h"
@@ -44,6 +41,7 @@ struct TileDot : PairDot {
 
  private:
   static constexpr std::int64_t lanes = 16;
+
   static void scale(const Panels<Unit>& strip, const float* factors, std::int64_t columns) {
     for (std::int64_t row = 0; row < row_step; ++row) {
       for (std::int64_t at = 0; at < columns; at += vector_lanes) {
@@ -79,39 +77,14 @@ struct TileDot : PairDot {
   }
 
   static void multiply(const Panels<Unit>& tile, StepRange steps, bool starts) {
-    const std::int64_t a_bytes = tile.a_row * 4;
-    const std::int64_t b_bytes = tile.b_step * 4;
-    const std::int64_t c_bytes = tile.c_row * 4;
-    float* lower = tile.c + lanes * tile.c_row;
-    // The compiler does not know that tile loads read memory.
-    __asm__ volatile("" ::: "memory");
-    if (starts) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-    } else {
-      _tile_loadd(0, tile.c, c_bytes);
-      _tile_loadd(1, tile.c + lanes, c_bytes);
-      _tile_loadd(2, lower, c_bytes);
-      _tile_loadd(3, lower + lanes, c_bytes);
-    }
+    const TileSums sums{tile.c, tile.c_row};
+    sums.load(starts);
     for (std::int64_t step = steps.begin; step < steps.end; step += lanes) {
       const Unit* a = tile.a + step;
       const Unit* b = tile.b + step * tile.b_step;
-      _tile_loadd(4, a, a_bytes);
-      _tile_loadd(6, b, b_bytes);
-      _tile_loadd(7, b + lanes, b_bytes);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, a + lanes * tile.a_row, a_bytes);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+      add_tile_product({a, a + lanes * tile.a_row, tile.a_row}, {b, b + lanes, tile.b_step});
     }
-    _tile_stored(0, tile.c, c_bytes);
-    _tile_stored(1, tile.c + lanes, c_bytes);
-    _tile_stored(2, lower, c_bytes);
-    _tile_stored(3, lower + lanes, c_bytes);
+    sums.store();
   }
 };
 

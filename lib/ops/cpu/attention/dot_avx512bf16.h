@@ -11,22 +11,13 @@
 
 namespace trainctl {
 
-struct PairDot {
-  using Unit = std::uint32_t;
-  struct Registers {};  // nothing to set up
+struct PairDot : VectorProducts<PairDot, std::uint32_t> {
   static constexpr int depth = 2;
-  static constexpr int row_step = tile_rows;
-  static constexpr int column_step = 16;
   static constexpr int step_values = 2;
 
   static Vector add_product(Vector sum, std::uint32_t a, const std::uint32_t* b) {
     const __m512i broadcast = _mm512_set1_epi32(static_cast<int>(a));
     return _mm512_dpbf16_ps(sum, (__m512bh)broadcast, (__m512bh)_mm512_load_si512(b));
-  }
-  template <Start start, class FirstRow, class Steps>
-  static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
-                      const FirstRow& first_row_of, const Steps& steps_of) {
-    vector_product<PairDot, start>(rows, columns, panels, first_row_of, steps_of);
   }
   static std::uint32_t unit(bf16 earlier, bf16 later) {
     return earlier.bits | (static_cast<std::uint32_t>(later.bits) << 16);

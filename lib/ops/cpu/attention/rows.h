@@ -19,7 +19,6 @@ inline constexpr float infinity = std::numeric_limits<float>::infinity();
 /// too. Both reach less than row_step further.
 template <class Dot>
 std::int64_t padded_columns(std::int64_t last) {
-  static_assert(Dot::step_values <= Dot::row_step);
   return std::min(block_keys, round_up(last + 2 * Dot::row_step, 32));
 }
 

@@ -118,4 +118,19 @@ void vector_product(std::int64_t rows, std::int64_t columns,
   }
 }
 
+/// What a Dot (dot.h) whose products are in vector registers shares with the others.
+template <class Dot, class DotUnit>
+struct VectorProducts {
+  using Unit = DotUnit;
+  struct Registers {};  // nothing to set up
+  static constexpr int row_step = tile_rows;
+  static constexpr int column_step = 16;
+
+  template <Start start, class FirstRow, class Steps>
+  static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
+                      const FirstRow& first_row_of, const Steps& steps_of) {
+    vector_product<Dot, start>(rows, columns, panels, first_row_of, steps_of);
+  }
+};
+
 }  // namespace trainctl

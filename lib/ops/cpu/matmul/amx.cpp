@@ -235,7 +235,7 @@ class Product {
       const std::uint32_t* later = b + edge * words;  // the next tile's
       for (std::int64_t row = 0; row < block.last_row - block.first_row; ++row) {
         multiply_tile({packed.a + row * edge * words, b, later, words}, starts,
-                      packed.sums + row * edge * stride + place, stride);
+                      {packed.sums + row * edge * stride + place, stride});
         later += edge * words / block_tiles;
       }
     }

@@ -7,6 +7,7 @@
 
 #include "base/fp16.h"
 #include "base/parallel_for.h"
+#include "ops/cpu/matmul/amx.h"
 #include "ops/cpu/matmul/pack.h"
 #include "ops/cpu/matmul/tiles.h"
 #include "ops/cpu/matmul/words.h"
@@ -342,6 +343,15 @@ bool run_product(const OpContext& context, const Matmul& args) {
   return true;
 }
 
+#ifdef __AMX_BF16__
+bool run_bf16(const OpContext& context, const Matmul& args) { return matmul_amx(context, args); }
+#else
+bool run_bf16(const OpContext& context, const Matmul& args) {
+  return args.c.dtype == DType::f32 ? run_product<Bf16Words, float>(context, args)
+                                    : run_product<Bf16Words, bf16>(context, args);
+}
+#endif
+
 }  // namespace
 
 bool matmul_tiles(const OpContext& context, const Matmul& args) {
@@ -350,9 +360,7 @@ bool matmul_tiles(const OpContext& context, const Matmul& args) {
     case DType::f16:
       return wide ? run_product<Fp16Words, float>(context, args)
                   : run_product<Fp16Words, fp16>(context, args);
-    case DType::bf16:
-      return wide ? run_product<Bf16Words, float>(context, args)
-                  : run_product<Bf16Words, bf16>(context, args);
+    case DType::bf16: return run_bf16(context, args);
     default: return run_product<FloatWords, float>(context, args);
   }
 }

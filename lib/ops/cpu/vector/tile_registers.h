@@ -1,4 +1,6 @@
-// The tile registers of AMX. Internal to lib/ops/cpu.
+// The tile registers of AMX: 32 x 32 sums in four of them, two for 16 x 32 values of a each, two
+// for 32 x 16 values of b (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
+// chapter 18, and TDPBF16PS). Internal to lib/ops/cpu.
 #pragma once
 
 #include <immintrin.h>
@@ -23,5 +25,53 @@ class TileRegisters {
   TileRegisters(const TileRegisters&) = delete;
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
+
+/// 32 x 32 sums in memory, rows `stride` floats apart.
+struct TileSums {
+  float* sums;
+  std::int64_t stride;
+
+  /// Into the registers: zeros where the sums start.
+  void load(bool starts) const {
+    // The compiler does not know that tile loads read memory.
+    __asm__ volatile("" ::: "memory");
+    if (starts) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      return;
+    }
+    _tile_loadd(0, sums, stride * 4);
+    _tile_loadd(1, sums + 16, stride * 4);
+    _tile_loadd(2, sums + 16 * stride, stride * 4);
+    _tile_loadd(3, sums + 16 * stride + 16, stride * 4);
+  }
+  void store() const {
+    _tile_stored(0, sums, stride * 4);
+    _tile_stored(1, sums + 16, stride * 4);
+    _tile_stored(2, sums + 16 * stride, stride * 4);
+    _tile_stored(3, sums + 16 * stride + 16, stride * 4);
+  }
+};
+
+/// Two registers' worth of an operand, each with rows `row` words apart.
+struct TilePair {
+  const std::uint32_t *first, *second;
+  std::int64_t row;
+};
+
+/// The sums in the registers += a b, 16 words of the summed dim. a: upper and lower rows; b: left
+/// and right columns, a row for each word.
+inline void add_tile_product(const TilePair& a, const TilePair& b) {
+  _tile_loadd(4, a.first, a.row * 4);
+  _tile_loadd(6, b.first, b.row * 4);
+  _tile_loadd(7, b.second, b.row * 4);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_dpbf16ps(1, 4, 7);
+  _tile_loadd(5, a.second, a.row * 4);
+  _tile_dpbf16ps(2, 5, 6);
+  _tile_dpbf16ps(3, 5, 7);
+}
 
 }  // namespace trainctl
