@@ -3,7 +3,8 @@
 # unit tests with the address and undefined-behaviour sanitizers and with the thread sanitizer. Uses
 # no network except apt. Later runs rebuild only what changed.
 #   scripts/test.sh               every kind of case
-#   scripts/test.sh --thorough    also every size and seed, a browser and scripts/check_*.sh
+#   scripts/test.sh --thorough    also every size and seed, every check of the sanitizers, a browser and
+#                                 scripts/check_*.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 start=$SECONDS
@@ -11,10 +12,12 @@ summary=()
 failed=()
 times=()
 thorough=()
+presets=(release asan tsan)
 case "$*" in
   "") ;;
   --thorough)
     thorough=(--thorough)
+    presets=(release asan-every tsan)
     export TRAINCTL_THOROUGH=1
     ;;
   *)
@@ -64,7 +67,7 @@ slowest() {
 command -v nvidia-smi >/dev/null || export CUDAARCHS=${CUDAARCHS:-90a-real}
 scripts/install.sh "${thorough[@]}" || exit $?
 lap packages "$start"
-for preset in release asan tsan; do run_preset "$preset"; done
+for preset in "${presets[@]}"; do run_preset "$preset"; done
 if [ ${#thorough[@]} -gt 0 ]; then
   for check in scripts/check_*.sh; do
     [ -x "$check" ] || continue

@@ -35,7 +35,7 @@ TEST_CASE("data parallel ranks give the losses of one rank") {
   for (const auto& options : models) {
     const auto alone = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});
     CHECK(alone.back().loss < alone.front().loss);
-    for (int ranks : {2, 4, 8}) {
+    for (int ranks : some_of({2, 4, 8})) {
       INFO(ranks << " ranks, " << (options.empty() ? "" : options[0]));
       check_close(train_sample({.set_options = options, .ranks = ranks, .steps = 8, .world = {}}),
                   alone, 1e-5);
@@ -54,10 +54,9 @@ TEST_CASE("tensor parallel ranks give the losses of one rank") {
   };
   for (const auto& options : models) {
     const auto alone = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});
-    for (const auto& layout : layouts) {
+    for (const auto& layout : some_of(layouts)) {
       auto both = options;
       both.insert(both.end(), layout.begin(), layout.end());
-      INFO(layout.back() << ", " << (options.empty() ? "" : options[0]));
       check_close(train_sample({.set_options = both, .ranks = 4, .steps = 8, .world = {}}), alone,
                   1e-5);
     }
@@ -80,7 +79,7 @@ TEST_CASE("pipeline stages give the losses of one rank") {
       auto model = options;
       model.push_back(std::string("model.tie_word_embeddings=") + tied);
       const auto alone = train_sample({.set_options = model, .ranks = 1, .steps = 6, .world = {}});
-      for (const auto& layout : layouts) {
+      for (const auto& layout : some_of(layouts)) {
         // Untied: the first model in each layout, and each model in the first layout.
         const bool first = &layout == &layouts.front() || options.size() == 1;
         if (tied == std::string_view("false") && !first && !thorough()) continue;
@@ -98,7 +97,7 @@ TEST_CASE("pipeline stages give the losses of one rank") {
 TEST_CASE("gradient accumulation gives the losses of one micro-batch") {
   for (const auto& options : models) {
     const auto whole = train_sample({.set_options = options, .ranks = 1, .steps = 8, .world = {}});
-    for (int size : {1, 2}) {
+    for (int size : some_of({1, 2})) {
       auto split = options;
       split.push_back("train.micro_batch_size=" + std::to_string(size));
       INFO("micro-batch " << size);

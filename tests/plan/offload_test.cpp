@@ -12,6 +12,7 @@
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/step_time.h"
 #include "sample.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -394,8 +395,8 @@ TEST_CASE("which layers are on the host is picked with the forms", "[offload]") 
   const std::int64_t most = on_device(whole.stages[0].memory);
   bool any = false;
   Choices choices(whole, picked(0, 0));
-  for (const int eighths : {0, 2, 5}) {
-    for (const std::int64_t host : {layer / 64, layer / 3, layer}) {
+  for (const int eighths : some_of({2, 0, 5})) {
+    for (const std::int64_t host : some_of({layer, layer / 3, layer / 64})) {
       const std::int64_t device = least + (most - least) * eighths / 8;
       const Config config = picked(device, host);
       const Plan plan = plan_of(config, 2);

@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "faulty_world.h"
 #include "sample_verify.h"
+#include "thorough.h"
 #include "verify/free_run.h"
 
 using namespace trainctl;
@@ -245,7 +246,7 @@ std::vector<FaultRow> export_faults() {
 TEST_CASE("layouts run freely as a single rank does") {
   const Options odd{"model.num_attention_heads=6", "model.hidden_size=48",
                     "model.ffn_hidden_size=72", "train.global_batch_size=12"};
-  const std::pair<Options, const char*> rows[] = {
+  const std::vector<std::pair<Options, const char*>> rows = {
       // Slices that lie otherwise on the replicas of each tensor rank: all sum in the same order.
       {odd, "tp3+dp4+vocab_dp+shard2"},
       {small_gpt, "tp2sp+pp2+dp2+m2"},
@@ -259,7 +260,7 @@ TEST_CASE("layouts run freely as a single rank does") {
       {with(small_gpt, in_bf16), "tp2+pp2+zb-v+m4+recompute"},
       {with(small_gpt, in_fp16), "pp4+dp2+zero1"},
       {with(small_llama, in_fp16), "tp2sp+dp2+zero2"}};
-  for (const auto& [options, layout] : rows) {
+  for (const auto& [options, layout] : some_of(rows)) {
     const LayoutVerdict verdict = run_sample_freely(options, layout);
     INFO(layout << ": " << told(verdict));
     CHECK(verdict.equal);

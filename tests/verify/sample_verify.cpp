@@ -1,4 +1,5 @@
 #include "sample_verify.h"
+#include "thorough.h"
 
 #include <map>
 #include <memory>
@@ -67,7 +68,7 @@ std::string told(const LayoutVerdict& verdict) {
 }
 
 void check_equal(const Options& options, const std::vector<std::string>& layouts) {
-  for (const std::string& layout : layouts) {
+  for (const std::string& layout : some_of(layouts)) {
     const LayoutVerdict verdict = compare_sample(options, layout);
     INFO(layout << ": " << told(verdict));
     CHECK(verdict.equal);
@@ -75,7 +76,7 @@ void check_equal(const Options& options, const std::vector<std::string>& layouts
 }
 
 void check_free(const Options& options, const std::vector<std::string>& layouts) {
-  for (const std::string& layout : layouts) {
+  for (const std::string& layout : some_of(layouts)) {
     const LayoutVerdict verdict = run_sample_freely(options, layout);
     INFO(layout << " free: " << told(verdict));
     CHECK(verdict.equal);
@@ -101,7 +102,7 @@ void check_fault(const FaultRow& row, decltype(compare_sample)& compare) {
 }
 
 void check_faults(const std::vector<FaultRow>& rows, decltype(compare_sample)& compare) {
-  for (const FaultRow& row : rows) check_fault(row, compare);
+  for (const FaultRow& row : some_of(rows)) check_fault(row, compare);
 }
 
 }  // namespace trainctl
