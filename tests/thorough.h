@@ -17,7 +17,7 @@ bool watched();
 inline bool brief() { return watched() && !thorough(); }
 
 /// Of many cases of one kind: 1 if all are run, else every which one.
-inline int stride(int by_default) { return thorough() ? 1 : by_default * (brief() ? 8 : 1); }
+inline int stride(int by_default) { return thorough() ? 1 : by_default * (watched() ? 8 : 1); }
 
 /// Of values that lead through much the same code: the first and every fourth after it in a brief
 /// run, else all.
@@ -37,5 +37,5 @@ std::vector<T> some_of(std::initializer_list<T> all) {
 
 /// How many of something random a test tries.
 inline int tries(int by_default, int thoroughly) {
-  return thorough() ? thoroughly : brief() ? (by_default + 3) / 4 : by_default;
+  return thorough() ? thoroughly : watched() ? (by_default + 3) / 4 : by_default;
 }

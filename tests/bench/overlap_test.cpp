@@ -38,12 +38,6 @@ std::vector<TimedStep> made_up(const Plan& plan, const UnitTimes& times) {
 
 const std::vector<std::string> layers4{"model.num_layers=4"};
 
-std::vector<std::string> with(std::vector<std::string> options,
-                              const std::vector<std::string>& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 /// Under a sanitizer the code runs once, and its times say nothing.
 std::vector<std::string> narrow(std::vector<std::string> more) {
   return with(std::move(more), {"model.hidden_size=64", "model.seq_length=64"});

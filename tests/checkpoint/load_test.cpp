@@ -35,11 +35,6 @@ const Options sharded{"parallel.parallel_optimizer.enable=true",
                       "parallel.parallel_optimizer.gradient_accumulation_shard=false",
                       "parallel.parallel_mode=hybrid_parallel"};
 
-Options with(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
-
 const Options narrow_moments{"optimizer.exp_avg_dtype=bf16", "optimizer.exp_avg_sq_dtype=bf16"};
 
 std::vector<Setup> layouts() {

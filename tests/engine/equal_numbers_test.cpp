@@ -57,6 +57,7 @@ TEST_CASE("tensor parallel ranks give the losses of one rank") {
     for (const auto& layout : some_of(layouts)) {
       auto both = options;
       both.insert(both.end(), layout.begin(), layout.end());
+      INFO(layout.back() << ", " << (options.empty() ? "" : options[0]));
       check_close(train_sample({.set_options = both, .ranks = 4, .steps = 8, .world = {}}), alone,
                   1e-5);
     }
@@ -81,7 +82,7 @@ TEST_CASE("pipeline stages give the losses of one rank") {
       const auto alone = train_sample({.set_options = model, .ranks = 1, .steps = 6, .world = {}});
       for (const auto& layout : some_of(layouts)) {
         // Untied: the first model in each layout, and each model in the first layout.
-        const bool first = &layout == &layouts.front() || options.size() == 1;
+        const bool first = layout == layouts.front() || options.size() == 1;
         if (tied == std::string_view("false") && !first && !thorough()) continue;
         auto both = model;
         both.insert(both.end(), layout.begin(), layout.end());

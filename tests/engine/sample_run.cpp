@@ -9,6 +9,12 @@
 
 namespace trainctl {
 
+std::vector<std::string> with(std::vector<std::string> options,
+                              const std::vector<std::string>& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
 const std::string& sample_yaml() {
   static const std::string text = R"(
 model: {family: gpt2, num_layers: 2, hidden_size: 32, ffn_hidden_size: 64, num_attention_heads: 4,

@@ -35,6 +35,10 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world);
 /// The reports of rank 0, with the ranks as threads.
 std::vector<StepReport> train_sample(const SampleRun& run);
 
+/// The options, and then more, which hold where both name a key.
+std::vector<std::string> with(std::vector<std::string> options,
+                              const std::vector<std::string>& more);
+
 /// The sample config as YAML.
 const std::string& sample_yaml();
 

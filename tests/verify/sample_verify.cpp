@@ -1,5 +1,4 @@
 #include "sample_verify.h"
-#include "thorough.h"
 
 #include <map>
 #include <memory>
@@ -7,7 +6,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "plan/prepare/make_plan.h"
-#include "sample_run.h"
+#include "thorough.h"
 #include "verify/layouts.h"
 
 namespace trainctl {
@@ -17,11 +16,6 @@ const Options small_gpt{"model.num_layers=4", "model.hidden_dropout=0.1",
 const Options small_llama{"model.family=llama",       "model.num_layers=4",
                           "model.num_query_groups=2", "model.qk_layernorm=true",
                           "optimizer.type=sgd",       "model.num_attention_heads=8"};
-
-Options with(Options options, const Options& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
 
 ReadResult read_sample(const Options& options) {
   return read_config_text(sample_yaml(), "sample.yaml", options);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/read/read.h"
+#include "sample_run.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -20,7 +21,6 @@ extern const Options small_llama;
 /// What makes another model run in 16 bits.
 inline const Options in_bf16{"precision.compute=bf16"};
 inline const Options in_fp16{"precision.compute=fp16"};
-Options with(Options options, const Options& more);
 
 ReadResult read_sample(const Options& options);
 /// Throws Error where the configuration is not legal.
