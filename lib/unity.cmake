@@ -22,3 +22,18 @@ function(trainctl_unity target)
     set_property(SOURCE ${path} TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${room}_${part})
   endforeach()
 endfunction()
+
+# trainctl_unity_file(sources name): with TRAINCTL_UNITY the sources of the list become one file that includes
+# them. For CUDA, whose files CMake puts together only since 3.31.
+function(trainctl_unity_file sources name)
+  if(NOT TRAINCTL_UNITY)
+    return()
+  endif()
+  set(text "")
+  foreach(source IN LISTS ${sources})
+    string(APPEND text "#include \"${source}\"\n")
+  endforeach()
+  set(file ${CMAKE_BINARY_DIR}/unity/${name})
+  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+  set(${sources} ${file} PARENT_SCOPE)
+endfunction()

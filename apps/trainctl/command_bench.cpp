@@ -13,7 +13,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* bench_examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml\n"
     "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
     "15\n"
@@ -35,7 +35,7 @@ bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& r
   line.add_config(config, request.set_options);
   line.add_device(request.set_options);
   line.add_format(format, {"table", "json"});
-  if (!line.parse(arguments, examples)) return false;
+  if (!line.parse(arguments, bench_examples)) return false;
   request.config = config;
   request.json = format == "json";
   return true;
@@ -110,7 +110,7 @@ int run_comm(const Arguments& arguments) {
   line.add_number("--deadline", options.deadline_seconds,
                   "Seconds after which a missing rank ends it; default 60", 1);
   line.add_format(format, {"table", "json"});
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, bench_examples)) return 0;
   const LaunchedAs launched = launched_as();
   if (local_ranks == 0 && launched.size < 2) {
     line.refuse("needs at least 2 ranks: --local-ranks 2, or mpirun -n 2");
@@ -173,7 +173,7 @@ int run_checkpoints(const Arguments& arguments) {
 
 int run_bench(const Arguments& arguments) {
   return run_subcommand(
-      "trainctl bench", arguments, examples,
+      "trainctl bench", arguments, bench_examples,
       {{"step", "Compare a training step with its matrix products", run_step},
        {"ops", "Compare each operation with the limits of the machine", run_ops},
        {"experts", "Compare a layer of experts with a plain MLP", run_experts},

@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* completion_examples =
     "  source <(trainctl completion bash)\n"
     "  trainctl completion zsh > ~/.zfunc/_trainctl\n"
     "  trainctl completion fish > ~/.config/fish/completions/trainctl.fish\n";
@@ -221,7 +221,7 @@ int run_completion(const Arguments& arguments) {
   std::string shell;
   line.add_choice("SHELL", shell, "The shell", {"bash", "zsh", "fish"});
   line.require("SHELL");
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, completion_examples)) return 0;
   const CommandShape root = shape_of({"trainctl", "", run_command});
   print(shell == "bash" ? bash(root) : shell == "zsh" ? zsh(root) : fish(root));
   return 0;

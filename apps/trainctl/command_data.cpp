@@ -21,7 +21,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* data_examples =
     "  trainctl data build --input book.txt --output data/book\n"
     "  trainctl data build --input texts/ more.jsonl --json-key text --output data/all\n"
     "  trainctl data build --input book.txt --tokenizer hf:models/qwen --output data/book\n"
@@ -89,7 +89,7 @@ int run_build(const Arguments& arguments) {
                    "trainctl data build");
   BuildCommand command;
   add_build_options(line, command);
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, data_examples)) return 0;
 
   const std::string output = prefix_of(command.output).string();
   const Tokenizer tokenizer = Tokenizer::open(command.tokenizer);
@@ -242,7 +242,7 @@ int run_inspect(const Arguments& arguments) {
                 "Show the first tokens as text, and check that every id is in its vocabulary",
                 "NAME");
   line.add_format(format, {"text", "json"});
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, data_examples)) return 0;
   const nlohmann::ordered_json about =
       is_text_input(path) ? describe_text(path) : describe(TokenFile::open(path), tokenizer_name);
   print(format == "json" ? to_json(about, 2) + "\n" : to_text(about));
@@ -252,7 +252,7 @@ int run_inspect(const Arguments& arguments) {
 }  // namespace
 
 int run_data(const Arguments& arguments) {
-  return run_subcommand("trainctl data", arguments, examples,
+  return run_subcommand("trainctl data", arguments, data_examples,
                         {{"build", "Turn text into a token file", run_build},
                          {"inspect", "Say what a file is and what is in it", run_inspect}});
 }

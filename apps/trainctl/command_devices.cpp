@@ -10,7 +10,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* devices_examples =
     "  trainctl devices\n"
     "  trainctl devices --format json\n";
 
@@ -25,7 +25,7 @@ int run_devices(const Arguments& arguments) {
                    "trainctl devices");
   std::string format = "table";
   line.add_format(format, {"table", "json"});
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, devices_examples)) return 0;
   const CudaModule& cuda = cuda_module();
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   std::string text;

@@ -12,7 +12,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* program = "trainctl explain";
-constexpr const char* examples =
+constexpr const char* explain_examples =
     "  trainctl explain world-size\n"
     "  trainctl explain --list\n"
     "  trainctl explain --list --format json\n";
@@ -85,7 +85,7 @@ int run_explain(const Arguments& arguments) {
   line.add_text("code", code, "The code, as in error[world-size]");
   line.add_flag("--list", list, "List all codes");
   line.add_format(format, {"text", "json"});
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, explain_examples)) return 0;
   if (list != code.empty()) refuse(program, "give either a code or --list");
   if (list) {
     print(with_newline(list_of_codes(format == "json")));

@@ -18,7 +18,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* launch_examples =
     "  trainctl launch -n 8 -- train --config configs/gpt.yaml\n"
     "  trainctl launch -n 8 --dry-run -- train --config configs/gpt.yaml\n"
     "  trainctl launch -n 16 --hostfile hosts.txt -- train --config configs/gpt.yaml\n";
@@ -145,7 +145,7 @@ int run_launch(const Arguments& arguments) {
                         "Machines to use, one 'name slots=N' per line", "FILE");
   command_line.add_flag("--dry-run", dry_run, "Print the mpirun command and exit");
   const auto split = std::find(arguments.begin(), arguments.end(), "--");
-  if (!command_line.parse(Arguments(arguments.begin(), split), examples)) return 0;
+  if (!command_line.parse(Arguments(arguments.begin(), split), launch_examples)) return 0;
   const Arguments command =
       started_command(Arguments(split == arguments.end() ? split : split + 1, arguments.end()));
   require(request.hostfile.empty() || std::ifstream(request.hostfile).is_open(),

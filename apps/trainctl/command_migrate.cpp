@@ -16,7 +16,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* name = "trainctl migrate";
-constexpr const char* examples =
+constexpr const char* migrate_examples =
     "  trainctl migrate finetune_llama.yaml -o llama.yaml\n"
     "  trainctl migrate --in-place old.yaml\n"
     "  trainctl migrate old.yaml | diff old.yaml -\n"
@@ -83,7 +83,7 @@ int run_migrate(const Arguments& arguments) {
   line.add_text("-o,--output", request.output, "Output file; default: standard output", "OUT");
   line.add_flag("--in-place", request.in_place, "Replace FILE itself");
   line.add_flag("--force", request.force, "Replace the output file if there is one");
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, migrate_examples)) return 0;
   check_together(request);
   const Migrated migrated = migrate(request);
   print_message(render_text(migrated.diagnostics, color_on_stderr()));

@@ -18,8 +18,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* name = "trainctl plan";
-constexpr const char* examples =
+constexpr const char* plan_name = "trainctl plan";
+constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt2-124m.yaml --world-size 8\n"
     "  trainctl plan --config configs/llama3-8b.yaml --world-size 16384 --ranks-per-host 8\n"
     "  trainctl plan --config configs/gpt.yaml --rank 0 --format json\n"
@@ -46,7 +46,8 @@ MemoryModels memory_models_of(const std::string& word) {
   const std::vector<std::string> words = {"own", "megatron", "megatron-0.15", "korthikanti", "all"};
   const auto found = std::find(words.begin(), words.end(), word);
   if (found == words.end()) {
-    refuse(name, "--memory-model " + word + ": must be own|megatron|megatron-0.15|korthikanti|all");
+    refuse(plan_name,
+           "--memory-model " + word + ": must be own|megatron|megatron-0.15|korthikanti|all");
   }
   return static_cast<MemoryModels>(found - words.begin());
 }
@@ -59,7 +60,7 @@ std::vector<std::int64_t> steps_of(const std::string& text) {
     std::int64_t step = -1;
     const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, step);
     if (status != std::errc() || stop != text.data() + end || step < 0) {
-      refuse(name,
+      refuse(plan_name,
              "--lr-at " + text + ": must be whole numbers of at least 0, separated by commas");
     }
     steps.push_back(step);
@@ -70,8 +71,8 @@ std::vector<std::int64_t> steps_of(const std::string& text) {
 
 void check_rank_given(std::int64_t rank, const Planned& planned) {
   if (rank < planned.site.world_size) return;
-  refuse(name, "--rank " + std::to_string(rank) + " does not exist: ranks are 0 to " +
-                   std::to_string(planned.site.world_size - 1));
+  refuse(plan_name, "--rank " + std::to_string(rank) + " does not exist: ranks are 0 to " +
+                        std::to_string(planned.site.world_size - 1));
 }
 
 void deliver(const std::string& text, const std::string& output) {
@@ -188,16 +189,16 @@ void add_options(CommandLine& line, PlanCommand& command) {
 void check_together(const PlanCommand& command) {
   const bool diff = !command.diff.empty();
   if (diff && !command.request.config.empty()) {
-    refuse(name, "--diff takes both files; remove --config");
+    refuse(plan_name, "--diff takes both files; remove --config");
   }
-  if (!diff && command.request.config.empty()) refuse(name, "--config is required");
+  if (!diff && command.request.config.empty()) refuse(plan_name, "--config is required");
   const bool page = command.format == "html" || command.format == "github";
-  if (page && diff) refuse(name, "--diff supports --format table|json, not " + command.format);
+  if (page && diff) refuse(plan_name, "--diff supports --format table|json, not " + command.format);
   if (page && !command.groups.empty()) {
-    refuse(name, "--groups supports --format table|json, not " + command.format);
+    refuse(plan_name, "--groups supports --format table|json, not " + command.format);
   }
-  if (diff && !command.groups.empty()) refuse(name, "--diff and --groups exclude each other");
-  if (!command.output.empty() && !command.force) refuse_existing(name, command.output);
+  if (diff && !command.groups.empty()) refuse(plan_name, "--diff and --groups exclude each other");
+  if (!command.output.empty() && !command.force) refuse_existing(plan_name, command.output);
   memory_models_of(command.memory_model);
   steps_of(command.lr_at);
 }
@@ -206,15 +207,16 @@ void check_together(const PlanCommand& command) {
 
 int run_plan(const Arguments& arguments) {
   CommandLine line(
-      "Shows what a run would do: layout, memory, communication and the rows of a step.", name);
+      "Shows what a run would do: layout, memory, communication and the rows of a step.",
+      plan_name);
   PlanCommand command;
   add_options(line, command);
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, plan_examples)) return 0;
   check_together(command);
   if (line.given("--memory-limit") && command.memory_limit <= 0) {
-    refuse(name, "--memory-limit must be above 0");
+    refuse(plan_name, "--memory-limit must be above 0");
   }
-  command.command_line = name + std::string(" ") + shell_line(arguments);
+  command.command_line = plan_name + std::string(" ") + shell_line(arguments);
   if (!command.diff.empty()) return show_diff(command);
   return command.format == "github" ? show_findings(command) : show_plan(command);
 }

@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* schema_examples =
     "  trainctl schema > trainctl.schema.json   # then, on line 1 of a file of yours:\n"
     "                                           # yaml-language-server: "
     "$schema=trainctl.schema.json\n"
@@ -47,7 +47,7 @@ int run_schema(const Arguments& arguments) {
   line.add_choice("--upstream", upstream,
                   "The keys of one upstream project and their canonical names",
                   {"mindspore", "mindformers", "megatron"});
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, schema_examples)) return 0;
   print(with_newline(text_of(line, upstream, format)));
   return 0;
 }

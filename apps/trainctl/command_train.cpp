@@ -8,7 +8,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* train_examples =
     "  trainctl train configs/quickstart.yaml --local-ranks 2\n"
     "  trainctl train --config configs/gpt.yaml --steps 20 --output runs/short\n"
     "  trainctl train --config configs/gpt.yaml --stop-after 1000\n"
@@ -45,7 +45,7 @@ int run_train(const Arguments& arguments) {
   line.add_flag("--dry-run", request.dry_run,
                 "Only check data, disk, memory and limits of this machine, as before a run");
   line.add_verbosity();
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, train_examples)) return 0;
 
   Arguments again = {"train"};
   again.insert(again.end(), arguments.begin(), arguments.end());

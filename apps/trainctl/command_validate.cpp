@@ -16,7 +16,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* validate_examples =
     "  trainctl validate --config configs/gpt.yaml\n"
     "  trainctl validate --config configs/gpt.yaml --world-size 8\n"
     "  trainctl validate --config configs/gpt.yaml --data\n"
@@ -111,7 +111,7 @@ int run_validate(const Arguments& arguments) {
   bool data = false;
   line.add_flag("--data", data,
                 "Also check data, disk, memory and limits of this machine, as train does first");
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, validate_examples)) return 0;
   if (data && format != "text") refuse("trainctl validate", "--data is for --format text");
 
   try {

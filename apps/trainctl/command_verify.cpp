@@ -22,8 +22,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* name = "trainctl verify";
-constexpr const char* examples =
+constexpr const char* verify_name = "trainctl verify";
+constexpr const char* verify_examples =
     "  trainctl verify --config configs/gpt.yaml --world-size 4\n"
     "  trainctl verify --config configs/gpt.yaml --layouts tp2,tp2sp+pp2,tp2+pp2+dp2+gpipe\n"
     "  trainctl verify --config configs/gpt.yaml --world-size 8 --layouts all\n"
@@ -96,8 +96,8 @@ std::string name_of_plan(const Plan& plan) {
 LayoutSelection select_all(const VerifyCommand& command, const Planned& planned) {
   const std::int64_t ranks = planned.site.world_size;
   if (ranks > most_layout_ranks) {
-    refuse(name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
-                     std::to_string(most_layout_ranks) + " ranks are run");
+    refuse(verify_name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
+                            std::to_string(most_layout_ranks) + " ranks are run");
   }
   LayoutSelection selection = select_layouts(planned.read.config, {}, ranks, command.exhaustive);
   if (!selection.layouts.empty()) return selection;
@@ -248,7 +248,7 @@ int run_verify(const Arguments& arguments) {
   CommandLine line(
       "Trains a few steps in each layout, over threads, and compares loss, norm, every gradient "
       "and every parameter with a single rank. The data is generated from the seed.",
-      name);
+      verify_name);
   VerifyCommand command;
   add_plan_options(line, command.request);
   line.remove("--ranks-per-host");
@@ -263,12 +263,12 @@ int run_verify(const Arguments& arguments) {
   line.add_flag("--every-pair", command.every_pair,
                 "With --through-checkpoint: every layout loads the checkpoint of every other");
   line.add_format(command.format, {"table", "json"});
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, verify_examples)) return 0;
   if (command.exhaustive && command.layouts != "all") {
-    refuse(name, "--exhaustive requires --layouts all");
+    refuse(verify_name, "--exhaustive requires --layouts all");
   }
   if (command.every_pair && !command.through_checkpoint) {
-    refuse(name, "--every-pair requires --through-checkpoint");
+    refuse(verify_name, "--every-pair requires --through-checkpoint");
   }
   return verify(command);
 }

@@ -15,7 +15,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* program_examples =
     "  trainctl validate configs/gpt.yaml\n"
     "  trainctl plan --config configs/gpt.yaml --world-size 8\n"
     "  trainctl train --config configs/quickstart.yaml --local-ranks 2\n"
@@ -44,7 +44,7 @@ int report(const std::string& message, ExitCode code) {
 
 int run_command(const Arguments& arguments) {
   return run_subcommand(
-      "trainctl", arguments, examples,
+      "trainctl", arguments, program_examples,
       {{"train", "Train a model from a YAML file", run_train},
        {"launch", "Start train over MPI with the right mpirun command", run_launch},
        {"validate", "Check a YAML file without starting anything", run_validate},

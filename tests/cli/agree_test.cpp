@@ -243,9 +243,8 @@ class Site {
 };
 
 bool agree(const Answer& validated, const Answer& trained) {
-  constexpr int invalid = 78;
   const bool code = validated.exit_code == trained.exit_code &&
-                    (trained.exit_code == 0 || trained.exit_code == invalid);
+                    (trained.exit_code == 0 || trained.exit_code == exits::invalid);
   return code && validated.findings == trained.findings;
 }
 

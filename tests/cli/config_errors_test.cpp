@@ -11,9 +11,6 @@
 
 namespace {
 
-constexpr int invalid = 78;
-constexpr int missing_input = 66;
-
 Outcome validate(const std::string& text, const std::vector<std::string>& more = {}) {
   const TempDir dir;
   std::vector<std::string> words = {"validate", "--config", dir.write("bad.yaml", text)};
@@ -35,7 +32,7 @@ TEST_CASE("a required key under another project's name gets one error, of the na
       "model: {family: gpt2, n_layer: 2, n_embd: 64, n_head: 4, block_size: 64, "
       "vocab_size: 256}\nlearning_rate: 1e-3\n");
   INFO(outcome.err);
-  CHECK(outcome.exit_code == invalid);
+  CHECK(outcome.exit_code == exits::invalid);
   CHECK(contains(outcome.err, "write model.hidden_size: 64"));
   CHECK_FALSE(contains(outcome.err, "out-of-range"));
   CHECK_FALSE(contains(outcome.err, "missing-key]: model."));
@@ -53,12 +50,12 @@ TEST_CASE("a valid file gets one line on standard output") {
 TEST_CASE("a file that cannot be read") {
   const TempDir dir;
   const Outcome absent = trainctl({"validate", "--config", dir / "absent.yaml"});
-  CHECK(absent.exit_code == missing_input);
+  CHECK(absent.exit_code == exits::missing_input);
   CHECK(contains(absent.err, "absent.yaml"));
   const Outcome folder = trainctl({"validate", "--config", dir.path().string()});
-  CHECK(folder.exit_code == missing_input);
+  CHECK(folder.exit_code == exits::missing_input);
   const Outcome json = trainctl({"validate", "--config", dir / "absent.yaml", "--format", "json"});
-  CHECK(json.exit_code == missing_input);
+  CHECK(json.exit_code == exits::missing_input);
   const auto document = nlohmann::json::parse(json.out);
   CHECK(document["valid"] == false);
   CHECK(document["error_count"] == 1);
@@ -99,7 +96,7 @@ TEST_CASE("what the syntax of a file can get wrong") {
   for (const Row& row : rows) {
     const Outcome outcome = validate(row.text);
     INFO(row.name << ": " << outcome.err.substr(0, 2000));
-    CHECK(outcome.exit_code == invalid);
+    CHECK(outcome.exit_code == exits::invalid);
     CHECK(contains(outcome.err, row.message));
     CHECK(outcome.out.empty());
   }
@@ -133,7 +130,7 @@ TEST_CASE("what a value can get wrong") {
   for (const Row& row : rows) {
     const Outcome outcome = validate(row.text, {"--world-size", "2"});
     INFO(row.name << ": " << outcome.err);
-    CHECK(outcome.exit_code == invalid);
+    CHECK(outcome.exit_code == exits::invalid);
     for (const std::string& message : row.messages) CHECK(contains(outcome.err, message));
     CHECK(outcome.out.empty());
   }
@@ -149,7 +146,7 @@ TEST_CASE("what train cannot do yet validate refuses as train does, and plan sho
     words.insert(words.end(), site.begin(), site.end());
     const Outcome outcome = trainctl(words);
     INFO(command << " " << outcome.err);
-    CHECK(outcome.exit_code == (command == "plan" ? 0 : invalid));
+    CHECK(outcome.exit_code == (command == "plan" ? 0 : exits::invalid));
     CHECK(contains(outcome.err, command == "plan" ? "warning[not-built]" : "error[not-built]"));
     CHECK(contains(outcome.err, "bad.yaml:6:"));
     CHECK(contains(outcome.err, "not built yet"));
@@ -157,7 +154,7 @@ TEST_CASE("what train cannot do yet validate refuses as train does, and plan sho
   }
   const Outcome trained =
       trainctl({"train", "--config", file, "--local-ranks", "2", "--output", dir / "run"});
-  CHECK(trained.exit_code == invalid);
+  CHECK(trained.exit_code == exits::invalid);
   CHECK(contains(trained.err, "error[not-built]"));
 }
 
@@ -196,17 +193,17 @@ TEST_CASE("a plan needs a model and nothing else") {
   const std::string bad = dir.write(
       "b.yaml", model + "train: {micro_batch_num: 1}\n" + "lr_schedule: {warmup_steps: 5}\n");
   const Outcome groups = trainctl({"plan", "--config", bad});
-  CHECK(groups.exit_code == invalid);
+  CHECK(groups.exit_code == exits::invalid);
   CHECK(contains(groups.err, "train.micro_batch_num"));
   CHECK_FALSE(contains(groups.err, "warmup"));
   // Rates that are asked for have to be known; a run needs everything.
   const Outcome rates = trainctl({"plan", "--config", file, "--lr-at", "3"});
-  CHECK(rates.exit_code == invalid);
+  CHECK(rates.exit_code == exits::invalid);
   CHECK(contains(rates.err, "lr_schedule.max_lr"));
   CHECK(contains(rates.err, "train.steps"));
   CHECK_FALSE(contains(rates.err, "data.train"));
   const Outcome valid = trainctl({"validate", "--config", file});
-  CHECK(valid.exit_code == invalid);
+  CHECK(valid.exit_code == exits::invalid);
   for (const char* path : {"data.train", "train.steps", "train.global_batch_size", "max_lr"}) {
     CHECK(contains(valid.err, path));
   }
@@ -222,18 +219,18 @@ TEST_CASE("validate says what it did not look at") {
 TEST_CASE("all mistakes are reported at once") {
   const Outcome outcome = validate(with("steps: 4", "steps: four") +
                                    "log: {evry: 3}\noutput: {dir: runs/a, colour: 1}\n");
-  CHECK(outcome.exit_code == invalid);
+  CHECK(outcome.exit_code == exits::invalid);
   for (const char* word : {"four", "evry", "colour"}) CHECK(contains(outcome.err, word));
 }
 
 TEST_CASE("--set goes through the same checks and is named as the place") {
   const Outcome outcome = validate(small_config(), {"--set", "train.steps=four"});
-  CHECK(outcome.exit_code == invalid);
+  CHECK(outcome.exit_code == exits::invalid);
   CHECK(contains(outcome.err, "--set train.steps=four"));
   const Outcome unknown = validate(small_config(), {"--set", "train.stepz=4"});
-  CHECK(unknown.exit_code == invalid);
+  CHECK(unknown.exit_code == exits::invalid);
   CHECK(contains(unknown.err, "steps"));
-  CHECK(validate(small_config(), {"--set", "train.steps"}).exit_code == invalid);
+  CHECK(validate(small_config(), {"--set", "train.steps"}).exit_code == exits::invalid);
 }
 
 TEST_CASE("JSON documents parse, valid or not") {
@@ -244,7 +241,7 @@ TEST_CASE("JSON documents parse, valid or not") {
   CHECK(valid["error_count"] == 0);
 
   const Outcome bad = validate(with("steps: 4", "steps: \"fo\\\"ur\""), {"--format", "json"});
-  CHECK(bad.exit_code == invalid);
+  CHECK(bad.exit_code == exits::invalid);
   const auto document = nlohmann::json::parse(bad.out);
   CHECK(document["valid"] == false);
   REQUIRE(document["diagnostics"].size() >= 1);
@@ -271,11 +268,11 @@ TEST_CASE("plan prints a table or JSON, refuses what validate refuses, and knows
 
   const std::string bad = dir.write("b.yaml", with("steps: 4", "steps: four"));
   const Outcome refused = trainctl({"plan", "--config", bad});
-  CHECK(refused.exit_code == invalid);
+  CHECK(refused.exit_code == exits::invalid);
   CHECK(contains(refused.err, "b.yaml:4:16"));
   CHECK(refused.out.empty());
   const Outcome refused_json = trainctl({"plan", "--config", bad, "--format", "json"});
-  CHECK(refused_json.exit_code == invalid);
+  CHECK(refused_json.exit_code == exits::invalid);
   CHECK(nlohmann::json::parse(refused_json.out)["valid"] == false);
 }
 

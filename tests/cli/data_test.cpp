@@ -6,9 +6,6 @@
 
 namespace {
 
-constexpr int bad_data = 65;
-constexpr int missing_input = 66;
-
 nlohmann::json inspect(const std::string& path, const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = {"data", "inspect", path, "--format", "json"};
   words.insert(words.end(), more.begin(), more.end());
@@ -61,12 +58,12 @@ TEST_CASE("input that is not there, or not what its name says") {
   const TempDir dir;
   const Outcome absent =
       trainctl({"data", "build", "--input", dir / "absent.txt", "--output", dir / "x"});
-  CHECK(absent.exit_code == missing_input);
+  CHECK(absent.exit_code == exits::missing_input);
   CHECK(contains(absent.err, "absent.txt"));
 
   const std::string broken = dir.write("broken.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
   const Outcome json = trainctl({"data", "build", "--input", broken, "--output", dir / "x"});
-  CHECK(json.exit_code == bad_data);
+  CHECK(json.exit_code == exits::bad_data);
   CHECK(contains(json.err, "broken.jsonl:2"));
   CHECK_FALSE(std::filesystem::exists(dir / "x.bin"));
   CHECK_FALSE(std::filesystem::exists(dir / "x.idx"));
@@ -79,7 +76,7 @@ TEST_CASE("input that is not there, or not what its name says") {
   CHECK(contains(tokenizer.err, "bytes"));
   CHECK(trainctl({"data", "build", "--input", text, "--output", dir / "x", "--tokenizer",
                   "sentencepiece:" + (dir / "none.model")})
-            .exit_code == missing_input);
+            .exit_code == exits::missing_input);
 }
 
 TEST_CASE("text that is not UTF-8 gives one warning with a tokenizer of Hugging Face") {
@@ -100,13 +97,13 @@ TEST_CASE("text that is not UTF-8 gives one warning with a tokenizer of Hugging 
 
 TEST_CASE("token files that are damaged") {
   const TempDir dir;
-  CHECK(trainctl({"data", "inspect", dir / "absent"}).exit_code == missing_input);
+  CHECK(trainctl({"data", "inspect", dir / "absent"}).exit_code == exits::missing_input);
 
   const std::string text = dir.write("a.txt", std::string(1000, 'a'));
   REQUIRE(trainctl({"data", "build", "--input", text, "--output", dir / "x"}).exit_code == 0);
   std::filesystem::resize_file(dir / "x.bin", 500);
   const Outcome truncated = trainctl({"data", "inspect", dir / "x"});
-  CHECK(truncated.exit_code == bad_data);
+  CHECK(truncated.exit_code == exits::bad_data);
   CHECK(contains(truncated.err, "x.bin"));
 
   REQUIRE(trainctl({"data", "build", "--input", text, "--output", dir / "y"}).exit_code == 0);
@@ -114,13 +111,13 @@ TEST_CASE("token files that are damaged") {
   index[0] = 'X';
   dir.write("y.idx", index);
   const Outcome magic = trainctl({"data", "inspect", dir / "y"});
-  CHECK(magic.exit_code == bad_data);
+  CHECK(magic.exit_code == exits::bad_data);
   CHECK(contains(magic.err, "y.idx"));
 
   // nanoGPT's files have no header: ids of 16 bits, here one past what bytes allow.
   dir.write("n.bin", std::string("\x01\x00\x00\x01", 4));
   const Outcome range = trainctl({"data", "inspect", dir / "n.bin", "--tokenizer", "byte"});
-  CHECK(range.exit_code == bad_data);
+  CHECK(range.exit_code == exits::bad_data);
   CHECK(contains(range.err, "256"));
 }
 
@@ -164,7 +161,7 @@ TEST_CASE("documents are separated where the tokenizer can") {
     return trainctl(words);
   };
   const Outcome other = build({});
-  CHECK(other.exit_code == bad_data);
+  CHECK(other.exit_code == exits::bad_data);
   CHECK(contains(other.err, "no key \"text\"; trainctl data build --json-key KEY"));
   const Outcome apart = build({"--json-key", "body", "--tokenizer", gpt2});
   CHECK(contains(apart.out, "2 documents, 4 tokens"));
@@ -192,6 +189,6 @@ TEST_CASE("inspect says what anything is") {
   CHECK(folder["format"] == "folder of texts");
   CHECK(folder["files"] == 3);
   const Outcome absent = trainctl({"data", "inspect", dir / "none.txt"});
-  CHECK(absent.exit_code == missing_input);
+  CHECK(absent.exit_code == exits::missing_input);
   CHECK(contains(absent.err, "no text file or folder " + (dir / "none.txt")));
 }

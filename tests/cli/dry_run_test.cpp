@@ -9,10 +9,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int usage = 2;
-constexpr int bad_data = 65;
-constexpr int missing_input = 66;
-
 /// The lines of stderr that begin with "error: ", without it.
 std::vector<std::string> errors_of(const std::string& text) {
   std::vector<std::string> found;
@@ -76,7 +72,7 @@ TEST_CASE("a dry run finds all errors at once, and returns the code of the first
   for (const std::string& line : {train, validate}) {
     const Outcome outcome = run_program("/bin/bash", {"-c", line});
     INFO(outcome.err);
-    CHECK(outcome.exit_code == missing_input);
+    CHECK(outcome.exit_code == exits::missing_input);
     const auto errors = errors_of(outcome.err);
     REQUIRE(errors.size() == 5);
     CHECK(contains(errors[0], "a.yaml:3:"));
@@ -105,7 +101,7 @@ TEST_CASE("a dry run finds folders that cannot be written to, and too little dat
   CHECK(contains(errors[0], "model.seq_length 16 needs at least 17 tokens"));
   CHECK(errors[1] == "output.dir: cannot write there: " + file + " is not a folder");
   CHECK(errors[2] == "log.trace: cannot write there: " + file + " is not a folder");
-  CHECK(outcome.exit_code == bad_data);
+  CHECK(outcome.exit_code == exits::bad_data);
 }
 
 TEST_CASE("validate --data reads what validate alone does not") {
@@ -120,13 +116,13 @@ TEST_CASE("validate --data reads what validate alone does not") {
   with_data.push_back("--data");
   const Outcome outcome = trainctl(with_data);
   INFO(outcome.err);
-  CHECK(outcome.exit_code == bad_data);
+  CHECK(outcome.exit_code == exits::bad_data);
   CHECK(contains(outcome.err, "32767"));
   CHECK_FALSE(contains(outcome.out, "not checked"));
   const Outcome fine = trainctl({"validate", config, "--data"});
   CHECK(fine.exit_code == 0);
   CHECK(contains(fine.err, "memory: "));
-  CHECK(trainctl({"validate", config, "--data", "--format", "json"}).exit_code == usage);
+  CHECK(trainctl({"validate", config, "--data", "--format", "json"}).exit_code == exits::usage);
   const Outcome full = trainctl({"validate", config, "--data", "--set", "train.steps=100000000",
                                  "--set", "checkpoint.every=1", "--set", "checkpoint.keep=0"});
   CHECK(full.exit_code == 0);  // one checkpoint has room

@@ -15,9 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int requeue = 75;
-constexpr int interrupted = 77;
-
 struct Way {
   std::string name;
   std::string program;
@@ -53,14 +50,14 @@ void wait_for_ranks(const Process& process, const std::string& run) {
 void check_outcome(const Outcome& outcome, int signal, const std::string& run, std::size_t before) {
   const std::size_t newest = newest_good_checkpoint(run);
   CHECK(newest >= before);
-  if (outcome.exit_code == requeue) {
+  if (outcome.exit_code == exits::requeue) {
     CHECK(signal != SIGINT);
     REQUIRE(newest > 0);
     CHECK(steps_of(run) >= newest);
     const bool at_once = contains(outcome.err, "before the first step");
     if (at_once) CHECK(newest == before);
     if (!at_once) CHECK(steps_of(run) == newest);
-  } else if (outcome.exit_code == interrupted) {
+  } else if (outcome.exit_code == exits::interrupted) {
     const bool saved = contains(outcome.err, "the checkpoint is ");
     if (saved) CHECK(steps_of(run) == newest);
     // A scheduler's signal has another code once there is something to save.

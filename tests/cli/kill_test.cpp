@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int io = 74;
-
 const Words every_two = set({"parallel.threads_per_rank=1", "checkpoint.every=2",
                              "checkpoint.keep=3", "checkpoint.asynchronous=true"});
 
@@ -120,7 +118,7 @@ TEST_CASE("a run that is killed goes on from its newest checkpoint", "[kills]") 
     if (is_running(process)) kill_some(process, {.name = "all", .program = kind.program}, 0);
     const Outcome outcome = process.wait();
     INFO(number << ": " << kind.name << ", code " << outcome.exit_code << "\n" << outcome.err);
-    CHECK((outcome.exit_code != io || kind.may_end));
+    CHECK((outcome.exit_code != exits::io || kind.may_end));
     if (newest > 0 && contains(outcome.err, "resuming")) {
       CHECK(contains(outcome.err, "resuming after step " + std::to_string(newest) + " from"));
     }

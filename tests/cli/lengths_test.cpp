@@ -6,8 +6,6 @@
 
 namespace {
 
-constexpr int invalid = 78;
-
 /// small_config() with another train and lr_schedule section.
 std::string config_with(const std::string& train, const std::string& rate = "max_lr: 1.0e-3") {
   std::string text = small_config();
@@ -15,7 +13,7 @@ std::string config_with(const std::string& train, const std::string& rate = "max
   return text + "train: {" + train + "}\nlr_schedule: {" + rate + "}\n";
 }
 
-Outcome validate(const std::string& text, const std::vector<std::string>& more = {}) {
+Outcome validated(const std::string& text, const std::vector<std::string>& more = {}) {
   const TempDir dir;
   std::vector<std::string> words = {"validate", dir.write("a.yaml", text)};
   words.insert(words.end(), more.begin(), more.end());
@@ -35,13 +33,13 @@ std::string plan_of(const std::string& text, const std::vector<std::string>& mor
 
 TEST_CASE("tokens give the steps, or must agree with them") {
   // 8 sequences of 16 tokens: 128 per step.
-  const Outcome ten = validate(config_with("tokens: 1280, global_batch_size: 8"));
+  const Outcome ten = validated(config_with("tokens: 1280, global_batch_size: 8"));
   INFO(ten.err);
   CHECK(ten.exit_code == 0);
-  CHECK(validate(config_with("tokens: 1280, steps: 10, global_batch_size: 8")).exit_code == 0);
-  CHECK(validate(config_with("tokens: 1279, steps: 10, global_batch_size: 8")).exit_code == 0);
-  const Outcome differs = validate(config_with("tokens: 1300, steps: 10, global_batch_size: 8"));
-  CHECK(differs.exit_code == invalid);
+  CHECK(validated(config_with("tokens: 1280, steps: 10, global_batch_size: 8")).exit_code == 0);
+  CHECK(validated(config_with("tokens: 1279, steps: 10, global_batch_size: 8")).exit_code == 0);
+  const Outcome differs = validated(config_with("tokens: 1300, steps: 10, global_batch_size: 8"));
+  CHECK(differs.exit_code == exits::invalid);
   CHECK(contains(differs.err, "a.yaml:4:30: error[length-differs]"));
   CHECK(contains(differs.err,
                  "contradicts train.tokens (1300) / (global_batch_size (8) x seq_length (16) = 128 "
@@ -50,11 +48,11 @@ TEST_CASE("tokens give the steps, or must agree with them") {
   CHECK(contains(differs.err, "remove steps or tokens, or set steps to 11"));
   CHECK(contains(trainctl({"explain", "length-differs"}).out, "train.tokens"));
   // --set wins over the file.
-  CHECK(validate(config_with("tokens: 1300, global_batch_size: 8"), {"--set", "train.steps=3"})
+  CHECK(validated(config_with("tokens: 1300, global_batch_size: 8"), {"--set", "train.steps=3"})
             .exit_code == 0);
   CHECK(plan_of(config_with("tokens: 2560, global_batch_size: 8", "style: linear, max_lr: 1.0")) ==
         plan_of(config_with("steps: 20, global_batch_size: 8", "style: linear, max_lr: 1.0")));
-  CHECK(validate(config_with("global_batch_size: 8")).exit_code == invalid);
+  CHECK(validated(config_with("global_batch_size: 8")).exit_code == exits::invalid);
 }
 
 TEST_CASE("warmup_ratio is a part of the steps") {
@@ -67,30 +65,30 @@ TEST_CASE("warmup_ratio is a part of the steps") {
   CHECK(both("warmup_ratio: 0.46", "warmup_steps: 10"));
   CHECK_FALSE(both("warmup_ratio: 0.5", "warmup_steps: 9"));
   const Outcome differs =
-      validate(config_with(train, "max_lr: 1.0, warmup_ratio: 0.5, warmup_steps: 9"));
-  CHECK(differs.exit_code == invalid);
+      validated(config_with(train, "max_lr: 1.0, warmup_ratio: 0.5, warmup_steps: 9"));
+  CHECK(differs.exit_code == exits::invalid);
   CHECK(
       contains(differs.err, "contradicts lr_schedule.warmup_ratio (0.5) x train.steps (20) = 10"));
 }
 
 TEST_CASE("a batch from its parts, under the name that people bring") {
   const Outcome made =
-      validate(config_with("steps: 4, micro_batch_size: 2, gradient_accumulation_steps: 3"),
-               {"--world-size", "4"});
+      validated(config_with("steps: 4, micro_batch_size: 2, gradient_accumulation_steps: 3"),
+                {"--world-size", "4"});
   INFO(made.err);
   CHECK(made.exit_code == 0);
   CHECK(contains(made.out, "batch of 24 sequences"));
   const Outcome wrong =
-      validate(config_with("steps: 4, global_batch_size: 20, micro_batch_size: 2, "
-                           "gradient_accumulation_steps: 3"),
-               {"--world-size", "4"});
-  CHECK(wrong.exit_code == invalid);
+      validated(config_with("steps: 4, global_batch_size: 20, micro_batch_size: 2, "
+                            "gradient_accumulation_steps: 3"),
+                {"--world-size", "4"});
+  CHECK(wrong.exit_code == exits::invalid);
   CHECK(contains(wrong.err,
                  "global_batch_size (20) must equal micro_batch_size (2) x "
                  "gradient_accumulation_steps (3) x data_parallel (4) = 24"));
-  CHECK(validate(config_with("steps: 4, micro_batch_num: 2, global_batch_size: 8, "
-                             "gradient_accumulation_steps: 3"))
-            .exit_code == invalid);
+  CHECK(validated(config_with("steps: 4, micro_batch_num: 2, global_batch_size: 8, "
+                              "gradient_accumulation_steps: 3"))
+            .exit_code == exits::invalid);
 }
 
 TEST_CASE("epochs count the training data") {
@@ -109,7 +107,7 @@ TEST_CASE("epochs count the training data") {
   CHECK_FALSE(contains(read_file(dir / "run/config.yaml"), "epochs: 2.5"));
   const Outcome differs = trainctl({"validate", config, "--set", "data.train=" + text, "--set",
                                     "train.epochs=2", "--set", "train.steps=11"});
-  CHECK(differs.exit_code == invalid);
+  CHECK(differs.exit_code == exits::invalid);
   CHECK(contains(differs.err,
                  "contradicts train.epochs (2) x 40 sequences in the training data / "
                  "global_batch_size (8) = 10"));
@@ -124,7 +122,7 @@ TEST_CASE("epochs of data that is not given break no rule about steps") {
                                  "style: cosine, max_lr: 1.0e-3, warmup_ratio: 0.03");
   const std::size_t data = text.find("data:");
   text.erase(data, text.find('\n', data) - data);
-  const Outcome refused = validate(text);
+  const Outcome refused = validated(text);
   INFO(refused.err);
   CHECK(contains(refused.err, "missing-key"));
   CHECK(contains(refused.err, "\n1 error\n"));

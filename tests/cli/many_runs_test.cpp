@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int usage = 2;
-constexpr int invalid = 78;
 constexpr int killed = 128 + SIGKILL;
 constexpr std::size_t steps = 60;
 
@@ -77,7 +75,7 @@ class ManyRuns {
       const Outcome outcome = process->wait();
       INFO(outcome.err);
       const int code = outcome.exit_code;
-      CHECK((code == 0 || code == killed || code == usage || code == invalid));
+      CHECK((code == 0 || code == killed || code == exits::usage || code == exits::invalid));
       if (code == 0 && !contains(outcome.err, "is finished")) note_end(outcome.err);
     }
     check_ended();
@@ -90,7 +88,7 @@ class ManyRuns {
       if (!fs::exists(folder / "config.yaml")) continue;  // killed before it entered
       const std::string config = (folder / "config.yaml").string();
       Outcome outcome = trainctl({"train", config});
-      if (outcome.exit_code == usage) {  // it had no checkpoint yet
+      if (outcome.exit_code == exits::usage) {  // it had no checkpoint yet
         CHECK(ended_.count(folder.string()) == 0);
         outcome = trainctl({"train", config, "--overwrite"});
       }

@@ -6,11 +6,6 @@
 
 namespace {
 
-constexpr int usage = 2;
-constexpr int missing_input = 66;
-constexpr int io = 74;
-constexpr int invalid = 78;
-
 const std::string old_names = "# a run\n\nparallel_config: {model_parallel: 1}  # one\n";
 
 }  // namespace
@@ -44,15 +39,15 @@ TEST_CASE("migrate does not replace its own input unasked, nor write what it can
   const TempDir dir;
   const std::string file = dir.write("old.yaml", small_config());
   const Outcome same = trainctl({"migrate", file, "-o", file});
-  CHECK(same.exit_code == usage);
+  CHECK(same.exit_code == exits::usage);
   CHECK(contains(same.err, "--output names FILE itself; use --in-place to replace it"));
   CHECK(read_file(file) == small_config());
-  CHECK(trainctl({"migrate", file, "--in-place", "-o", dir / "x"}).exit_code == usage);
-  CHECK(trainctl({"migrate"}).exit_code == usage);
-  CHECK(trainctl({"migrate", dir / "absent.yaml"}).exit_code == missing_input);
-  CHECK(trainctl({"migrate", file, "-o", dir / "no/folder/x"}).exit_code == io);
+  CHECK(trainctl({"migrate", file, "--in-place", "-o", dir / "x"}).exit_code == exits::usage);
+  CHECK(trainctl({"migrate"}).exit_code == exits::usage);
+  CHECK(trainctl({"migrate", dir / "absent.yaml"}).exit_code == exits::missing_input);
+  CHECK(trainctl({"migrate", file, "-o", dir / "no/folder/x"}).exit_code == exits::io);
   const Outcome broken = trainctl({"migrate", dir.write("b.yaml", "a: \"x\n"), "-o", dir / "x"});
-  CHECK(broken.exit_code == invalid);
+  CHECK(broken.exit_code == exits::invalid);
   CHECK(contains(broken.err, "b.yaml:1:4: error[unterminated-quote]"));
   CHECK_FALSE(std::filesystem::exists(dir / "x"));
 }
@@ -88,13 +83,13 @@ TEST_CASE("validate --explain shows one value, whatever else is wrong") {
   CHECK(contains(explain("model.hidden_size").out, ", included by " + file + ":1:10\n"));
   CHECK(contains(explain("log").out, "log: Messages and traces\n"));
   const Outcome unknown = explain("model.hiden_size");
-  CHECK(unknown.exit_code == usage);
+  CHECK(unknown.exit_code == exits::usage);
   CHECK(contains(unknown.err,
                  "--explain model.hiden_size: unknown key; did you mean "
                  "model.hidden_size?"));
   const Outcome broken =
       trainctl({"validate", "--config", dir.write("b.yaml", "a: \"x\n"), "--explain", "log"});
-  CHECK(broken.exit_code == invalid);
+  CHECK(broken.exit_code == exits::invalid);
   CHECK(contains(broken.err, "unterminated-quote"));
 }
 
@@ -104,7 +99,7 @@ TEST_CASE("validate and plan annotate for GitHub") {
   for (const char* command : {"validate", "plan"}) {
     CAPTURE(command);
     const Outcome outcome = trainctl({command, "--config", file, "--format", "github"});
-    CHECK(outcome.exit_code == invalid);
+    CHECK(outcome.exit_code == exits::invalid);
     CHECK(outcome.out == "::error file=" + file +
                              ",line=6,col=7,endColumn=11,title=unknown-key::log.evry: unknown "
                              "key \"evry\" in log%0Ahelp: did you mean every?\n");
@@ -136,12 +131,12 @@ TEST_CASE("migrate --from reads other projects' files, and writes over nothing u
   CHECK(trained.err.empty());
 
   const Outcome again = trainctl({"migrate", "--from", "nanogpt", python, "-o", file});
-  CHECK(again.exit_code == usage);
+  CHECK(again.exit_code == exits::usage);
   CHECK(contains(again.err, "tiny.yaml is there already; --force replaces it"));
   CHECK(trainctl({"migrate", "--from", "nanogpt", python, "-o", file, "--force"}).exit_code == 0);
-  CHECK(trainctl({"migrate", "--from", "nanogpt", python, "--in-place"}).exit_code == usage);
-  CHECK(trainctl({"migrate", "--from", "pytorch", python}).exit_code == usage);
+  CHECK(trainctl({"migrate", "--from", "nanogpt", python, "--in-place"}).exit_code == exits::usage);
+  CHECK(trainctl({"migrate", "--from", "pytorch", python}).exit_code == exits::usage);
   const Outcome mistaken = trainctl({"migrate", "--from", "megatron-args", python});
-  CHECK(mistaken.exit_code == invalid);
+  CHECK(mistaken.exit_code == exits::invalid);
   CHECK(contains(mistaken.err, "no keys of Megatron found"));
 }

@@ -10,9 +10,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr int usage = 2;
-constexpr int invalid = 78;
-
 std::string staged_config() {
   return small_config() + "parallel: {tensor_parallel: 2, pipeline_stages: 2, data_parallel: 2}\n";
 }
@@ -58,7 +55,7 @@ TEST_CASE("one rank, by option or by the file") {
   CHECK(with({"--set", "parallel.global_rank=3"})["rank"]["rank"] == 3);
   CHECK(with({"--set", "parallel.global_rank=3", "--rank", "0"})["rank"]["rank"] == 0);
   const Outcome none = trainctl({"plan", "--config", config, "--rank", "8"});
-  CHECK(none.exit_code == usage);
+  CHECK(none.exit_code == exits::usage);
   CHECK(contains(none.err, "--rank 8 does not exist: ranks are 0 to 7"));
 }
 
@@ -70,7 +67,7 @@ TEST_CASE("one kind of groups") {
       trainctl({"plan", "--config", config, "--groups", "tp", "--rank", "5", "--format", "json"});
   CHECK(Json::parse(json.out)["groups"] == Json::parse(R"({"tp": [[4,5]]})"));
   const Outcome wrong = trainctl({"plan", "--config", config, "--groups", "ddp"});
-  CHECK(wrong.exit_code == usage);
+  CHECK(wrong.exit_code == exits::usage);
   CHECK(contains(wrong.err, "no groups of kind 'ddp'"));
 }
 
@@ -121,7 +118,7 @@ TEST_CASE("what changes between two files") {
   CHECK(trainctl({"plan", "--diff", one, one}).out == "no difference\n");
   const std::string bad = dir.write("c.yaml", small_config() + "parallel: {tensor_parallel: 3}\n");
   const Outcome refused = trainctl({"plan", "--diff", one, bad});
-  CHECK(refused.exit_code == invalid);
+  CHECK(refused.exit_code == exits::invalid);
   CHECK(contains(refused.err, "c.yaml"));
   CHECK(refused.out.empty());
 }
@@ -149,7 +146,7 @@ TEST_CASE("options that do not go together are named") {
   for (const Row& row : rows) {
     const Outcome outcome = trainctl(row.words);
     INFO(row.message << " | " << outcome.err);
-    CHECK(outcome.exit_code == usage);
+    CHECK(outcome.exit_code == exits::usage);
     CHECK(contains(outcome.err, row.message));
     CHECK(outcome.out.empty());
   }
@@ -180,7 +177,7 @@ TEST_CASE("warnings and failures are in the JSON document") {
 
   const std::string bad = dir.write("b.yaml", small_config() + "log: {evry: 3}\n");
   const auto [refused, failure] = both({"plan", "--config", bad});
-  CHECK(refused == invalid);
+  CHECK(refused == exits::invalid);
   Json of_validate = both({"validate", "--config", bad}).second;
   of_validate.erase("not_checked");
   CHECK(failure == of_validate);

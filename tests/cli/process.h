@@ -9,6 +9,18 @@
 
 #include "contains.h"
 
+/// What the program ends with, written again: scripts of its users have these numbers.
+namespace exits {
+constexpr int usage = 2;
+constexpr int bad_data = 65;
+constexpr int missing_input = 66;
+constexpr int io = 74;
+constexpr int requeue = 75;
+constexpr int peer = 76;
+constexpr int interrupted = 77;
+constexpr int invalid = 78;
+}  // namespace exits
+
 struct Outcome {
   int exit_code = -1;  // 128 + signal when a signal ended it
   std::string out;

@@ -11,13 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int usage = 2;
-constexpr int bad_data = 65;
-constexpr int io = 74;
-constexpr int requeue = 75;
-constexpr int interrupted = 77;
-constexpr int invalid = 78;
-
 void flip_last_byte(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(-1, std::ios::end);
@@ -119,7 +112,8 @@ TEST_CASE("training starts from the weights of a run or of a checkpoint", "[resu
   CHECK(loss_of("run") < metrics_of(dir / "first").front()["loss"].get<double>() - 0.1);
   CHECK(loss_of("saved") == loss_of("run"));
   CHECK(loss_of("two") == Approx(loss_of("run")).epsilon(1e-5));
-  CHECK(trainctl(command(next, dir / "wide", set({"model.hidden_size=64"}))).exit_code == invalid);
+  CHECK(trainctl(command(next, dir / "wide", set({"model.hidden_size=64"}))).exit_code ==
+        exits::invalid);
 }
 
 TEST_CASE("a signal saves, and the exit code says whether to start again", "[resume]") {
@@ -143,10 +137,10 @@ TEST_CASE("a signal saves, and the exit code says whether to start again", "[res
                : name + ": the step ends and a checkpoint is saved; trainctl leaves with " + code;
   };
   const std::vector<Case> cases = {
-      {SIGTERM, requeue, {}, {}},       {SIGUSR1, requeue, {}, threads},
-      {SIGHUP, requeue, {}, {}},        {SIGINT, interrupted, {}, threads},
-      {SIGUSR1, requeue, mpi, {}},      {SIGTERM, requeue, launch, {}},
-      {SIGINT, interrupted, launch, {}}};
+      {SIGTERM, exits::requeue, {}, {}},       {SIGUSR1, exits::requeue, {}, threads},
+      {SIGHUP, exits::requeue, {}, {}},        {SIGINT, exits::interrupted, {}, threads},
+      {SIGUSR1, exits::requeue, mpi, {}},      {SIGTERM, exits::requeue, launch, {}},
+      {SIGINT, exits::interrupted, launch, {}}};
   for (const Case& one : cases) {
     const TempDir dir;
     const std::string config = dir.write("a.yaml", small_config());
@@ -189,7 +183,7 @@ TEST_CASE("a signal ends a long validation, which the next session makes up for"
   kill(process.pid(), SIGTERM);
   const Outcome stopped = process.wait();
   INFO(stopped.err);
-  REQUIRE(stopped.exit_code == requeue);
+  REQUIRE(stopped.exit_code == exits::requeue);
   CHECK(checkpoints_of(dir / "run") == Words{"step-00000003"});
   CHECK_FALSE(metrics_of(dir / "run").back().contains("val_loss"));
   CHECK_FALSE(fs::exists(dir / "run/model.safetensors"));
@@ -215,7 +209,7 @@ TEST_CASE("a signal before the first step ends a run at once", "[resume]") {
   kill(process.pid(), SIGTERM);
   const Outcome outcome = process.wait();
   INFO(outcome.err);
-  CHECK(outcome.exit_code == interrupted);
+  CHECK(outcome.exit_code == exits::interrupted);
   CHECK(contains(outcome.err,
                  "SIGTERM: interrupted before the first step, there is nothing to save; trainctl "
                  "leaves with 77\n"));
@@ -235,20 +229,20 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
     CHECK(read_file(run + "/model.safetensors") == weights);
     check_no_gap(run, 4);
   };
-  refused(invalid, set({"model.ffn_hidden_size=64"}),
+  refused(exits::invalid, set({"model.ffn_hidden_size=64"}),
           "model.ffn_hidden_size: not given in the checkpoint, 64 now");
-  refused(invalid, set({"model.hidden_size=64"}),
+  refused(exits::invalid, set({"model.hidden_size=64"}),
           "model.hidden_size: 32 in the checkpoint, 64 now");
-  refused(usage, {"--resume", "none"}, "--resume none begins a new run");
+  refused(exits::usage, {"--resume", "none"}, "--resume none begins a new run");
   refused(66, {"--resume", dir / "absent"}, "no complete checkpoint is there");
 
   fs::remove_all(run + "/checkpoints");
   refused(0, {}, "is finished");
-  refused(usage, {"--steps", "9"}, "it has no checkpoint to go on from");
+  refused(exits::usage, {"--steps", "9"}, "it has no checkpoint to go on from");
   Process other(TRAINCTL_PROGRAM, command(config, dir / "long", {"--steps", "100000000"}));
   REQUIRE(wait_for_steps(dir / "long", 1));
   const Outcome second = trainctl(command(config, dir / "long", {}));
-  CHECK(second.exit_code == usage);
+  CHECK(second.exit_code == exits::usage);
   CHECK(contains(second.err, "is in use by process " + std::to_string(other.pid())));
 
   const Outcome replaced = trainctl(command(config, run, {"--overwrite", "--steps", "2"}));
@@ -262,7 +256,7 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
 
   std::ofstream(run + "/lock") << "elsewhere 12 345\n";
   const Outcome far = trainctl(command(config, run, {"--overwrite"}));
-  CHECK(far.exit_code == usage);
+  CHECK(far.exit_code == exits::usage);
   CHECK(contains(far.err, "process 12 on host elsewhere"));
   fs::remove(run + "/lock");
 
@@ -301,7 +295,7 @@ TEST_CASE("a checkpoint that cannot be written costs neither the run nor the one
                               " --set output.save_weights=false";
   const Outcome outcome = run_program("/bin/bash", {"-c", limited});
   INFO(outcome.err);
-  CHECK(outcome.exit_code == io);
+  CHECK(outcome.exit_code == exits::io);
   CHECK(contains(outcome.err, "step 3 was not saved; its files were removed"));
   check_no_gap(run, 4);
   CHECK(checkpoints_of(run) == Words{"step-00000002"});
@@ -336,7 +330,7 @@ TEST_CASE("damage inside a checkpoint stops the run and says how it goes on", "[
   flip_last_byte(newest + "/rank-00000.safetensors");
   const Outcome refused = trainctl(command(config, run, {}));
   INFO(refused.err);
-  CHECK(refused.exit_code == bad_data);
+  CHECK(refused.exit_code == exits::bad_data);
   CHECK(contains(refused.err, "is damaged: the "));
   CHECK(contains(refused.err, "move " + newest + " away: the run then goes on after step 2"));
   fs::rename(newest, dir / "damaged");

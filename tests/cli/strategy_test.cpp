@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int unwritable = 74;
-constexpr int invalid = 78;
 const std::string load_key = "parallel.strategy_ckpt_config.load_file=";
 const std::string save_key = "parallel.strategy_ckpt_config.save_file=";
 
@@ -104,12 +102,12 @@ TEST_CASE("a file for other sizes is refused where it is named") {
   for (const std::string command : {"validate", "plan"}) {
     const Outcome outcome = on_four(command, other, {});
     INFO(outcome.err);
-    CHECK(outcome.exit_code == invalid);
+    CHECK(outcome.exit_code == exits::invalid);
     CHECK(contains(outcome.err, "b.yaml:9:16"));
     CHECK(contains(outcome.err, "strategy-differs"));
     CHECK(contains(outcome.err, text));
   }
-  const nlohmann::json found = complaint(other, file, invalid);
+  const nlohmann::json found = complaint(other, file, exits::invalid);
   CHECK(found["summary"].get<std::string>().starts_with(text));
   CHECK(found["summary"].get<std::string>().ends_with(" more differ"));
 }
@@ -139,13 +137,13 @@ TEST_CASE("with semi_auto_parallel the file decides the splits of operators") {
     CHECK(splits_of(plan_json({}))["attention"] == "features");
     // Other modes only compare it.
     const Outcome other = on_four("plan", config, {load_key + file});
-    CHECK(other.exit_code == invalid);
+    CHECK(other.exit_code == exits::invalid);
     CHECK(contains(other.err, "strategy-differs"));
   }
   const std::string file = dir / "s.json";
   const Outcome refused = on_four(
       "validate", config, {mode, load_key + file, "parallel.operator_splits.attention=whole"});
-  CHECK(refused.exit_code == invalid);
+  CHECK(refused.exit_code == exits::invalid);
   CHECK(contains(refused.err, "strategy-operators"));
   CHECK(contains(refused.err, "it contradicts " + file + ":"));
 }
@@ -164,7 +162,7 @@ TEST_CASE("files that cannot be read are named with the reason") {
       {huge, "has 104857600 bytes, more than the 67108864 that a strategy file may have"},
   };
   for (const auto& [file, why] : rows) {
-    const nlohmann::json found = complaint(config, file, invalid);
+    const nlohmann::json found = complaint(config, file, exits::invalid);
     CHECK(found["code"] == "strategy-file");
     CHECK(found["summary"] == file + ": " + why);
   }
@@ -200,11 +198,11 @@ TEST_CASE("a file that cannot be written ends plan with 74 and leaves nothing") 
   const std::string config = dir.write("a.yaml", split_config());
   const std::string blocked = dir.write("file", "") + "/s.json";
   const Outcome folder = on_four("plan", config, {save_key + blocked});
-  CHECK(folder.exit_code == unwritable);
+  CHECK(folder.exit_code == exits::io);
   CHECK(contains(folder.err, "cannot create the folder " + (dir / "file")));
   fs::create_directory(dir / "taken.json");
   const Outcome taken = on_four("plan", config, {save_key + (dir / "taken.json")});
-  CHECK(taken.exit_code == unwritable);
+  CHECK(taken.exit_code == exits::io);
   CHECK(contains(taken.err, "cannot write " + (dir / "taken.json") + ": Is a directory"));
   for (const auto& entry : fs::directory_iterator(dir.path())) {
     CHECK_FALSE(contains(entry.path().filename().string(), "taken.json."));
@@ -264,7 +262,7 @@ TEST_CASE("train writes before its first step: rank 0 the strategy, each rank it
                  "--output", dir / "other", "--set", load_key + file};
   const Outcome refused = trainctl(other);
   INFO(refused.err);
-  CHECK(refused.exit_code == invalid);
+  CHECK(refused.exit_code == exits::invalid);
   CHECK(
       contains(refused.err, "'embedding.token.weight' has dev_matrix [2], tensor_map [-1,-1] in " +
                                 file + ", but dev_matrix [1], tensor_map [-1,-1] in this plan"));
@@ -276,6 +274,6 @@ TEST_CASE("train writes nothing for a configuration that it refuses") {
   const std::string config = dir.write("a.yaml", small_config() + "parallel: {data_parallel: 3}\n");
   const Outcome outcome = trainctl({"train", "--config", config, "--local-ranks", "4", "--output",
                                     dir / "run", "--set", save_key + (dir / "s.json")});
-  CHECK(outcome.exit_code == invalid);
+  CHECK(outcome.exit_code == exits::invalid);
   CHECK_FALSE(fs::exists(dir / "s.json"));
 }

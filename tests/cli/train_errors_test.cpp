@@ -10,12 +10,6 @@
 
 namespace {
 
-constexpr int bad_data = 65;
-constexpr int missing_input = 66;
-constexpr int io = 74;
-constexpr int peer = 76;
-constexpr int invalid = 78;
-
 /// The small configuration trained on `data` instead.
 std::vector<std::string> on_data(const std::string& data) {
   return {"--set", "data.train=" + data};
@@ -68,7 +62,7 @@ TEST_CASE("an invalid configuration is reported once, whatever the number of ran
   for (const Outcome& outcome : {trainctl(train_words(config, dir / "a", {"--local-ranks", "2"})),
                                  train_over_mpi(2, train_words(config, dir / "b"))}) {
     INFO(outcome.err);
-    CHECK(outcome.exit_code == invalid);
+    CHECK(outcome.exit_code == exits::invalid);
     const std::size_t first = outcome.err.find("a.yaml:6:");
     CHECK(first != std::string::npos);
     CHECK(outcome.err.find("error", outcome.err.find("a.yaml:6:", first + 1)) == std::string::npos);
@@ -90,7 +84,7 @@ TEST_CASE("configurations that differ between ranks") {
   }
   const Outcome outcome = run_program("mpirun", words);
   INFO(outcome.err);
-  CHECK(outcome.exit_code == peer);
+  CHECK(outcome.exit_code == exits::peer);
   CHECK(contains(outcome.err, "differ"));
   CHECK(contains(outcome.err, "rank 1"));
 }
@@ -101,9 +95,9 @@ TEST_CASE("an output folder that cannot be made") {
   const std::string file = dir.write("file", "x");
   const Outcome alone = trainctl(train_words(config, file + "/run"));
   INFO(alone.err);
-  CHECK(alone.exit_code == io);
+  CHECK(alone.exit_code == exits::io);
   CHECK(contains(alone.err, file));
-  CHECK(train_over_mpi(2, train_words(config, file + "/run")).exit_code == io);
+  CHECK(train_over_mpi(2, train_words(config, file + "/run")).exit_code == exits::io);
 }
 
 TEST_CASE("a disk that is full: metrics wait, training goes on, and the exit code tells") {
@@ -115,7 +109,7 @@ TEST_CASE("a disk that is full: metrics wait, training goes on, and the exit cod
       {"-c", "ulimit -f 100; exec " + std::string(TRAINCTL_PROGRAM) + " train --config " + config +
                  " --steps 2000 --set data.train=" + text + " --output " + (dir / "run")});
   INFO(outcome.err);
-  CHECK(outcome.exit_code == io);
+  CHECK(outcome.exit_code == exits::io);
   CHECK(contains(outcome.err, "cannot write " + (dir / "run/metrics.jsonl")));
   CHECK(contains(outcome.err, "training goes on, and the lines wait in memory"));
   CHECK(contains(outcome.err, "step 2000/2000"));
@@ -134,20 +128,20 @@ TEST_CASE("a tokenizer that cannot be had is named with its place in the configu
   };
   const Outcome absent = train_with("hf:" + (dir / "none"));
   INFO(absent.err);
-  CHECK(absent.exit_code == missing_input);
+  CHECK(absent.exit_code == exits::missing_input);
   CHECK(contains(absent.err, "a.yaml:3:54: data.tokenizer: "));
   CHECK(contains(absent.err, "/none"));
 
   dir.write("broken.json", "{\"model\": {\"type\": \"Unigram\"}}");
   const Outcome broken = train_with("hf:" + (dir / "broken.json"));
   INFO(broken.err);
-  CHECK(broken.exit_code == bad_data);
+  CHECK(broken.exit_code == exits::bad_data);
   CHECK(contains(broken.err, "a.yaml:3:54: data.tokenizer: "));
   CHECK(contains(broken.err, "broken.json: model.type: model \"Unigram\" is not built"));
 
   const Outcome large = train_with("hf:" + folder);
   INFO(large.err);
-  CHECK(large.exit_code == invalid);
+  CHECK(large.exit_code == exits::invalid);
   CHECK(contains(large.err, "a.yaml:3:54: data.tokenizer: hf:" + folder + " has 561 tokens"));
   CHECK(contains(large.err, "but model.vocab_size is 256: raise it"));
 }
@@ -160,7 +154,7 @@ TEST_CASE("data that is missing, damaged or outside the vocabulary") {
   };
   const Outcome absent = train_on(dir / "absent.txt");
   INFO(absent.err);
-  CHECK(absent.exit_code == missing_input);
+  CHECK(absent.exit_code == exits::missing_input);
   CHECK(contains(absent.err, "absent.txt"));
 
   dir.write("wide.bin", [] {
@@ -170,7 +164,7 @@ TEST_CASE("data that is missing, damaged or outside the vocabulary") {
   }());
   const Outcome wide = train_on(dir / "wide.bin");
   INFO(wide.err);
-  CHECK(wide.exit_code == bad_data);
+  CHECK(wide.exit_code == exits::bad_data);
   CHECK(contains(wide.err, "513"));
 
   const std::string text = dir.write("a.txt", std::string(4000, 'a'));
@@ -178,12 +172,12 @@ TEST_CASE("data that is missing, damaged or outside the vocabulary") {
   std::filesystem::resize_file(dir / "cut.bin", 1000);
   const Outcome cut = train_on(dir / "cut");
   INFO(cut.err);
-  CHECK(cut.exit_code == bad_data);
+  CHECK(cut.exit_code == exits::bad_data);
   CHECK(contains(cut.err, "cut.bin"));
 
   const Outcome small = train_on(dir.write("tiny.txt", "abc"));
   INFO(small.err);
-  CHECK(small.exit_code == bad_data);
+  CHECK(small.exit_code == exits::bad_data);
 }
 
 TEST_CASE("a rank that stops in the middle of a step is named, and the job ends") {
@@ -195,7 +189,7 @@ TEST_CASE("a rank that stops in the middle of a step is named, and the job ends"
   kill(ranks.back(), SIGSTOP);
   const Outcome outcome = run.wait();
   INFO(outcome.err);
-  CHECK(outcome.exit_code == peer);
+  CHECK(outcome.exit_code == exits::peer);
   CHECK(contains(outcome.err, "[rank 0] error: hang: rank 0 (host "));
   CHECK(contains(outcome.err, "for rank 1 (host "));
   CHECK(contains(outcome.err, "; last finished: "));
@@ -263,7 +257,7 @@ TEST_CASE("ranks as threads: each log says why its rank ended") {
   words.insert(words.end(), {"--set", "output.tensorboard=true"});
   const Outcome outcome = trainctl(words);
   INFO(outcome.err);
-  CHECK(outcome.exit_code == io);
+  CHECK(outcome.exit_code == exits::io);
   const std::string reason = "cannot create the folder " + (dir / "run/tensorboard");
   CHECK(contains(read_file(dir / "run/rank-0.log"), " error " + reason));
   CHECK(contains(read_file(dir / "run/rank-1.log"), "rank 0 failed: " + reason));

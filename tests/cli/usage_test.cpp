@@ -4,11 +4,7 @@
 #include "catch.h"
 #include "process.h"
 
-namespace {
-
-constexpr int usage = 2;
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("help goes to standard output, examples first") {
   for (const auto& words : std::vector<std::vector<std::string>>{{"--help"},
@@ -68,7 +64,7 @@ TEST_CASE("an unknown word is named, with the nearest known one") {
   for (const Row& row : rows) {
     const Outcome outcome = trainctl(row.words);
     INFO(outcome.err);
-    CHECK(outcome.exit_code == usage);
+    CHECK(outcome.exit_code == exits::usage);
     CHECK(contains(outcome.err, row.unknown));
     CHECK(contains(outcome.err, "did you mean " + row.nearest));
     CHECK(outcome.out.empty());
@@ -77,7 +73,7 @@ TEST_CASE("an unknown word is named, with the nearest known one") {
 
 TEST_CASE("an unknown word far from all others gets no suggestion") {
   const Outcome outcome = trainctl({"xylophone"});
-  CHECK(outcome.exit_code == usage);
+  CHECK(outcome.exit_code == exits::usage);
   CHECK(contains(outcome.err, "unknown command 'xylophone'"));
   CHECK_FALSE(contains(outcome.err, "did you mean"));
 }
@@ -118,7 +114,7 @@ TEST_CASE("missing and bad values are usage errors that name the option and the 
   for (const Row& row : rows) {
     const Outcome outcome = trainctl(row.words);
     INFO(row.message << " | " << outcome.err);
-    CHECK(outcome.exit_code == usage);
+    CHECK(outcome.exit_code == exits::usage);
     CHECK(contains(outcome.err, row.message));
     CHECK(contains(outcome.err, "--help"));
     CHECK(outcome.out.empty());
@@ -135,7 +131,7 @@ TEST_CASE("--set takes one word each time") {
   CHECK(contains(twice.out, "batch of 4 sequences"));
   const Outcome greedy = trainctl(
       {"validate", "--config", config, "--set", "train.steps=5", "train.global_batch_size=4"});
-  CHECK(greedy.exit_code == usage);
+  CHECK(greedy.exit_code == exits::usage);
 }
 
 TEST_CASE("standard output that cannot be written is an I/O failure") {

@@ -8,8 +8,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int usage = 2;
-
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
@@ -49,7 +47,7 @@ TEST_CASE("no command writes over a file unasked") {
     dir.write(is_build ? "out.bin" : "out", "mine");
     const Outcome refused = trainctl(words);
     CAPTURE(refused.err);
-    CHECK(refused.exit_code == usage);
+    CHECK(refused.exit_code == exits::usage);
     CHECK(contains(refused.err, there));
     CHECK(read_file(there) == "mine");
     if (!is_folder) CHECK(trainctl(with(words, "--force")).exit_code == 0);
@@ -61,7 +59,7 @@ TEST_CASE("no command writes over a file unasked") {
   fs::create_directory(out);
   dir.write("out/config.json", "{}");
   CHECK(trainctl({"checkpoint", "export", "--from", dir / "run", "--to", "hf", out}).exit_code ==
-        usage);
+        exits::usage);
   CHECK(read_file(out + "/config.json") == "{}");
 }
 
@@ -76,7 +74,7 @@ TEST_CASE("a run replaces no file that no run wrote, unless it is told to") {
     const std::vector<std::string> words = {"train", config, "--output", dir / "run"};
     const Outcome refused = trainctl(words);
     INFO(refused.err);
-    CHECK(refused.exit_code == usage);
+    CHECK(refused.exit_code == exits::usage);
     CHECK(contains(refused.err, "holds " + std::string(name) + ", which no run wrote there"));
     CHECK(read_file(file) == small_config());
     CHECK(trainctl(with(words, "--overwrite")).exit_code == 0);

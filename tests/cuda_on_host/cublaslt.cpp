@@ -67,14 +67,15 @@ using Words = std::array<std::uint64_t, 8>;
 Operation& of(cublasLtMatmulDesc_t operation) { return *reinterpret_cast<Operation*>(operation); }
 Layout& of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<Layout*>(layout); }
 
-cublasStatus_t refuse(cublasStatus_t status, const char* why) {
+cublasStatus_t refuse_with(cublasStatus_t status, const char* why) {
   std::fprintf(stderr, "cuBLASLt on the host: %s\n", why);
   return status;
 }
 
 template <class T>
 cublasStatus_t store_attribute(T& member, const void* value, std::size_t bytes) {
-  if (bytes != sizeof member) return refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
+  if (bytes != sizeof member)
+    return refuse_with(CUBLAS_STATUS_INVALID_VALUE, "an attribute's size");
   std::memcpy(&member, value, sizeof member);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -430,7 +431,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
     case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: return set(of_it.multiprocessors);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(of_it.aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(of_it.aux_stride);
-    default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
+    default: return refuse_with(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
   }
 }
 
@@ -448,7 +449,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
              ? store_attribute(of(layout).count, value, bytes)
          : attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET
              ? store_attribute(of(layout).batch_stride, value, bytes)
-             : refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
+             : refuse_with(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -482,7 +483,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(of_it.alignments[1]);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(of_it.alignments[2]);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(of_it.alignments[3]);
-    default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "a preference that is not known");
+    default: return refuse_with(CUBLAS_STATUS_NOT_SUPPORTED, "a preference that is not known");
   }
 }
 
@@ -494,7 +495,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int* found) {
   *found = 0;
   if (const char* flaw = flaw_of(of(operation), of(a), of(b), of(c), of(d))) {
-    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, flaw);
+    return refuse_with(CUBLAS_STATUS_NOT_SUPPORTED, flaw);
   }
   if (!is_supported(of(operation), of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
   // How a vector and a matrix beside the result are aligned is read off their addresses.
@@ -519,7 +520,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
   if (const char* flaw =
           flaw_of(of(operation), of(layout_a), of(layout_b), of(layout_c), of(layout_d))) {
-    return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);
+    return refuse_with(CUBLAS_STATUS_INVALID_VALUE, flaw);
   }
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
@@ -532,7 +533,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   for (int i = 0; i < 4; ++i) promised.alignments[i] = promised_alignment(words, i);
   if (words != words_of(of(operation), of(layout_a), of(layout_b), of(layout_d), promised,
                         {promised_alignment(words, 4), promised_alignment(words, 5)})) {
-    return refuse(CUBLAS_STATUS_INVALID_VALUE, "the algorithm was proposed for another product");
+    return refuse_with(CUBLAS_STATUS_INVALID_VALUE,
+                       "the algorithm was proposed for another product");
   }
   Product product{of(operation),
                   of(layout_a),
@@ -549,7 +551,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                   proposal};
   if (planted("no_bias")) product.operation.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   if (planted("no_sums")) product.beta = 0;
-  if (const char* flaw = flaw_of(product, words)) return refuse(CUBLAS_STATUS_INVALID_VALUE, flaw);
+  if (const char* flaw = flaw_of(product, words))
+    return refuse_with(CUBLAS_STATUS_INVALID_VALUE, flaw);
   const int device = stream->device;
   stream->multiplies = true;
   machine.give(stream, [product, device] {

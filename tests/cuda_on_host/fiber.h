@@ -1,8 +1,6 @@
 // A stack of its own for each thread of a block, and switches to it and back.
 #pragma once
 
-#include <setjmp.h>
-
 #include <cstddef>
 
 namespace cuda_on_host {
@@ -30,7 +28,8 @@ class Fiber {
   static void enter(unsigned low, unsigned high);
 
   void* memory_;
-  jmp_buf inside_, outside_;
+  using Place = void* [5];
+  Place inside_, outside_;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   bool started_ = false;  // inside_ can be jumped to

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -59,11 +58,8 @@ struct Elf {
   std::vector<std::string> symbols;
 };
 
-/// "norm:forward_kernel" of a mangled name, which holds the file: "..._7_norm_cu_41d8aa...".
+/// "norm_forward_kernel" of a mangled name. No two files have kernels of one name.
 std::string plain_name(const std::string& mangled) {
-  static const std::regex file("_[0-9]+_([a-z_]+)_cu_");
-  std::smatch match;
-  const std::string prefix = std::regex_search(mangled, match, file) ? match[1].str() + ":" : "";
   int status = 0;
   char* text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
   std::string name = status == 0 ? text : mangled;
@@ -72,7 +68,7 @@ std::string plain_name(const std::string& mangled) {
   const std::size_t begin = name.find(hidden);
   if (begin != std::string::npos) name = name.substr(begin + hidden.size());
   name = name.substr(0, name.find_first_of("<(>"));
-  return prefix + name.substr(name.rfind(':') + 1);
+  return name.substr(name.rfind(':') + 1);
 }
 
 /// The instructions that the limits speak of, by the low 12 bits of their 128.

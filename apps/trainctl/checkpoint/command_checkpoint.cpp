@@ -11,7 +11,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* checkpoint_examples =
     "  trainctl checkpoint ls runs/gpt\n"
     "  trainctl checkpoint verify runs/gpt/checkpoints/step-00000500\n"
     "  trainctl checkpoint export --from runs/gpt --to hf models/mine\n"
@@ -115,7 +115,7 @@ int run_import(const Arguments& arguments) {
 }  // namespace
 
 int run_checkpoint(const Arguments& arguments) {
-  return run_subcommand("trainctl checkpoint", arguments, examples,
+  return run_subcommand("trainctl checkpoint", arguments, checkpoint_examples,
                         {{"ls", "List the checkpoints of a run", run_checkpoint_ls},
                          {"inspect", "Show what a checkpoint holds", run_checkpoint_inspect},
                          {"verify", "Check every byte of checkpoints", run_checkpoint_verify},

@@ -1,8 +1,5 @@
 #include "checkpoint/look.h"
 
-#include <array>
-#include <cstdio>
-
 #include "base/error.h"
 #include "base/units.h"
 #include "checkpoint/folder.h"
@@ -27,19 +24,14 @@ fs::path checkpoint_at(const std::string& named) {
   return complete.front().path;
 }
 
-std::string number(const char* form, double value) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), form, value);
-  return text.data();
-}
-
-std::string padded(std::string text, std::size_t width) {
+/// With at least one space behind it.
+std::string in_column(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size() + 1), ' ');
   return text;
 }
 
 std::string optional_number(const std::optional<double>& value) {
-  return value ? number("%.4f", *value) : "-";
+  return value ? printed("%.4f", *value) : "-";
 }
 
 }  // namespace
@@ -52,23 +44,23 @@ int run_checkpoint_ls(const Arguments& arguments) {
   if (!line.parse(arguments, "  trainctl checkpoint ls runs/gpt\n")) return 0;
   require(fs::is_directory(run), ExitCode::missing_input, "no directory " + run);
   const CheckpointFolder folder(run);
-  std::string text = padded("step", 12) + padded("size", 12) + padded("loss", 10) +
-                     padded("val_loss", 10) + padded("state", 12) + "layout\n";
+  std::string text = in_column("step", 12) + in_column("size", 12) + in_column("loss", 10) +
+                     in_column("val_loss", 10) + in_column("state", 12) + "layout\n";
   for (const CheckpointFolder::Entry& entry : folder.complete()) {
-    text += padded(std::to_string(entry.step), 12);
+    text += in_column(std::to_string(entry.step), 12);
     try {
       const Manifest manifest = read_manifest(entry.path);
-      text += padded(format_bytes(manifest.bytes()), 12) +
-              padded(optional_number(manifest.loss), 10) +
-              padded(optional_number(manifest.val_loss), 10) + padded("complete", 12) +
+      text += in_column(format_bytes(manifest.bytes()), 12) +
+              in_column(optional_number(manifest.loss), 10) +
+              in_column(optional_number(manifest.val_loss), 10) + in_column("complete", 12) +
               manifest.layout.to_string() + "\n";
     } catch (const Error& error) {
-      text += padded("-", 12) + padded("-", 10) + padded("-", 10) + padded("damaged", 12) +
-              error.what() + "\n";
+      text += in_column("-", 12) + in_column("-", 10) + in_column("-", 10) +
+              in_column("damaged", 12) + error.what() + "\n";
     }
   }
   for (const fs::path& path : folder.incomplete()) {
-    text += padded(path.filename().string(), 44) + "incomplete\n";
+    text += in_column(path.filename().string(), 44) + "incomplete\n";
   }
   print(text);
   return 0;
@@ -93,16 +85,16 @@ int run_checkpoint_inspect(const Arguments& arguments) {
           " tokens\n";
   text += "  loss        " + optional_number(manifest.loss) + ", validation " +
           optional_number(manifest.val_loss) + "\n";
-  text += "  optimizer   " + manifest.optimizer + ", loss scale " + number("%g", state.loss_scale) +
-          "\n";
+  text += "  optimizer   " + manifest.optimizer + ", loss scale " +
+          printed("%g", state.loss_scale) + "\n";
   text += "  written by  " + manifest.layout.to_string() + "\n";
   text += "  files       " + std::to_string(manifest.files.size()) + " with " +
           format_bytes(manifest.bytes()) + "\n\n";
   std::size_t width = 10;
   for (const SavedTensor& tensor : manifest.tensors) width = std::max(width, tensor.name.size());
   for (const SavedTensor& tensor : manifest.tensors) {
-    text += "  " + padded(tensor.value, 12) + padded(tensor.name, width + 2) +
-            padded(tensor.shape.to_string(), 18) + std::to_string(tensor.pieces.size()) +
+    text += "  " + in_column(tensor.value, 12) + in_column(tensor.name, width + 2) +
+            in_column(tensor.shape.to_string(), 18) + std::to_string(tensor.pieces.size()) +
             (tensor.pieces.size() == 1 ? " piece\n" : " pieces\n");
   }
   print(text);
@@ -150,16 +142,17 @@ int run_checkpoint_diff(const Arguments& arguments) {
   const Manifest right = read_manifest(second);
   std::string text;
   const auto compare = [&](const std::string& name, auto x, auto y) {
-    if (x != y) text += padded(name, 12) + std::to_string(x) + " and " + std::to_string(y) + "\n";
+    if (x != y)
+      text += in_column(name, 12) + std::to_string(x) + " and " + std::to_string(y) + "\n";
   };
   compare("step", left.state.step, right.state.step);
   compare("samples", left.state.samples, right.state.samples);
   compare("updates", left.state.updates, right.state.updates);
   compare("loss_scale", left.state.loss_scale, right.state.loss_scale);
   for (const TensorDifference& one : compare_checkpoints(first, second)) {
-    text += padded(one.value, 12) + padded(one.name, 40);
+    text += in_column(one.value, 12) + in_column(one.name, 40);
     text += one.what.empty() ? std::to_string(one.differing) + " elements differ, by at most " +
-                                   number("%.3g", one.largest)
+                                   printed("%.3g", one.largest)
                              : one.what;
     text += "\n";
   }

@@ -12,7 +12,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* evaluate_examples =
     "  trainctl evaluate --run runs/quickstart\n"
     "  trainctl evaluate --run runs/quickstart --data other.txt --format json\n"
     "  trainctl evaluate configs/gpt.yaml --local-ranks 8\n"
@@ -73,7 +73,7 @@ int run_evaluate(const Arguments& arguments) {
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
                         1, 1024);
   line.add_verbosity();
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, evaluate_examples)) return 0;
   if (run.empty() == config.empty()) line.refuse("give --run DIR or --config FILE, one of them");
 
   Arguments again = {"evaluate"};

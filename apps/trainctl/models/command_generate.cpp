@@ -17,7 +17,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* examples =
+constexpr const char* generate_examples =
     "  trainctl generate --run runs/quickstart --prompt 'The license' --max-tokens 200\n"
     "  trainctl generate --run runs/quickstart --prompt 'You may' --max-tokens 80 --temperature "
     "0\n"
@@ -86,7 +86,7 @@ int run_generate(const Arguments& arguments) {
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
                         1, 1024);
   line.add_verbosity();
-  if (!line.parse(arguments, examples)) return 0;
+  if (!line.parse(arguments, generate_examples)) return 0;
   if (line.given("--run") == line.given("--from")) {
     line.refuse("give --run DIR or --from DIR, one of them");
   }

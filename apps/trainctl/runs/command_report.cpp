@@ -13,8 +13,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* name = "trainctl report";
-constexpr const char* examples =
+constexpr const char* report_name = "trainctl report";
+constexpr const char* report_examples =
     "  trainctl report runs/gpt\n"
     "  trainctl report runs/a runs/b runs/c -o compared.html\n"
     "  trainctl report runs/gpt --format tensorboard\n";
@@ -37,7 +37,7 @@ void write_events(const RunFiles& run) {
 
 int run_report(const Arguments& arguments) {
   CommandLine line("Shows runs from their files: one page of HTML, or event files of TensorBoard.",
-                   name);
+                   report_name);
   std::vector<std::string> directories;
   std::string format = "html";
   std::string output;
@@ -46,16 +46,17 @@ int run_report(const Arguments& arguments) {
   line.add_text("-o,--output", output, "The page; default: report.html in the first run", "FILE");
   bool force = false;
   line.add_flag("--force", force, "Replace the output file if there is one");
-  if (!line.parse(arguments, examples)) return 0;
-  if (directories.empty()) refuse(name, "name at least one run's directory");
+  if (!line.parse(arguments, report_examples)) return 0;
+  if (directories.empty()) refuse(report_name, "name at least one run's directory");
   std::vector<RunFiles> runs;
   for (const std::string& directory : directories) runs.push_back(read_run_files(directory));
   if (format == "tensorboard") {
-    if (!output.empty()) refuse(name, "-o is for --format html; event files go into each run");
+    if (!output.empty())
+      refuse(report_name, "-o is for --format html; event files go into each run");
     for (const RunFiles& run : runs) write_events(run);
     return 0;
   }
-  if (!output.empty() && !force) refuse_existing(name, output);
+  if (!output.empty() && !force) refuse_existing(report_name, output);
   const fs::path path =
       output.empty() ? fs::path(directories.front()) / "report.html" : fs::path(output);
   write_whole_file(path, report_page(runs, seconds_since_1970()));

@@ -18,8 +18,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr const char* name = "trainctl watch";
-constexpr const char* examples =
+constexpr const char* watch_name = "trainctl watch";
+constexpr const char* watch_examples =
     "  trainctl watch runs/gpt\n"
     "  trainctl watch runs/gpt --once\n"
     "  trainctl watch runs/gpt --every 30 > progress.txt\n";
@@ -140,16 +140,16 @@ void watch_in_lines(RunReader& reader, double every) {
 
 int run_watch(const Arguments& arguments) {
   CommandLine line("Shows a run while it goes on, from its files: on any machine that sees them.",
-                   name);
+                   watch_name);
   std::string directory;
   double every = 2;
   bool once = false;
   line.add_text("run", directory, "Directory of the run; it may not exist yet", "RUN");
   line.add_number("--every", every, "Seconds between two looks at the files; default 2", 0.1);
   line.add_flag("--once", once, "Show it once and end");
-  if (!line.parse(arguments, examples)) return 0;
-  if (directory.empty()) refuse(name, "name the run's directory");
-  if (every > 86400) refuse(name, "--every must be at most 86400");
+  if (!line.parse(arguments, watch_examples)) return 0;
+  if (directory.empty()) refuse(watch_name, "name the run's directory");
+  if (every > 86400) refuse(watch_name, "--every must be at most 86400");
   RunReader reader(directory);
   if (once) {
     show_once(reader);

@@ -81,7 +81,7 @@ __device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out,
 
 template <class T, int dim>
 __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
-    forward_kernel(const __grid_constant__ Forward<T> args) {
+    attention_kernel(const __grid_constant__ Forward<T> args) {
   constexpr int tile = tile_rows_of<T, dim>;
   constexpr int stride = tile_stride<T>(dim);
   using Scores = Fragment<T, tile>;
@@ -185,7 +185,7 @@ void run_forward(const OpContext& context, const AttentionForward& args) {
   const Grid grid{dim3(static_cast<unsigned>((shape.query_length + tile - 1) / tile),
                        static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences)),
                   dim3(2 * tile), tiles_bytes<T, dim>(3)};
-  launch(forward_kernel<T, dim>, grid, stream_of(context), all);
+  launch(attention_kernel<T, dim>, grid, stream_of(context), all);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ __device__ void add_residual(const Forward<T>& args, std::int64_t start) {
 }
 
 template <bool layer, class T, int width>
-__global__ void __launch_bounds__(block_threads) forward_kernel(Forward<T> args) {
+__global__ void __launch_bounds__(block_threads) norm_forward_kernel(Forward<T> args) {
   const std::int64_t row = std::int64_t{blockIdx.x} * tile_rows + threadIdx.x / 32;
   if (row >= args.rows) return;
   const std::int64_t start = row * args.hidden;
@@ -179,7 +179,7 @@ __device__ void tile_columns(const Backward<T>& args, std::int64_t first_row, in
 }
 
 template <bool layer, class T, int width>
-__global__ void __launch_bounds__(block_threads) backward_kernel(Backward<T> args) {
+__global__ void __launch_bounds__(block_threads) norm_backward_kernel(Backward<T> args) {
   struct Sums;
   RowSums* sums = static_shared<Sums, RowSums, tile_rows>();
   const std::int64_t strip = blockIdx.x;
@@ -225,7 +225,7 @@ void run_forward(const OpContext& context, const Forward<T>& args) {
   const Grid grid{blocks_for(args.rows, tile_rows, 0x7fffffff), dim3(block_threads)};
   with_width<T>(args.hidden, {args.x, args.residual, args.sum, args.weight, args.bias, args.y},
                 [&](auto width) {
-                  launch(forward_kernel<layer, T, width()>, grid, stream_of(context), args);
+                  launch(norm_forward_kernel<layer, T, width()>, grid, stream_of(context), args);
                 });
 }
 
@@ -240,7 +240,7 @@ void run_backward(const OpContext& context, Backward<T> args, float* dweight, fl
                   args.sums_in_shared ? static_cast<std::size_t>(sum_bytes) : 0};
   with_width<T>(args.hidden, {args.dy, args.x, args.weight, args.dx, args.d_residual},
                 [&](auto width) {
-                  launch(backward_kernel<layer, T, width()>, grid, stream_of(context), args);
+                  launch(norm_backward_kernel<layer, T, width()>, grid, stream_of(context), args);
                 });
   add_strips(context, args.strips, strips, args.hidden, dweight);
   if (layer) add_strips(context, args.strips + strips * args.hidden, strips, args.hidden, dbias);

@@ -11,7 +11,7 @@
 namespace trainctl::cuda {
 namespace {
 
-struct Forward {
+struct RouterArrays {
   const float* logits;
   const float* bias;  // or null
   RowOrder order;
@@ -59,10 +59,10 @@ struct Ranking {
 };
 
 /// The group_topk best groups of experts, those with the largest sums of their best, best first:
-/// into `best`; their sums into `sums`.
+/// into `best`; their sums into `best_sums`.
 __device__ void choose_groups(const Ranking& ranking, const RouterChoice& choice,
                               std::int32_t* chosen, std::int64_t topk, std::int32_t* best,
-                              float* sums) {
+                              float* best_sums) {
   const std::int64_t most = choice.group_topk;
   for (std::int64_t group = 0; group < choice.groups; ++group) {
     const std::int64_t begin = group * ranking.size;
@@ -73,14 +73,14 @@ __device__ void choose_groups(const Ranking& ranking, const RouterChoice& choice
     }
     const auto rounded = static_cast<float>(sum);
     std::int64_t at = min(group, most);
-    while (at > 0 && sums[at - 1] < rounded) --at;
+    while (at > 0 && best_sums[at - 1] < rounded) --at;
     if (at == most) continue;
     for (std::int64_t i = min(group, most - 1); i > at; --i) {
       best[i] = best[i - 1];
-      sums[i] = sums[i - 1];
+      best_sums[i] = best_sums[i - 1];
     }
     best[at] = static_cast<std::int32_t>(group);
-    sums[at] = rounded;
+    best_sums[at] = rounded;
   }
 }
 
@@ -99,7 +99,7 @@ __device__ std::int32_t best_in_groups(const Ranking& ranking, std::int64_t grou
   return most;
 }
 
-__global__ void __launch_bounds__(block_threads) choose_kernel(Forward args) {
+__global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
   const RouterChoice& choice = args.choice;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(Forward args) {
 }
 
 /// First choices before second ones, then earlier tokens: a block to an expert of a group.
-__global__ void __launch_bounds__(block_threads) drop_late_kernel(Forward args) {
+__global__ void __launch_bounds__(block_threads) drop_late_kernel(RouterArrays args) {
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t group = blockIdx.y;
   if (args.choices[group * args.experts + expert] <= args.capacity) return;
@@ -150,13 +150,13 @@ __global__ void __launch_bounds__(block_threads) drop_late_kernel(Forward args) 
 }
 
 /// A choice of a group's tokens, token after token: its place among those of all rows.
-__device__ std::int64_t place_of(const Forward& args, std::int64_t group, std::int64_t i) {
+__device__ std::int64_t place_of(const RouterArrays& args, std::int64_t group, std::int64_t i) {
   return args.order.row_of(group * args.group + i / args.topk) * args.topk + i % args.topk;
 }
 
 /// How many of the expert's choices in the group weigh at least as much as these bits, which have
 /// the order of weights.
-__device__ std::int64_t heavier(const Forward& args, std::int64_t group, std::int32_t expert,
+__device__ std::int64_t heavier(const RouterArrays& args, std::int64_t group, std::int32_t expert,
                                 unsigned least) {
   int count = 0;
   for (std::int64_t i = threadIdx.x; i < args.group * args.topk; i += block_threads) {
@@ -167,7 +167,7 @@ __device__ std::int64_t heavier(const Forward& args, std::int64_t group, std::in
 }
 
 /// The largest weights, of equal ones the earlier token: a block to an expert of a group.
-__global__ void __launch_bounds__(block_threads) drop_light_kernel(Forward args) {
+__global__ void __launch_bounds__(block_threads) drop_light_kernel(RouterArrays args) {
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t group = blockIdx.y;
   if (args.choices[group * args.experts + expert] <= args.capacity) return;
@@ -226,20 +226,20 @@ __global__ void __launch_bounds__(block_threads)
 
 void router_forward(const OpContext& context, const RouterForward& args) {
   const cudaStream_t stream = stream_of(context);
-  const Forward all{args.logits.elements<float>(),
-                    args.bias.empty() ? nullptr : args.bias.elements<float>(),
-                    args.order,
-                    args.logits.shape[0],
-                    args.logits.shape[1],
-                    args.chosen.shape[1],
-                    args.group,
-                    args.capacity,
-                    args.choice,
-                    args.chosen.elements<std::int32_t>(),
-                    args.weight.elements<float>(),
-                    args.slot.elements<std::int32_t>(),
-                    args.choices.elements<std::int32_t>(),
-                    args.counts.elements<std::int64_t>()};
+  const RouterArrays all{args.logits.elements<float>(),
+                         args.bias.empty() ? nullptr : args.bias.elements<float>(),
+                         args.order,
+                         args.logits.shape[0],
+                         args.logits.shape[1],
+                         args.chosen.shape[1],
+                         args.group,
+                         args.capacity,
+                         args.choice,
+                         args.chosen.elements<std::int32_t>(),
+                         args.weight.elements<float>(),
+                         args.slot.elements<std::int32_t>(),
+                         args.choices.elements<std::int32_t>(),
+                         args.counts.elements<std::int64_t>()};
   CUDA_CHECK(cudaMemsetAsync(args.choices.data, 0, static_cast<std::size_t>(args.choices.bytes()),
                              stream));
   launch(choose_kernel, token_grid(all.tokens), stream, all);

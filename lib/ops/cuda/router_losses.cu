@@ -6,7 +6,7 @@
 namespace trainctl::cuda {
 namespace {
 
-struct Backward {
+struct RouterLossArrays {
   const float* logits;
   const std::int32_t* chosen;
   const float* d_weight;
@@ -17,7 +17,7 @@ struct Backward {
 
 // With weights w = scaling v: the slope of v_j along its own logit is v_j f_j (1 - v_j) or, where v
 // is not divided by a sum of the chosen, v_j f_j; f = 1 - s for sigmoid scores, else 1.
-__global__ void __launch_bounds__(block_threads) backward_kernel(Backward args) {
+__global__ void __launch_bounds__(block_threads) router_backward_kernel(RouterLossArrays args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
   const RouterScore score = args.choice.score;
@@ -132,15 +132,15 @@ double even_share(std::int64_t experts, std::int64_t topk, std::int64_t group) {
 }  // namespace
 
 void router_backward(const OpContext& context, const RouterBackward& args) {
-  const Backward all{args.logits.elements<float>(),
-                     args.chosen.elements<std::int32_t>(),
-                     args.d_weight.elements<float>(),
-                     args.d_logits.elements<float>(),
-                     args.logits.shape[0],
-                     args.logits.shape[1],
-                     args.chosen.shape[1],
-                     args.choice};
-  launch(backward_kernel, token_grid(all.tokens), stream_of(context), all);
+  const RouterLossArrays all{args.logits.elements<float>(),
+                             args.chosen.elements<std::int32_t>(),
+                             args.d_weight.elements<float>(),
+                             args.d_logits.elements<float>(),
+                             args.logits.shape[0],
+                             args.logits.shape[1],
+                             args.chosen.shape[1],
+                             args.choice};
+  launch(router_backward_kernel, token_grid(all.tokens), stream_of(context), all);
 }
 
 void router_losses(const OpContext& context, const RouterLosses& args) {
