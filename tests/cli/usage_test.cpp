@@ -4,8 +4,6 @@
 #include "catch.h"
 #include "process.h"
 
-namespace {}  // namespace
-
 TEST_CASE("help goes to standard output, examples first") {
   for (const auto& words : std::vector<std::vector<std::string>>{{"--help"},
                                                                  {"-h"},

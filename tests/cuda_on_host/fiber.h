@@ -27,8 +27,9 @@ class Fiber {
  private:
   static void enter(unsigned low, unsigned high);
 
+  using Place = void* [5];  // where a jump goes: as many as __builtin_setjmp asks for
+
   void* memory_;
-  using Place = void* [5];
   Place inside_, outside_;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;

@@ -72,10 +72,7 @@ const std::vector<Case> cases{
       "parallel.bucket_rule=layers", "parallel.gradient_aggregation_group=2"}},
 };
 
-Options operator+(Options left, const Options& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
+Options operator+(const Options& left, const Options& right) { return with(left, right); }
 
 std::string text_of(const Case& layout) {
   std::string text = std::to_string(layout.ranks) + " ranks";

@@ -10,8 +10,6 @@
 using namespace trainctl;
 using Json = nlohmann::json;
 
-namespace {}  // namespace
-
 TEST_CASE("equal configurations make no difference", "[print]") {
   const Config config = small_config();
   const Plan plan = plan_of(config, 4);

@@ -7,8 +7,6 @@
 
 using namespace trainctl;
 
-namespace {}  // namespace
-
 TEST_CASE("one stage: fetch, F, B, W for each micro-batch, then step", "[schedule]") {
   const auto rows = schedule_no_pipelining(stage_input({.microbatches = 2, .width = 3}, 0));
   CHECK(texts(rows) == Texts{"fetch 0.0", "F0.0[0,3)", "B0.0[0,3)", "W0.0[0,3)", "fetch 1.0",

@@ -5,6 +5,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/manifest.h"
+#include "formats/print/text.h"
 #include "output.h"
 #include "progress_bar.h"
 
@@ -25,9 +26,8 @@ fs::path checkpoint_at(const std::string& named) {
 }
 
 /// With at least one space behind it.
-std::string in_column(std::string text, std::size_t width) {
-  text.resize(std::max(width, text.size() + 1), ' ');
-  return text;
+std::string in_column(const std::string& text, std::size_t width) {
+  return padded(text, width - 1) + " ";
 }
 
 std::string optional_number(const std::optional<double>& value) {
