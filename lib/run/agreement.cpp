@@ -114,8 +114,8 @@ DeviceKind choose_device(const ParallelConfig& asked, const World& world, Group&
 
 namespace {
 
-// What cuDNN's support checks were run for (the test cudnn_plans).
-constexpr std::int64_t checked_cudnn = 91900;
+// The oldest that was compared with the plain kernels on a device (docs/gpu.md).
+constexpr std::int64_t checked_cudnn = 91400;
 constexpr int checked_capability = 90;
 
 std::string cudnn_text(std::int64_t version) {
@@ -134,7 +134,7 @@ std::string own_cudnn(int local_rank, bool share) {
     }
     const std::int64_t version = cuda_attention().version();
     if (version < checked_cudnn) {
-      return "-" + cudnn_text(version) + " is older than 9.19, of which plans were checked";
+      return "-" + cudnn_text(version) + " is older than 9.14, the oldest that was checked";
     }
     return "+" + cudnn_text(version);
   } catch (const Error& error) {

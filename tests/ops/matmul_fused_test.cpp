@@ -7,6 +7,9 @@ using namespace op_test;
 
 namespace {
 
+/// A library's GELU may be less exact in fp32 than the kernel.
+double gelu_tolerance(DType type) { return type == DType::f32 ? 1e-5 : tolerance(type); }
+
 /// Extents of c and of the sum; 24 and 64 columns are whole packs, as fused products of a device
 /// want them.
 constexpr std::int64_t extents[][3] = {{1, 24, 16}, {7, 5, 3}, {33, 64, 40}};
@@ -43,11 +46,11 @@ TEST_CASE("matmul_gelu is the product and then GELU") {
     run(tested_kernels(), fast);
     run(plain_kernels, plain);
     CHECK(difference(fast.c, plain.c) < tolerance(type));
-    CHECK(difference(fast.beside, plain.beside) < tolerance(type));
+    CHECK(difference(fast.beside, plain.beside) < gelu_tolerance(type));
     const Host host(plain_kernels);
     Values act(plain.c.tensor().shape, type);
     gelu_forward(host.context(), {.x = fast.c.tensor(), .y = act.tensor()});
-    CHECK(difference(fast.beside, act) < tolerance(type));
+    CHECK(difference(fast.beside, act) < gelu_tolerance(type));
   }
 }
 
@@ -66,7 +69,7 @@ TEST_CASE("matmul_gelu_backward is the product and then GELU's gradient") {
     };
     run(tested_kernels(), fast);
     run(plain_kernels, plain);
-    CHECK(difference(fast.c, plain.c) < tolerance(type));
+    CHECK(difference(fast.c, plain.c) < gelu_tolerance(type));
     CHECK(fast.beside == plain.beside);
     Values product(plain.c.tensor().shape, type);
     const Host host(plain_kernels);

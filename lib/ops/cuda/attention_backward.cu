@@ -22,33 +22,41 @@ struct Backward {
   T* dv;
 };
 
-/// A tile of queries as the keys' gradients need it, in shared memory.
-template <int tile>
-struct QueryTile {
-  float logsumexp[tile], mean[tile];  // mean: d_out . out
-  int position[tile], first[tile];
-  std::int64_t row[tile];
+/// What the gradients of a query's scores need of it.
+struct Query {
+  float logsumexp;      // in exponent units
+  float mean;           // d_out . out
+  int position, first;  // what it sees; of none: nothing
 };
 
 /// The part of a . b of one of two threads, which take packs of `width` elements in turns.
 template <int width, class T>
 __device__ float product_of(const T* a, const T* b, int half, int count) {
+  constexpr int packs = width > 1 ? 4 : 1;  // that come at once
   float sum = 0;
 #pragma unroll 1
-  for (int i = half * width; i < count; i += 2 * width) {
-    float x[width];
-    float y[width];
-    load<width>(a + i, x);
-    load<width>(b + i, y);
+  for (int begin = half * width; begin < count; begin += 2 * width * packs) {
+    float x[packs][width] = {};
+    float y[packs][width] = {};
 #pragma unroll
-    for (int j = 0; j < width; ++j) sum += x[j] * y[j];
+    for (int i = 0; i < packs; ++i) {
+      const int at = begin + 2 * width * i;
+      if (at >= count) continue;
+      load<width>(a + at, x[i]);
+      load<width>(b + at, y[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+#pragma unroll
+      for (int j = 0; j < width; ++j) sum += x[i][j] * y[i][j];
+    }
   }
   return sum;
 }
 
-/// Two neighbouring threads take a query.
-template <class T, int tile>
-__device__ void look_at(QueryTile<tile>& queries, const Backward<T>& args, int sequence, int head,
+/// Two neighbouring threads take a query of the tile from `begin` on.
+template <class T>
+__device__ void look_at(Query* queries, const Backward<T>& args, int sequence, int head,
                         int begin) {
   const AttentionProblem<T>& problem = args.problem;
   const int at = static_cast<int>(threadIdx.x / 2);
@@ -56,38 +64,55 @@ __device__ void look_at(QueryTile<tile>& queries, const Backward<T>& args, int s
   const int query = begin + at;
   const bool here = query < problem.query_length;
   const std::int64_t row = here ? problem.queries.row(query, sequence) : 0;
-  const std::int64_t start = (row * problem.heads + head) * problem.head_dim;
-  float mean = 0;
-  if (here && problem.wide) {
-    mean =
-        product_of<vector_width<T>>(args.out + start, args.d_out + start, half, problem.head_dim);
-  } else if (here) {
-    mean = product_of<1>(args.out + start, args.d_out + start, half, problem.head_dim);
-  }
+  const T* out = args.out + (row * problem.heads + head) * problem.head_dim;
+  const T* d_out = args.d_out + (row * problem.heads + head) * problem.head_dim;
+  const int count = here ? problem.head_dim : 0;
+  float mean = problem.wide ? product_of<vector_width<T>>(out, d_out, half, count)
+                            : product_of<1>(out, d_out, half, count);
   mean += __shfl_xor_sync(whole_warp, mean, 1);
   if (half != 0) return;
   const std::int64_t statistic =
       (std::int64_t{sequence} * problem.heads + head) * problem.query_length + query;
-  queries.logsumexp[at] = here ? args.logsumexp[statistic] : 0.0F;
-  queries.mean[at] = mean;
-  queries.position[at] = here ? problem.queries.position(query) : -1;
-  queries.first[at] = here ? problem.first_seen(row) : 0;
-  queries.row[at] = row;
+  queries[at] = {here ? args.logsumexp[statistic] * exponent_unit<T> : 0.0F, mean,
+                 here ? problem.queries.position(query) : -1, here ? problem.first_seen(row) : 0};
 }
 
-/// The probability of a key after dropout, and the gradient of its score; 0 where it is not seen.
-template <class T, int tile>
-__device__ void link(const AttentionProblem<T>& problem, const QueryTile<tile>& queries, int query,
-                     int key_position, int head, const Philox& random, float& score,
-                     float& gradient) {
-  const bool seen = key_position <= queries.position[query] && key_position >= queries.first[query];
-  const float chance =
-      seen ? exponential<T>(score * problem.scale - queries.logsumexp[query]) : 0.0F;
-  const float factor = seen && problem.state != nullptr
-                           ? problem.factor(random, queries.row[query], head, key_position)
-                           : 1.0F;
+/// A score becomes the probability of a key after dropout, and the gradient of that probability the
+/// gradient of the score. `factor` is dropout's.
+template <class T>
+__device__ void link(const AttentionProblem<T>& problem, const Query& query, bool seen,
+                     float factor, float& score, float& gradient) {
+  const float scale = problem.scale * exponent_unit<T>;
+  const float chance = seen ? exponential<T>(score * scale - query.logsumexp) : 0.0F;
   score = chance * factor;
-  gradient = chance * (factor * gradient - queries.mean[query]) * problem.scale;
+  gradient = chance * (factor * gradient - query.mean) * problem.scale;
+}
+
+/// The same for all scores of a thread. `kept` is that of kept_by_dropout, or all ones.
+template <class T, int tile, class QueryOf, class KeyPosition>
+__device__ void link_all(const AttentionProblem<T>& problem, bool all_seen, std::uint32_t kept,
+                         const QueryOf& query_of, const KeyPosition& key_position,
+                         Fragment<T, tile>& scores, Fragment<T, tile>& gradients) {
+  const auto each = [&](const auto& one) {
+#pragma unroll
+    for (int j = 0; j < scores.own; ++j) {
+#pragma unroll
+      for (int i = 0; i < scores.rows; ++i) one(i, j);
+    }
+  };
+  if (all_seen && problem.state == nullptr) {
+    each([&](int i, int j) {
+      link(problem, query_of(i, j), true, 1.0F, scores.at(i, j), gradients.at(i, j));
+    });
+    return;
+  }
+  each([&](int i, int j) {
+    const Query query = query_of(i, j);
+    const int at = key_position(i, j);
+    const bool seen = at <= query.position && at >= query.first;
+    link(problem, query, seen, problem.factor(kept >> (scores.own * i + j) & 1), scores.at(i, j),
+         gradients.at(i, j));
+  });
 }
 
 /// One tile of a block's own tokens' gradient, into rows of `to`.
@@ -112,6 +137,10 @@ __device__ void write_rows(T* to, const Fragment<T, columns>& values, const Runs
 template <int dim>
 inline constexpr int part_columns = dim > 128 ? 128 : dim;
 
+/// Tiles of queries that a block for keys holds: the next one comes while one is multiplied.
+template <class T, int dim>
+inline constexpr int query_stages = sizeof(T) == 2 && dim <= 128 ? 2 : 1;
+
 template <class T, int dim>
 __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     keys_kernel(const __grid_constant__ Backward<T> args) {
@@ -119,15 +148,15 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   constexpr int stride = tile_stride<T>(dim);
   constexpr int columns = part_columns<dim>;
   constexpr int parts = dim / columns;
+  constexpr int stages = query_stages<T, dim>;
   using Scores = Fragment<T, tile>;
   const AttentionProblem<T>& problem = args.problem;
   T* k = dynamic_shared<T>();
   T* v = k + tile * stride;
-  T* q = v + tile * stride;
-  T* d_out = q + tile * stride;
-  T* room = d_out + tile * stride;
+  T* tiles = v + tile * stride;  // q and d_out of each stage
+  T* room = tiles + 2 * stages * tile * stride;
   struct Tile;
-  QueryTile<tile>& queries = *static_shared<Tile, QueryTile<tile>, 1>();
+  Query* queries = static_shared<Tile, Query, stages * tile>();
 
   const int begin = static_cast<int>(blockIdx.x) * tile;
   const int end = min(problem.key_length, begin + tile);
@@ -135,6 +164,8 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int first_column = static_cast<int>(blockIdx.y) % parts * columns;
   const int sequence = static_cast<int>(blockIdx.z);
   const int group = problem.heads / problem.kv_heads;
+  const int last_head = (kv_head + 1) * group;
+  const Span span = problem.keys.span(begin, end);
   const Philox random = problem.random();
   int position[Scores::rows];
 #pragma unroll
@@ -142,38 +173,72 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     const int key = begin + Scores::row(i);
     position[i] = key < end ? problem.keys.position(key) : no_position;
   }
+  // Tiles of queries that see a key, of all heads that share the keys, one after the other.
+  int head = kv_head * group;
+  int query = 0;
+  const auto find = [&] {
+    while (head < last_head) {
+      for (; query < problem.query_length; query += tile) {
+        const int query_end = min(problem.query_length, query + tile);
+        if (problem.queries.span(query, query_end).last >= span.first) return;
+      }
+      query = 0;
+      ++head;
+    }
+  };
+  const auto bring_queries = [&](int stage) {
+    T* to = tiles + 2 * stage * tile * stride;
+    const int query_end = min(problem.query_length, query + tile);
+    bring<T, tile, dim>(to, problem.q, problem.wide, problem.queries, sequence, query, query_end,
+                        head, problem.heads, problem.head_dim);
+    bring<T, tile, dim>(to + tile * stride, args.d_out, problem.wide, problem.queries, sequence,
+                        query, query_end, head, problem.heads, problem.head_dim);
+    commit_copies();
+    look_at(queries + stage * tile, args, sequence, head, query);
+  };
+
   bring<T, tile, dim>(k, problem.k, problem.wide, problem.keys, sequence, begin, end, kv_head,
                       problem.kv_heads, problem.head_dim);
   bring<T, tile, dim>(v, problem.v, problem.wide, problem.keys, sequence, begin, end, kv_head,
                       problem.kv_heads, problem.head_dim);
   Fragment<T, columns> dk;
   Fragment<T, columns> dv;
-  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (int query = 0; query < problem.query_length; query += tile) {
-      const int query_end = min(problem.query_length, query + tile);
-      if (!problem.may_see(query, query_end, begin, end)) continue;
-      bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, query, query_end,
-                          head, problem.heads, problem.head_dim);
-      bring<T, tile, dim>(d_out, args.d_out, problem.wide, problem.queries, sequence, query,
-                          query_end, head, problem.heads, problem.head_dim);
-      commit_copies();
-      look_at(queries, args, sequence, head, query);
-      wait_for_copies<0>();
-      __syncthreads();
-      Scores scores = multiply_rows<T, tile, dim>(k, q);
-      Scores gradients = multiply_rows<T, tile, dim>(v, d_out);
-#pragma unroll
-      for (int i = 0; i < Scores::rows; ++i) {
-#pragma unroll
-        for (int j = 0; j < Scores::own; ++j) {
-          link(problem, queries, Scores::column(j), position[i], head, random, scores.at(i, j),
-               gradients.at(i, j));
-        }
-      }
-      add_product<T, tile, columns>(dv, scores, d_out + first_column, stride, room);
-      add_product<T, tile, columns>(dk, gradients, q + first_column, stride, room);
-      __syncthreads();  // the next queries come where these are
+  find();
+  if (head < last_head) bring_queries(0);
+  for (int stage = 0; head < last_head; stage = (stage + 1) % stages) {
+    const int own_head = head;
+    const int own_query = query;
+    const Query* own = queries + stage * tile;
+    const T* q = tiles + 2 * stage * tile * stride;
+    const T* d_out = q + tile * stride;
+    query += tile;
+    find();
+    wait_for_copies<0>();
+    __syncthreads();  // these queries are here, and the former ones are multiplied
+    if (stages > 1 && head < last_head) bring_queries((stage + 1) % stages);
+    Scores scores = multiply_rows<T, tile, dim>(k, q);
+    Scores gradients = multiply_rows<T, tile, dim>(v, d_out);
+    const bool all_seen = problem.all_seen(
+        problem.queries.span(own_query, min(problem.query_length, own_query + tile)), span,
+        end - begin == tile && own_query + tile <= problem.query_length);
+    std::uint32_t kept = ~0U;
+    if (problem.state != nullptr) {
+      kept = kept_by_dropout<Scores>(
+          problem, random, own_head,
+          [&](int, int j) {
+            return problem.queries.row(min(own_query + Scores::column(j), problem.query_length - 1),
+                                       sequence);
+          },
+          [&](int i, int) { return problem.keys.position(min(begin + Scores::row(i), end - 1)); });
     }
+    link_all<T, tile>(
+        problem, all_seen, kept, [&](int, int j) { return own[Scores::column(j)]; },
+        [&](int i, int) { return position[i]; }, scores, gradients);
+    add_product<T, tile, columns>(dv, scores, d_out + first_column, stride, room);
+    add_product<T, tile, columns>(dk, gradients, q + first_column, stride, room);
+    if (stages > 1) continue;
+    __syncthreads();  // the next queries come where these are
+    if (head < last_head) bring_queries(0);
   }
   commit_copies();
   wait_for_copies<0>();
@@ -196,7 +261,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   T* v = k + tile * stride;
   T* room = v + tile * stride;
   struct Tile;
-  QueryTile<tile>& queries = *static_shared<Tile, QueryTile<tile>, 1>();
+  Query* queries = static_shared<Tile, Query, tile>();
   struct Positions;
   int* key_position = static_shared<Positions, int, tile>();
 
@@ -205,39 +270,58 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int head = static_cast<int>(blockIdx.y);
   const int sequence = static_cast<int>(blockIdx.z);
   const int kv_head = problem.kv_head(head);
+  const Span span = problem.queries.span(begin, end);
   const Philox random = problem.random();
+  const auto bring_keys = [&](T* to, const T* from, int key) {
+    bring<T, tile, dim>(to, from, problem.wide, problem.keys, sequence, key,
+                        min(problem.key_length, key + tile), kv_head, problem.kv_heads,
+                        problem.head_dim);
+    commit_copies();
+  };
+  const auto next_seen = [&](int key) { return problem.next_seen(span, key, tile); };
+
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
   bring<T, tile, dim>(d_out, args.d_out, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
+  int key = next_seen(0);
+  if (key < problem.key_length) bring_keys(v, problem.v, key);
   look_at(queries, args, sequence, head, begin);
+  __syncthreads();
+  Query own[Scores::rows];
+#pragma unroll
+  for (int i = 0; i < Scores::rows; ++i) own[i] = queries[Scores::row(i)];
   Fragment<T, dim> dq;
-  for (int key = 0; key < problem.key_length; key += tile) {
+  while (key < problem.key_length) {
     const int key_end = min(problem.key_length, key + tile);
-    if (!problem.may_see(begin, end, key, key_end)) continue;
-    bring<T, tile, dim>(k, problem.k, problem.wide, problem.keys, sequence, key, key_end, kv_head,
-                        problem.kv_heads, problem.head_dim);
-    bring<T, tile, dim>(v, problem.v, problem.wide, problem.keys, sequence, key, key_end, kv_head,
-                        problem.kv_heads, problem.head_dim);
-    commit_copies();
+    wait_for_copies<0>();
+    __syncthreads();  // the values are here, and the former keys are multiplied
+    bring_keys(k, problem.k, key);
     if (threadIdx.x < tile) {
       const int at = key + static_cast<int>(threadIdx.x);
       key_position[threadIdx.x] = at < key_end ? problem.keys.position(at) : no_position;
     }
-    wait_for_copies<0>();
-    __syncthreads();
-    Scores scores = multiply_rows<T, tile, dim>(q, k);
     Scores gradients = multiply_rows<T, tile, dim>(d_out, v);
-#pragma unroll
-    for (int i = 0; i < Scores::rows; ++i) {
-#pragma unroll
-      for (int j = 0; j < Scores::own; ++j) {
-        link(problem, queries, Scores::row(i), key_position[Scores::column(j)], head, random,
-             scores.at(i, j), gradients.at(i, j));
-      }
+    wait_for_copies<0>();
+    __syncthreads();  // the keys are here, and the values are multiplied
+    const bool all_seen =
+        problem.all_seen(span, problem.keys.span(key, key_end), key_end - key == tile);
+    key = next_seen(key + tile);
+    if (key < problem.key_length) bring_keys(v, problem.v, key);
+    Scores scores = multiply_rows<T, tile, dim>(q, k);
+    std::uint32_t kept = ~0U;
+    if (problem.state != nullptr) {
+      kept = kept_by_dropout<Scores>(
+          problem, random, head,
+          [&](int i, int) {
+            return problem.queries.row(min(begin + Scores::row(i), end - 1), sequence);
+          },
+          [&](int, int j) { return key_position[Scores::column(j)]; });
     }
+    link_all<T, tile>(
+        problem, all_seen, kept, [&](int i, int) { return own[i]; },
+        [&](int, int j) { return key_position[Scores::column(j)]; }, scores, gradients);
     add_product<T, tile, dim>(dq, gradients, k, stride, room);
-    __syncthreads();  // the next keys come where these are
   }
   commit_copies();
   wait_for_copies<0>();
@@ -259,14 +343,13 @@ void run_backward(const OpContext& context, const AttentionBackward& args) {
   };
   const auto sequences = static_cast<unsigned>(shape.sequences);
   constexpr int parts = dim / part_columns<dim>;
-  const std::size_t shared = tiles_bytes<T, dim>(4);
   launch(keys_kernel<T, dim>,
          {dim3(tiles(shape.key_length), static_cast<unsigned>(shape.kv_heads * parts), sequences),
-          dim3(2 * tile), shared},
+          dim3(2 * tile), tiles_bytes<T, dim>(2 + 2 * query_stages<T, dim>)},
          stream_of(context), all);
   launch(queries_kernel<T, dim>,
          {dim3(tiles(shape.query_length), static_cast<unsigned>(shape.heads), sequences),
-          dim3(2 * tile), shared},
+          dim3(2 * tile), tiles_bytes<T, dim>(4)},
          stream_of(context), all);
 }
 

@@ -56,7 +56,7 @@ struct Queries {
 
 /// Scores become probabilities over the largest score so far; what was summed before is rescaled.
 template <class T, int tile, int dim>
-__device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out,
+__device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out, float scale,
                              float (&highest)[Fragment<T, tile>::rows],
                              float (&sum)[Fragment<T, tile>::rows]) {
 #pragma unroll
@@ -65,15 +65,15 @@ __device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out,
 #pragma unroll
     for (int j = 0; j < scores.own; ++j) most = fmaxf(most, scores.at(i, j));
     most = scores.row_max(most);
-    const float base = most == -INFINITY ? 0.0F : most;  // of a query that has seen no key
-    const float rescale = exponential<T>(highest[i] - base);
+    const float base = most == -INFINITY ? 0.0F : most * scale;  // of a query that has seen no key
+    const float rescale = exponential<T>(highest[i] * scale - base);
     highest[i] = most;
     sum[i] *= rescale;
 #pragma unroll
     for (int j = 0; j < out.own; ++j) out.at(i, j) *= rescale;
 #pragma unroll
     for (int j = 0; j < scores.own; ++j) {
-      scores.at(i, j) = exponential<T>(scores.at(i, j) - base);
+      scores.at(i, j) = exponential<T>(scores.at(i, j) * scale - base);
       sum[i] += scores.at(i, j);
     }
   }
@@ -99,11 +99,21 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   // The last queries see the most keys: they come first.
   const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile;
   const int end = min(problem.query_length, begin + tile);
+  const Span span = problem.queries.span(begin, end);
   const Philox random = problem.random();
+  const bool drops = problem.state != nullptr;
+  const float scale = problem.scale * exponent_unit<T>;
   int own[Scores::rows];
 #pragma unroll
   for (int i = 0; i < Scores::rows; ++i) own[i] = Scores::row(i);
   const Queries<Scores::rows> queries(problem, sequence, begin, own);
+  const auto next_seen = [&](int key) { return problem.next_seen(span, key, tile); };
+  const auto bring_keys = [&](T* to, const T* from, int key) {
+    bring<T, tile, dim>(to, from, problem.wide, problem.keys, sequence, key,
+                        min(problem.key_length, key + tile), kv_head, problem.kv_heads,
+                        problem.head_dim);
+    commit_copies();
+  };
 
   Fragment<T, dim> out;
   float highest[Scores::rows];
@@ -112,47 +122,52 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   for (float& one : highest) one = -INFINITY;
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
-  for (int key = 0; key < problem.key_length; key += tile) {
+  int key = next_seen(0);
+  if (key < problem.key_length) bring_keys(k, problem.k, key);
+  while (key < problem.key_length) {
     const int key_end = min(problem.key_length, key + tile);
-    if (!problem.may_see(begin, end, key, key_end)) continue;
-    bring<T, tile, dim>(k, problem.k, problem.wide, problem.keys, sequence, key, key_end, kv_head,
-                        problem.kv_heads, problem.head_dim);
-    commit_copies();
-    bring<T, tile, dim>(v, problem.v, problem.wide, problem.keys, sequence, key, key_end, kv_head,
-                        problem.kv_heads, problem.head_dim);
-    commit_copies();
-    if (threadIdx.x < tile) {
+    const bool all_seen =
+        problem.all_seen(span, problem.keys.span(key, key_end), key_end - key == tile);
+    if ((!all_seen || drops) && threadIdx.x < tile) {
       const int at = key + static_cast<int>(threadIdx.x);
       key_position[threadIdx.x] = at < key_end ? problem.keys.position(at) : no_position;
     }
-    wait_for_copies<1>();
-    __syncthreads();
+    wait_for_copies<0>();
+    __syncthreads();  // the keys are here, and the former values are multiplied
+    bring_keys(v, problem.v, key);
     Scores scores = multiply_rows<T, tile, dim>(q, k);
-#pragma unroll
-    for (int i = 0; i < Scores::rows; ++i) {
+    if (!all_seen) {
 #pragma unroll
       for (int j = 0; j < Scores::own; ++j) {
         const int at = key_position[Scores::column(j)];
-        const bool seen = at <= queries.position[i] && at >= queries.first[i];
-        scores.at(i, j) = seen ? scores.at(i, j) * problem.scale : -INFINITY;
+#pragma unroll
+        for (int i = 0; i < Scores::rows; ++i) {
+          const bool seen = at <= queries.position[i] && at >= queries.first[i];
+          scores.at(i, j) = seen ? scores.at(i, j) : -INFINITY;
+        }
       }
     }
-    softmax_tile<T, tile, dim>(scores, out, highest, sum);
-    if (problem.state != nullptr) {
+    softmax_tile<T, tile, dim>(scores, out, scale, highest, sum);
+    if (drops) {
+      const std::uint32_t kept = kept_by_dropout<Scores>(
+          problem, random, head,
+          [&](int i, int) {
+            return problem.queries.row(min(begin + Scores::row(i), end - 1), sequence);
+          },
+          [&](int, int j) { return key_position[Scores::column(j)]; });
 #pragma unroll
       for (int i = 0; i < Scores::rows; ++i) {
 #pragma unroll
         for (int j = 0; j < Scores::own; ++j) {
-          if (scores.at(i, j) == 0.0F) continue;  // not seen, or too small
-          scores.at(i, j) *=
-              problem.factor(random, queries.row[i], head, key_position[Scores::column(j)]);
+          scores.at(i, j) *= problem.factor(kept >> (Scores::own * i + j) & 1);
         }
       }
     }
     wait_for_copies<0>();
-    __syncthreads();
+    __syncthreads();  // the values are here, and the keys are multiplied
+    key = next_seen(key + tile);
+    if (key < problem.key_length) bring_keys(k, problem.k, key);
     add_product<T, tile, dim>(out, scores, v, stride, room);
-    __syncthreads();  // the next tile comes where this one is
   }
   commit_copies();
   wait_for_copies<0>();
@@ -160,18 +175,18 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
 #pragma unroll
   for (int i = 0; i < Scores::rows; ++i) {
     const float total = Scores::row_sum(sum[i]);
-    const float scale = total > 0 ? 1.0F / total : 0.0F;
+    const float inverse = total > 0 ? 1.0F / total : 0.0F;
     const int query = begin + own[i];
     if (query >= end) continue;
     T* to = args.out + (queries.row[i] * problem.heads + head) * problem.head_dim;
 #pragma unroll
     for (int j = 0; j < out.own; ++j) {
       const int column = out.column(j);
-      if (column < problem.head_dim) to[column] = narrow<T>(out.at(i, j) * scale);
+      if (column < problem.head_dim) to[column] = narrow<T>(out.at(i, j) * inverse);
     }
     if (threadIdx.x % Scores::lanes == 0) {
       args.logsumexp[(std::int64_t{sequence} * problem.heads + head) * problem.query_length +
-                     query] = total > 0 ? highest[i] + logf(total) : -INFINITY;
+                     query] = total > 0 ? highest[i] * problem.scale + logf(total) : -INFINITY;
     }
   }
 }

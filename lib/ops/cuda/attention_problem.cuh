@@ -11,6 +11,11 @@ namespace trainctl::cuda {
 inline constexpr int most_runs = 128;
 inline constexpr int no_position = 0x7fffffff;  // of a key that is not there: nothing sees it
 
+/// The least and the largest position of some tokens.
+struct Span {
+  int first, last;
+};
+
 /// TokenRuns in a kernel's parameters.
 struct Runs {
   int length, stride, count;
@@ -24,6 +29,17 @@ struct Runs {
     return run[token / length].row + std::int64_t{sequence} * stride + token % length;
   }
   __device__ int position(int token) const { return run[token / length].position + token % length; }
+  /// Whether tokens [begin, end) lie side by side.
+  __device__ bool together(int begin, int end) const { return begin / length == (end - 1) / length; }
+  __device__ Span span(int begin, int end) const {
+    Span all{no_position, -1};
+    for (int at = begin / length; at * length < end; ++at) {
+      const int start = run[at].position - at * length;
+      all.first = min(all.first, start + max(begin, at * length));
+      all.last = max(all.last, start + min(end, (at + 1) * length) - 1);
+    }
+    return all;
+  }
 };
 
 template <class T>
@@ -48,28 +64,28 @@ struct AttentionProblem {
   __device__ int first_seen(std::int64_t row) const {
     return first_position != nullptr ? first_position[row] : 0;
   }
-  /// What dropout multiplies the probability of a key by.
-  __device__ float factor(const Philox& random, std::int64_t query_row, int head,
-                          int key_position) const {
+  /// Whether dropout keeps the probability of a key.
+  __device__ bool keeps(const Philox& random, std::int64_t query_row, int head,
+                        int key_position) const {
     const std::int64_t index =
         (token[query_row] * heads_total + first_head + head) * seq_length + key_position;
-    const bool keep = random.uniform(static_cast<std::uint64_t>(index)) >= probability;
-    return keep ? 1.0F / (1.0F - probability) : 0.0F;
+    return random.uniform(static_cast<std::uint64_t>(index)) >= probability;
   }
+  /// What dropout multiplies a probability by, given whether it keeps it.
+  __device__ float factor(bool kept) const { return kept ? 1.0F / (1.0F - probability) : 0.0F; }
   __device__ Philox random() const {
     return state != nullptr ? Philox(state->seed, dropout_stream(state->step, site)) : Philox(0, 0);
   }
-  /// Whether some query of [begin, end) can see some key of the other range.
-  __device__ bool may_see(int query_begin, int query_end, int key_begin, int key_end) const {
-    int last = -1;
-    for (int at = query_begin; at < query_end; at += queries.length - at % queries.length) {
-      const int end = min(query_end, at - at % queries.length + queries.length);
-      last = max(last, queries.position(end - 1));
+  /// The first tile of keys from `key` on that one of the queries sees; key_length or more if none.
+  __device__ int next_seen(const Span& query, int key, int tile) const {
+    while (key < key_length && keys.span(key, min(key_length, key + tile)).first > query.last) {
+      key += tile;
     }
-    for (int at = key_begin; at < key_end; at += keys.length - at % keys.length) {
-      if (keys.position(at) <= last) return true;
-    }
-    return false;
+    return key;
+  }
+  /// Whether each of some queries sees each key of a whole tile.
+  __device__ bool all_seen(const Span& query, const Span& key, bool whole) const {
+    return whole && first_position == nullptr && key.last <= query.first;
   }
 };
 
@@ -112,19 +128,30 @@ __device__ void bring(T* to, const T* from, bool wide, const Runs& runs, int seq
                       int end, int head, int heads, int head_dim) {
   constexpr int width = vector_width<T>;
   constexpr int chunks = dim / width;
-  for (int i = static_cast<int>(threadIdx.x); i < tile * chunks; i += 2 * tile) {
-    const int token = begin + i / chunks;
-    const int column = i % chunks * width;
-    T* place = to + i / chunks * tile_stride<T>(dim) + column;
-    const bool present = token < end && column < head_dim;
-    const T* source =
-        present ? from + (runs.row(token, sequence) * heads + head) * head_dim + column : from;
-    if (wide) {
-      start_copy(place, source, present);
-      continue;
+  constexpr int rows = 2 * tile / chunks;  // at once
+  const int column = static_cast<int>(threadIdx.x) % chunks * width;
+  const int first = static_cast<int>(threadIdx.x) / chunks;
+  to += column;
+  from += head * head_dim + column;
+  const std::int64_t step = std::int64_t{heads} * head_dim;
+  if (wide && runs.together(begin, end)) {
+    const T* source = from + (runs.row(begin, sequence) + first) * step;
+    const int count = column < head_dim ? end - begin : 0;
+#pragma unroll
+    for (int i = 0; i < tile / rows; ++i) {
+      const int row = first + i * rows;
+      start_copy(to + row * tile_stride<T>(dim), row < count ? source + i * rows * step : from,
+                 row < count);
     }
-    for (int j = 0; j < width; ++j) {
-      place[j] = present && column + j < head_dim ? source[j] : T{};
+    return;
+  }
+#pragma unroll 1
+  for (int row = first; row < tile; row += rows) {
+    const bool present = begin + row < end;
+    const T* source = present ? from + runs.row(begin + row, sequence) * step : from;
+#pragma unroll 1
+    for (int i = 0; i < width; ++i) {
+      to[row * tile_stride<T>(dim) + i] = present && column + i < head_dim ? source[i] : T{};
     }
   }
 }

@@ -53,11 +53,6 @@ struct Fragment {
   }
 };
 
-template <class T>
-__device__ std::uint32_t pack(float low, float high) {
-  return static_cast<std::uint32_t>(narrow<T>(high).bits) << 16 | narrow<T>(low).bits;
-}
-
 /// a b^T: a and b [tile, dim] with rows `stride` apart.
 template <class T, int tile, int dim>
 __device__ Fragment<T, tile> multiply_rows(const T* a, const T* b) {

@@ -232,7 +232,7 @@ void run_forward(const OpContext& context, const Forward<T>& args) {
 template <bool layer, class T>
 void run_backward(const OpContext& context, Backward<T> args, float* dweight, float* dbias) {
   const std::int64_t kinds = layer ? 2 : 1;  // of sums
-  const std::int64_t strips = strips_for(args.rows, kinds * args.hidden);
+  const std::int64_t strips = strips_for(args.rows, kinds * args.hidden, tile_rows);
   const std::int64_t sum_bytes = kinds * args.hidden * static_cast<std::int64_t>(sizeof(float));
   args.strips = reinterpret_cast<float*>(context.scratch);
   args.sums_in_shared = sum_bytes <= most_shared_bytes;
@@ -242,8 +242,7 @@ void run_backward(const OpContext& context, Backward<T> args, float* dweight, fl
                 [&](auto width) {
                   launch(norm_backward_kernel<layer, T, width()>, grid, stream_of(context), args);
                 });
-  add_strips(context, args.strips, strips, args.hidden, dweight);
-  if (layer) add_strips(context, args.strips + strips * args.hidden, strips, args.hidden, dbias);
+  add_strips(context, args.strips, strips, args.hidden, dweight, dbias);
 }
 
 }  // namespace

@@ -185,6 +185,7 @@ __global__ void __launch_bounds__(256)
   const std::int64_t end = rows * (blockIdx.y + 1) / gridDim.y;
   float sum[width] = {};
   if (column < columns) {
+#pragma unroll 4
     for (std::int64_t row = rows * blockIdx.y / gridDim.y + threadIdx.y; row < end; row += 8) {
       float value[width];
       load<width>(x + row * columns + column, value);
@@ -209,7 +210,8 @@ template <class T, int width>
 void sum_rows(const OpContext& context, const Tensor& x, const float* weight, float* sum) {
   const std::int64_t rows = x.rows();
   const std::int64_t columns = x.columns();
-  const std::int64_t strips = strips_for(rows, columns);
+  constexpr std::int64_t least_rows = 32;  // four for each thread
+  const std::int64_t strips = strips_for(rows, columns, least_rows);
   auto* partial = reinterpret_cast<float*>(context.scratch);
   Grid grid{blocks_for(columns, 32 * width, 0x7fffffff), dim3(32, 8)};
   grid.blocks.y = static_cast<unsigned>(strips);

@@ -8,30 +8,34 @@
 namespace trainctl::cuda {
 namespace {
 
-/// 32 columns per block, eight threads to a column.
-__global__ void __launch_bounds__(256) add_strips_kernel(const float* strips, std::int64_t count,
-                                                         std::int64_t columns, float* result) {
+/// 32 columns per block, 32 threads to a column; blocks of the second row take the second result.
+__global__ void __launch_bounds__(1024)
+    add_strips_kernel(const float* strips, std::int64_t count, std::int64_t columns, float* first,
+                      float* second) {
   struct Parts;
-  float* parts = static_shared<Parts, float, 256>();
-  const std::int64_t column = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
+  float* parts = static_shared<Parts, float, 32 * 33>();
+  const std::int64_t begin = std::int64_t{blockIdx.x} * 32;
+  const std::int64_t column = begin + threadIdx.x;
+  strips += blockIdx.y * count * columns;
   float sum = 0;
   if (column < columns) {
-    for (std::int64_t strip = threadIdx.y; strip < count; strip += 8) {
+#pragma unroll 8
+    for (std::int64_t strip = threadIdx.y; strip < count; strip += 32) {
       sum += strips[strip * columns + column];
     }
   }
-  parts[threadIdx.y * 32 + threadIdx.x] = sum;
+  parts[threadIdx.x * 33 + threadIdx.y] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
-  for (int part = 1; part < 8; ++part) sum += parts[part * 32 + threadIdx.x];
-  result[column] += sum;
+  // Now a warp takes a column.
+  sum = warp_sum(parts[threadIdx.y * 33 + threadIdx.x]);
+  if (threadIdx.x != 0 || begin + threadIdx.y >= columns) return;
+  (blockIdx.y == 0 ? first : second)[begin + threadIdx.y] += sum;
 }
 
 }  // namespace
 
-std::int64_t strips_for(std::int64_t rows, std::int64_t columns) {
+std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t least_rows) {
   constexpr std::int64_t most = 512;
-  constexpr std::int64_t least_rows = 8;  // of a strip
   const std::int64_t row_bytes = columns * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t room = scratch_bytes_per_thread / row_bytes;
   require(room > 0, ExitCode::internal,
@@ -42,9 +46,10 @@ std::int64_t strips_for(std::int64_t rows, std::int64_t columns) {
 }
 
 void add_strips(const OpContext& context, const float* strips, std::int64_t count,
-                std::int64_t columns, float* result) {
-  launch(add_strips_kernel, {blocks_for(columns, 32, 0x7fffffff), dim3(32, 8)}, stream_of(context),
-         strips, count, columns, result);
+                std::int64_t columns, float* first, float* second) {
+  Grid grid{blocks_for(columns, 32, 0x7fffffff), dim3(32, 32)};
+  grid.blocks.y = second != nullptr ? 2 : 1;
+  launch(add_strips_kernel, grid, stream_of(context), strips, count, columns, first, second);
 }
 
 }  // namespace trainctl::cuda
