@@ -2,6 +2,7 @@
 // that make the probabilities again: first dk and dv, a block to a tile of keys, then dq, a block
 // to a tile of queries, so that every sum has one owner and a fixed order. dq may lie where d_out
 // does.
+#include "base/scratch.h"
 #include "ops/cuda/attention_problem.cuh"
 #include "ops/cuda/attention_sizes.cuh"
 #include "ops/cuda/enqueue.cuh"
@@ -20,6 +21,7 @@ struct Backward {
   T* dq;
   T* dk;
   T* dv;
+  float* mean;  // d_out . out of each query and head, as logsumexp lies; null where no room is left
 };
 
 /// What the gradients of a query's scores need of it.
@@ -29,52 +31,65 @@ struct Query {
   int position, first;  // what it sees; of none: nothing
 };
 
-/// The part of a . b of one of two threads, which take packs of `width` elements in turns.
+/// The part of a . b from `first` on, packs of `width` elements `step` apart.
 template <int width, class T>
-__device__ float product_of(const T* a, const T* b, int half, int count) {
-  constexpr int packs = width > 1 ? 4 : 1;  // that come at once
+__device__ float product_of(const T* a, const T* b, int first, int step, int count) {
   float sum = 0;
-#pragma unroll 1
-  for (int begin = half * width; begin < count; begin += 2 * width * packs) {
-    float x[packs][width] = {};
-    float y[packs][width] = {};
+  for (int i = first; i < count; i += step) {
+    float x[width];
+    float y[width];
+    load<width>(a + i, x);
+    load<width>(b + i, y);
 #pragma unroll
-    for (int i = 0; i < packs; ++i) {
-      const int at = begin + 2 * width * i;
-      if (at >= count) continue;
-      load<width>(a + at, x[i]);
-      load<width>(b + at, y[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < packs; ++i) {
-#pragma unroll
-      for (int j = 0; j < width; ++j) sum += x[i][j] * y[i][j];
-    }
+    for (int j = 0; j < width; ++j) sum += x[j] * y[j];
   }
   return sum;
 }
 
-/// Two neighbouring threads take a query of the tile from `begin` on.
-template <class T>
+/// args.mean: eight lanes take one of `count`.
+template <class T, int width>
+__global__ void __launch_bounds__(block_threads)
+    mean_kernel(const __grid_constant__ Backward<T> args, std::int64_t count) {
+  constexpr int lanes = 8;
+  const AttentionProblem<T>& problem = args.problem;
+  const std::int64_t statistic = grid_thread() / lanes;
+  const int lane = static_cast<int>(threadIdx.x % lanes);
+  const std::int64_t at = min(statistic, count - 1);
+  const int query = static_cast<int>(at % problem.query_length);
+  const int head = static_cast<int>(at / problem.query_length % problem.heads);
+  const int sequence = static_cast<int>(at / problem.query_length / problem.heads);
+  const std::int64_t start =
+      (problem.queries.row(query, sequence) * problem.heads + head) * problem.head_dim;
+  float sum = product_of<width>(args.out + start, args.d_out + start, lane * width, lanes * width,
+                                problem.head_dim);
+#pragma unroll
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    sum += __shfl_xor_sync(whole_warp, sum, offset);
+  }
+  if (lane == 0 && statistic < count) args.mean[statistic] = sum;
+}
+
+/// A tile of queries from `begin` on, a thread to each.
+template <class T, int tile>
 __device__ void look_at(Query* queries, const Backward<T>& args, int sequence, int head,
                         int begin) {
+  const int at = static_cast<int>(threadIdx.x);
+  if (at >= tile) return;
   const AttentionProblem<T>& problem = args.problem;
-  const int at = static_cast<int>(threadIdx.x / 2);
-  const int half = static_cast<int>(threadIdx.x % 2);
   const int query = begin + at;
-  const bool here = query < problem.query_length;
-  const std::int64_t row = here ? problem.queries.row(query, sequence) : 0;
-  const T* out = args.out + (row * problem.heads + head) * problem.head_dim;
-  const T* d_out = args.d_out + (row * problem.heads + head) * problem.head_dim;
-  const int count = here ? problem.head_dim : 0;
-  float mean = problem.wide ? product_of<vector_width<T>>(out, d_out, half, count)
-                            : product_of<1>(out, d_out, half, count);
-  mean += __shfl_xor_sync(whole_warp, mean, 1);
-  if (half != 0) return;
+  if (query >= problem.query_length) {
+    queries[at] = {0.0F, 0.0F, -1, 0};
+    return;
+  }
+  const std::int64_t row = problem.queries.row(query, sequence);
   const std::int64_t statistic =
       (std::int64_t{sequence} * problem.heads + head) * problem.query_length + query;
-  queries[at] = {here ? args.logsumexp[statistic] * exponent_unit<T> : 0.0F, mean,
-                 here ? problem.queries.position(query) : -1, here ? problem.first_seen(row) : 0};
+  const std::int64_t start = (row * problem.heads + head) * problem.head_dim;
+  const float mean = args.mean != nullptr ? args.mean[statistic]
+                                          : product_of<1>(args.out + start, args.d_out + start, 0,
+                                                          1, problem.head_dim);
+  queries[at] = {args.logsumexp[statistic] * exponent_unit<T>, mean,
+                 problem.queries.position(query), problem.first_seen(row)};
 }
 
 /// A score becomes the probability of a key after dropout, and the gradient of that probability the
@@ -158,11 +173,12 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   struct Tile;
   Query* queries = static_shared<Tile, Query, stages * tile>();
 
-  const int begin = static_cast<int>(blockIdx.x) * tile;
+  // The first keys are seen by the most queries: they come first.
+  const int begin = static_cast<int>(blockIdx.z) * tile;
   const int end = min(problem.key_length, begin + tile);
-  const int kv_head = static_cast<int>(blockIdx.y) / parts;
-  const int first_column = static_cast<int>(blockIdx.y) % parts * columns;
-  const int sequence = static_cast<int>(blockIdx.z);
+  const int kv_head = static_cast<int>(blockIdx.x) / parts;
+  const int first_column = static_cast<int>(blockIdx.x) % parts * columns;
+  const int sequence = static_cast<int>(blockIdx.y);
   const int group = problem.heads / problem.kv_heads;
   const int last_head = (kv_head + 1) * group;
   const Span span = problem.keys.span(begin, end);
@@ -194,7 +210,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     bring<T, tile, dim>(to + tile * stride, args.d_out, problem.wide, problem.queries, sequence,
                         query, query_end, head, problem.heads, problem.head_dim);
     commit_copies();
-    look_at(queries + stage * tile, args, sequence, head, query);
+    look_at<T, tile>(queries + stage * tile, args, sequence, head, query);
   };
 
   bring<T, tile, dim>(k, problem.k, problem.wide, problem.keys, sequence, begin, end, kv_head,
@@ -265,10 +281,10 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   struct Positions;
   int* key_position = static_shared<Positions, int, tile>();
 
-  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile;
+  const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * tile;
   const int end = min(problem.query_length, begin + tile);
-  const int head = static_cast<int>(blockIdx.y);
-  const int sequence = static_cast<int>(blockIdx.z);
+  const int head = static_cast<int>(blockIdx.x);
+  const int sequence = static_cast<int>(blockIdx.y);
   const int kv_head = problem.kv_head(head);
   const Span span = problem.queries.span(begin, end);
   const Philox random = problem.random();
@@ -286,7 +302,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
                       problem.heads, problem.head_dim);
   int key = next_seen(0);
   if (key < problem.key_length) bring_keys(v, problem.v, key);
-  look_at(queries, args, sequence, head, begin);
+  look_at<T, tile>(queries, args, sequence, head, begin);
   __syncthreads();
   Query own[Scores::rows];
 #pragma unroll
@@ -333,22 +349,35 @@ template <class T, int dim>
 void run_backward(const OpContext& context, const AttentionBackward& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
-  Backward<T> all{
-      problem_of<T>(args),      args.out.elements<T>(), args.logsumexp.elements<float>(),
-      args.d_out.elements<T>(), args.dq.elements<T>(),  args.dk.elements<T>(),
-      args.dv.elements<T>()};
+  Backward<T> all{problem_of<T>(args),
+                  args.out.elements<T>(),
+                  args.logsumexp.elements<float>(),
+                  args.d_out.elements<T>(),
+                  args.dq.elements<T>(),
+                  args.dk.elements<T>(),
+                  args.dv.elements<T>(),
+                  nullptr};
   all.problem.wide = all.problem.wide && all_aligned({args.d_out.data, args.out.data});
+  const std::int64_t count = args.logsumexp.numel();
+  if (args.logsumexp.bytes() <= scratch_bytes_per_thread) {
+    all.mean = reinterpret_cast<float*>(context.scratch);
+    constexpr int each = block_threads / 8;
+    const Grid grid{blocks_for(count, each, 0x7fffffff), dim3(block_threads)};
+    with_width<T>(shape.head_dim, {args.d_out.data, args.out.data}, [&](auto width) {
+      launch(mean_kernel<T, width()>, grid, stream_of(context), all, count);
+    });
+  }
   const auto tiles = [](std::int64_t length) {
     return static_cast<unsigned>((length + tile - 1) / tile);
   };
   const auto sequences = static_cast<unsigned>(shape.sequences);
   constexpr int parts = dim / part_columns<dim>;
   launch(keys_kernel<T, dim>,
-         {dim3(tiles(shape.key_length), static_cast<unsigned>(shape.kv_heads * parts), sequences),
+         {dim3(static_cast<unsigned>(shape.kv_heads * parts), sequences, tiles(shape.key_length)),
           dim3(2 * tile), tiles_bytes<T, dim>(2 + 2 * query_stages<T, dim>)},
          stream_of(context), all);
   launch(queries_kernel<T, dim>,
-         {dim3(tiles(shape.query_length), static_cast<unsigned>(shape.heads), sequences),
+         {dim3(static_cast<unsigned>(shape.heads), sequences, tiles(shape.query_length)),
           dim3(2 * tile), tiles_bytes<T, dim>(4)},
          stream_of(context), all);
 }

@@ -93,11 +93,11 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   struct Positions;
   int* key_position = static_shared<Positions, int, tile>();
 
-  const int head = static_cast<int>(blockIdx.y);
-  const int sequence = static_cast<int>(blockIdx.z);
+  const int head = static_cast<int>(blockIdx.x);
+  const int sequence = static_cast<int>(blockIdx.y);
   const int kv_head = problem.kv_head(head);
   // The last queries see the most keys: they come first.
-  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile;
+  const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * tile;
   const int end = min(problem.query_length, begin + tile);
   const Span span = problem.queries.span(begin, end);
   const Philox random = problem.random();
@@ -197,8 +197,8 @@ void run_forward(const OpContext& context, const AttentionForward& args) {
   const AttentionShape& shape = args.shape;
   const Forward<T> all{problem_of<T>(args), args.out.elements<T>(),
                        args.logsumexp.elements<float>()};
-  const Grid grid{dim3(static_cast<unsigned>((shape.query_length + tile - 1) / tile),
-                       static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences)),
+  const Grid grid{dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences),
+                       static_cast<unsigned>((shape.query_length + tile - 1) / tile)),
                   dim3(2 * tile), tiles_bytes<T, dim>(3)};
   launch(attention_kernel<T, dim>, grid, stream_of(context), all);
 }
