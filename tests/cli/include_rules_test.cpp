@@ -152,7 +152,8 @@ TEST_CASE("each rule can fail") {
       {"lib/ops/a.cpp", "// TODO: later\n", "a promise for later"},
       {"lib/ops/a.cpp", "std::shared_ptr<int> a;\n", "shared_ptr"},
       {"lib/ops/a.cpp", "namespace a {\nvoid f() {\n#ifdef X\n}\n}\n", "conditional comp"},
-      {"lib/ops/cuda/a.cu", "  __shared__ float sums[32];\n", "belongs in lib/ops/cuda/block.cuh"},
+      {"lib/ops/cuda/a.cu", "  __shared__ float sums[32];\n",
+       "belongs in lib/ops/cuda/block.cuh or conversions.cuh"},
       {"lib/ops/a.cpp", "#define TWICE(x) ((x) + (x))\n", "a function-like macro, TWICE"},
   };
   for (const Row& row : rows) {

@@ -244,7 +244,8 @@ void check_words(const std::string& path, const Lines& lines, const Lines& codes
   static const LinePattern macro({"define"}, "\\s*#\\s*define\\s+(\\w+)\\(.*");
   // What a host's compiler cannot read: tests/cuda_on_host has a twin of the one file with it.
   static const LinePattern device({"<<<", "__shared__", "asm"}, ".*(<<<|__shared__|\\basm\\b).*");
-  const bool kernel = path.starts_with("lib/ops/cuda/") && path != "lib/ops/cuda/block.cuh";
+  const bool kernel = path.starts_with("lib/ops/cuda/") && path != "lib/ops/cuda/block.cuh" &&
+                      path != "lib/ops/cuda/conversions.cuh";
   const bool in_lib = path.starts_with("lib/");
   const bool logger = path == "lib/base/log.cpp";  // spdlog takes its sinks as shared_ptr
   std::smatch name;
@@ -254,7 +255,7 @@ void check_words(const std::string& path, const Lines& lines, const Lines& codes
     if (promise.matches(lines[i])) found.push_back(at(path, i) + "a promise for later");
     if (!in_lib) continue;
     if (kernel && device.matches(code)) {
-      found.push_back(at(path, i) + "belongs in lib/ops/cuda/block.cuh");
+      found.push_back(at(path, i) + "belongs in lib/ops/cuda/block.cuh or conversions.cuh");
     }
     if (!logger && shared.matches(code)) found.push_back(at(path, i) + "shared_ptr");
     if (macro.matches(code, name) && !matches(name[1].str(), "(CUDA|CUBLAS|NCCL|MPI)_CHECK")) {

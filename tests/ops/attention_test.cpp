@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "op_values.h"
+#include "thorough.h"
 
 using namespace op_test;
 
@@ -225,6 +226,12 @@ TEST_CASE("attention whose keys' gradients do not fit into scratch at once") {
     problem.dq_in_d_out = true;
     compare(problem);
   }
+}
+
+TEST_CASE("attention of more heads and queries than a device's scratch has room for") {
+  if (!thorough()) return;  // 100,000 blocks
+  for (const DType dtype : {DType::f32, DType::bf16})
+    compare(square(1, 32, 32800, 32800, 2, dtype));
 }
 
 TEST_CASE("attention's input gradient may take the output gradient's place") {

@@ -1,7 +1,7 @@
 // Joins attention over two sets of keys: a warp takes one head of one query.
 #include "ops/attention_merge.h"
 
-#include "ops/cuda/attention_problem.cuh"
+#include "ops/cuda/attention_runs.cuh"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"

@@ -1,12 +1,13 @@
 // What kernels need beside C++: launches, shared memory, tensor-core products and asynchronous
-// copies. The only file with PTX and with <<<>>>'s counterpart, so that all other sources of
-// kernels are plain C++: tests/cuda_on_host has this file's twin for the host.
+// copies. This file and conversions.cuh have all PTX, this one the counterpart of <<<>>>. All other
+// sources of kernels are plain C++: tests/cuda_on_host has the twins of both for the host.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/dtype.h"
 #include "base/fp16.h"
@@ -65,22 +66,18 @@ __device__ T* global_pointer(T* pointer) {
 /// of PTX's mma.sync.m16n8k16.
 template <class T>
 __device__ void multiply_fragments(float (&c)[4], const std::uint32_t (&a)[4],
-                                   const std::uint32_t (&b)[2]);
-template <>
-__device__ inline void multiply_fragments<bf16>(float (&c)[4], const std::uint32_t (&a)[4],
-                                                const std::uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-template <>
-__device__ inline void multiply_fragments<fp16>(float (&c)[4], const std::uint32_t (&a)[4],
-                                                const std::uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+                                   const std::uint32_t (&b)[2]) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 /// Four 8 x 8 matrices of 16-bit elements from shared memory: lane 8 i + r gives the address of row
@@ -120,46 +117,6 @@ __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" :
 template <int pending>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
-
-/// Conversions of one element; to 16 bits, rounded to nearest even. (cuda_bf16.h and cuda_fp16.h
-/// have the same and take nvcc longer than most kernels.)
-__device__ inline std::uint16_t bfloat_of_float(float value) {
-  std::uint16_t bits;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
-}
-__device__ inline std::uint16_t half_of_float(float value) {
-  std::uint16_t bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
-}
-/// Two in one register, `low` in its lower half.
-template <class T>
-__device__ std::uint32_t pack(float low, float high);
-template <>
-__device__ inline std::uint32_t pack<bf16>(float low, float high) {
-  std::uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-template <>
-__device__ inline std::uint32_t pack<fp16>(float low, float high) {
-  std::uint32_t pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-__device__ inline float float_of_half(std::uint16_t bits) {
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-  return value;
-}
-
-/// 2^x by the special-function unit: relative error 2^-22; 0 for -infinity.
-__device__ inline float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 }  // namespace trainctl::cuda

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/fp16.h"
 #include "ops/cuda/block.cuh"
+#include "ops/cuda/conversions.cuh"
 
 namespace trainctl::cuda {
 

@@ -79,8 +79,8 @@ void for_elements(const OpContext& context, std::int64_t count, bool wide, const
 }
 
 /// Rows of partial sums that are added to a result in their order: [strips, columns] in scratch.
-/// A strip has at least `least_rows` rows. The number of strips depends on the extents only, so that
-/// results do not change with the device.
+/// A strip has at least `least_rows` rows. The number of strips depends on the extents only, so
+/// that results do not change with the device.
 std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t least_rows);
 /// first[column] += the sum of the strips, in a fixed order; second, where there is one, gets the
 /// sum of as many strips that follow.

@@ -2,7 +2,6 @@
 #include "ops/cuda/kernels.h"
 
 #include "device/cuda_device.h"
-#include "ops/cuda/attention_choice.h"
 #include "ops/cuda/cublas/timed.h"
 
 namespace trainctl {

@@ -2,6 +2,7 @@
 // be the calling thread's.
 #pragma once
 
+#include "ops/cuda_attention.h"
 #include "ops/kernels.h"
 
 namespace trainctl::cuda {
@@ -48,5 +49,12 @@ void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
 void step_verdict(const OpContext& context, const StepVerdict& args);
 void normal_fill(const OpContext& context, const NormalFill& args);
 void swap_blocks(const OpContext& context, const SwapBlocks& args);
+
+/// Attention by cuDNN where it was prepared for it, else by the kernels above. Where cuDNN's
+/// headers are not there, cudnn/absent.cpp takes the place of the other files of that folder.
+void chosen_attention_forward(const OpContext& context, const AttentionForward& args);
+void chosen_attention_backward(const OpContext& context, const AttentionBackward& args);
+
+extern const CudaAttention attention_part_of_module;
 
 }  // namespace trainctl::cuda

@@ -123,9 +123,8 @@ void name_groups(ShardRoute& route, const ParamSpec& parameter, const Mesh& mesh
   route.gather_kind = part(all, route.gather.size(), data * static_cast<std::size_t>(copies));
 }
 
-ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Mesh& mesh,
-                      std::int64_t rank) {
-  const Ranks data = data_ranks(parameter, mesh, rank);
+ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Ranks& data,
+                      const Mesh& mesh, std::int64_t rank) {
   const std::int64_t copies = tensor_copies(parameter, mesh);
   const Ranks replicas = replica_ranks(data, copies, mesh, rank);
   const std::int64_t place = place_of(replicas, rank);
@@ -144,7 +143,7 @@ ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Mes
 class Table {
  public:
   Table(const Plan& plan, std::int64_t rank)
-      : mesh_(plan.mesh), stage_(plan.stage_of(rank)), rank_(rank) {}
+      : mesh_(plan.mesh), stage_(plan.stage_of(rank)), rank_(rank), data_(plan.mesh, rank) {}
 
   OwnershipTable make() {
     for (std::size_t i = 0; i < stage_.parameters.size(); ++i) {
@@ -160,7 +159,6 @@ class Table {
   Ownership one(const ParamSpec& parameter, const OptimizerShard& shard) {
     const Slice whole{0, parameter.shape.numel()};
     Ownership own{.scattered = whole, .summed = whole, .owned = whole};
-    const Ranks data = data_ranks(parameter, mesh_, rank_);
     own.counts = counts_over_tensor_ranks(parameter, mesh_, rank_);
     switch (shard.kind) {
       case ShardKind::bucket: own.summed = own.owned = {}; return own;  // see place()
@@ -168,7 +166,9 @@ class Table {
       case ShardKind::dealt:
         if (mesh_.coordinate(rank_, Axis::dp) != shard.owner) own.owned = {};
         return own;
-      case ShardKind::whole: own.counts = own.counts && data.front() == rank_; return own;
+      case ShardKind::whole:
+        own.counts = own.counts && data_.of(parameter).front() == rank_;
+        return own;
     }
     return own;
   }
@@ -177,7 +177,10 @@ class Table {
     const auto [found, fresh] =
         routes_.try_emplace({parameter.expert, tensor_copies(parameter, mesh_), shard.ranks},
                             static_cast<int>(table_.routes.size()));
-    if (fresh) table_.routes.push_back(make_route(parameter, shard.ranks, mesh_, rank_));
+    if (fresh) {
+      const Ranks& data = data_.of(parameter);
+      table_.routes.push_back(make_route(parameter, shard.ranks, data, mesh_, rank_));
+    }
     own.route = found->second;
     const ShardRoute& route = table_.routes[static_cast<std::size_t>(own.route)];
     const std::int64_t part = parameter.shape.numel() / route.slices;
@@ -199,7 +202,7 @@ class Table {
     std::int64_t length = 0;
     if (sliced) {
       const auto& first = stage_.parameters[static_cast<std::size_t>(bucket.parameters.front())];
-      const Ranks data = data_ranks(first, mesh_, rank_);
+      const Ranks& data = data_.of(first);
       length = bucket.length / static_cast<std::int64_t>(data.size());
       begin = bucket.offset + place_of(data, rank_) * length;
     }
@@ -224,15 +227,19 @@ class Table {
   const Mesh& mesh_;
   const StagePlan& stage_;
   std::int64_t rank_;
+  DataRanks data_;
   OwnershipTable table_;
   std::map<std::tuple<bool, std::int64_t, std::int64_t>, int> routes_;
 };
 
 }  // namespace
 
-std::vector<int> data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
-  Ranks ranks = replica_ranks(mesh, rank, parameter.expert);
-  std::sort(ranks.begin(), ranks.end());
+const std::vector<int>& DataRanks::of(const ParamSpec& parameter) {
+  Ranks& ranks = ranks_[parameter.expert ? 1 : 0];
+  if (ranks.empty()) {
+    ranks = replica_ranks(mesh_, rank_, parameter.expert);
+    std::sort(ranks.begin(), ranks.end());
+  }
   return ranks;
 }
 

@@ -3,6 +3,7 @@
 // comparison read.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,8 +48,18 @@ struct OwnershipTable {
 };
 
 /// The ranks that see other data than this one and hold the same share of a parameter, this one
-/// among them, ascending: its gradient is summed over them.
-std::vector<int> data_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
+/// among them, ascending: its gradient is summed over them. They are all that parameters of experts
+/// have in common, and all others, so they are listed once for each.
+class DataRanks {
+ public:
+  DataRanks(const Mesh& mesh, std::int64_t rank) : mesh_(mesh), rank_(rank) {}
+  const std::vector<int>& of(const ParamSpec& parameter);
+
+ private:
+  const Mesh& mesh_;
+  std::int64_t rank_;
+  std::array<std::vector<int>, 2> ranks_;  // by ParamSpec::expert; empty until asked for
+};
 
 /// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);

@@ -33,13 +33,13 @@ Slice part_of(const Slice& owned, Copies copies, const ParamSpec& parameter, int
 }
 
 Copies copies_of(const Ownership& own, const OwnershipTable& table, const OptimizerShard& shard,
-                 const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
+                 const ParamSpec& parameter, DataRanks& data, std::int64_t rank) {
   if (own.route >= 0) {
     const ShardRoute& route = at(table.routes, own.route);
     return {route.copies, route.copy};
   }
   if (shard.kind != ShardKind::whole) return {};
-  const std::vector<int> ranks = data_ranks(parameter, mesh, rank);
+  const std::vector<int>& ranks = data.of(parameter);
   return {std::ssize(ranks), std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()};
 }
 
@@ -56,6 +56,7 @@ Shape saved_shape(const ParamSpec& parameter, const ModelShape& model) {
 std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
                                    std::int64_t rank) {
   const StagePlan& stage = plan.stage_of(rank);
+  DataRanks data(plan.mesh, rank);
   std::vector<SavedPart> parts;
   for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
     const ParamSpec& parameter = at(stage.parameters, i);
@@ -63,7 +64,7 @@ std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table
     // Of tensor-parallel ranks with the same share, those that a route does not count are copies.
     if (own.route < 0 && !counts_over_tensor_ranks(parameter, plan.mesh, rank)) continue;
     if (own.owned.length() == 0 || parameter.second_home) continue;
-    const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, plan.mesh, rank);
+    const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, data, rank);
     const Slice part = part_of(own.owned, copies, parameter, i);
     const Box real = whole_box(saved_shape(parameter, plan.model));
     for (BoxPart& box : cut_into_boxes(shard_box(parameter, plan.mesh, rank), part)) {

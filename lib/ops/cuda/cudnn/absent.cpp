@@ -1,6 +1,5 @@
 // Of a module that was built without cuDNN's headers.
 #include "base/error.h"
-#include "ops/cuda/attention_choice.h"
 #include "ops/cuda/kernels.h"
 
 namespace trainctl::cuda {

@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
-#include "ops/cuda/attention_choice.h"
 #include "ops/cuda/cudnn/attention_graphs.h"
 #include "ops/cuda/kernels.h"
 

@@ -1,0 +1,45 @@
+// TokenRuns in the parameters of attention kernels: where tokens lie, and their positions.
+#pragma once
+
+#include "ops/attention.h"
+#include "ops/cuda/block.cuh"
+
+namespace trainctl::cuda {
+
+inline constexpr int most_runs = 128;
+inline constexpr int no_position = 0x7fffffff;  // of a key that is not there: nothing sees it
+
+/// The least and the largest position of some tokens.
+struct Span {
+  int first, last;
+};
+
+/// TokenRuns in a kernel's parameters.
+struct Runs {
+  int length, stride, count;
+  struct {
+    int position, row;
+  } run[most_runs];
+
+  /// Throws Error{unavailable} where there are more runs than parameters hold.
+  static Runs of(const TokenRuns& runs);
+  __device__ std::int64_t row(int token, int sequence) const {
+    return run[token / length].row + std::int64_t{sequence} * stride + token % length;
+  }
+  __device__ int position(int token) const { return run[token / length].position + token % length; }
+  /// Whether tokens [begin, end) lie side by side.
+  __device__ bool together(int begin, int end) const {
+    return begin / length == (end - 1) / length;
+  }
+  __device__ Span span(int begin, int end) const {
+    Span all{no_position, -1};
+    for (int at = begin / length; at * length < end; ++at) {
+      const int start = run[at].position - at * length;
+      all.first = min(all.first, start + max(begin, at * length));
+      all.last = max(all.last, start + min(end, (at + 1) * length) - 1);
+    }
+    return all;
+  }
+};
+
+}  // namespace trainctl::cuda
