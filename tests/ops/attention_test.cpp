@@ -230,8 +230,7 @@ TEST_CASE("attention whose keys' gradients do not fit into scratch at once") {
 
 TEST_CASE("attention of more heads and queries than a device's scratch has room for") {
   if (!thorough()) return;  // 100,000 blocks
-  for (const DType dtype : {DType::f32, DType::bf16})
-    compare(square(1, 32, 32800, 32800, 2, dtype));
+  compare(square(1, 32, 32800, 32800, 2, DType::f32));
 }
 
 TEST_CASE("attention's input gradient may take the output gradient's place") {
