@@ -55,11 +55,8 @@ __global__ void __launch_bounds__(block_threads)
   const std::int64_t statistic = grid_thread() / lanes;
   const int lane = static_cast<int>(threadIdx.x % lanes);
   const std::int64_t at = min(statistic, count - 1);
-  const int query = static_cast<int>(at % problem.query_length);
-  const int head = static_cast<int>(at / problem.query_length % problem.heads);
-  const int sequence = static_cast<int>(at / problem.query_length / problem.heads);
   const std::int64_t start =
-      (problem.queries.row(query, sequence) * problem.heads + head) * problem.head_dim;
+      elements_of(problem.queries, at, problem.query_length, problem.heads, problem.head_dim);
   float sum = product_of<width>(args.out + start, args.d_out + start, lane * width, lanes * width,
                                 problem.head_dim);
 #pragma unroll
@@ -288,20 +285,14 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int kv_head = problem.kv_head(head);
   const Span span = problem.queries.span(begin, end);
   const Philox random = problem.random();
-  const auto bring_keys = [&](T* to, const T* from, int key) {
-    bring<T, tile, dim>(to, from, problem.wide, problem.keys, sequence, key,
-                        min(problem.key_length, key + tile), kv_head, problem.kv_heads,
-                        problem.head_dim);
-    commit_copies();
-  };
-  const auto next_seen = [&](int key) { return problem.next_seen(span, key, tile); };
 
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
   bring<T, tile, dim>(d_out, args.d_out, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
-  int key = next_seen(0);
-  if (key < problem.key_length) bring_keys(v, problem.v, key);
+  int key = problem.next_seen(span, 0, tile);
+  if (key < problem.key_length)
+    bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
   look_at<T, tile>(queries, args, sequence, head, begin);
   __syncthreads();
   Query own[Scores::rows];
@@ -312,18 +303,16 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     const int key_end = min(problem.key_length, key + tile);
     wait_for_copies<0>();
     __syncthreads();  // the values are here, and the former keys are multiplied
-    bring_keys(k, problem.k, key);
-    if (threadIdx.x < tile) {
-      const int at = key + static_cast<int>(threadIdx.x);
-      key_position[threadIdx.x] = at < key_end ? problem.keys.position(at) : no_position;
-    }
+    bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);
+    place_keys<tile>(key_position, problem, key);
     Scores gradients = multiply_rows<T, tile, dim>(d_out, v);
     wait_for_copies<0>();
     __syncthreads();  // the keys are here, and the values are multiplied
     const bool all_seen =
         problem.all_seen(span, problem.keys.span(key, key_end), key_end - key == tile);
-    key = next_seen(key + tile);
-    if (key < problem.key_length) bring_keys(v, problem.v, key);
+    key = problem.next_seen(span, key + tile, tile);
+    if (key < problem.key_length)
+      bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
     Scores scores = multiply_rows<T, tile, dim>(q, k);
     std::uint32_t kept = ~0U;
     if (problem.state != nullptr) {

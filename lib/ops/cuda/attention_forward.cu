@@ -107,13 +107,6 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
 #pragma unroll
   for (int i = 0; i < Scores::rows; ++i) own[i] = Scores::row(i);
   const Queries<Scores::rows> queries(problem, sequence, begin, own);
-  const auto next_seen = [&](int key) { return problem.next_seen(span, key, tile); };
-  const auto bring_keys = [&](T* to, const T* from, int key) {
-    bring<T, tile, dim>(to, from, problem.wide, problem.keys, sequence, key,
-                        min(problem.key_length, key + tile), kv_head, problem.kv_heads,
-                        problem.head_dim);
-    commit_copies();
-  };
 
   Fragment<T, dim> out;
   float highest[Scores::rows];
@@ -122,19 +115,17 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   for (float& one : highest) one = -INFINITY;
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
-  int key = next_seen(0);
-  if (key < problem.key_length) bring_keys(k, problem.k, key);
+  int key = problem.next_seen(span, 0, tile);
+  if (key < problem.key_length)
+    bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);
   while (key < problem.key_length) {
     const int key_end = min(problem.key_length, key + tile);
     const bool all_seen =
         problem.all_seen(span, problem.keys.span(key, key_end), key_end - key == tile);
-    if ((!all_seen || drops) && threadIdx.x < tile) {
-      const int at = key + static_cast<int>(threadIdx.x);
-      key_position[threadIdx.x] = at < key_end ? problem.keys.position(at) : no_position;
-    }
+    if (!all_seen || drops) place_keys<tile>(key_position, problem, key);
     wait_for_copies<0>();
     __syncthreads();  // the keys are here, and the former values are multiplied
-    bring_keys(v, problem.v, key);
+    bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
     Scores scores = multiply_rows<T, tile, dim>(q, k);
     if (!all_seen) {
 #pragma unroll
@@ -165,8 +156,9 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     }
     wait_for_copies<0>();
     __syncthreads();  // the values are here, and the keys are multiplied
-    key = next_seen(key + tile);
-    if (key < problem.key_length) bring_keys(k, problem.k, key);
+    key = problem.next_seen(span, key + tile, tile);
+    if (key < problem.key_length)
+      bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);
     add_product<T, tile, dim>(out, scores, v, stride, room);
   }
   commit_copies();

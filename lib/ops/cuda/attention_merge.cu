@@ -28,11 +28,8 @@ __global__ void __launch_bounds__(block_threads)
   const float added_log = args.other_logsumexp[statistic];
   if (isinf(added_log)) return;
   const float own_log = args.logsumexp[statistic];
-  const int query = static_cast<int>(statistic % args.query_length);
-  const int head = static_cast<int>(statistic / args.query_length % args.heads);
-  const int sequence = static_cast<int>(statistic / args.query_length / args.heads);
   const std::int64_t start =
-      (args.queries.row(query, sequence) * args.heads + head) * args.head_dim;
+      elements_of(args.queries, statistic, args.query_length, args.heads, args.head_dim);
   const float highest = fmaxf(own_log, added_log);
   const float own = expf(own_log - highest);
   const float added = expf(added_log - highest);

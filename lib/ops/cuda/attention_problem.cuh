@@ -122,4 +122,22 @@ __device__ void bring(T* to, const T* from, bool wide, const Runs& runs, int seq
   }
 }
 
+/// Starts to bring the tile of keys, or values, from `key` on.
+template <class T, int tile, int dim>
+__device__ void bring_keys(T* to, const T* from, const AttentionProblem<T>& problem, int sequence,
+                           int key, int kv_head) {
+  bring<T, tile, dim>(to, from, problem.wide, problem.keys, sequence, key,
+                      min(problem.key_length, key + tile), kv_head, problem.kv_heads,
+                      problem.head_dim);
+  commit_copies();
+}
+
+/// Positions of the tile of keys from `key` on, a thread to each.
+template <int tile, class T>
+__device__ void place_keys(int* position, const AttentionProblem<T>& problem, int key) {
+  const int at = key + static_cast<int>(threadIdx.x);
+  if (threadIdx.x >= tile) return;
+  position[threadIdx.x] = at < problem.key_length ? problem.keys.position(at) : no_position;
+}
+
 }  // namespace trainctl::cuda

@@ -48,8 +48,8 @@ struct OwnershipTable {
 };
 
 /// The ranks that see other data than this one and hold the same share of a parameter, this one
-/// among them, ascending: its gradient is summed over them. They are all that parameters of experts
-/// have in common, and all others, so they are listed once for each.
+/// among them, ascending: its gradient is summed over them. All parameters of experts have the
+/// same, and so have all others: each list is made once.
 class DataRanks {
  public:
   DataRanks(const Mesh& mesh, std::int64_t rank) : mesh_(mesh), rank_(rank) {}
