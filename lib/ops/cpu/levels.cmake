@@ -15,6 +15,7 @@ function(cpu_level name)
   set(level -O3)
   if(TRAINCTL_SANITIZE)
     set(level -O2)  # compiles in half the time
+    trainctl_unity(trainctl_ops_${name})
   endif()
   # Loops marked `omp simd` become vector code; errno and floating point traps are not used.
   target_compile_options(trainctl_ops_${name} PRIVATE ${level} -fno-math-errno -fno-trapping-math

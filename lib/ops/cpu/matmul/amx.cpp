@@ -32,7 +32,7 @@ constexpr std::int64_t stride_of(std::int64_t columns) { return columns + lanes;
 
 /// How one product is cut. The order of each element's sum follows from the shape alone, whatever
 /// the thread count.
-struct Cut {
+struct AmxCut {
   std::int64_t workers;
   std::int64_t chunk_words;    // of the summed dim for which a is packed at a time
   std::int64_t depth_words;    // of the summed dim for which b is packed at a time
@@ -40,9 +40,9 @@ struct Cut {
   bool all_rows;               // sums are kept for all these rows, not for each thread's block
 };
 
-class Cutter {
+class AmxCutter {
  public:
-  Cutter(const MatmulShape& shape, std::int64_t scratch_bytes)
+  AmxCutter(const MatmulShape& shape, std::int64_t scratch_bytes)
       : s_(shape), words_(words_for<TileWords>(s_.k)) {
     constexpr std::int64_t flops_per_worker = 8'000'000;
     cut.workers =
@@ -57,7 +57,7 @@ class Cutter {
     with_all_rows();
   }
 
-  Cut cut{};
+  AmxCut cut{};
 
  private:
   /// Sums of each thread's block only. c in fp32 takes them after a part of the summed dim, for
@@ -113,12 +113,12 @@ struct Depth {
 };
 
 template <class Out>
-class Product {
+class AmxProduct {
  public:
-  Product(const OpContext& context, const Matmul& args)
+  AmxProduct(const OpContext& context, const Matmul& args)
       : args_(args),
         s_(shape_of(args)),
-        cut_(Cutter(s_, context.scratch_bytes).cut),
+        cut_(AmxCutter(s_, context.scratch_bytes).cut),
         a_{static_cast<const std::byte*>(args.a.data), s_.m, s_.k, args.a.shape[1],
            !args.transpose_a},
         b_{static_cast<const std::byte*>(args.b.data), s_.n, s_.k, args.b.shape[1],
@@ -285,7 +285,7 @@ class Product {
 
   const Matmul& args_;
   MatmulShape s_;
-  Cut cut_;
+  AmxCut cut_;
   PackSource a_, b_;
   std::uint32_t* a_packed_;
   std::uint32_t* b_packed_;
@@ -293,11 +293,11 @@ class Product {
 };
 
 template <class Out>
-bool run_product(const OpContext& context, const Matmul& args) {
+bool run_amx(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
   const bool small = s.m < edge || s.n < edge;
   if (small && !args.varies) return false;
-  const Product<Out> product(context, args);
+  const AmxProduct<Out> product(context, args);
   if (!product.fits()) return false;
   product.run();
   return true;
@@ -306,8 +306,7 @@ bool run_product(const OpContext& context, const Matmul& args) {
 }  // namespace
 
 bool matmul_amx(const OpContext& context, const Matmul& args) {
-  return args.c.dtype == DType::f32 ? run_product<float>(context, args)
-                                    : run_product<bf16>(context, args);
+  return args.c.dtype == DType::f32 ? run_amx<float>(context, args) : run_amx<bf16>(context, args);
 }
 
 }  // namespace trainctl

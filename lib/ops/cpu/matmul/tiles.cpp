@@ -22,8 +22,8 @@ constexpr std::int64_t tile_columns = 2 * Words::lanes;  // two strips of b
 
 /// sums = strip a x the two strips at b, over `words` steps.
 template <class Words>
-void multiply_tile(const std::uint32_t* a, const std::uint32_t* b, std::int64_t words,
-                   float* sums) {
+void multiply_strips(const std::uint32_t* a, const std::uint32_t* b, std::int64_t words,
+                     float* sums) {
   constexpr std::int64_t lanes = Words::lanes;
   const std::uint32_t* right = b + words * lanes;
   typename Words::Sums sum[Words::tile_rows][2];
@@ -281,7 +281,7 @@ class Product {
                         packed.sums + at * strip_rows * cut_.columns + column};
       prefetch_tile(place.c, s_.n * size_of(s_.result), place.rows, columns * size_of(s_.result));
       alignas(64) float sums[strip_rows * columns_of_tile];
-      multiply_tile<Words>(packed.a + at * words * lanes, packed.b + column * words, words, sums);
+      multiply_strips<Words>(packed.a + at * words * lanes, packed.b + column * words, words, sums);
       store_tile(place, chunk, sums);
     }
   }
