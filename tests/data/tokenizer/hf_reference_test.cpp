@@ -77,7 +77,8 @@ TEST_CASE("tokens are those of the reference for GPT-2, Llama 3 and Qwen2") {
   }
 }
 
-TEST_CASE("tokens are those of the reference for every step that a tokenizer.json can have") {
+TEST_CASE("tokens are those of the reference for every step that a tokenizer.json can have",
+          "[one_thread]") {
   const ScratchFolder scratch;
   const Json base = Json::parse(bytes_of(folder / "gpt2" / "tokenizer.json"));
   REQUIRE(expected()["variants"].size() > 25);
@@ -168,7 +169,7 @@ TEST_CASE("a character is shown once all of its bytes are there") {
   CHECK(tokenizer.decode({tokens[0], -1, 561, 1 << 30, tokens[1], tokens[2]}) == "ꙮ");
 }
 
-TEST_CASE("a very long word takes no quadratic time") {
+TEST_CASE("a very long word takes no quadratic time", "[one_thread]") {
   // Each takes minutes where a step is quadratic in the word's length.
   const std::string name = GENERATE("gpt2", "llama3", "qwen2");
   const std::string part = GENERATE("a", "the", "xq", " ", "\n", "\u0323\u0301", "界", "!", "'s");
