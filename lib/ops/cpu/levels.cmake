@@ -15,6 +15,7 @@ function(cpu_level name)
   set(level -O3)
   if(TRAINCTL_SANITIZE)
     set(level -O2)  # compiles in half the time
+    # Not in release: what becomes inline in a kernel shall not depend on its neighbours.
     trainctl_unity(trainctl_ops_${name})
   endif()
   # Loops marked `omp simd` become vector code; errno and floating point traps are not used.
