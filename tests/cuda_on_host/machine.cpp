@@ -177,6 +177,7 @@ void Machine::give(cudaStream_t stream, const Maker& make) {
 }
 
 void Machine::enqueue(cudaStream_t stream, Work work) {
+  if (stream->queue.empty()) changed_.notify_all();
   stream->queue.push_back(std::move(work));
   if (mode_ == Mode::eager) {
     while (run_any(-1)) {
@@ -187,21 +188,22 @@ void Machine::enqueue(cudaStream_t stream, Work work) {
   }
 }
 
-void Machine::advance(cudaStream_t stream) {
-  if (mode_ != Mode::lazy) {
-    if (run_any(-1)) return;
-  } else if (run_needed(stream) || run_any(stream->device)) {
-    return;
+bool Machine::run_for(cudaStream_t stream) {
+  if (mode_ != Mode::lazy || stream == nullptr) return run_any(-1);
+  return run_needed(stream) || run_any(stream->device);
+}
+
+void Machine::advance(const Mark& mark) {
+  // Not one at a time: between its questions a program may sleep.
+  for (std::uint64_t left = 1 + chance_.below(64); left > 0 && !mark.reached; --left) {
+    if (!run_for(mark.stream)) return changed_.notify_all();
   }
-  changed_.notify_all();
 }
 
 void Machine::wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
                          const std::function<bool()>& reached) {
   while (!reached()) {
-    const bool lazy = mode_ == Mode::lazy && stream != nullptr;
-    const bool moved = lazy ? run_needed(stream) || run_any(stream->device) : run_any(-1);
-    if (!moved) changed_.wait_for(lock, std::chrono::milliseconds(1));
+    if (!run_for(stream)) changed_.wait_for(lock, std::chrono::milliseconds(1));
   }
 }
 

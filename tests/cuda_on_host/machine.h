@@ -104,8 +104,8 @@ class Machine {
   void enqueue(cudaStream_t stream, Work work);
   /// The same of what the program gives a stream, or into the graph that is captured from it.
   void give(cudaStream_t stream, const Maker& make);
-  /// Somebody looks whether `stream` has gone on: it does, if it can.
-  void advance(cudaStream_t stream);
+  /// Somebody looks whether a place is reached: its stream goes on, if it can, perhaps up to there.
+  void advance(const Mark& mark);
   /// Runs work until `reached` holds, which `stream` is waited for, or null: any of them. Gives
   /// other threads the lock while nothing can run.
   void wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
@@ -141,6 +141,7 @@ class Machine {
   bool run_head(cudaStream_t stream);
   bool run_any(int except_device);
   bool run_needed(cudaStream_t stream);
+  bool run_for(cudaStream_t stream);
 
   std::vector<Device> devices_;
   std::vector<cudaStream_t> streams_;

@@ -147,7 +147,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   plant_in_query();
   if (planted("no_queries")) return device_error();
   if (mark == nullptr || mark->reached || mark->told_early) return device_error();
-  machine.advance(mark->stream);
+  machine.advance(*mark);
   if (machine.at(Machine::device()).error != cudaSuccess) return device_error();
   return mark->reached ? cudaSuccess : cudaErrorNotReady;
 }

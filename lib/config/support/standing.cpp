@@ -1,6 +1,7 @@
 #include "config/support/standing.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -68,21 +69,26 @@ constexpr Feature features[] = {
 };
 
 using Values = std::map<std::string, std::string, std::less<>>;  // path -> YAML; unset: none
+using Wanted = std::function<bool(std::string_view path)>;
 
-/// The visitor that writes down every value.
+/// The visitor that writes down the values of some keys.
 struct Collector {
+  const Wanted& wanted;
   Values& values;
-  std::string prefix;
+  std::string path;  // of the section, with the dot after it
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
-    std::string text;
-    if constexpr (std::is_enum_v<Value>) {
-      text = word_of(value);
-    } else {
-      text = write_value(value);
+    const std::size_t section = path.size();
+    path += field.key;
+    if (wanted(path)) {
+      if constexpr (std::is_enum_v<Value>) {
+        values[path] = word_of(value);
+      } else {
+        values[path] = write_value(value);
+      }
     }
-    values[prefix + std::string(field.key)] = text;
+    path.resize(section);
   }
   template <class Value>
   void operator()(const std::optional<Value>& value, const Field& field) {
@@ -91,16 +97,38 @@ struct Collector {
   void operator()(const std::vector<DataSource>&, const Field&) {}
   template <class Section>
   void section(const Section& value, const Field& field) {
-    Collector inner{values, prefix + std::string(field.key) + "."};
-    fields(inner, value);
+    const std::size_t outer = path.size();
+    path.append(field.key).append(".");
+    fields(*this, value);
+    path.resize(outer);
   }
 };
 
-Values values_of(const Config& config) {
+Values values_of(const Config& config, const Wanted& wanted) {
   Values values;
-  Collector collector{values, ""};
+  Collector collector{wanted, values, ""};
   fields(collector, config);
   return values;
+}
+
+/// Whether the key is one of a feature that can be off.
+bool belongs(std::string_view path, const Feature& feature) {
+  return path.starts_with(feature.prefix) && path != feature.switched_by;
+}
+
+bool switches(std::string_view path) {
+  return std::ranges::any_of(features, [&](const Feature& one) { return path == one.switched_by; });
+}
+
+bool has_standing(std::string_view path, Standing::Status status) {
+  const Standing* standing = find_standing(path);
+  return standing != nullptr && standing->status == status;
+}
+
+/// Whether some value of the key could have no effect.
+bool may_be_idle(std::string_view path) {
+  return has_standing(path, no_effect) ||
+         std::ranges::any_of(features, [&](const Feature& one) { return belongs(path, one); });
 }
 
 bool is_plain(const Standing& standing, const std::string& value) {
@@ -111,7 +139,7 @@ bool is_plain(const Standing& standing, const std::string& value) {
 /// Why the feature that a key belongs to is off, or "".
 std::string switched_off(const std::string& path, const Values& values) {
   for (const Feature& feature : features) {
-    if (!path.starts_with(feature.prefix) || path == feature.switched_by) continue;
+    if (!belongs(path, feature)) continue;
     const auto found = values.find(feature.switched_by);
     if (found == values.end() || found->second != feature.off) continue;
     return std::string(feature.switched_by) + " is " + std::string(feature.off);
@@ -172,11 +200,12 @@ std::string today(std::string_view path) {
 
 void check_built(const Config& config, const SourceMap& sources, Severity severity,
                  Diagnostics& diagnostics) {
-  const Values values = values_of(config);
+  const Values values = values_of(config, [](std::string_view path) {
+    return switches(path) || has_standing(path, not_built);
+  });
   for (const auto& [path, value] : values) {
-    const Standing* standing = find_standing(path);
-    if (standing == nullptr || standing->status != not_built) continue;
-    if (is_plain(*standing, value) || is_said(path, diagnostics)) continue;
+    if (!has_standing(path, not_built)) continue;
+    if (is_plain(*find_standing(path), value) || is_said(path, diagnostics)) continue;
     if (!switched_off(path, values).empty()) continue;
     diagnostics.add({severity, "not-built", path,
                      "not built yet: " + last_key(path) + ": " + shown(value), today(path),
@@ -185,18 +214,24 @@ void check_built(const Config& config, const SourceMap& sources, Severity severi
 }
 
 void check_effect(const Config& config, const SourceMap& sources, Diagnostics& diagnostics) {
-  const Values defaults = values_of(Config{});
-  const Values values = values_of(config);
+  const auto& places = sources.places();
+  const auto counts = [&](std::string_view path) {
+    return places.contains(path) && may_be_idle(path);
+  };
+  if (std::ranges::none_of(places, [](const auto& given) { return may_be_idle(given.first); })) {
+    return;
+  }
+  const Values defaults = values_of(Config{}, counts);
+  const Values values =
+      values_of(config, [&](std::string_view path) { return switches(path) || counts(path); });
   for (const auto& [path, value] : values) {
-    const auto place = sources.places().find(path);
     const auto fallback = defaults.find(path);
-    const bool given = place != sources.places().end();
-    if (!given || (fallback != defaults.end() && fallback->second == value)) continue;
+    if (!counts(path) || (fallback != defaults.end() && fallback->second == value)) continue;
     const std::string why = why_no_effect(path, value, values);
     if (why.empty() || is_said(path, diagnostics)) continue;
     diagnostics.add({Severity::warning, "no-effect", path,
                      last_key(path) + ": " + shown(value) + " has no effect: " + why, "",
-                     place->second});
+                     places.find(path)->second});
   }
 }
 
