@@ -35,6 +35,7 @@ function(test_on_host name program)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 900
     ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;TRAINCTL_CUDNN_LIBRARY=$<TARGET_FILE:cuda_on_host>;OMP_WAIT_POLICY=passive;${ARGN}")
+  trainctl_schedule(${name})
 endfunction()
 if(on_host)
   test_on_host(cuda_on_host test_cuda_on_host)
