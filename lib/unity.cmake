@@ -1,5 +1,5 @@
-# trainctl_unity(target): with TRAINCTL_UNITY its sources are compiled in groups, each of at most 12 files
-# of one room, which parse the headers once. So names in unnamed namespaces are unique within a room.
+# trainctl_unity(target): with TRAINCTL_UNITY its sources are compiled in groups, each of at most 30 files,
+# which parse the headers once. So names in unnamed namespaces are unique within a library.
 # Sources with SKIP_UNITY_BUILD_INCLUSION stay alone.
 function(trainctl_unity target)
   if(NOT TRAINCTL_UNITY)
@@ -13,13 +13,14 @@ function(trainctl_unity target)
   endif()
   get_target_property(sources ${target} SOURCES)
   get_target_property(folder ${target} SOURCE_DIR)
+  list(LENGTH sources count)
+  math(EXPR groups "(${count} + 29) / 30")
+  set(place 0)
   foreach(source IN LISTS sources)
-    get_filename_component(room ${source} DIRECTORY)
-    string(MAKE_C_IDENTIFIER "room_${room}" room)
-    math(EXPR ${room} "${${room}} + 1")
-    math(EXPR part "(${${room}} - 1) / 12")
+    math(EXPR group "${place} * ${groups} / ${count}")
+    math(EXPR place "${place} + 1")
     get_filename_component(path ${source} ABSOLUTE BASE_DIR ${folder})
-    set_property(SOURCE ${path} TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${room}_${part})
+    set_property(SOURCE ${path} TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP part_${group})
   endforeach()
 endfunction()
 

@@ -9,7 +9,7 @@
 namespace trainctl::test {
 namespace {
 
-struct Refused {
+struct RefusedText {
   std::string text;
   std::string code;
   int line;
@@ -33,7 +33,7 @@ TEST_CASE("a configuration without mistakes has none") {
 }
 
 TEST_CASE("syntax errors are reported alone, where their cause is") {
-  const std::vector<Refused> cases{
+  const std::vector<RefusedText> cases{
       {"", "empty-file", 0, 0},
       {"# only a comment\n", "empty-file", 0, 0},
       {"---\n", "empty-file", 0, 0},
@@ -65,7 +65,7 @@ TEST_CASE("syntax errors are reported alone, where their cause is") {
       {"model: \x04\n", "control-character", 1, 8},
       {std::string((1 << 20) + 1, '#'), "too-large", 0, 0},
   };
-  for (const Refused& refused : cases) {
+  for (const RefusedText& refused : cases) {
     CAPTURE(refused.text.substr(0, 60));
     const Diagnostic diagnostic = only(read(refused.text));
     CHECK(diagnostic.code == refused.code);

@@ -118,14 +118,15 @@ void check_slices(const std::vector<nlohmann::json>& slices, const std::vector<A
   }
 }
 
-const std::vector<std::string> two_stages{"parallel.pipeline_stages=2", "train.micro_batch_size=1"};
+const std::vector<std::string> over_two_stages{"parallel.pipeline_stages=2",
+                                               "train.micro_batch_size=1"};
 
 }  // namespace
 
 TEST_CASE("each planned row of each rank is in the trace once, in order, without overlap",
           "[threads]") {
   const std::string scheduler = GENERATE("1f1b", "gpipe");
-  std::vector<std::string> options = two_stages;
+  std::vector<std::string> options = over_two_stages;
   options.push_back("parallel.pipeline.scheduler=" + scheduler);
   const TracedRun run = traced_run({.set_options = options, .ranks = 4});
   CHECK(count_phase(run.file, "M") == 3 * 4);
@@ -140,7 +141,7 @@ TEST_CASE("each planned row of each rank is in the trace once, in order, without
 }
 
 TEST_CASE("a message takes its time at the receive of its batch") {
-  const TracedRun run = traced_run({.set_options = two_stages, .ranks = 2});
+  const TracedRun run = traced_run({.set_options = over_two_stages, .ranks = 2});
   for (int rank = 0; rank < 2; ++rank) {
     const auto& rows = run.plan.stage_of(rank).actions;
     const auto records = run.traces[static_cast<std::size_t>(rank)]->step(3);
@@ -183,7 +184,7 @@ TEST_CASE("only the last steps are kept") {
 }
 
 TEST_CASE("the last step is measured over all ranks") {
-  const TracedRun run = traced_run({.set_options = two_stages, .ranks = 2});
+  const TracedRun run = traced_run({.set_options = over_two_stages, .ranks = 2});
   CHECK(run.measured.step == 3);
   CHECK(run.measured.forward_backward_seconds > 0);
   CHECK(run.measured.optimizer_seconds > 0);

@@ -9,8 +9,6 @@ using namespace trainctl;
 
 namespace {
 
-constexpr double no_time = 1e30;  // a rate so high that what it measures takes no time
-
 Config with_experts() {
   Config config = small_config();
   config.model.family = Family::llama;

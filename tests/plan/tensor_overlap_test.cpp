@@ -13,8 +13,6 @@ using namespace trainctl;
 
 namespace {
 
-constexpr double no_time = 1e30;  // a rate so high that what it measures takes no time
-
 Config overlapping() {
   Config config = small_config();
   config.parallel.tensor_parallel = 2;

@@ -15,10 +15,6 @@ void add_one(const Tensor& values) {
   for (std::int64_t i = 0; i < values.numel(); ++i) values.as<float>()[i] += 1;
 }
 
-GroupFault layers(GroupOperation operation, int occurrence, const FaultAction& act) {
-  return {.group = "layers tp", .operation = operation, .occurrence = occurrence, .act = act};
-}
-
 /// Without sequence parallelism a step has, over tp: the sum of the embedding, then of attention
 /// and MLP of each of four layers; backwards that of the head, then of MLP and attention.
 std::vector<FaultRow> invariant_faults() {
@@ -27,25 +23,25 @@ std::vector<FaultRow> invariant_faults() {
   Options bf16 = small_gpt;
   bf16.push_back("precision.compute=bf16");
   return {
-      {"partial to invariant skipped", small_gpt, "tp2", on_all(2, layers(all_reduce, 4, skip)),
+      {"partial to invariant skipped", small_gpt, "tp2", on_all(2, layers_tp(all_reduce, 4, skip)),
        "activation", "layers.1"},
-      {"partial to invariant twice", small_gpt, "tp2", on_all(2, layers(all_reduce, 5, twice)),
+      {"partial to invariant twice", small_gpt, "tp2", on_all(2, layers_tp(all_reduce, 5, twice)),
        "activation", "layers.1"},
-      {"the sum of the embedding skipped", small_gpt, "tp2", on_all(2, layers(all_reduce, 1, skip)),
-       "activation", "embedding"},
+      {"the sum of the embedding skipped", small_gpt, "tp2",
+       on_all(2, layers_tp(all_reduce, 1, skip)), "activation", "embedding"},
       {"the sum of an MLP skipped, a step later", small_gpt, "tp2",
-       on_all(2, layers(all_reduce, 25, skip)), "activation", "layers.2", -1, 2},
-      {"the sum of an MLP skipped in 16 bits", bf16, "tp2", on_all(2, layers(all_reduce, 7, skip)),
-       "activation", "layers.2"},
+       on_all(2, layers_tp(all_reduce, 25, skip)), "activation", "layers.2", -1, 2},
+      {"the sum of an MLP skipped in 16 bits", bf16, "tp2",
+       on_all(2, layers_tp(all_reduce, 7, skip)), "activation", "layers.2"},
       {"backward of invariant to replicated skipped: MLP", small_gpt, "tp2",
-       on_all(2, layers(all_reduce, 13, skip)), "gradient", "layers.2.norm2"},
+       on_all(2, layers_tp(all_reduce, 13, skip)), "gradient", "layers.2.norm2"},
       {"backward of invariant to replicated twice: attention", small_gpt, "tp2",
-       on_all(2, layers(all_reduce, 14, twice)), "gradient", "layers.2.norm1"},
+       on_all(2, layers_tp(all_reduce, 14, twice)), "gradient", "layers.2.norm1"},
       {"one rank adds nothing", small_gpt, "tp2",
        on_one({1, "layers tp", all_reduce, 11, with_input(clear)}), "gradient", "layers.3.norm2"},
       {"the head's gradient of its input not summed", small_gpt, "tp2",
-       on_all(2, layers(all_reduce, 10, skip)), "gradient", "final_norm"},
-      {"a step later", small_gpt, "tp2", on_all(2, layers(all_reduce, 33, skip)), "gradient",
+       on_all(2, layers_tp(all_reduce, 10, skip)), "gradient", "final_norm"},
+      {"a step later", small_gpt, "tp2", on_all(2, layers_tp(all_reduce, 33, skip)), "gradient",
        "layers.1.norm2", -1, 2},
   };
 }
@@ -55,16 +51,16 @@ std::vector<FaultRow> sequence_faults() {
   const FaultAction skip = left_out();
   const FaultAction swapped = with_output(swap_halves);
   return {
-      {"partial to tokens skipped", small_gpt, "tp2sp", on_all(2, layers(reduce_scatter, 3, skip)),
-       "activation", "layers.0"},
+      {"partial to tokens skipped", small_gpt, "tp2sp",
+       on_all(2, layers_tp(reduce_scatter, 3, skip)), "activation", "layers.0"},
       {"partial to tokens: the other part", small_gpt, "tp2sp",
        on_one({1, "layers tp", reduce_scatter, 3, swapped}), "activation", "layers.0", 1},
       {"tokens to replicated: wrong order", small_gpt, "tp2sp",
        on_one({1, "layers tp", all_gather, 4, swapped}), "activation", "layers.1"},
       {"backward of partial to tokens skipped", small_gpt, "tp2sp",
-       on_all(2, layers(all_gather, 16, skip)), "gradient", "layers.2.mlp.down"},
+       on_all(2, layers_tp(all_gather, 16, skip)), "gradient", "layers.2.mlp.down"},
       {"backward of tokens to replicated skipped", small_gpt, "tp2sp",
-       on_all(2, layers(reduce_scatter, 13, skip)), "gradient", "layers.2.norm2"},
+       on_all(2, layers_tp(reduce_scatter, 13, skip)), "gradient", "layers.2.norm2"},
       {"the input of a weight gradient gathered in the wrong order", small_gpt, "tp2sp",
        on_one({1, "layers tp", all_gather, 18, swapped}), "gradient", "layers.2.mlp.up", 1},
       {"the gradient of the embedding gathered in the wrong order", small_gpt, "tp2sp",
@@ -78,7 +74,7 @@ std::vector<FaultRow> loss_faults() {
       {"another largest logit on one rank", small_gpt, "tp2",
        on_one({0, "layers tp", all_gather, 1, with_output(add_one)}), "loss", ""},
       {"the vocabulary's sums of another step", small_gpt, "tp2",
-       on_all(2, layers(all_gather, 4, skip)), "loss", "", -1, 2},
+       on_all(2, layers_tp(all_gather, 4, skip)), "loss", "", -1, 2},
       {"one rank counts too few weights", small_gpt, "dp2",
        on_one({1, "scalars world", all_gather, 1,
                with_output([](const Tensor& all) { all.as<double>()[0] *= 0.5; })}),

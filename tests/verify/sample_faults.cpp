@@ -16,6 +16,10 @@ Faults on_one(const GroupFault& fault) {
   return {.world = [one](World& world) { return faulty_world(world, one); }};
 }
 
+GroupFault layers_tp(GroupOperation operation, int occurrence, const FaultAction& act) {
+  return {.group = "layers tp", .operation = operation, .occurrence = occurrence, .act = act};
+}
+
 void swap_halves(const Tensor& result) {
   auto* bytes = static_cast<std::byte*>(result.data);
   const std::int64_t half = result.bytes() / 2;

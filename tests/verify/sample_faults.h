@@ -10,6 +10,9 @@ namespace trainctl {
 Faults on_all(int ranks, GroupFault fault);
 Faults on_one(const GroupFault& fault);
 
+/// In a collective of the group "layers tp" (GroupFault::occurrence).
+GroupFault layers_tp(GroupOperation operation, int occurrence, const FaultAction& act);
+
 /// The two halves of a result the wrong way round.
 void swap_halves(const Tensor& result);
 void clear(const Tensor& values);

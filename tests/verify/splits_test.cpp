@@ -17,10 +17,6 @@ using enum GroupOperation;
 
 constexpr auto tp = static_cast<std::size_t>(Axis::tp);
 
-GroupFault layers(GroupOperation operation, int occurrence, const FaultAction& act) {
-  return {.group = "layers tp", .operation = operation, .occurrence = occurrence, .act = act};
-}
-
 /// Of the gradient of one parameter.
 Faults sums(const std::string& name, bool over_tp) {
   return of_plan([name, over_tp](Plan& plan) {
@@ -119,15 +115,15 @@ TEST_CASE("mistakes in splits are named") {
       {"a gradient of a whole operator summed", small_gpt, "tp2sp+attn_whole",
        sums("layers.1.attention.out.weight", true), "gradient", "layers.1.attention.out.weight"},
       {"the output by tokens not gathered", small_gpt, "tp2+mlp_tokens",
-       on_all(2, layers(all_gather, 2, skip)), "activation", "layers.1"},
+       on_all(2, layers_tp(all_gather, 2, skip)), "activation", "layers.1"},
       {"the output by tokens in the wrong order", small_gpt, "tp2+mlp_tokens",
-       on_all(2, layers(all_gather, 3, swapped)), "activation", "layers.2"},
+       on_all(2, layers_tp(all_gather, 3, swapped)), "activation", "layers.2"},
       {"heads of the wrong tokens", small_gpt, "tp2sp+attn_tokens+alltoall",
-       on_all(2, layers(all_to_all, 5, swapped)), "activation", "layers.1"},
+       on_all(2, layers_tp(all_to_all, 5, swapped)), "activation", "layers.1"},
       {"results of the wrong tokens, by gathers", small_gpt, "tp2+attn_tokens+mlp_whole",
-       on_all(2, layers(all_gather, 9, swapped)), "activation", "layers.1"},
+       on_all(2, layers_tp(all_gather, 9, swapped)), "activation", "layers.1"},
       {"the embedding by tokens not gathered", small_gpt, "tp2+vocab_tokens",
-       on_all(2, layers(all_gather, 1, skip)), "activation", "embedding"},
+       on_all(2, layers_tp(all_gather, 1, skip)), "activation", "embedding"},
   });
 }
 

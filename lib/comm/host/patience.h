@@ -22,6 +22,10 @@ class Patience {
   }
   double waited() const { return waited_; }
   double left() const { return std::max(0.0, limit_ - waited_); }
+  /// How long to wait until the next look at the clock and at the world's health.
+  std::chrono::duration<double> until_next_look() const {
+    return std::chrono::duration<double>(std::min(0.05, left()));
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -11,7 +11,6 @@ namespace trainctl {
 
 namespace {
 constexpr std::size_t capacity = 256;
-constexpr double slice_seconds = 0.05;  // between two looks at the clock and the world's health
 
 /// Notes that somebody waits for `peer`, unless another wait is noted.
 class PeerNote {
@@ -114,8 +113,7 @@ bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, doub
       const char* operation = message.sends ? "send" : "receive";
       throw Error(ExitCode::peer, waits_.late(operation, patience.waited(), message.peer));
     }
-    const double slice = std::min(slice_seconds, patience.left());
-    changed_.wait_for(lock, std::chrono::duration<double>(slice));
+    changed_.wait_for(lock, patience.until_next_look());
   }
   return true;
 }

@@ -1,11 +1,11 @@
 #include "comm/mpi/mpi_group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "base/error.h"
 #include "base/group_costs.h"
+#include "comm/host/host_bytes.h"
 #include "comm/host/sum.h"
 #include "device/slab.h"
 
@@ -17,13 +17,6 @@ namespace {
 enum Tag : int { exchange_tag, distribution_tag, plain_tag, call_tag, first_posted_tag };
 
 constexpr std::int64_t at_once_bytes = 16 << 10;  // a sum so small that one exchange is quickest
-constexpr std::int64_t part_unit = 16;  // shards of an all_reduce start at whole cache lines
-
-std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
 
 }  // namespace
 

@@ -50,7 +50,7 @@ class CallGroup {
 };
 
 std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
-std::size_t bytes_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.bytes()); }
+std::size_t size_in_bytes(const Tensor& tensor) { return static_cast<std::size_t>(tensor.bytes()); }
 
 struct Communicator {
   explicit Communicator(const NcclMember& place) : member(place) {
@@ -157,20 +157,20 @@ void enqueue(const Communicator& mine, const WireCall& call, cudaStream_t queue)
       return;
     case GroupOperation::all_gather:
       assert(to.numel() == from.numel() * mine.member.size && from.dtype == to.dtype);
-      NCCL_CHECK(ncclAllGather(from.data, to.data, bytes_of(from), ncclUint8, handle, queue));
+      NCCL_CHECK(ncclAllGather(from.data, to.data, size_in_bytes(from), ncclUint8, handle, queue));
       return;
     case GroupOperation::broadcast:
-      NCCL_CHECK(
-          ncclBroadcast(from.data, to.data, bytes_of(from), ncclUint8, call.peer, handle, queue));
+      NCCL_CHECK(ncclBroadcast(from.data, to.data, size_in_bytes(from), ncclUint8, call.peer,
+                               handle, queue));
       return;
     case GroupOperation::all_to_all:
       assert(std::ssize(call.send_counts) == mine.member.size);
       return all_to_all(handle, call, queue);
     case GroupOperation::send:
-      NCCL_CHECK(ncclSend(from.data, bytes_of(from), ncclUint8, call.peer, handle, queue));
+      NCCL_CHECK(ncclSend(from.data, size_in_bytes(from), ncclUint8, call.peer, handle, queue));
       return;
     case GroupOperation::receive:
-      NCCL_CHECK(ncclRecv(to.data, bytes_of(to), ncclUint8, call.peer, handle, queue));
+      NCCL_CHECK(ncclRecv(to.data, size_in_bytes(to), ncclUint8, call.peer, handle, queue));
       return;
     case GroupOperation::barrier:
       NCCL_CHECK(ncclAllReduce(mine.token, mine.token, 1, ncclFloat32, ncclSum, handle, queue));
@@ -213,7 +213,7 @@ void abort_all(std::span<void* const> communicators) noexcept {
   ncclGroupEnd();
 }
 
-void release(void* communicator) noexcept {
+void release_communicator(void* communicator) noexcept {
   const std::unique_ptr<Communicator> mine(&of(communicator));
   if (mine->handle != nullptr) ncclCommDestroy(mine->handle);
 }
@@ -229,7 +229,7 @@ const NcclModule nccl_part{.missing = nccl_missing,
                            .open_call = open_call,
                            .leave = leave,
                            .abort = abort_all,
-                           .release = release};
+                           .release = release_communicator};
 
 }  // namespace
 }  // namespace trainctl

@@ -1,30 +1,17 @@
 #include "comm/threads/thread_group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <thread>
 
 #include "base/error.h"
 #include "base/group_costs.h"
+#include "comm/host/host_bytes.h"
 #include "comm/host/patience.h"
 #include "comm/host/sum.h"
 #include "device/cuda_device.h"
 
 namespace trainctl {
-
-namespace {
-
-constexpr double slice_seconds = 0.05;  // between two looks at the clock and the world's health
-constexpr std::int64_t part_unit = 16;  // parts of an all_reduce start at whole cache lines
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-
-std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }
-
-}  // namespace
 
 ThreadMeeting::ThreadMeeting(int size)
     : arrivals(static_cast<std::size_t>(size)),
@@ -80,8 +67,7 @@ void ThreadGroup::meet(bool reads) {
       meeting_.failure =
           late_text(name_of(call().operation), patience.waited(), missing_from(mine));
     } else {
-      const double slice = std::min(slice_seconds, patience.left());
-      meeting_.changed.wait_for(lock, std::chrono::duration<double>(slice));
+      meeting_.changed.wait_for(lock, patience.until_next_look());
       if (!all_came()) note().waits_for(missing_from(mine));
     }
   }

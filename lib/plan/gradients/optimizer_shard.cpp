@@ -4,8 +4,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t fp32 = 4;
-
 /// Into how many parts dim 0 is cut already.
 std::int64_t cuts_of_rows(const ParamSpec& parameter) {
   return parameter.shape[0] > 0 ? parameter.global_shape[0] / parameter.shape[0] : 1;
@@ -21,7 +19,7 @@ OptimizerShard whole(const ParamSpec& parameter, std::string why) {
 }
 
 OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
-  const std::int64_t bytes = parameter.shape.numel() * fp32;
+  const std::int64_t bytes = parameter.shape.numel() * size_of(DType::f32);
   const std::int64_t least = input.optimizer.threshold * 1024;
   const std::int64_t replicas = replicas_of(parameter, input.mesh);
   const std::int64_t given = input.optimizer.weight_shard_size;

@@ -1,12 +1,13 @@
 #include "plan/gradients/resident.h"
 
 #include "base/at.h"
+#include "base/round_up.h"
 
 namespace trainctl {
 
 namespace {
 
-std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr std::int64_t resident_unit = 64;  // bytes, at whose multiples each begins
 
 }  // namespace
 
@@ -14,7 +15,7 @@ ResidentLayout lay_residents(const std::vector<int>& parameters,
                              const std::vector<ParamSpec>& table, const FlatLayout& flat,
                              const Bucket* bucket, DType compute) {
   ResidentLayout layout;
-  if (bucket != nullptr) layout.bytes = padded(bucket->length * size_of(compute));
+  if (bucket != nullptr) layout.bytes = round_up(bucket->length * size_of(compute), resident_unit);
   for (const int index : parameters) {
     const ParamSpec& row = at(table, index);
     const DType type = read_type(row, compute);
@@ -22,7 +23,7 @@ ResidentLayout lay_residents(const std::vector<int>& parameters,
       layout.begin.push_back((at(flat.offset, index) - bucket->offset) * size_of(type));
     } else {
       layout.begin.push_back(layout.bytes);
-      layout.bytes += padded(row.shape.numel() * size_of(type));
+      layout.bytes += round_up(row.shape.numel() * size_of(type), resident_unit);
     }
   }
   return layout;

@@ -32,7 +32,7 @@ bool is_about_sizes(const Diagnostic& one) {
 }
 
 /// What would be written, and how far it is from what was given.
-struct Candidate {
+struct Suggestion {
   Config config;
   std::string text;
   int keys = 0;
@@ -59,7 +59,7 @@ class Search {
   /// nearest ones that leave it as it is. "" if there are none.
   std::string best() {
     collect();
-    std::stable_sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) {
+    std::stable_sort(all_.begin(), all_.end(), [](const Suggestion& a, const Suggestion& b) {
       return a.keys != b.keys ? a.keys < b.keys : a.distance < b.distance;
     });
     const std::string first = nearest_legal(false);
@@ -71,7 +71,7 @@ class Search {
  private:
   std::string nearest_legal(bool with_this_batch) const {
     std::size_t tried = 0;
-    for (const Candidate& one : all_) {
+    for (const Suggestion& one : all_) {
       if (with_this_batch && one.text.find("batch_size") != std::string::npos) continue;
       if (++tried > most_tried) break;
       Diagnostics found;
@@ -106,7 +106,7 @@ class Search {
   }
 
   void add(std::int64_t tp, std::int64_t pp, std::int64_t cp, std::int64_t dp) {
-    Candidate one{config_, "", 0, 0};
+    Suggestion one{config_, "", 0, 0};
     ParallelConfig& parallel = one.config.parallel;
     parallel.device_num.reset();
     if (tp * pp * cp > 1) parallel.parallel_mode.reset();
@@ -124,7 +124,7 @@ class Search {
   }
 
   /// The global batch stays, if whole micro-batches of the given size make it up.
-  void set_batch(Candidate& one, std::int64_t dp, std::int64_t pp) {
+  void set_batch(Suggestion& one, std::int64_t dp, std::int64_t pp) {
     TrainConfig& train = one.config.train;
     if (train.global_batch_size <= 0) return;
     std::int64_t micro = train.micro_batch_size.value_or(1);
@@ -146,7 +146,7 @@ class Search {
     change(one, "micro_batch_num", *train.micro_batch_num, count);
   }
 
-  static void change(Candidate& one, const char* key, std::int64_t& value, std::int64_t wanted) {
+  static void change(Suggestion& one, const char* key, std::int64_t& value, std::int64_t wanted) {
     if (value == wanted) return;
     one.distance += distance_between(std::max<std::int64_t>(1, value), wanted);
     one.text += (one.text.empty() ? "" : ", ") + std::string(key) + ": " + std::to_string(wanted);
@@ -156,7 +156,7 @@ class Search {
 
   const Config& config_;
   const Site& site_;
-  std::vector<Candidate> all_;
+  std::vector<Suggestion> all_;
 };
 
 }  // namespace

@@ -117,13 +117,13 @@ class Gatherer {
   std::vector<Action> made_;
 };
 
-struct Life {  // rows [first, last]
+struct RowSpan {  // rows [first, last]
   std::size_t first = 0;
   std::size_t last = 0;
 };
-using Lives = std::vector<Life>;  // ascending
+using RowSpans = std::vector<RowSpan>;  // ascending
 
-bool meet(const Lives& a, const Lives& b) {
+bool meet(const RowSpans& a, const RowSpans& b) {
   std::size_t i = 0;
   std::size_t j = 0;
   while (i < a.size() && j < b.size()) {
@@ -138,22 +138,22 @@ bool meet(const Lives& a, const Lives& b) {
   return false;
 }
 
-Lives merged(const Lives& a, const Lives& b) {
-  Lives all;
+RowSpans merged(const RowSpans& a, const RowSpans& b) {
+  RowSpans all;
   std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
-             [](const Life& x, const Life& y) { return x.first < y.first; });
+             [](const RowSpan& x, const RowSpan& y) { return x.first < y.first; });
   return all;
 }
 
 /// Those that live take slots, the largest first, each the first that is free while it lives.
-Ring ring_of(const std::vector<Lives>& lives, const std::vector<std::int64_t>& sizes) {
+Ring ring_of(const std::vector<RowSpans>& lives, const std::vector<std::int64_t>& sizes) {
   Ring ring;
   ring.slot.assign(lives.size(), -1);
   std::vector<std::size_t> order(lives.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return sizes[a] > sizes[b]; });
-  std::vector<Lives> taken;
+  std::vector<RowSpans> taken;
   for (const std::size_t one : order) {
     if (lives[one].empty()) continue;
     std::size_t slot = 0;
@@ -181,11 +181,11 @@ std::vector<Action> gather_freed(const std::vector<Action>& rows,
 
 Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks,
                  const std::vector<std::int64_t>& sizes) {
-  std::vector<Lives> lives(blocks.size());
+  std::vector<RowSpans> lives(blocks.size());
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const Action& action = rows[row];
     if (!names_block(action.kind) || !at(blocks, action.bucket).freed) continue;
-    Lives& mine = at(lives, action.bucket);
+    RowSpans& mine = at(lives, action.bucket);
     if (action.kind == ActionKind::gather) mine.push_back({row, rows.size()});
     if (action.kind == ActionKind::free) mine.back().last = row;
   }
@@ -194,7 +194,7 @@ Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& 
 
 Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>& buckets,
                    const std::vector<std::int64_t>& sizes) {
-  std::vector<Lives> lives(buckets.size());
+  std::vector<RowSpans> lives(buckets.size());
   std::vector<char> open(buckets.size(), 0);  // something is added since the last sum
   int under_way = -1;                         // the last bucket of which a sum was started
   for (std::size_t row = 0; row < rows.size(); ++row) {

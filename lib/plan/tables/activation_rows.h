@@ -23,7 +23,7 @@ inline constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weig
 inline constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weight};
 inline constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
 inline constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
-inline constexpr Life counted{Storage::counted, Moment::forward, Moment::weight};
+inline constexpr Life host_counts{Storage::counted, Moment::forward, Moment::weight};
 inline constexpr Life while_forward{Storage::exchanged, Moment::forward, Moment::forward};
 inline constexpr Life while_backward{Storage::exchanged, Moment::backward, Moment::backward};
 inline constexpr Life from_repeat{Storage::exchanged, Moment::repeat, Moment::backward};

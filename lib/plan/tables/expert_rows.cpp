@@ -66,10 +66,10 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   rows.begin(BlockPart::activation);
   add("act", inner, rows.compute, for_weight);
   rows.end();
-  add("counts", counts_shape(share), DType::i64, counted);
+  add("counts", counts_shape(share), DType::i64, host_counts);
   if (exchanges(share)) {
-    add("places", {local.gathered_rows}, DType::i32, counted);
-    add("exchanged", {2, share.input.mesh.ep}, DType::i64, counted);
+    add("places", {local.gathered_rows}, DType::i32, host_counts);
+    add("exchanged", {2, share.input.mesh.ep}, DType::i64, host_counts);
   }
   if (share.input.exchange.beside_passes) {
     add_exchange(rows, share, first_prefix + moe, while_forward);

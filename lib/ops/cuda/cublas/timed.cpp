@@ -192,7 +192,7 @@ void use(std::span<const ProductAlgorithm> algorithms) {
   }
 }
 
-std::int64_t version() { return static_cast<std::int64_t>(cublasLtGetVersion()); }
+std::int64_t cublaslt_version() { return static_cast<std::int64_t>(cublasLtGetVersion()); }
 
 }  // namespace
 
@@ -207,7 +207,7 @@ void note_call(const ProductKey& key) {
   }
 }
 
-const CudaProducts products_part_of_module{.version = version,
+const CudaProducts products_part_of_module{.version = cublaslt_version,
                                            .note = begin_notes,
                                            .noted = end_notes,
                                            .operand_bytes = operand_bytes,

@@ -91,7 +91,7 @@ const Ready* find_ready(int device, const AttentionExtents& extents, std::int64_
   return nullptr;
 }
 
-std::int64_t version() { return static_cast<std::int64_t>(cudnn().version()); }
+std::int64_t cudnn_version() { return static_cast<std::int64_t>(cudnn().version()); }
 
 void prepare(const AttentionExtents& extents, const AttentionPart& part, DType dtype) {
   const std::lock_guard lock(kept().mutex);
@@ -243,6 +243,6 @@ void chosen_attention_backward(const OpContext& context, const AttentionBackward
 }
 
 const CudaAttention attention_part_of_module{
-    .version = version, .prepare = prepare, .check = check};
+    .version = cudnn_version, .prepare = prepare, .check = check};
 
 }  // namespace trainctl::cuda
