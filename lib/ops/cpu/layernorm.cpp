@@ -1,21 +1,13 @@
 #include <cmath>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/vector/add_residual.h"
 #include "ops/cpu/vector/row_partials.h"
 #include "ops/elements.h"
 
 namespace trainctl {
 
 namespace {
-
-/// sum = x + residual, rounded to T as it will be read back.
-template <class T>
-void add_row(const T* x, const T* residual, T* sum, std::int64_t hidden) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < hidden; ++i) {
-    sum[i] = from_float<T>(to_float(x[i]) + to_float(residual[i]));
-  }
-}
 
 template <class T>
 float mean_of(const T* x, std::int64_t hidden) {
@@ -46,7 +38,7 @@ void forward(const LayerNormForward& args) {
       const T* x = args.x.as<T>() + row * hidden;
       if (!args.residual.empty()) {
         T* sum = args.sum.as<T>() + row * hidden;
-        add_row(x, args.residual.as<T>() + row * hidden, sum, hidden);
+        add_residual(x, args.residual.as<T>() + row * hidden, sum, hidden);
         x = sum;
       }
       const float mean = mean_of(x, hidden);

@@ -1,21 +1,13 @@
 #include <cmath>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/vector/add_residual.h"
 #include "ops/cpu/vector/row_partials.h"
 #include "ops/elements.h"
 
 namespace trainctl {
 
 namespace {
-
-/// sum = x + residual, rounded to T as it will be read back.
-template <class T>
-void add_row(const T* x, const T* residual, T* sum, std::int64_t hidden) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < hidden; ++i) {
-    sum[i] = from_float<T>(to_float(x[i]) + to_float(residual[i]));
-  }
-}
 
 template <class T>
 float mean_square_of(const T* x, std::int64_t hidden) {
@@ -37,7 +29,7 @@ void forward(const RmsNormForward& args) {
       const T* x = args.x.as<T>() + row * hidden;
       if (!args.residual.empty()) {
         T* sum = args.sum.as<T>() + row * hidden;
-        add_row(x, args.residual.as<T>() + row * hidden, sum, hidden);
+        add_residual(x, args.residual.as<T>() + row * hidden, sum, hidden);
         x = sum;
       }
       const float rstd = 1.0F / std::sqrt(mean_square_of(x, hidden) + args.epsilon);
@@ -52,7 +44,7 @@ void forward(const RmsNormForward& args) {
 }
 
 template <class T>
-struct BackwardRow {
+struct RmsBackwardRow {
   const T* dy;
   const T* x;
   const T* d_residual;  // or null
@@ -63,7 +55,7 @@ struct BackwardRow {
 /// dx = rstd (g - z mean(g z)) with g = dy weight and z the normalised input; adds to the weight's
 /// gradient.
 template <class T>
-void backward_row(const BackwardRow<T> row, const float* weight, float* dweight,
+void backward_row(const RmsBackwardRow<T> row, const float* weight, float* dweight,
                   std::int64_t hidden) {
   float gz_total = 0;
 #pragma omp simd reduction(+ : gz_total)
@@ -95,7 +87,7 @@ void backward(const OpContext& context, const RmsNormBackward& args) {
   partials.for_blocks([&](std::int64_t first, std::int64_t last, float* sums) {
     for (std::int64_t row = first; row < last; ++row) {
       const std::int64_t at = row * hidden;
-      const BackwardRow<T> operands{
+      const RmsBackwardRow<T> operands{
           args.dy.as<T>() + at, args.x.as<T>() + at,
           args.d_residual.empty() ? nullptr : args.d_residual.as<T>() + at, args.dx.as<T>() + at,
           args.rstd.as<float>()[row]};
