@@ -118,12 +118,14 @@ on_devices() {
 }
 
 # ---- What runs on the device.
-cat >"$work/model.yaml" <<'YAML'
+width=64 batch=8
+[ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || width=16 batch=4
+cat >"$work/model.yaml" <<YAML
 model:
-  {family: llama, num_layers: 2, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,
+  {family: llama, num_layers: 2, hidden_size: $width, ffn_hidden_size: $((2 * width)), num_attention_heads: 4,
    num_query_groups: 2, seq_length: 32, vocab_size: 250, make_vocab_size_divisible_by: 16}
 data: {train: none}
-train: {steps: 100, global_batch_size: 8, seed: 1234}
+train: {steps: 100, global_batch_size: $batch, seed: 1234}
 optimizer: {type: adamw, weight_decay: 0.1, clip_grad_norm: 0.5}
 lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3, warmup_steps: 2}
 parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 60}
@@ -132,6 +134,9 @@ verify=("$program" verify --config "$work/model.yaml" --steps 2)
 head -c 200000 /dev/urandom | base64 -w 76 >"$work/text.txt"
 run=("$program" train --config "$work/model.yaml" --overwrite --set "data.train=$work/text.txt"
   --set data.tokenizer=byte --set model.vocab_size=256 --set train.steps=20)
+# A slow device would measure its rates for longer than it trains.
+[ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || run+=(--set cluster.matmul_flops=1e12 --set cluster.memory_bandwidth=1e12
+  --set cluster.bandwidth=1e11 --set cluster.latency=1e-5)
 cat >"$work/graphs.sh" <<'SH'
 # graphs.sh DIR TRAIN...: the losses of a run, row by row and with steps that are graphs, are the same in every digit.
 for graphs in false true; do
@@ -161,7 +166,7 @@ on_devices 1 "verify, 4 ranks on one device" 60 env CUDA_VISIBLE_DEVICES=0 "${ve
   --set parallel.share_devices=true --layouts dp4+zero2,tp2sp+pp2
 ranks=$devices
 [ "$ranks" -le 4 ] || ranks=4
-[ "$ranks" -ne 3 ] || ranks=2 # they divide a batch of 8
+[ "$ranks" -ne 3 ] || ranks=2 # they divide the batch
 layouts=all
 [ -z "${TRAINCTL_GPU_CHECK_SMALL:-}" ] || layouts=dp$ranks
 on_devices 2 "verify, several ranks" 90 "${verify[@]}" --world-size "$ranks" --layouts "$layouts"

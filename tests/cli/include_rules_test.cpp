@@ -1,12 +1,13 @@
 // Holds the direction of folders and rooms, the places of third-party headers, the size limits and
-// the names within a room over every source file of lib/ and apps/; shows that each rule can fail.
+// the names within a library over every source file of lib/ and apps/; shows that each rule can
+// fail.
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 
 #include "catch.h"
-#include "room_names.h"
+#include "library_names.h"
 #include "source_rules.h"
 
 namespace {
@@ -72,7 +73,7 @@ TEST_CASE("rooms stay small and files do not include each other in a circle") {
   CHECK(found[1] == "lib/plan/cost/c.h: includes lib/plan/cost/b.h in a circle");
 }
 
-TEST_CASE("files of one room do not share names in unnamed namespaces") {
+TEST_CASE("files of one library do not share names in unnamed namespaces") {
   const auto within = [](const std::string& text) {
     return "#include <map>\nnamespace trainctl {\n\nnamespace {\n\n" + text +
            "\n}  // namespace\n\nint outside = 1;\nvoid open() {\n  int inside = 2;\n}\n}\n";
@@ -106,7 +107,7 @@ TEST_CASE("files of one room do not share names in unnamed namespaces") {
     INFO(text);
     const std::string line = "lib/nn/b.cpp: " + name + " is a name of lib/nn/a.cpp, too";
     CHECK(found_with(text, "lib/nn/b.cpp") == std::vector<std::string>{line});
-    CHECK(found_with(text, "lib/nn/exchange/b.cpp").empty());
+    CHECK(found_with(text, "lib/engine/b.cpp").empty());
     CHECK(found_with(text, "lib/nn/b.h").empty());
   }
   for (const char* text : {"void print(const Column& column) {\n}\n", "int column = 2;\n",

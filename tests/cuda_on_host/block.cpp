@@ -104,6 +104,13 @@ struct Warp {
   std::uint32_t ready = 0, waiting = 0, ended = 0;
 };
 
+/// The turn of a warp: each of its lanes that can go on does so once, from some lane on.
+struct Turn {
+  std::size_t warp = 0;
+  std::size_t first = 0;
+  std::size_t step = 0;  // of 32
+};
+
 /// The running block. There is one at a time: the machine is locked while a kernel runs.
 struct Block {
   const Launch* launch = nullptr;
@@ -111,6 +118,7 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<std::unique_ptr<Fiber>> fibers;  // kept for later blocks
   std::vector<Warp> warps;
+  Turn turn;
   std::size_t count = 0;    // of threads
   std::size_t waiting = 0;  // of them, for the block
   std::size_t ended = 0;
@@ -121,6 +129,21 @@ struct Block {
 
   Thread& current() { return threads[static_cast<std::size_t>(running)]; }
   Warp& current_warp() { return warps[static_cast<std::size_t>(running) / 32]; }
+  /// The thread whose lane is next in this turn, or -1.
+  int next_of_turn() {
+    for (; turn.step < 32; ++turn.step) {
+      const std::size_t lane = (turn.first + turn.step) % 32;
+      if ((warps[turn.warp].ready >> lane & 1U) != 0)
+        return static_cast<int>(32 * turn.warp + lane);
+    }
+    return -1;
+  }
+  void run_next(int number) {
+    ++turn.step;
+    running = number;
+    threadIdx = current().index;
+  }
+  Fiber& fiber(int number) const { return *fibers[static_cast<std::size_t>(number)]; }
   /// The lanes that a warp has.
   std::uint32_t lanes(std::size_t warp) const {
     const std::size_t left = count - 32 * warp;
@@ -128,12 +151,21 @@ struct Block {
   }
 };
 
-Block& block() {
-  static auto* const kept = new Block;
-  return *kept;
-}
+// Made when the library is loaded, since a look whether it is there would take longer; never
+// destroyed.
+Block& only_block = *new Block;
 
-void pause() { block().fibers[static_cast<std::size_t>(block().running)]->pause(); }
+Block& block() { return only_block; }
+
+/// The next lane goes on at once if it has begun.
+void pause() {
+  Block& b = block();
+  Fiber& self = b.fiber(b.running);
+  const int next = b.fault.empty() ? b.next_of_turn() : -1;
+  if (next < 0 || !b.fiber(next).is_running()) return self.pause();
+  b.run_next(next);
+  self.give_way(b.fiber(next));
+}
 
 void record_fault(const std::string& what) {
   Block& b = block();
@@ -172,18 +204,16 @@ void begin_block(Block& b) {
 
 void run_thread(void* argument) { static_cast<const Launch*>(argument)->thread(); }
 
-/// Runs a thread until it waits or ends.
-void run_thread(Block& b, std::size_t number) {
-  b.running = static_cast<int>(number);
-  Fiber& fiber = *b.fibers[number];
-  threadIdx = b.threads[number].index;
-  fiber.resume(run_thread, const_cast<Launch*>(b.launch));
-  if (b.fault.empty() && !fiber.is_running()) {
-    const std::uint32_t lane = 1U << number % 32;
+/// Runs a thread, and those to which it gives way, until one waits or ends.
+void run_thread(Block& b, int number) {
+  b.run_next(number);
+  b.fiber(number).resume(run_thread, const_cast<Launch*>(b.launch));
+  if (b.fault.empty() && !b.fiber(b.running).is_running()) {
+    const std::uint32_t lane = 1U << b.running % 32;
     b.current_warp().ready &= ~lane;
     b.current_warp().ended |= lane;
     ++b.ended;
-    if (!b.threads[number].copies.empty()) record_fault("a thread ended before its copies");
+    if (!b.current().copies.empty()) record_fault("a thread ended before its copies");
     if (b.waiting > 0) record_fault("a thread ended while others wait for the block");
   }
   b.running = -1;
@@ -217,11 +247,8 @@ void run_block(Block& b) {
   while (b.ended < b.count && b.fault.empty()) {
     const std::size_t warp = next_warp(b);
     if (warp == b.warps.size()) return explain_standstill(b);
-    const std::size_t first = b.chance->below(32);
-    for (std::size_t i = 0; i < 32 && b.fault.empty(); ++i) {
-      const std::size_t lane = (first + i) % 32;
-      if ((b.warps[warp].ready >> lane & 1U) != 0) run_thread(b, 32 * warp + lane);
-    }
+    b.turn = {warp, b.chance->below(32), 0};
+    for (int next; b.fault.empty() && (next = b.next_of_turn()) >= 0;) run_thread(b, next);
   }
   if (b.fault.empty() && b.shared.is_overrun()) {
     record_fault("an array in shared memory is overrun");

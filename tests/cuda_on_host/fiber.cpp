@@ -19,6 +19,8 @@ constexpr std::size_t guard_bytes = 4 << 10;
 
 }  // namespace
 
+Fiber::Place Fiber::outside_;
+
 Fiber::Fiber()
     : memory_(mmap(nullptr, guard_bytes + stack_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
@@ -46,6 +48,10 @@ void Fiber::enter(unsigned low, unsigned high) {
 
 void Fiber::pause() {
   if (__builtin_setjmp(inside_) == 0) jump(outside_);
+}
+
+void Fiber::give_way(Fiber& other) {
+  if (__builtin_setjmp(inside_) == 0) jump(other.inside_);
 }
 
 void Fiber::resume(void (*body)(void*), void* argument) {

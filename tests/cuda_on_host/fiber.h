@@ -6,7 +6,8 @@
 namespace cuda_on_host {
 
 /// Runs one function after another on its own stack. A function may pause, and goes on from there
-/// when the fiber is resumed; one that never goes on is forgotten by reset().
+/// when the fiber is resumed; one that never goes on is forgotten by reset(). One resume() runs at
+/// a time, on any thread.
 class Fiber {
  public:
   Fiber();
@@ -14,10 +15,13 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Starts `body(argument)`, or goes on with the one that paused; returns when it pauses or ends.
+  /// Starts `body(argument)`, or goes on with the one that paused; returns when it pauses or ends,
+  /// or another one does to which it gave way.
   void resume(void (*body)(void*), void* argument);
-  /// Back to the resume that runs this fiber.
+  /// Back to the resume() that runs.
   void pause();
+  /// Pauses, and goes on with a fiber whose function has paused.
+  void give_way(Fiber& other);
   bool is_running() const { return running_; }
   /// The next resume starts from the beginning.
   void reset();
@@ -29,8 +33,9 @@ class Fiber {
 
   using Place = void* [5];  // where a jump goes: as many as __builtin_setjmp asks for
 
+  static Place outside_;
   void* memory_;
-  Place inside_, outside_;
+  Place inside_;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   bool started_ = false;  // inside_ can be jumped to

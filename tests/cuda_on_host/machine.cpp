@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "graphs.h"
 
@@ -130,12 +131,16 @@ int Machine::streams_of(int device) const {
   }));
 }
 
+/// After a piece of work or several: what follows is the program's own.
+void Machine::end_run() {
+  if (std::exchange(open_, false)) protect(PROT_NONE);
+}
+
 bool Machine::run_head(cudaStream_t stream) {
   if (stream->queue.empty() || stream->running) return false;
   stream->running = true;
-  if (closed_) protect(PROT_READ | PROT_WRITE);
+  if (closed_ && !std::exchange(open_, true)) protect(PROT_READ | PROT_WRITE);
   const bool done = stream->queue.front().run();
-  if (closed_) protect(PROT_NONE);
   stream->running = false;
   if (done) {
     stream->queue.pop_front();
@@ -186,6 +191,7 @@ void Machine::enqueue(cudaStream_t stream, Work work) {
     for (std::uint64_t i = chance_.below(8); i > 0 && run_any(-1); --i) {
     }
   }
+  end_run();
 }
 
 bool Machine::run_for(cudaStream_t stream) {
@@ -195,16 +201,22 @@ bool Machine::run_for(cudaStream_t stream) {
 
 void Machine::advance(const Mark& mark) {
   // Not one at a time: between its questions a program may sleep.
-  for (std::uint64_t left = 1 + chance_.below(64); left > 0 && !mark.reached; --left) {
-    if (!run_for(mark.stream)) return changed_.notify_all();
+  bool goes_on = true;
+  for (std::uint64_t left = 1 + chance_.below(64); goes_on && left > 0 && !mark.reached; --left) {
+    goes_on = run_for(mark.stream);
   }
+  if (!goes_on) changed_.notify_all();
+  end_run();
 }
 
 void Machine::wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
                          const std::function<bool()>& reached) {
   while (!reached()) {
-    if (!run_for(stream)) changed_.wait_for(lock, std::chrono::milliseconds(1));
+    if (run_for(stream)) continue;
+    end_run();
+    changed_.wait_for(lock, std::chrono::milliseconds(1));
   }
+  end_run();
 }
 
 void Machine::wait_for_others(std::unique_lock<std::mutex>& lock) {

@@ -141,7 +141,8 @@ class Machine {
   bool run_head(cudaStream_t stream);
   bool run_any(int except_device);
   bool run_needed(cudaStream_t stream);
-  bool run_for(cudaStream_t stream);
+  bool run_for(cudaStream_t stream);  // what is waited for, if others shall not go on
+  void end_run();
 
   std::vector<Device> devices_;
   std::vector<cudaStream_t> streams_;
@@ -150,6 +151,7 @@ class Machine {
   std::condition_variable changed_;
   Mode mode_ = Mode::random;
   bool closed_ = false;
+  bool open_ = false;  // although closed: work runs
   bool only_page_locked_ = false;
   Chance chance_;
   std::size_t memory_bytes_;

@@ -8,7 +8,7 @@ namespace trainctl {
 namespace {
 
 constexpr std::int64_t most_layers = 10'000;  // that num_layers may be
-constexpr std::int64_t widest = 1 << 22;
+constexpr std::int64_t widest_experts = 1 << 22;
 
 /// Either key; where both are there, they agree.
 std::int64_t count_experts(HuggingFaceReader& reader) {
@@ -88,9 +88,10 @@ void read_dots(HuggingFaceReader& reader) {
   read_dots_router(reader);
   const std::int64_t width = reader.size("moe_intermediate_size");
   const std::int64_t count = reader.size("n_shared_experts");
-  if (count > widest / width) reader.problem("n_shared_experts", "the shared experts are too wide");
+  if (count > widest_experts / width)
+    reader.problem("n_shared_experts", "the shared experts are too wide");
   reader.give_moe("shared_expert_intermediate_size",
-                  std::min(count, widest) * std::min(width, widest));
+                  std::min(count, widest_experts) * std::min(width, widest_experts));
   const bool is_zero = reader.at("first_k_dense_replace") == 0;
   reader.give_moe("first_dense_layers", is_zero ? 0 : reader.size("first_k_dense_replace", 0));
   reader.give_moe("layer_frequency", std::int64_t{1});

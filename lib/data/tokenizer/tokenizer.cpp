@@ -16,7 +16,6 @@ using hf::HfTokenizer;
 
 struct Bytes {};
 
-constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
 constexpr std::string_view sentencepiece_prefix = "sentencepiece:";
 constexpr std::string_view hf_prefix = "hf:";
 
@@ -35,7 +34,7 @@ std::string decode_bytes(const std::vector<std::int32_t>& tokens) {
     if (token >= 0 && token < 256) {
       text += static_cast<char>(token);
     } else {
-      text += replacement;
+      text += hf::replacement;
     }
   }
   return text;
@@ -155,7 +154,7 @@ std::string TextStream::add(std::int32_t token) {
 }
 
 std::string TextStream::finish() {
-  return std::exchange(unfinished_, "").empty() ? "" : std::string(replacement);
+  return std::exchange(unfinished_, "").empty() ? "" : std::string(hf::replacement);
 }
 
 }  // namespace trainctl

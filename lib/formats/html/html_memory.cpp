@@ -12,8 +12,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr double gibibyte = 1024.0 * 1024 * 1024;
-
 /// "2.38G", "512M": short enough for a narrow segment.
 std::string figure(std::int64_t bytes) {
   constexpr const char* letters = "BKMGTP";

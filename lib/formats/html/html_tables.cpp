@@ -11,7 +11,7 @@ namespace trainctl {
 namespace {
 
 /// What a stage's row says of its layout: "tp cuts dim 0".
-std::string split_text(const ParamSpec& row) {
+std::string cuts_text(const ParamSpec& row) {
   std::string text;
   for (const auto& [name, dim] : splits_of(row)) {
     text += (text.empty() ? "" : ", ") + std::string(name) + " cuts dim " + std::to_string(dim);
@@ -31,7 +31,7 @@ std::string parameter_rows(const Plan& plan, int stage) {
     }
     text += "<tr>" + cell(std::to_string(stage), "n") + cell(row.name, "mono") +
             cell(row.global_shape.to_string()) + cell(row.shape.to_string()) +
-            cell(split_text(row)) + cell(owners) + cell(std::to_string(buckets[i]), "n") +
+            cell(cuts_text(row)) + cell(owners) + cell(std::to_string(buckets[i]), "n") +
             cell(init_text(row)) + cell(row.decay ? "yes" : "no") + "</tr>\n";
   }
   return text;

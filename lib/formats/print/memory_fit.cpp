@@ -11,7 +11,6 @@ namespace trainctl {
 
 namespace {
 
-constexpr double gibibyte = 1024.0 * 1024 * 1024;
 constexpr std::array<double, 16> usual_sizes{1,  2,  4,  8,  12, 16,  24,  32,
                                              40, 48, 64, 80, 96, 128, 192, 256};
 

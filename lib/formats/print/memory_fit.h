@@ -8,6 +8,8 @@
 
 namespace trainctl {
 
+inline constexpr double gibibyte = 1024.0 * 1024 * 1024;  // bytes
+
 struct MemoryFit {
   double gibibytes = 0;
   std::string source;     // "--memory-limit"; empty: no limit is given, the least usual size

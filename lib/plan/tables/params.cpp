@@ -72,9 +72,9 @@ SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
 bool is_expert(Place place) { return place >= Place::expert_column; }
 
 /// Collects the rows of one stage in model order.
-class Table {
+class ParameterTable {
  public:
-  explicit Table(const ParameterInput& input) : input_(input), model_(input.model) {}
+  explicit ParameterTable(const ParameterInput& input) : input_(input), model_(input.model) {}
 
   ParamSpec& matrix(const std::string& name, Shape shape, ParamKind kind, double deviation) {
     ParamSpec& row = add(name, shape, kind, false);
@@ -202,7 +202,7 @@ double residual_deviation(const ModelShape& model) {
   return model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers));
 }
 
-void add_mlp(Table& table, const ModelShape& model, const std::string& prefix) {
+void add_mlp(ParameterTable& table, const ModelShape& model, const std::string& prefix) {
   const bool bias = model.linear_bias;
   const double std = model.init_std;
   const Shape wide{model.ffn, model.hidden};
@@ -212,7 +212,7 @@ void add_mlp(Table& table, const ModelShape& model, const std::string& prefix) {
                residual_deviation(model));
 }
 
-void add_shared_experts(Table& table, const ModelShape& model, const std::string& moe) {
+void add_shared_experts(ParameterTable& table, const ModelShape& model, const std::string& moe) {
   if (model.shared_gate) {
     table
         .matrix(moe + "shared_gate.weight", Shape{1, model.hidden}, ParamKind::router,
@@ -227,7 +227,7 @@ void add_shared_experts(Table& table, const ModelShape& model, const std::string
                ParamKind::mlp_down, residual_deviation(model));
 }
 
-void add_experts(Table& table, const ModelShape& model, const std::string& prefix) {
+void add_experts(ParameterTable& table, const ModelShape& model, const std::string& prefix) {
   const std::string moe = prefix + "moe.";
   table
       .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
@@ -247,7 +247,7 @@ void add_experts(Table& table, const ModelShape& model, const std::string& prefi
   if (model.shared_ffn > 0) add_shared_experts(table, model, moe);
 }
 
-void add_block(Table& table, const ModelShape& model, int unit) {
+void add_block(ParameterTable& table, const ModelShape& model, int unit) {
   const std::string prefix = block_prefix(unit);
   const double std = model.init_std;
   const std::int64_t q = model.q_features();
@@ -269,7 +269,7 @@ void add_block(Table& table, const ModelShape& model, int unit) {
   add_mlp(table, model, prefix);
 }
 
-void add_embedding(Table& table, const ModelShape& model, bool two_homes) {
+void add_embedding(ParameterTable& table, const ModelShape& model, bool two_homes) {
   const Shape words{model.padded_vocab, model.hidden};
   table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std)
       .two_homes = two_homes;
@@ -278,7 +278,7 @@ void add_embedding(Table& table, const ModelShape& model, bool two_homes) {
                ParamKind::position_embedding, model.init_std);
 }
 
-void add_head(Table& table, const ModelShape& model, bool second_home) {
+void add_head(ParameterTable& table, const ModelShape& model, bool second_home) {
   const Shape words{model.padded_vocab, model.hidden};
   table.norm("final_norm");
   if (!model.tied) table.matrix("head.weight", words, ParamKind::head, model.init_std);
@@ -296,7 +296,7 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
   const ModelShape& model = input.model;
   const int head = head_unit(model.layers);
   const bool apart = model.tied && holds(units, 0) != holds(units, head);
-  Table table(input);
+  ParameterTable table(input);
   for (const UnitRange& range : units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       table.set_unit(unit);

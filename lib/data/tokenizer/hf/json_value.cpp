@@ -19,7 +19,7 @@ constexpr std::int64_t most_file_bytes = std::int64_t{1} << 30;
 const Json& json_of(const void* value) { return *static_cast<const Json*>(value); }
 
 /// The parser's reason, without the text that it quotes, which may be long.
-std::string reason_in(const std::string& message) {
+std::string parser_reason(const std::string& message) {
   const std::size_t begin = message.find(" - ");
   if (begin == std::string::npos) return "";
   return ": " + message.substr(begin + 3, message.find("; last read", begin) - begin - 3);
@@ -138,7 +138,7 @@ JsonFile::JsonFile(std::filesystem::path path)
     document_->json = Json::parse(text);
   } catch (const Json::parse_error& failure) {
     throw Error(ExitCode::bad_data, path_.string() + ":" + place_in(text, failure.byte) +
-                                        ": not valid JSON" + reason_in(failure.what()));
+                                        ": not valid JSON" + parser_reason(failure.what()));
   } catch (const Json::exception& failure) {
     throw Error(ExitCode::bad_data, path_.string() + ": not valid JSON: a number is too large");
   }

@@ -8,8 +8,6 @@ namespace trainctl::hf {
 
 namespace {
 
-constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
-
 unsigned char byte_at(std::string_view text, std::size_t place) {
   return static_cast<unsigned char>(text[place]);
 }

@@ -7,6 +7,8 @@
 
 namespace trainctl::hf {
 
+inline constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
+
 /// Bytes of `text` before its first invalid sequence; text.size() where it is valid.
 std::size_t valid_prefix(std::string_view text);
 

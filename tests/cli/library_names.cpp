@@ -1,4 +1,4 @@
-#include "room_names.h"
+#include "library_names.h"
 
 #include <algorithm>
 #include <cctype>
@@ -132,9 +132,16 @@ class Reader {
   int open_ = 0;  // parentheses
 };
 
-/// The rooms that are not compiled together, and files of which a build has one.
+/// Files that are compiled by themselves, and files of which a build has one.
 bool is_alone(const std::string& path) {
-  return path.starts_with("lib/ops/") || path.starts_with("lib/base/parallel_for_");
+  return path.starts_with("lib/ops/cuda/") || path.starts_with("lib/base/parallel_for_");
+}
+
+/// What a file may be compiled together with: its library; of lib/ops the kernels of the CPU are
+/// one of their own.
+std::string library_of(const std::string& path) {
+  const std::string kernels = "lib/ops/cpu";
+  return path.starts_with(kernels) ? kernels : path.substr(0, path.find('/', 4));
 }
 
 }  // namespace
@@ -144,12 +151,12 @@ std::vector<std::string> shared_names(const std::map<std::string, std::string>& 
     std::string path;
     Declared declared;
   };
-  std::map<std::string, std::vector<Use>> uses;  // by room and name
+  std::map<std::string, std::vector<Use>> uses;  // by library and name
   std::vector<std::string> found;
   for (const auto& [path, text] : texts) {
     if (!path.starts_with("lib/") || !path.ends_with(".cpp") || is_alone(path)) continue;
     for (const Declared& declared : Reader().read(text)) {
-      const std::string name = path.substr(0, path.rfind('/')) + ":" + declared.name;
+      const std::string name = library_of(path) + ":" + declared.name;
       std::vector<Use>& others = uses[name];
       const auto other = std::ranges::find_if(others, [&](const Use& use) {
         return use.path != path && clash(use.declared, declared);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-/// One line for each name that two files of one room of lib/ give to different things in unnamed
+/// One line for each name that two files of one library give to different things in unnamed
 /// namespaces: types, values, and functions of the same parameters. `texts`: by path, "lib/..".
 /// Whether two files are compiled together changes as files come and go, so each name stands once.
 std::vector<std::string> shared_names(const std::map<std::string, std::string>& texts);
