@@ -13,6 +13,7 @@ function(trainctl_unity target)
   endif()
   get_target_property(sources ${target} SOURCES)
   get_target_property(folder ${target} SOURCE_DIR)
+  list(FILTER sources EXCLUDE REGEX "^\\$<")  # objects of another target
   list(LENGTH sources count)
   math(EXPR groups "(${count} + 29) / 30")
   set(place 0)

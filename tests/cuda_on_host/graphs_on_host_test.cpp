@@ -13,14 +13,13 @@ const std::string small_graphs = R"(
 model:
   {family: gpt2, num_layers: 2, hidden_size: 16, ffn_hidden_size: 32, num_attention_heads: 4,
    seq_length: 16, vocab_size: 256, hidden_dropout: 0.1, attention_dropout: 0.1}
-train: {steps: 5, global_batch_size: 4, seed: 1234, validate_every: 3}
+train: {steps: 6, global_batch_size: 4, seed: 1234, validate_every: 3}
 optimizer: {type: adamw, weight_decay: 0.1, clip_grad_norm: 0.5}
 lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3, warmup_steps: 2}
 parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 60}
 )";
 
-/// A run of five steps: two row by row, one that is captured, and two more as graphs; `more` are
-/// further words.
+/// A run of six steps; `more` are further words.
 Outcome run_with(const TempDir& dir, const std::string& graphs, const Words& more,
                  const Words& environment) {
   const std::string text = dir.write("text.txt", std::string(4000, 'a') + "to be or not to be");

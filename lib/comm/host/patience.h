@@ -24,12 +24,13 @@ class Patience {
   double left() const { return std::max(0.0, limit_ - waited_); }
   /// How long to wait until the next look at the clock and at the world's health.
   std::chrono::duration<double> until_next_look() const {
-    return std::chrono::duration<double>(std::min(0.05, left()));
+    return std::chrono::duration<double>(std::min(look_interval, left()));
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double longest_step = 0.5;
+  static constexpr double longest_step = 0.5;    // seconds
+  static constexpr double look_interval = 0.05;  // seconds
 
   double limit_;
   double waited_ = 0;

@@ -33,10 +33,10 @@ class SourceMap {
   void record(const std::string& path, Place place) { places_[path] = std::move(place); }
   /// The place of `path`, else of its nearest enclosing section, else "default".
   Place find(const std::string& path) const;
-  const std::map<std::string, Place, std::less<>>& places() const { return places_; }
+  const std::map<std::string, Place>& places() const { return places_; }
 
  private:
-  std::map<std::string, Place, std::less<>> places_;
+  std::map<std::string, Place> places_;
 };
 
 enum class Severity { error, warning };

@@ -204,8 +204,9 @@ void check_built(const Config& config, const SourceMap& sources, Severity severi
     return switches(path) || has_standing(path, not_built);
   });
   for (const auto& [path, value] : values) {
-    if (!has_standing(path, not_built)) continue;
-    if (is_plain(*find_standing(path), value) || is_said(path, diagnostics)) continue;
+    const Standing* standing = find_standing(path);
+    if (standing == nullptr || standing->status != not_built) continue;
+    if (is_plain(*standing, value) || is_said(path, diagnostics)) continue;
     if (!switched_off(path, values).empty()) continue;
     diagnostics.add({severity, "not-built", path,
                      "not built yet: " + last_key(path) + ": " + shown(value), today(path),
@@ -214,24 +215,24 @@ void check_built(const Config& config, const SourceMap& sources, Severity severi
 }
 
 void check_effect(const Config& config, const SourceMap& sources, Diagnostics& diagnostics) {
-  const auto& places = sources.places();
-  const auto counts = [&](std::string_view path) {
-    return places.contains(path) && may_be_idle(path);
-  };
-  if (std::ranges::none_of(places, [](const auto& given) { return may_be_idle(given.first); })) {
-    return;
+  std::map<std::string_view, const Place*> given;  // of keys that may have no effect
+  for (const auto& [path, place] : sources.places()) {
+    if (may_be_idle(path)) given[path] = &place;
   }
-  const Values defaults = values_of(Config{}, counts);
-  const Values values =
-      values_of(config, [&](std::string_view path) { return switches(path) || counts(path); });
+  if (given.empty()) return;
+  const Values defaults =
+      values_of(Config{}, [&](std::string_view path) { return given.contains(path); });
+  const Values values = values_of(
+      config, [&](std::string_view path) { return switches(path) || given.contains(path); });
   for (const auto& [path, value] : values) {
+    const auto place = given.find(path);
     const auto fallback = defaults.find(path);
-    if (!counts(path) || (fallback != defaults.end() && fallback->second == value)) continue;
+    if (place == given.end() || (fallback != defaults.end() && fallback->second == value)) continue;
     const std::string why = why_no_effect(path, value, values);
     if (why.empty() || is_said(path, diagnostics)) continue;
     diagnostics.add({Severity::warning, "no-effect", path,
                      last_key(path) + ": " + shown(value) + " has no effect: " + why, "",
-                     places.find(path)->second});
+                     *place->second});
   }
 }
 
