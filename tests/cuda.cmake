@@ -2,16 +2,11 @@
 # skipped with a message without one. Those labelled cuda_on_host are the same on the CUDA module that the
 # host's compiler makes: they need CUDA's headers, and neither a device nor nvcc.
 trainctl_test(NAME cuda_loader LABEL unit THREADS all SOURCES device/cuda_loader_test.cpp LIBS trainctl_device)
-if(TRAINCTL_CUDA_HEADERS AND NCCL_INCLUDE AND NOT TRAINCTL_SANITIZE)
-  set(on_host ON)
-  add_subdirectory(cuda_on_host)
+if(on_host)
   trainctl_test(NAME cuda_on_host LABEL unit
     SOURCES cuda_on_host/cuda_on_host_test.cpp cuda_on_host/nccl_on_host_test.cpp cuda_on_host/shared_device_test.cpp
             comm/collectives_body.cpp
     LIBS trainctl_comm)
-else()
-  set(on_host OFF)
-  message(STATUS "CUDA on the host is not built: it needs the headers of CUDA and NCCL, and no sanitizer")
 endif()
 if(NOT TRAINCTL_HAVE_CUDA AND NOT on_host)
   return()

@@ -116,7 +116,7 @@ int run_validate(const Arguments& arguments) {
 
   try {
     const Planned planned = plan_config(request, Purpose::train);
-    if (!path.empty()) return explain(planned, path);
+    if (line.given("--explain")) return explain(planned, path);
     const int code = static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
     if (format == "json") {
       print(with_newline(render_json(planned.read.diagnostics, not_prepared(planned.read.config))));

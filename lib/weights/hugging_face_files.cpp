@@ -121,9 +121,12 @@ bool is_pickle(const fs::path& file) {
                 directory.string() + "').save_pretrained('" + directory.string() +
                 "-safetensors')\"");
   }
-  throw Error(
-      ExitCode::missing_input,
-      directory.string() + " has neither model.safetensors nor model.safetensors.index.json");
+  const bool is_run = fs::exists(directory / "config.yaml", ignored);
+  throw Error(ExitCode::missing_input,
+              directory.string() + " has neither " +
+                  (is_run ? "a complete checkpoint nor model.safetensors; checkpoint.every "
+                            "and checkpoint.at_end say when train saves one"
+                          : "model.safetensors nor model.safetensors.index.json"));
 }
 
 }  // namespace

@@ -47,6 +47,17 @@ TEST_CASE("evaluate gives the loss that the run had, in every layout, and on oth
   CHECK(contains(untrained.err, "has neither weights nor a checkpoint"));
 }
 
+TEST_CASE("a run that has not saved anything says so") {
+  const TempDir dir;
+  dir.write("config.yaml", small_config());
+  const Outcome text = trainctl({"generate", "--run", dir.path().string(), "--prompt", "The"});
+  CHECK(text.exit_code == 66);
+  CHECK(contains(text.err, " has neither a complete checkpoint nor model.safetensors"));
+  const Outcome list = trainctl({"checkpoint", "ls", dir.path().string()});
+  CHECK(list.exit_code == 0);
+  CHECK(contains(list.err, " has no checkpoints\n"));
+}
+
 TEST_CASE("generate: several samples, top-p, and prompts from files and standard input") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());

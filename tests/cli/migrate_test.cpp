@@ -82,6 +82,7 @@ TEST_CASE("validate --explain shows one value, whatever else is wrong") {
   CHECK(contains(explain("model.hidden_size").out, "base.yaml:1:"));
   CHECK(contains(explain("model.hidden_size").out, ", included by " + file + ":1:10\n"));
   CHECK(contains(explain("log").out, "log: Messages and traces\n"));
+  CHECK(explain("").exit_code == exits::usage);
   const Outcome unknown = explain("model.hiden_size");
   CHECK(unknown.exit_code == exits::usage);
   CHECK(contains(unknown.err,

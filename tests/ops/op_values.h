@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,10 @@ class Values {
     if (dtype_ == DType::f16) return write<fp16>(to, value);
     write<float>(to, value);
   }
-  bool operator==(const Values& other) const { return bytes_ == other.bytes_; }
+  bool operator==(const Values& other) const {
+    return bytes_.size() == other.bytes_.size() &&
+           std::memcmp(bytes_.data(), other.bytes_.data(), bytes_.size()) == 0;
+  }
 
  private:
   template <class T>
@@ -95,14 +99,17 @@ inline double tolerance(DType dtype) {
   return dtype == DType::bf16 ? 1e-2 : 1e-2 / 8;  // fp16 has three more bits
 }
 
-/// A context on the given kernels; sets the calling thread's count of compute threads.
+/// A context on the given kernels; sets the calling thread's count of compute threads. Hosts of one
+/// thread share their scratch.
 class Host {
  public:
-  explicit Host(const Kernels& kernels, int threads = 2)
-      : scratch_(scratch_bytes_per_thread * threads) {
+  explicit Host(const Kernels& kernels, int threads = 2) {
+    // Kept: new pages for each host would take longer than what most tests do with them.
+    thread_local std::map<int, Memory> scratch;
+    Memory& mine = scratch.try_emplace(threads, scratch_bytes_per_thread * threads).first->second;
     set_thread_count(threads);
     context_.kernels = &kernels;
-    context_.scratch = scratch_.data();
+    context_.scratch = mine.data();
     context_.scratch_bytes = scratch_bytes_per_thread * threads;
     poison_scratch();
   }
@@ -114,7 +121,6 @@ class Host {
   }
 
  private:
-  Memory scratch_;
   OpContext context_;
 };
 

@@ -47,7 +47,7 @@ Options with_batch(Options options) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint of any layout loads into any other", "[threads]") {
+TEST_CASE("a checkpoint of any layout loads into any other") {
   int number = 0;
   for (const Options& options : {with_batch(small_gpt), with_batch(small_llama)}) {
     const Verification verification(read_sample(options).config, 4);
@@ -68,7 +68,7 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[threads]") {
   }
 }
 
-TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads]") {
+TEST_CASE("a layout goes on from its checkpoint with the same bits") {
   const auto in_16_bits = [](const Options& more) {
     Options options{"model.num_layers=4", "model.num_attention_heads=8"};
     options.insert(options.end(), more.begin(), more.end());

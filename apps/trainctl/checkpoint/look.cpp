@@ -63,6 +63,9 @@ int run_checkpoint_ls(const Arguments& arguments) {
     text += in_column(path.filename().string(), 44) + "incomplete\n";
   }
   print(text);
+  if (folder.complete().empty() && folder.incomplete().empty()) {
+    print_message(run + " has no checkpoints\n");
+  }
   return 0;
 }
 
