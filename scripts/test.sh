@@ -26,55 +26,29 @@ case "$*" in
     ;;
 esac
 mkdir -p build
-rm -f build/ctest-*.log build/build-*.log
+rm -f build/ctest-*.log
 
 # lap NAME START: records the time since START ($SECONDS then) under NAME.
-lap() { times+=("$(printf '%-42s %5d s' "$1" $((SECONDS - $2)))"); }
+lap() { times+=("$(printf '%-24s %5d s' "$1" $((SECONDS - $2)))"); }
 
-# Tests leave a part of the cores idle: the next preset is built in it, with its messages in a log.
-building=
-begin_build() {
-  [ -n "$1" ] || return 0
-  set -m # a process group of its own, so that all of it can be ended
-  nice -n 19 scripts/build.sh "$1" >"build/build-$1.log" 2>&1 &
-  building=$!
-  set +m
-}
-trap '[ -z "$building" ] || kill -- "-$building" 2>/dev/null' EXIT
-trap 'exit 130' INT TERM
-
-# Builds a preset, or shows what is left of a build that has begun.
-build_preset() {
-  local code=0
-  if [ -z "$building" ]; then
-    scripts/build.sh "$1"
-    return
-  fi
-  tail -n +1 -f --pid="$building" "build/build-$1.log"
-  wait "$building" || code=$?
-  building=
-  return "$code"
-}
-
-# run_preset PRESET NEXT. ctest prints to the terminal and to a log; the summary takes its counts from the log.
+# ctest prints to the terminal and to a log; the summary takes its counts from the log.
 run_preset() {
-  local preset=$1 next=$2 log="build/ctest-$1.log" begin=$SECONDS
+  local preset=$1 log="build/ctest-$1.log" begin=$SECONDS
   local launcher=()
   # The thread sanitizer of older compilers does not start with many bits of address randomisation.
   if [[ $preset == tsan* ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
     launcher=(setarch "$(uname -m)" -R)
   fi
   echo "test: preset $preset"
-  if ! build_preset "$preset"; then
+  if ! scripts/build.sh "$preset"; then
     failed+=("$preset (build)")
     return
   fi
   lap "$preset: build" "$begin"
   begin=$SECONDS
-  begin_build "$next"
   "${launcher[@]}" ctest --preset "$preset" 2>&1 | tee "$log"
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed+=("$preset")
-  lap "$preset: tests${next:+, beside the build of $next}" "$begin"
+  lap "$preset: tests" "$begin"
   summary+=("$preset: $(sed -n 's/^[0-9]*% tests passed, \(.*\)$/\1/p' "$log" | tail -n 1)")
 }
 
@@ -86,14 +60,14 @@ slowest() {
     preset=${log#build/ctest-}
     sed -n -E "s/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec *$/\2 ${preset%.log}: \1/p" "$log"
   done | sort -rn | head -n 10 |
-    while read -r seconds name; do printf 'test: %-40s %7.1f s\n' "$name" "$seconds"; done
+    while read -r seconds name; do printf 'test: %-32s %7.1f s\n' "$name" "$seconds"; done
 }
 
 # Without a device one architecture is enough, and compiles in a third of the time.
 command -v nvidia-smi >/dev/null || export CUDAARCHS=${CUDAARCHS:-90a-real}
 scripts/install.sh "${thorough[@]}" || exit $?
 lap packages "$start"
-for i in "${!presets[@]}"; do run_preset "${presets[i]}" "${presets[i + 1]-}"; done
+for preset in "${presets[@]}"; do run_preset "$preset"; done
 if [ ${#thorough[@]} -gt 0 ]; then
   for check in scripts/check_*.sh; do
     [ -x "$check" ] || continue
