@@ -7,8 +7,9 @@
 
 namespace trainctl {
 
-/// The library's product of [n, n] operands in `dtype`, on this rank's threads or device. The
-/// operands are random: on a device zeros take less power and are multiplied faster.
+/// The library's product of [n, n] operands in `dtype`, on this rank's threads or device. On a
+/// device the operands are random, since zeros take less power and are multiplied faster; a CPU
+/// takes as long for any normal numbers.
 class SquareProduct {
  public:
   SquareProduct(const OpContext& context, std::int64_t n, DType dtype);

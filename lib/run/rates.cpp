@@ -58,7 +58,10 @@ double measure_products(Group& everyone, const OpContext& context, DType dtype) 
 
 Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops) {
   const DeviceKind device = world.device();
-  const std::int64_t copied = std::int64_t{device == DeviceKind::cpu ? 32 : 256} << 20;
+  // Ranks of a host share its caches: together they copy more than those hold.
+  const std::int64_t mebibytes =
+      device == DeviceKind::cpu ? std::max(4, 32 / world.local_size()) : 256;
+  const std::int64_t copied = mebibytes << 20;
   const LargeCopy copy(device, copied);
   Stream stream(device, "copies", Stream::Mode::run_inline);
   Rates rates{.matmul_flops = matmul_flops};

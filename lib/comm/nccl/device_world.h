@@ -39,6 +39,7 @@ class DeviceWorld {
   DeviceWorld& operator=(const DeviceWorld&) = delete;
 
   int rank() const { return world_.rank(); }
+  int local_size() const { return world_.local_size(); }
   DeviceKind device() const { return device_; }
   /// Why the host takes part in what the groups do, so that no graph of a device can hold it; ""
   /// if it does not.
