@@ -78,7 +78,7 @@ TEST_CASE("every operation works alone") {
 
 TEST_CASE("every operation works among threads") {
   const int size = GENERATE(1, 2, 3, 8);
-  if (brief() && size == 8) return;  // the code of three
+  if (brief() && size == 8) return;  // three run the same code
   std::mutex mutex;
   std::vector<std::string> failures;
   std::vector<std::uint64_t> hashes;

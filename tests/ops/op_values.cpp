@@ -8,27 +8,23 @@ namespace op_test {
 
 namespace {
 
-/// Drawn once, since each takes a logarithm and a cosine. Their number is a prime, so that rows of
-/// no width repeat them in step.
-const std::vector<float>& normals() {
-  static const std::vector<float> drawn = [] {
-    std::vector<float> values(65521);
-    const Philox source(7, 0);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = source.normal(i);
-    return values;
-  }();
-  return drawn;
+/// At least `count` elements of a stream. They are kept, since each takes a logarithm and a cosine,
+/// and tests ask for the same streams again and again.
+const std::vector<float>& normals(std::uint64_t stream, std::int64_t count) {
+  thread_local std::map<std::uint64_t, std::vector<float>> drawn;
+  std::vector<float>& kept = drawn[stream];
+  const Philox source(7, stream);
+  while (std::ssize(kept) < count) kept.push_back(source.normal(kept.size()));
+  return kept;
 }
 
 }  // namespace
 
 Values Values::random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation) {
   Values values(shape, dtype);
-  const std::vector<float>& drawn = normals();
-  std::size_t place = stream * 7919 % drawn.size();
+  const std::vector<float>& drawn = normals(stream, values.numel());
   for (std::int64_t i = 0; i < values.numel(); ++i) {
-    values.set(i, deviation * drawn[place]);
-    if (++place == drawn.size()) place = 0;
+    values.set(i, deviation * drawn[static_cast<std::size_t>(i)]);
   }
   return values;
 }

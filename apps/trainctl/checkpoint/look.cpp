@@ -46,7 +46,9 @@ int run_checkpoint_ls(const Arguments& arguments) {
   const CheckpointFolder folder(run);
   std::string text = in_column("step", 12) + in_column("size", 12) + in_column("loss", 10) +
                      in_column("val_loss", 10) + in_column("state", 12) + "layout\n";
-  for (const CheckpointFolder::Entry& entry : folder.complete()) {
+  const auto complete = folder.complete();
+  const auto incomplete = folder.incomplete();
+  for (const CheckpointFolder::Entry& entry : complete) {
     text += in_column(std::to_string(entry.step), 12);
     try {
       const Manifest manifest = read_manifest(entry.path);
@@ -59,13 +61,11 @@ int run_checkpoint_ls(const Arguments& arguments) {
               in_column("damaged", 12) + error.what() + "\n";
     }
   }
-  for (const fs::path& path : folder.incomplete()) {
+  for (const fs::path& path : incomplete) {
     text += in_column(path.filename().string(), 44) + "incomplete\n";
   }
   print(text);
-  if (folder.complete().empty() && folder.incomplete().empty()) {
-    print_message(run + " has no checkpoints\n");
-  }
+  if (complete.empty() && incomplete.empty()) print_message(run + " has no checkpoints\n");
   return 0;
 }
 
