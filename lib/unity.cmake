@@ -39,3 +39,31 @@ function(trainctl_unity_file sources name)
   file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
   set(${sources} ${file} PARENT_SCOPE)
 endfunction()
+
+# trainctl_common_headers(options target...): the targets get these options, and parse the standard headers once
+# for all, with nlohmann's, the largest of the others. Their files have no other options: g++ 12 crashes where
+# the level of optimisation differs from that of the parsed headers. With TRAINCTL_UNITY only: other builds show
+# where a file leaves a header out. And not with a compiler cache, which would keep nothing of these files.
+function(trainctl_common_headers options)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE ${options})
+  endforeach()
+  if(NOT TRAINCTL_UNITY OR TRAINCTL_CCACHE)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/unity/headers.cpp CONTENT "")
+  add_library(trainctl_headers OBJECT ${CMAKE_BINARY_DIR}/unity/headers.cpp)
+  target_compile_options(trainctl_headers PRIVATE ${options})
+  target_link_libraries(trainctl_headers PRIVATE trainctl_options $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
+  target_precompile_headers(trainctl_headers PRIVATE
+    <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <filesystem> <fstream>
+    <functional> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view>
+    <thread> <unordered_map> <utility> <vector> <nlohmann/json.hpp>)
+  foreach(target IN LISTS ARGN)
+    target_precompile_headers(${target} REUSE_FROM trainctl_headers)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # g++ no longer sees which of them are the system's, and shows its false warnings about those.
+      target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow)
+    endif()
+  endforeach()
+endfunction()

@@ -77,7 +77,11 @@ if [ ${#thorough[@]} -gt 0 ]; then
   done
 fi
 
-echo "test: where the time went"
+cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+for level in amx_bf16 avx512_bf16 avx512f avx2 other; do
+  grep -qw "$level" /proc/cpuinfo && break
+done
+echo "test: where the time went, on ${cpu:-an unnamed CPU} ($level) with $(nproc) cores"
 printf 'test: %s\n' "${times[@]}"
 echo "test: the slowest tests"
 slowest

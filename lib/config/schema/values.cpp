@@ -11,13 +11,13 @@
 namespace trainctl {
 namespace {
 
-std::string quoted(std::string_view text) { return "\"" + shown(text) + "\""; }
+std::string as_string(std::string_view text) { return "\"" + shown(text) + "\""; }
 
 /// Numbers without quotes, words with.
 std::string cited(std::string_view text) {
   const bool number =
       !text.empty() && std::string_view("0123456789+-.").find(text[0]) != std::string_view::npos;
-  return number ? shown(text) : quoted(text);
+  return number ? shown(text) : as_string(text);
 }
 
 std::string use(const std::string& text) { return text.empty() ? "" : "write " + text; }
@@ -34,7 +34,7 @@ std::string describe(const YamlNode& node) {
     case YamlNode::Kind::sequence: return "a list";
     case YamlNode::Kind::scalar: break;
   }
-  return node.quoted ? quoted(node.scalar) : cited(node.scalar);
+  return node.quoted ? as_string(node.scalar) : cited(node.scalar);
 }
 
 Problem out_of_range(const std::string& value, const Range& range) {
@@ -52,7 +52,7 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
   if (node.quoted) {
     Problem in_quotes = wrong_type(node, expected);
     in_quotes.message =
-        std::string("expected ") + expected + ", found the string " + quoted(node.scalar);
+        std::string("expected ") + expected + ", found the string " + as_string(node.scalar);
     in_quotes.help = use(problem ? problem->suggestion : node.scalar);
     return in_quotes;
   }
@@ -106,7 +106,7 @@ std::optional<Problem> check_words(const std::string& value, const Field& field)
     shown.push_back(word + (is_prefix ? "NAME" : ""));
   }
   const std::string near = nearest(lower(value), words);
-  return Problem{"bad-word", "must be " + alternatives(shown) + ", found " + quoted(value),
+  return Problem{"bad-word", "must be " + alternatives(shown) + ", found " + as_string(value),
                  near.empty() ? "" : "did you mean " + near + "?"};
 }
 
@@ -169,7 +169,7 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, std:
   });
   if (control) {
     return Problem{"control-character",
-                   quoted(node.scalar) + " contains a line end or a control character",
+                   as_string(node.scalar) + " contains a line end or a control character",
                    "write it on one line"};
   }
   if (field.range.has_least() && node.scalar.empty()) {
@@ -192,7 +192,7 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
   }
   std::string near = nearest(node.scalar, candidates);
   if (near.empty()) near = nearest(lower(node.scalar), candidates);
-  return Problem{"bad-word", "must be " + usual + ", found " + quoted(node.scalar),
+  return Problem{"bad-word", "must be " + usual + ", found " + as_string(node.scalar),
                  near.empty() ? "" : "did you mean " + near + "?"};
 }
 
