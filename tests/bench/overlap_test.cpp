@@ -44,10 +44,10 @@ std::vector<std::string> narrow(std::vector<std::string> more) {
 }
 /// Widths of layers whose products take long enough to be timed.
 std::vector<std::string> wide_layers(std::vector<std::string> more) {
-  return watched() ? narrow(std::move(more)) : with(std::move(more), {"model.hidden_size=512"});
+  return watched() ? narrow(std::move(more)) : with(std::move(more), {"model.hidden_size=256"});
 }
 std::vector<std::string> wide_experts(std::vector<std::string> more) {
-  more.push_back(watched() ? "moe.ffn_hidden_size=128" : "moe.ffn_hidden_size=1024");
+  more.push_back(watched() ? "moe.ffn_hidden_size=128" : "moe.ffn_hidden_size=512");
   return wide_layers(std::move(more));
 }
 

@@ -147,7 +147,8 @@ TEST_CASE("matmul allocates no large block once it has seen a shape") {
 TEST_CASE("matmul cuts long sums and little scratch into more passes") {
   if (tests_device()) return;  // of the CPU's tiles alone
   const auto size = GENERATE(Size{40, 70, 9000}, Size{700, 400, 2100}, Size{16, 3000, 1300});
-  const std::int64_t kib = GENERATE(400, 1000, 8192);
+  const std::int64_t kib = GENERATE(400, 8192, 1000);
+  if (brief() && kib == 1000) return;
   for (const auto& [type, result] : operands_and_results) {
     Values a = Values::random(Shape{size.m, size.k}, type, 1, 0.1F);
     Values b = Values::random(Shape{size.n, size.k}, type, 2, 0.1F);
