@@ -3,12 +3,15 @@
 #include "base/philox.h"
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
+#include "ops/plain/tell_accesses.h"
 
 namespace trainctl {
 
 void adamw_plain(const OpContext&, const AdamW& args) {
   const StepState& state = *args.state;
   if (state.found_inf) return;
+  tell_reads({args.gradient});
+  tell_writes({args.parameter, args.m, args.v, args.compute});
   const double decay = args.decay ? state.weight_decay : 0.0F;
   const double beta1 = args.beta1;
   const double beta2 = args.beta2;

@@ -4,6 +4,7 @@
 #include "base/philox.h"
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
+#include "ops/plain/tell_accesses.h"
 
 namespace trainctl {
 
@@ -227,10 +228,14 @@ void backward(const AttentionBackward& args) {
 }  // namespace
 
 void attention_forward_plain(const OpContext&, const AttentionForward& args) {
+  tell_reads({args.q, args.k, args.v, args.first_position});
+  tell_writes({args.out, args.logsumexp});
   with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
 void attention_backward_plain(const OpContext&, const AttentionBackward& args) {
+  tell_reads({args.q, args.k, args.v, args.first_position, args.out, args.logsumexp, args.d_out});
+  tell_writes({args.dq, args.dk, args.dv});
   with_element_type(args.q.dtype, [&](auto element) { backward<decltype(element)>(args); });
 }
 

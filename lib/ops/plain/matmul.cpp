@@ -1,7 +1,6 @@
-// The thread sanitizer does not watch these loops, which would take most of its tests' time: the
-// kernel says at once what it reads and writes.
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
+#include "ops/plain/tell_accesses.h"
 
 namespace trainctl {
 
@@ -28,30 +27,12 @@ void multiply(const Matmul& args) {
   }
 }
 
-#if defined(TRAINCTL_TELLS_TSAN)
-extern "C" {
-void __tsan_read_range(void* data, unsigned long bytes);
-void __tsan_write_range(void* data, unsigned long bytes);
-}
-
-void tell_accesses(const Matmul& args) {
-  const auto bytes = [](const Tensor& tensor) {
-    return static_cast<unsigned long>(tensor.bytes());
-  };
-  for (const Tensor& operand : {args.a, args.b, args.bias}) {
-    if (!operand.empty()) __tsan_read_range(operand.data, bytes(operand));
-  }
-  if (args.accumulate) __tsan_read_range(args.c.data, bytes(args.c));
-  __tsan_write_range(args.c.data, bytes(args.c));
-}
-#else
-void tell_accesses(const Matmul&) {}
-#endif
-
 }  // namespace
 
 void matmul_plain(const OpContext&, const Matmul& args) {
-  tell_accesses(args);
+  tell_reads({args.a, args.b, args.bias});
+  if (args.accumulate) tell_reads({args.c});
+  tell_writes({args.c});
   with_element_type(args.a.dtype, [&](auto in) {
     with_element_type(args.c.dtype, [&](auto out) { multiply<decltype(in), decltype(out)>(args); });
   });

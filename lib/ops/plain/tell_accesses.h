@@ -1,0 +1,36 @@
+// What a plain kernel reads and writes, told to the thread sanitizer at once. It does not watch the
+// loops of these kernels (lib/ops/CMakeLists.txt), which would take most of its tests' time. Other
+// builds are told nothing.
+#pragma once
+
+#include <initializer_list>
+
+#include "device/tensor.h"
+
+#if defined(TRAINCTL_TELLS_TSAN)
+extern "C" {
+void __tsan_read_range(void* data, unsigned long bytes);
+void __tsan_write_range(void* data, unsigned long bytes);
+}
+#endif
+
+namespace trainctl {
+
+/// Tensors without data are left out.
+#if defined(TRAINCTL_TELLS_TSAN)
+inline void tell_reads(std::initializer_list<Tensor> tensors) {
+  for (const Tensor& one : tensors) {
+    if (!one.empty()) __tsan_read_range(one.data, static_cast<unsigned long>(one.bytes()));
+  }
+}
+inline void tell_writes(std::initializer_list<Tensor> tensors) {
+  for (const Tensor& one : tensors) {
+    if (!one.empty()) __tsan_write_range(one.data, static_cast<unsigned long>(one.bytes()));
+  }
+}
+#else
+inline void tell_reads(std::initializer_list<Tensor>) {}
+inline void tell_writes(std::initializer_list<Tensor>) {}
+#endif
+
+}  // namespace trainctl
