@@ -9,6 +9,7 @@ namespace trainctl {
 
 void adamw_plain(const OpContext&, const AdamW& args) {
   const StepState& state = *args.state;
+  tell_read(state);
   if (state.found_inf) return;
   tell_reads({args.gradient});
   tell_writes({args.parameter, args.m, args.v, args.compute});

@@ -225,15 +225,23 @@ void backward(const AttentionBackward& args) {
   }
 }
 
+void tell_mask_reads(const AttentionDropout& dropout) {
+  if (dropout.key.probability == 0.0F) return;
+  tell_read(*dropout.key.state);
+  tell_reads({dropout.global_token});
+}
+
 }  // namespace
 
 void attention_forward_plain(const OpContext&, const AttentionForward& args) {
+  tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position});
   tell_writes({args.out, args.logsumexp});
   with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
 void attention_backward_plain(const OpContext&, const AttentionBackward& args) {
+  tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position, args.out, args.logsumexp, args.d_out});
   tell_writes({args.dq, args.dk, args.dv});
   with_element_type(args.q.dtype, [&](auto element) { backward<decltype(element)>(args); });

@@ -9,7 +9,7 @@
 
 #if defined(TRAINCTL_TELLS_TSAN)
 extern "C" {
-void __tsan_read_range(void* data, unsigned long bytes);
+void __tsan_read_range(const void* data, unsigned long bytes);
 void __tsan_write_range(void* data, unsigned long bytes);
 }
 #endif
@@ -18,6 +18,10 @@ namespace trainctl {
 
 /// Tensors without data are left out.
 #if defined(TRAINCTL_TELLS_TSAN)
+template <class Object>
+void tell_read(const Object& object) {
+  __tsan_read_range(&object, sizeof(Object));
+}
 inline void tell_reads(std::initializer_list<Tensor> tensors) {
   for (const Tensor& one : tensors) {
     if (!one.empty()) __tsan_read_range(one.data, static_cast<unsigned long>(one.bytes()));
@@ -29,6 +33,8 @@ inline void tell_writes(std::initializer_list<Tensor> tensors) {
   }
 }
 #else
+template <class Object>
+void tell_read(const Object&) {}
 inline void tell_reads(std::initializer_list<Tensor>) {}
 inline void tell_writes(std::initializer_list<Tensor>) {}
 #endif
