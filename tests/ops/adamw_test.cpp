@@ -5,6 +5,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace adamw_test {
+
 using namespace op_test;
 
 namespace {
@@ -293,3 +295,5 @@ TEST_CASE("a part of a tensor is rounded as the whole is") {
   CHECK(part.weight_stream(4) == whole.weight_stream(4));
   CHECK(part.weight_stream(4) != part.stream(4));
 }
+
+}  // namespace adamw_test

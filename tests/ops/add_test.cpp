@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace add_test {
+
 using namespace op_test;
 
 TEST_CASE("add gives the plain sums, also in place") {
@@ -48,3 +50,5 @@ TEST_CASE("add names what does not fit") {
           add(host.context(), {.a = ids.tensor(), .b = ids.tensor(), .y = ids.tensor()});
         }) == "[add] a must be fp32, bf16 or fp16: a [2, 3] i32");
 }
+
+}  // namespace add_test

@@ -5,6 +5,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace attention_runs_test {
+
 using namespace op_test;
 
 namespace {
@@ -398,3 +400,5 @@ TEST_CASE("blocks are packed by their column, and back") {
                       "[swap_blocks] x and y must be"));
   }
 }
+
+}  // namespace attention_runs_test

@@ -4,6 +4,8 @@
 #include "op_values.h"
 #include "thorough.h"
 
+namespace attention_test {
+
 using namespace op_test;
 
 namespace {
@@ -303,3 +305,5 @@ TEST_CASE("attention refuses what does not fit") {
   CHECK(starts_with(failure([](AttentionForward& args) { args.dropout.key.probability = 0.5F; }),
                     "[attention] dropout needs"));
 }
+
+}  // namespace attention_test

@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace bias_gradient_test {
+
 using namespace op_test;
 
 namespace {
@@ -36,3 +38,5 @@ TEST_CASE("bias_gradient names what does not fit") {
         "[bias_gradient] db must be an fp32 vector with one element per column of dy: "
         "dy [4, 3] fp32, db [4] fp32");
 }
+
+}  // namespace bias_gradient_test

@@ -5,6 +5,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace calls_test {
+
 using namespace op_test;
 
 namespace {
@@ -149,3 +151,5 @@ TEST_CASE("calls are cut into pieces of one size, of which there are not too man
   const std::vector<std::int64_t> too_many(most_pieces / 2 + 1, 1);
   CHECK_THROWS_AS(cut_into_pieces(too_many), Error);
 }
+
+}  // namespace calls_test

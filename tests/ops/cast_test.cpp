@@ -5,6 +5,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace cast_test {
+
 using namespace op_test;
 
 TEST_CASE("cast gives the plain values") {
@@ -53,3 +55,5 @@ TEST_CASE("cast names what does not fit") {
           cast(Host(tested_kernels()).context(), {.x = x.tensor(), .y = y.tensor()});
         }) == "[cast] x and y must have as many elements: x [4] fp32, y [5] bf16");
 }
+
+}  // namespace cast_test

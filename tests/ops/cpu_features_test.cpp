@@ -2,6 +2,8 @@
 
 #include "catch.h"
 
+namespace cpu_features_test {
+
 using namespace trainctl;
 
 namespace {
@@ -59,3 +61,5 @@ TEST_CASE("instructions whose registers the operating system does not save do no
   identity.xcr0 = 0x3;
   CHECK(levels_of(identity) == std::vector<bool>{false, false, false, false});
 }
+
+}  // namespace cpu_features_test

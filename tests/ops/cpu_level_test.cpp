@@ -7,6 +7,8 @@
 #include "op_values.h"
 #include "ops/cpu_tables.h"
 
+namespace cpu_level_test {
+
 using namespace op_test;
 
 namespace {
@@ -70,3 +72,5 @@ TEST_CASE("the level in use can be lowered and decides which kernels run") {
   }
   set_cpu_level(before);
 }
+
+}  // namespace cpu_level_test

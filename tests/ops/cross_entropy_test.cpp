@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace cross_entropy_test {
+
 using namespace op_test;
 
 namespace {
@@ -248,3 +250,5 @@ TEST_CASE("cross_entropy of a vocabulary in shards is that of the whole") {
     }
   }
 }
+
+}  // namespace cross_entropy_test

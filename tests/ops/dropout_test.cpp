@@ -1,6 +1,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace dropout_test {
+
 using namespace op_test;
 
 namespace {
@@ -100,3 +102,5 @@ TEST_CASE("dropout refuses what does not fit") {
         "[dropout] global_token must be an i64 vector with one element per row of x: x [4, 6] "
         "fp32, global_token [4, 6] fp32");
 }
+
+}  // namespace dropout_test

@@ -4,6 +4,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace embedding_test {
+
 using namespace op_test;
 
 namespace {
@@ -126,3 +128,5 @@ TEST_CASE("embedding names what does not fit") {
                     }),
                     "[embedding_backward] dtable must be an fp32 matrix as wide as dy"));
 }
+
+}  // namespace embedding_test

@@ -1,6 +1,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace gelu_test {
+
 using namespace op_test;
 
 namespace {
@@ -91,3 +93,5 @@ TEST_CASE("gelu refuses what does not fit") {
           gelu_backward(host.context(), {x.tensor(), x.tensor(), Tensor{}});
         }) == "[gelu_backward] dy and dx must be as x: x [2, 3] fp32, dy [2, 3] fp32, dx (none)");
 }
+
+}  // namespace gelu_test

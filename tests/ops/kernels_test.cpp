@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace kernels_test {
+
 using namespace op_test;
 
 TEST_CASE("the CPU tables are complete") {
@@ -29,3 +31,5 @@ TEST_CASE("missing kernels are listed by name and refused by the front door") {
     CHECK(std::string(error.what()) == "[cast] is not built for partial yet");
   }
 }
+
+}  // namespace kernels_test

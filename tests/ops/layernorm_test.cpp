@@ -1,6 +1,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace layernorm_test {
+
 using namespace op_test;
 
 namespace {
@@ -195,3 +197,5 @@ TEST_CASE("layernorm refuses what does not fit") {
   CHECK(starts_with(backward([](LayerNormBackward& args) { args.dbias = Tensor{}; }),
                     "[layernorm_backward] weight, dweight and dbias must be"));
 }
+
+}  // namespace layernorm_test

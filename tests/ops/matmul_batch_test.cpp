@@ -6,6 +6,8 @@
 #include "op_values.h"
 #include "ops/matmul_fused.h"
 
+namespace matmul_batch_test {
+
 using namespace op_test;
 
 namespace {
@@ -139,3 +141,5 @@ TEST_CASE("a batch names the product that does not fit") {
   CHECK(starts_with(failure({wrong}), "[matmul] a b^T must fit c"));
   CHECK(starts_with(failure({right, vector.tensor()}), "[matmul_column_sums] the product must be"));
 }
+
+}  // namespace matmul_batch_test

@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace matmul_fused_test {
+
 using namespace op_test;
 
 namespace {
@@ -146,3 +148,5 @@ TEST_CASE("products with something beside them name what does not fit") {
              .sums = vector.tensor()});
       }).rfind("[matmul]", 0) == 0);
 }
+
+}  // namespace matmul_fused_test

@@ -7,6 +7,8 @@
 #include "op_values.h"
 #include "thorough.h"
 
+namespace matmul_test {
+
 using namespace op_test;
 
 namespace {
@@ -277,3 +279,5 @@ TEST_CASE("matmul names what does not fit") {
       failure({.a = a.tensor(), .b = square.tensor(), .c = c.tensor(), .scale_a = &scale}),
       "[matmul] scales are for 8-bit operands only"));
 }
+
+}  // namespace matmul_test

@@ -4,6 +4,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace normal_fill_test {
+
 using namespace op_test;
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("normal_fill names what does not fit") {
   CHECK(failure_of([&] { normal_fill(Host(tested_kernels()).context(), {.x = x.tensor()}); }) ==
         "[normal_fill] x must be fp32 or bf16: x [4] fp16");
 }
+
+}  // namespace normal_fill_test

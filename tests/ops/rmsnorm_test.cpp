@@ -1,6 +1,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace rmsnorm_test {
+
 using namespace op_test;
 
 namespace {
@@ -170,3 +172,5 @@ TEST_CASE("rmsnorm refuses what does not fit") {
   CHECK(starts_with(backward([](RmsNormBackward& args) { args.dweight = Tensor{}; }),
                     "[rmsnorm_backward] weight and dweight must be"));
 }
+
+}  // namespace rmsnorm_test

@@ -1,6 +1,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace rope_test {
+
 using namespace op_test;
 
 namespace {
@@ -118,3 +120,5 @@ TEST_CASE("rope refuses what does not fit") {
   CHECK(starts_with(failure_of([&] { fill_rope_table({}, position.tensor()); }),
                     "[fill_rope_table] table must be"));
 }
+
+}  // namespace rope_test

@@ -6,6 +6,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace router_test {
+
 using namespace op_test;
 
 namespace {
@@ -414,3 +416,5 @@ TEST_CASE("a router's front door names what does not fit") {
   args.counts = routed.slot.tensor();
   CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] counts"));
 }
+
+}  // namespace router_test

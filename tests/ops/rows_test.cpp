@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace rows_test {
+
 using namespace op_test;
 
 namespace {
@@ -218,3 +220,5 @@ TEST_CASE("rows that do not fit are refused") {
                     }),
                     "[bias_rows_backward] bias and d_bias"));
 }
+
+}  // namespace rows_test

@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace sgd_test {
+
 using namespace op_test;
 
 namespace {
@@ -121,3 +123,5 @@ TEST_CASE("sgd names what does not fit") {
           sgd(host.context(), one<Sgd>({.parameter = x.tensor(), .gradient = x.tensor()}));
         }) == "[sgd] state must be given");
 }
+
+}  // namespace sgd_test

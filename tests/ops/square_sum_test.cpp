@@ -3,6 +3,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace square_sum_test {
+
 using namespace op_test;
 
 namespace {
@@ -56,3 +58,5 @@ TEST_CASE("square_sum names what is missing") {
   CHECK(failure_of([&] { square_sum(host.context(), one<SquareSum>({.x = y.tensor()})); }) ==
         "[square_sum] result must be given");
 }
+
+}  // namespace square_sum_test

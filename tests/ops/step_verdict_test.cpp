@@ -5,6 +5,8 @@
 #include "ops/adamw.h"
 #include "ops/sgd.h"
 
+namespace step_verdict_test {
+
 using namespace op_test;
 
 namespace {
@@ -141,3 +143,5 @@ TEST_CASE("step_verdict names what does not fit") {
           step_verdict(host.context(), {.square_sums = host_tensor(sums, 2).view({1, 2})});
         }) == "[step_verdict] state must be given");
 }
+
+}  // namespace step_verdict_test

@@ -1,6 +1,8 @@
 #include "catch.h"
 #include "op_values.h"
 
+namespace swiglu_test {
+
 using namespace op_test;
 
 namespace {
@@ -98,3 +100,5 @@ TEST_CASE("swiglu refuses what does not fit") {
       "[swiglu_backward] dgate and dup must be as gate: gate [2, 3] fp32, dgate [2, 3] "
       "fp32, dup (none)");
 }
+
+}  // namespace swiglu_test

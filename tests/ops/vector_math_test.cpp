@@ -6,6 +6,8 @@
 #include "catch.h"
 #include "thorough.h"
 
+namespace vector_math_test {
+
 using namespace trainctl;
 
 namespace {
@@ -73,3 +75,5 @@ TEST_CASE("fast_sigmoid follows the logistic function") {
   CHECK(fast_sigmoid(infinity) == 1);
   CHECK(std::isnan(fast_sigmoid(NAN)));
 }
+
+}  // namespace vector_math_test

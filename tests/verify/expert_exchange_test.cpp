@@ -65,7 +65,8 @@ TEST_CASE("shares of the tokens that parts of experts gather equal a single rank
   check_free(shared_moe, {"tp2sp+dp2+ep2+group_a2a+echunks2", "tp2+dp2+ep2+group_a2a"});
 }
 
-TEST_CASE("experts that are cut otherwise than dense layers equal a single rank", "[threads]") {
+TEST_CASE("experts that are cut otherwise than dense layers equal a single rank",
+          "[threads-every]") {
   check_equal(routed_moe, {"tp4sp+etp2", "tp4+etp2", "tp4sp+ep2+etp2", "tp2+dp2+etp1+ep2",
                            "tp2+etp1", "dp2+etp2", "dp4+ep2+etp2+echunks2", "tp2sp+dp2+etp4",
                            "tp2+dp2+etp4+echunks2", "tp2+cp2+p2p+etp1+ep2",
@@ -75,7 +76,7 @@ TEST_CASE("experts that are cut otherwise than dense layers equal a single rank"
                           "pp2+dp4+zb-h1+m2+zero1+etp2"});
 }
 
-TEST_CASE("shares of the tokens in every order of the ranks", "[threads]") {
+TEST_CASE("shares of the tokens in every order of the ranks", "[threads-every]") {
   for (const char* order : {"cp-tp-ep-dp-pp", "tp-ep-cp-dp-pp", "ep-tp-cp-dp-pp"}) {
     INFO(order);
     const Options ordered = with(routed_moe, {std::string("parallel.rank_order=") + order});

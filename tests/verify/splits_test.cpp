@@ -83,7 +83,7 @@ TEST_CASE("operators by tokens and whole ones equal a single rank", "[threads]")
                             "tp2+head_whole+attn_tokens+mlp_tokens", "tp4+emb_tokens"});
 }
 
-TEST_CASE("they equal it beside other switches", "[threads]") {
+TEST_CASE("they equal it beside other switches", "[threads-every]") {
   check_equal(small_gpt, {"tp2sp+pp2+attn_mixed+mlp_mixed+m4+recompute", "tp2+dp2+mlp_tokens+zero3",
                           "tp2sp+attn_mixed+mlp_mixed+tpoverlap", "tp2+cp2+mlp_mixed+vocab_tokens",
                           "tp2+cp2+p2p+attn_mixed", "tp2sp+cp2+all_gather+attn_tokens",
@@ -127,7 +127,7 @@ TEST_CASE("mistakes in splits are named") {
   });
 }
 
-TEST_CASE("splits at random equal a single rank", "[threads]") {
+TEST_CASE("splits at random equal a single rank", "[threads-every]") {
   int done = 0;
   for (unsigned seed = 1; done < tries(20, 200); ++seed) {
     Draw draw(seed);

@@ -47,8 +47,7 @@ Options with_batch(Options options) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint of any layout loads into any other", "[threads]") {
-  if (brief()) return;  // tests/checkpoint has such cases
+TEST_CASE("a checkpoint of any layout loads into any other", "[threads-every]") {
   for (const Options& options : {with_batch(small_gpt), with_batch(small_llama)}) {
     const Verification verification(read_sample(options).config, 4);
     std::vector<Made> all;
@@ -67,8 +66,7 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[threads]") {
   }
 }
 
-TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads]") {
-  if (brief()) return;  // tests/checkpoint has such cases
+TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads-every]") {
   const auto in_16_bits = [](const Options& more) {
     Options options{"model.num_layers=4", "model.num_attention_heads=8"};
     options.insert(options.end(), more.begin(), more.end());
@@ -96,7 +94,7 @@ TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads]"
   }
 }
 
-TEST_CASE("messages of another type between the layouts that save and load", "[threads]") {
+TEST_CASE("messages of another type between the layouts that save and load", "[threads-every]") {
   const Verification verification(read_sample(small_gpt).config, 2);
   const Made rounded = made(small_gpt, "pp2+send_bf16");
   const Made exact = made(small_gpt, "tp2");
@@ -109,7 +107,7 @@ TEST_CASE("messages of another type between the layouts that save and load", "[t
   }
 }
 
-TEST_CASE("what was loaded wrongly is found and named", "[threads]") {
+TEST_CASE("what was loaded wrongly is found and named", "[threads-every]") {
   const Verification verification(read_sample(small_gpt).config, 4);
   const Made saves = made(small_gpt, "tp2");
   const Made loads = made(small_gpt, "dp2");
