@@ -37,55 +37,55 @@ struct Field {
   std::string_view given_by = {};
   bool is_internal = false;  // for an upstream key that users never set; only null is accepted
 
-  constexpr Field from(double least) const {
+  consteval Field from(double least) const {
     Field copy = *this;
     copy.range.least = least;
     return copy;
   }
-  constexpr Field to(double most) const {
+  consteval Field to(double most) const {
     Field copy = *this;
     copy.range.most = most;
     return copy;
   }
-  constexpr Field above(double least) const {
+  consteval Field above(double least) const {
     Field copy = from(least);
     copy.range.above_least = true;
     return copy;
   }
-  constexpr Field below(double most) const {
+  consteval Field below(double most) const {
     Field copy = to(most);
     copy.range.below_most = true;
     return copy;
   }
-  constexpr Field required() const {
+  consteval Field required() const {
     Field copy = *this;
     copy.is_required = true;
     return copy;
   }
   /// Required unless the section has one of the sets of keys.
-  constexpr Field required_unless(std::string_view keys) const {
+  consteval Field required_unless(std::string_view keys) const {
     Field copy = required();
     copy.given_by = keys;
     return copy;
   }
-  constexpr Field internal() const {
+  consteval Field internal() const {
     Field copy = *this;
     copy.is_internal = true;
     return copy;
   }
-  constexpr Field unset(std::string_view note) const {
+  consteval Field unset(std::string_view note) const {
     Field copy = *this;
     copy.unset_note = note;
     return copy;
   }
-  constexpr Field one_of(std::string_view words) const {
+  consteval Field one_of(std::string_view words) const {
     Field copy = *this;
     copy.string_words = words;
     return copy;
   }
 };
 
-constexpr Field field(std::string_view key, std::string_view meaning) {
+consteval Field field(std::string_view key, std::string_view meaning) {
   Field made;
   made.key = key;
   made.meaning = meaning;

@@ -127,7 +127,8 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
     YamlTree scratch;
     const int parsed = list_node(scratch, given);
     if (parsed >= 0) return read_list(scratch, parsed, field, value);
-    const Field words = field.one_of("data_parallel|full_batch");
+    Field words = field;
+    words.string_words = "data_parallel|full_batch";
     if (auto problem = read_value(given, words, result.word)) {
       if (problem->code != "bad-word") return problem;
       problem->message = "must be data_parallel, full_batch or a list for each input, found \"" +
@@ -145,15 +146,18 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
                                  FusionValue& value) {
   const YamlNode& given = tree.node(node);
   FusionValue result;
+  Field number = field;
   if (given.kind == YamlNode::Kind::sequence) {
     IntList index;
-    if (auto problem = read_list(tree, node, field.from(0), index)) return problem;
+    number.range.least = 0;
+    if (auto problem = read_list(tree, node, number, index)) return problem;
     for (std::size_t i = 1; i < index.size(); ++i) {
       if (index[i] <= index[i - 1]) return not_rising(index, i);
     }
     result.index = std::move(index);
   } else if (given.kind == YamlNode::Kind::scalar) {
-    if (auto problem = read_value(given, field.from(1), result.size.emplace())) return problem;
+    number.range.least = 1;
+    if (auto problem = read_value(given, number, result.size.emplace())) return problem;
   } else if (given.kind == YamlNode::Kind::map) {
     return wrong_type(given, "null, a number of MB or a list of indices");
   }

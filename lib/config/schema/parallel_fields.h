@@ -11,7 +11,7 @@ namespace trainctl {
 
 template <class Visitor>
 void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
-  const auto size = [](const char* key, const char* meaning) {
+  const auto size = [](const char* key, const char* meaning) consteval {
     return field(key, meaning).from(1).to(most_ranks_in_config);
   };
   visit(parallel.parallel_mode,

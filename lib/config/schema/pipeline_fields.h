@@ -71,7 +71,7 @@ void fields(Visitor& visit, Is<PipelineConfig> auto& pipeline) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<OperatorSplitsConfig> auto& splits) {
-  const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
+  constexpr const char* vocabulary = "features; with vocab_emb_dp tokens or whole";
   visit(splits.embedding, field("embedding", "Split of the token table").unset(vocabulary));
   visit(splits.attention,
         field("attention",

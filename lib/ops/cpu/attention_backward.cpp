@@ -306,10 +306,12 @@ void backward(const OpContext& context, const AttentionBackward& args) {
 void attention_backward_cpu(const OpContext& context, const AttentionBackward& args) {
   if (args.q.dtype == DType::bf16) {
     backward<Bf16Dot, bf16>(context, args);
-  } else if (args.q.dtype == DType::f16) {
-    backward<FloatDot, fp16>(context, args);
-  } else {
-    backward<FloatDot, float>(context, args);
+  } else if constexpr (Bf16Dot::depth == 1) {  // else the level is for bf16 only (level.h)
+    if (args.q.dtype == DType::f16) {
+      backward<FloatDot, fp16>(context, args);
+    } else {
+      backward<FloatDot, float>(context, args);
+    }
   }
 }
 

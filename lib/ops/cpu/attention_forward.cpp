@@ -179,10 +179,12 @@ void forward(const OpContext& context, const AttentionForward& args) {
 void attention_forward_cpu(const OpContext& context, const AttentionForward& args) {
   if (args.q.dtype == DType::bf16) {
     forward<Bf16Dot, bf16>(context, args);
-  } else if (args.q.dtype == DType::f16) {
-    forward<FloatDot, fp16>(context, args);
-  } else {
-    forward<FloatDot, float>(context, args);
+  } else if constexpr (Bf16Dot::depth == 1) {  // else the level is for bf16 only (level.h)
+    if (args.q.dtype == DType::f16) {
+      forward<FloatDot, fp16>(context, args);
+    } else {
+      forward<FloatDot, float>(context, args);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
-// The kernels that AVX-512's bf16 instructions change, and those that AMX's tiles do.
+// The kernels of bf16 that AVX-512's bf16 instructions change, and those that AMX's tiles do.
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/level.h"
+#include "ops/cpu/matmul/amx.h"
 #include "ops/cpu/matmul/tiles.h"
 
 namespace trainctl {
@@ -14,9 +15,15 @@ constexpr Kernels changed_kernels() {
   return kernels;
 }
 
+#ifdef __AMX_BF16__
+constexpr auto tiles = matmul_amx;
+#else
+constexpr auto tiles = matmul_tiles;
+#endif
+
 }  // namespace
 
 }  // namespace trainctl
 
 const trainctl::LevelKernels trainctl_level{
-    .kernels = trainctl::changed_kernels(), .tiles = trainctl::matmul_tiles, .widened = nullptr};
+    .kernels = trainctl::changed_kernels(), .tiles = trainctl::tiles, .widened = nullptr};

@@ -4,13 +4,14 @@
 // lib/ops/cpu.
 #pragma once
 
+#include "base/dtype.h"
 #include "ops/cpu_level.h"
 #include "ops/kernels.h"
 
 namespace trainctl {
 
 struct LevelKernels {
-  Kernels kernels;  // without matmul; entries may be null where it is not the base of a level
+  Kernels kernels;  // without matmul; entries are null that a level for bf16 only does not change
   /// Products in register tiles (matmul/tiles.h) and through fp32 (matmul/widened.h).
   bool (*tiles)(const OpContext&, const Matmul&);
   void (*widened)(const OpContext&, const Matmul&);
@@ -31,11 +32,16 @@ extern const trainctl::LevelKernels trainctl_level_amx;
 
 namespace trainctl {
 
-/// What a level is made of.
+/// What a level is made of. A level that multiplies pairs of bf16 has kernels of its own for bf16
+/// only: those for other types would be the same as in its base.
 struct LevelParts {
   CpuLevel level;
   const LevelKernels* base;    // null: not in this build
-  const LevelKernels* newest;  // replaces what it has of `base`, and has the tiles
+  const LevelKernels* newest;  // replaces what it has of `base`, for operands of bf16
+
+  const LevelKernels& part_for(DType operand) const {
+    return operand == DType::bf16 ? *newest : *base;
+  }
 };
 
 /// `level` must not be `plain`.

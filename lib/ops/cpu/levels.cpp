@@ -33,13 +33,24 @@ std::size_t index_of(CpuLevel level) {
   return static_cast<std::size_t>(level) - static_cast<std::size_t>(CpuLevel::v3);
 }
 
-Kernels make_table(const LevelParts& parts) {
+template <CpuLevel level>
+void attention_forward(const OpContext& context, const AttentionForward& args) {
+  parts_of(level).part_for(args.q.dtype).kernels.attention_forward(context, args);
+}
+
+template <CpuLevel level>
+void attention_backward(const OpContext& context, const AttentionBackward& args) {
+  parts_of(level).part_for(args.q.dtype).kernels.attention_backward(context, args);
+}
+
+template <CpuLevel level>
+Kernels make_table() {
+  const LevelParts& parts = parts_of(level);
   if (parts.base == nullptr) return {};
   Kernels table = parts.base->kernels;
-  const Kernels& newest = parts.newest->kernels;
-  if (newest.attention_forward != nullptr) table.attention_forward = newest.attention_forward;
-  if (newest.attention_backward != nullptr) table.attention_backward = newest.attention_backward;
-  table.matmul = matmul_kernel(parts.level);
+  table.attention_forward = attention_forward<level>;
+  table.attention_backward = attention_backward<level>;
+  table.matmul = matmul_kernel(level);
   return table;
 }
 
@@ -58,8 +69,9 @@ std::vector<CpuLevel> available_cpu_levels() {
 const LevelParts& parts_of(CpuLevel level) { return levels[index_of(level)]; }
 
 const Kernels& kernels_of(CpuLevel level) {
-  static const std::array<Kernels, 4> tables{make_table(levels[0]), make_table(levels[1]),
-                                             make_table(levels[2]), make_table(levels[3])};
+  static const std::array<Kernels, 4> tables{
+      make_table<CpuLevel::v3>(), make_table<CpuLevel::avx512>(),
+      make_table<CpuLevel::avx512_bf16>(), make_table<CpuLevel::amx>()};
   return tables[index_of(level)];
 }
 

@@ -48,7 +48,7 @@ bool stays_in_cache(const Matmul& args) {
 }
 
 bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args) {
-  return parts_of(level).newest->tiles(context, args);
+  return parts_of(level).part_for(args.a.dtype).tiles(context, args);
 }
 
 /// False where `way` leaves the product to another one.

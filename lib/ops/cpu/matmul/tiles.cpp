@@ -7,7 +7,6 @@
 
 #include "base/fp16.h"
 #include "base/parallel_for.h"
-#include "ops/cpu/matmul/amx.h"
 #include "ops/cpu/matmul/pack.h"
 #include "ops/cpu/matmul/tiles.h"
 #include "ops/cpu/matmul/words.h"
@@ -343,25 +342,24 @@ bool run_product(const OpContext& context, const Matmul& args) {
   return true;
 }
 
-#ifdef __AMX_BF16__
-bool run_bf16(const OpContext& context, const Matmul& args) { return matmul_amx(context, args); }
-#else
-bool run_bf16(const OpContext& context, const Matmul& args) {
-  return args.c.dtype == DType::f32 ? run_product<Bf16Words, float>(context, args)
-                                    : run_product<Bf16Words, bf16>(context, args);
+/// By the type of c.
+template <class Words, class Narrow>
+bool run(const OpContext& context, const Matmul& args) {
+  return args.c.dtype == DType::f32 ? run_product<Words, float>(context, args)
+                                    : run_product<Words, Narrow>(context, args);
 }
-#endif
 
 }  // namespace
 
 bool matmul_tiles(const OpContext& context, const Matmul& args) {
-  const bool wide = args.c.dtype == DType::f32;
-  switch (args.a.dtype) {
-    case DType::f16:
-      return wide ? run_product<Fp16Words, float>(context, args)
-                  : run_product<Fp16Words, fp16>(context, args);
-    case DType::bf16: return run_bf16(context, args);
-    default: return run_product<FloatWords, float>(context, args);
+  if constexpr (Bf16Words::values > 1) {  // this level is for bf16 only (cpu/level.h)
+    return run<Bf16Words, bf16>(context, args);
+  } else {
+    switch (args.a.dtype) {
+      case DType::f16: return run<Fp16Words, fp16>(context, args);
+      case DType::bf16: return run<Bf16Words, bf16>(context, args);
+      default: return run_product<FloatWords, float>(context, args);
+    }
   }
 }
 
