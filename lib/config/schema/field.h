@@ -25,7 +25,8 @@ struct Range {
   std::string to_string() const;
 };
 
-/// One key of a section. Built in place: field("steps", "...").from(1).required().
+/// One key of a section. Built in place: field("steps", "...").from(1).required(), by the compiler:
+/// otherwise every visitor of the fields would have code that does it.
 struct Field {
   std::string_view key;
   std::string_view meaning;       // one line for the reference page

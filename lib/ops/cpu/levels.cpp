@@ -33,14 +33,10 @@ std::size_t index_of(CpuLevel level) {
   return static_cast<std::size_t>(level) - static_cast<std::size_t>(CpuLevel::v3);
 }
 
-template <CpuLevel level>
-void attention_forward(const OpContext& context, const AttentionForward& args) {
-  parts_of(level).part_for(args.q.dtype).kernels.attention_forward(context, args);
-}
-
-template <CpuLevel level>
-void attention_backward(const OpContext& context, const AttentionBackward& args) {
-  parts_of(level).part_for(args.q.dtype).kernels.attention_backward(context, args);
+/// Attention by the part of the level that the type of q has; `kernel` is its entry in the table.
+template <CpuLevel level, auto kernel, class Args>
+void attention(const OpContext& context, const Args& args) {
+  (parts_of(level).part_for(args.q.dtype).kernels.*kernel)(context, args);
 }
 
 template <CpuLevel level>
@@ -48,8 +44,8 @@ Kernels make_table() {
   const LevelParts& parts = parts_of(level);
   if (parts.base == nullptr) return {};
   Kernels table = parts.base->kernels;
-  table.attention_forward = attention_forward<level>;
-  table.attention_backward = attention_backward<level>;
+  table.attention_forward = attention<level, &Kernels::attention_forward>;
+  table.attention_backward = attention<level, &Kernels::attention_backward>;
   table.matmul = matmul_kernel(level);
   return table;
 }
