@@ -28,6 +28,12 @@ std::string place(const std::source_location& where) {
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line());
 }
 
+/// Of one file the names are usually one string.
+bool is_same(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() &&
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
+}
+
 std::string text(const uint3& index) {
   return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
          std::to_string(index.z) + ")";
@@ -357,7 +363,7 @@ void meet_block(const std::source_location& where) {
     fault("waits for the block at " + place(where) + ", but a thread has ended");
   }
   if (b.waiting == 0) b.where = where;
-  if (b.where.line() != where.line() || std::strcmp(b.where.file_name(), where.file_name()) != 0) {
+  if (!is_same(b.where, where)) {
     fault("waits for the block at " + place(where) + ", another thread at " + place(b.where));
   }
   b.current_warp().ready &= ~(1U << b.running % 32);
@@ -385,8 +391,9 @@ void meet_warp(std::uint32_t mask, void* mine, Join join, const std::source_loca
   warp.ready &= ~lane;
   warp.waiting |= lane;
   if ((mask & ~warp.waiting) != 0) return pause();
-  void* operands[32] = {};
+  void* operands[32];
   for (std::size_t i = 0; i < 32; ++i) {
+    operands[i] = nullptr;
     if ((mask >> i & 1U) == 0) continue;
     const Thread& other = b.threads[number / 32 * 32 + i];
     if (other.mask != mask || other.join != join || other.where.line() != where.line()) {

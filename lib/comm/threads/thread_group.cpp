@@ -57,7 +57,7 @@ void ThreadGroup::meet(bool reads) {
     leave(lock);
     throw;
   }
-  if (all_came()) meeting_.changed.notify_all();
+  const bool last = all_came();
   Patience patience(deadline());
   while (meeting_.failure.empty() && !all_came()) {
     if (shared_.failed()) {
@@ -78,6 +78,8 @@ void ThreadGroup::meet(bool reads) {
   if (reads) meeting_.readers += 1;
   reading_ = reads;
   note().goes_on();
+  lock.unlock();  // first, else those that are told wait again, for the mutex
+  if (last) meeting_.changed.notify_all();
 }
 
 /// After a failure: the others are told, and read to the end what they have begun to.

@@ -183,27 +183,37 @@ struct Fragments {
   const std::uint32_t* b;
 };
 
-/// Element `half` of a register with two.
+/// Element `half` of a register with two. This and the next function are not watched for alignment
+/// and bounds, which no operand can change: their loops become vectors.
 template <class T>
-float element_of(std::uint32_t pair, int half) {
+[[gnu::no_sanitize("alignment", "bounds")]] float element_of(std::uint32_t pair, int half) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return __uint_as_float(half == 0 ? pair << 16 : pair & 0xffff0000U);
+  }
   return to_float(T{static_cast<std::uint16_t>(pair >> (16 * half))});
 }
 
 template <class T>
-void join_fragments(void* const (&lanes)[32]) {
-  float a[16][16];
-  float b[16][8];
+[[gnu::no_sanitize("alignment", "bounds")]] void join_fragments(void* const (&lanes)[32]) {
+  std::uint32_t a_pairs[16][8];
+  std::uint32_t b_pairs[8][8];
   for (int lane = 0; lane < 32; ++lane) {
     const auto& mine = *static_cast<const Fragments*>(lanes[lane]);
     const int row = lane / 4;
-    const int column = lane % 4 * 2;
-    for (int half = 0; half < 2; ++half) {
-      for (int part = 0; part < 4; ++part) {
-        a[row + part % 2 * 8][column + part / 2 * 8 + half] = element_of<T>(mine.a[part], half);
-      }
-      for (int part = 0; part < 2; ++part) {
-        b[column + part * 8 + half][row] = element_of<T>(mine.b[part], half);
-      }
+    const int pair = lane % 4;
+    for (int part = 0; part < 4; ++part) {
+      a_pairs[row + part % 2 * 8][pair + part / 2 * 4] = mine.a[part];
+    }
+    for (int part = 0; part < 2; ++part) b_pairs[pair + part * 4][row] = mine.b[part];
+  }
+  float a[16][16];
+  float b[16][8];
+  for (int row = 0; row < 16; ++row) {
+    for (int i = 0; i < 16; ++i) a[row][i] = element_of<T>(a_pairs[row][i / 2], i % 2);
+  }
+  for (int i = 0; i < 16; ++i) {
+    for (int column = 0; column < 8; ++column) {
+      b[i][column] = element_of<T>(b_pairs[i / 2][column], i % 2);
     }
   }
   for (int row = 0; row < 16; ++row) {
