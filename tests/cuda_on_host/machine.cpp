@@ -287,6 +287,20 @@ bool Machine::is_whole(const void* address, std::size_t bytes) const {
   return static_cast<const std::byte*>(address) + bytes <= begin + allocation->bytes;
 }
 
+void Machine::set(void* data, int value, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t end = begin + bytes;
+  const std::uintptr_t first = round_up(begin, page);
+  const std::uintptr_t last = end / page * page;
+  if (value != 0 || first >= last ||
+      madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
+    std::memset(data, value, bytes);
+    return;
+  }
+  std::memset(data, 0, first - begin);
+  std::memset(reinterpret_cast<void*>(last), 0, end - last);
+}
+
 bool Machine::is_for_streams(const void* address) const {
   if (!only_page_locked_) return true;
   const auto place = reinterpret_cast<std::uintptr_t>(address);

@@ -124,6 +124,9 @@ class Machine {
   const Allocation* find(const void* address, const std::byte** begin) const;
   /// Whether [address, address + bytes) is host memory or lies within one allocation.
   bool is_whole(const void* address, std::size_t bytes) const;
+  /// Sets bytes of an allocation. Whole pages of zeroes are given back to the system: they are
+  /// zeroes when something uses them, and cost nothing before.
+  static void set(void* data, int value, std::size_t bytes);
   /// Page-locked memory of the host, by where it begins, with its bytes.
   std::map<std::uintptr_t, std::size_t> page_locked;
   /// Whether a stream may copy from or to this memory of the host: all, or with

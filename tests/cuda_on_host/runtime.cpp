@@ -1,9 +1,7 @@
 // The functions of the CUDA runtime that the CUDA module calls, over machine.h. What is not here
 // the module does not link with.
 #include <cuda_runtime_api.h>
-#include <sys/mman.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -20,27 +18,8 @@ using namespace cuda_on_host;
 namespace cuda_on_host {
 
 namespace {
-
 thread_local cudaError_t last_error = cudaSuccess;
-
-/// Sets bytes of an allocation. Whole pages of zeroes are given back to the system: they are zeroes
-/// when something uses them, and cost nothing before.
-void set_bytes(void* data, int value, std::size_t bytes) {
-  constexpr std::uintptr_t page = 4096;
-  const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const std::uintptr_t end = begin + bytes;
-  const std::uintptr_t first = (begin + page - 1) / page * page;
-  const std::uintptr_t last = end / page * page;
-  if (value != 0 || first >= last ||
-      madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
-    std::memset(data, value, bytes);
-    return;
-  }
-  std::memset(data, 0, first - begin);
-  std::memset(reinterpret_cast<void*>(last), 0, end - last);
 }
-
-}  // namespace
 
 cudaError_t report(cudaError_t status, const std::string& message) {
   if (status != cudaSuccess && status != cudaErrorNotReady) {
@@ -252,7 +231,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
       return Machine::get().fail(stream->device, cudaErrorIllegalAddress,
                                  "memory was freed before it was set");
     }
-    set_bytes(data, value, bytes);
+    Machine::set(data, value, bytes);
   });
 }
 

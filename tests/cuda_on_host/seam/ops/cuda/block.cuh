@@ -183,16 +183,13 @@ struct Fragments {
   const std::uint32_t* b;
 };
 
-/// Element `half` of a register with two. This and the next function are not watched for alignment
-/// and bounds, which no operand can change: their loops become vectors.
+/// Element `half` of a register with two.
 template <class T>
-[[gnu::no_sanitize("alignment", "bounds")]] float element_of(std::uint32_t pair, int half) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return __uint_as_float(half == 0 ? pair << 16 : pair & 0xffff0000U);
-  }
+float element_of(std::uint32_t pair, int half) {
   return to_float(T{static_cast<std::uint16_t>(pair >> (16 * half))});
 }
 
+/// Not watched for alignment and bounds, which no operand can change: its loops become vectors.
 template <class T>
 [[gnu::no_sanitize("alignment", "bounds")]] void join_fragments(void* const (&lanes)[32]) {
   std::uint32_t a_pairs[16][8];
