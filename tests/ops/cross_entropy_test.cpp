@@ -90,6 +90,29 @@ TEST_CASE("cross_entropy agrees with the plain loops and with itself on any numb
   }
 }
 
+TEST_CASE("cross_entropy sums rows whose largest logit moves from block to block") {
+  constexpr std::int64_t columns = 13000;
+  Loss fast(6, columns, columns, DType::f32);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const auto place = static_cast<float>(i);
+    fast.logits.set(i, place / 100);                 // rises in every block
+    fast.logits.set(columns + i, place / 20000);     // rises by less than 1
+    fast.logits.set(2 * columns + i, -place / 100);  // falls
+    fast.logits.set(3 * columns + i, i < 5000 ? -INFINITY : place / 1000);
+    fast.logits.set(4 * columns + i, i == 12999 ? 1e30F : -1e30F);  // jumps, far
+    fast.logits.set(5 * columns + i, -INFINITY);
+  }
+  Loss plain = fast;
+  fast.stats(tested_kernels());
+  plain.stats(plain_kernels);
+  CHECK(fast.row_max == plain.row_max);
+  for (std::int64_t row = 0; row < 5; ++row) {
+    INFO("row " << row);
+    CHECK(fast.row_sum.at(row) == Approx(plain.row_sum.at(row)).epsilon(1e-6));
+  }
+  CHECK(fast.row_sum.at(5) == 0);
+}
+
 TEST_CASE("cross_entropy's gradient is the slope of its loss") {
   Loss loss(3, 11, 9, DType::f32);
   loss.state.loss_factor = 1;

@@ -50,6 +50,21 @@ TEST_CASE("fast_exp is within two units in the last place") {
   CHECK(std::isnan(fast_exp(NAN)));
 }
 
+TEST_CASE("fast_exp_of_term is within 2^-22 of the terms of a sum") {
+  const int points = tries(40000, 200000);
+  double most = 0;
+  for (int i = 0; i <= points; ++i) {
+    const float x = -88 + 89 * (static_cast<float>(i) / static_cast<float>(points));
+    const double exact = std::exp(static_cast<double>(x));
+    most = std::fmax(most, std::fabs(fast_exp_of_term(x) - exact) / std::fmax(1, exact));
+  }
+  CHECK(most < 0x1p-22);
+  CHECK(fast_exp_of_term(0) == 1);
+  CHECK(fast_exp_of_term(-87.5F) == 0);
+  CHECK(fast_exp_of_term(-infinity) == 0);
+  CHECK(std::isnan(fast_exp_of_term(NAN)));
+}
+
 TEST_CASE("fast_expm1 keeps its precision near zero") {
   CHECK(worst(fast_expm1, exact_expm1, -19, 80) < 4);
   CHECK(worst(fast_expm1, exact_expm1, -1, 1) < 4);

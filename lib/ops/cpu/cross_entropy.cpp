@@ -34,48 +34,64 @@ float highest_of(const T* logits, std::int64_t count) {
   return result;
 }
 
-/// In lanes too. Meanwhile what lies `ahead` logits further on is fetched into the cache: the
-/// processor's own prefetching rests while a block is read a second time.
-template <class T>
-float sum_of_exp(const T* logits, float highest, std::int64_t count, std::int64_t ahead) {
-  constexpr std::int64_t lanes = 64;
-  alignas(64) std::array<float, lanes> sums{};
-  std::int64_t begin = 0;
-  for (; begin + lanes <= count; begin += lanes) {
-    fetch(logits + begin + ahead, lanes);
-#pragma omp simd
-    for (std::int64_t lane = 0; lane < lanes; ++lane) {
-      sums[static_cast<std::size_t>(lane)] +=
-          fast_exp_bounded(to_float(logits[begin + lane]) - highest);
-    }
-  }
-  float sum = 0;
-  for (const float one : sums) sum += one;
-  for (; begin < count; ++begin) sum += fast_exp_bounded(to_float(logits[begin]) - highest);
-  return sum;
-}
-
+/// Of some logits, the largest and the sum of exp(logit - shift).
 struct RowStats {
   float highest;
   double sum;
 };
 
-/// Reads the row from memory once: blocks that stay in the first cache give a maximum, then a sum
-/// that is rescaled as the maximum rises.
+/// In lanes too. Meanwhile the logits that follow are fetched into the cache.
+template <class T>
+RowStats block_stats(const T* logits, float shift, std::int64_t count) {
+  constexpr std::int64_t lanes = 32;
+  constexpr std::int64_t ahead = 2048;
+  alignas(64) std::array<float, lanes> sums{};
+  alignas(64) std::array<float, lanes> highest;
+  highest.fill(lowest);
+  std::int64_t begin = 0;
+  for (; begin + lanes <= count; begin += lanes) {
+    fetch(logits + begin + ahead, lanes);
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      const float logit = to_float(logits[begin + lane]);
+      float& so_far = highest[static_cast<std::size_t>(lane)];
+      so_far = logit > so_far ? logit : so_far;
+      sums[static_cast<std::size_t>(lane)] += fast_exp_of_term(logit - shift);
+    }
+  }
+  RowStats block{*std::max_element(highest.begin(), highest.end()), 0};
+  for (const float sum : sums) block.sum += static_cast<double>(sum);
+  for (; begin < count; ++begin) {
+    const float logit = to_float(logits[begin]);
+    block.highest = std::max(block.highest, logit);
+    block.sum += static_cast<double>(fast_exp_of_term(logit - shift));
+  }
+  return block;
+}
+
+/// Reads the row once, in blocks. The terms of a block are relative to the largest logit that was
+/// known when the shift was last set, and the block is read again where one of its logits is
+/// larger by more than fast_exp_of_term takes.
 template <class T>
 RowStats row_stats(const T* logits, std::int64_t count) {
   constexpr std::int64_t block = 4096;
   RowStats row{lowest, 0};
+  float shift = lowest;
   for (std::int64_t begin = 0; begin < count; begin += block) {
     const std::int64_t here = std::min(block, count - begin);
-    const float highest = std::max(row.highest, highest_of(logits + begin, here));
+    if (shift == lowest) shift = highest_of(logits + begin, here);
     // Nothing above -inf yet: either all of it is -inf, which adds nothing, or a NaN, which must
     // show.
-    const float shift = highest == lowest ? 0.0F : highest;
-    row.sum = row.sum * static_cast<double>(fast_exp(row.highest - shift)) +
-              static_cast<double>(sum_of_exp(logits + begin, shift, here, block));
-    row.highest = highest;
+    RowStats terms = block_stats(logits + begin, shift == lowest ? 0.0F : shift, here);
+    if (terms.highest > shift + 1) {
+      row.sum *= static_cast<double>(fast_exp(shift - terms.highest));
+      shift = terms.highest;
+      terms = block_stats(logits + begin, shift, here);
+    }
+    row.highest = std::max(row.highest, terms.highest);
+    row.sum += terms.sum;
   }
+  if (row.highest > shift) row.sum *= static_cast<double>(fast_exp(shift - row.highest));
   return row;
 }
 

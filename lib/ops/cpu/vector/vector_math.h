@@ -10,13 +10,14 @@ namespace trainctl {
 
 namespace detail {
 
+inline constexpr float rounder = 0x1.8p23F;  // adding it rounds to an integer
+
 /// x = exponent ln 2 + rest, |rest| <= ln(2)/2; `shifted` holds the exponent in its low bits.
 struct ReducedExp {
   float shifted, rest;
 };
 
 inline ReducedExp reduce_exp(float x) {
-  constexpr float rounder = 0x1.8p23F;  // adding it rounds to an integer
   constexpr float log2_e = 1.44269504F;
   constexpr float ln2_high = 0x1.62e4p-1F;  // 16 bits, so that exponent * ln2_high is exact
   constexpr float ln2_low = 0x1.7f7d1cp-20F;
@@ -59,6 +60,26 @@ inline float fast_exp(float x) {
   constexpr float highest = 88.37F;
   const float value = fast_exp_bounded(highest < x ? highest : x);
   return x > highest ? std::bit_cast<float>(0x7f800000U) : value;
+}
+
+/// exp(x) for the terms of a sum whose largest is about exp(0): x <= 1, with an error of at most
+/// 2^-22 max(1, exp(x)); exactly 0 below -87. Cheaper than fast_exp_bounded: x is reduced in one
+/// step, in base 2. The rounding of x log2(e) grows with |x|, but the term falls faster. The
+/// polynomial of the power of 2 interpolates at the Chebyshev points; relative error 5e-9.
+inline float fast_exp_of_term(float x) {
+  constexpr float lowest = -87.0F;
+  constexpr float log2_e = 1.44269504F;
+  const float power = x * log2_e;
+  const float shifted = power + detail::rounder;
+  const float f = power - (shifted - detail::rounder);
+  float p = 0.000154531629F;
+  p = p * f + 0.00133908634F;
+  p = p * f + 0.00961808256F;
+  p = p * f + 0.0555035711F;
+  p = p * f + 0.240226508F;
+  p = p * f + 0.693147188F;
+  const float value = detail::shift_exponent(p * f + 1.0F, shifted);
+  return x < lowest ? 0.0F : value;
 }
 
 /// exp(x) - 1 for x <= 80, within 4 units in the last place; -1 below -20.
