@@ -9,16 +9,16 @@
 
 namespace trainctl {
 
+std::size_t count_of(const ChoiceSet& set) {
+  return std::accumulate(set.words.begin(), set.words.end(), std::size_t{1},
+                         [](std::size_t count, const auto& words) { return count * words.size(); });
+}
+
 namespace {
 
 /// A combination as the set, then the place of each word in its list.
 using Row = std::vector<int>;
 constexpr int open_place = -1;
-
-std::size_t count_of(const ChoiceSet& set) {
-  return std::accumulate(set.words.begin(), set.words.end(), std::size_t{1},
-                         [](std::size_t count, const auto& words) { return count * words.size(); });
-}
 
 /// Row `index` of a set, the last list's words changing fastest.
 Row row_at(const std::vector<ChoiceSet>& sets, std::size_t set, std::size_t index) {

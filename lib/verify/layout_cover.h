@@ -16,6 +16,8 @@ struct ChoiceSet {
   std::vector<std::vector<std::string>> words;
 };
 
+std::size_t count_of(const ChoiceSet& set);
+
 struct Combination {
   std::size_t set = 0;
   std::vector<std::string> words;  // one for each of the set's lists

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
+#include "base/units.h"
 #include "run/prepare.h"
 #include "verify/layout_cover.h"
 
@@ -102,6 +104,15 @@ class Selector {
   }
 
   void take_all() {
+    std::size_t count = 0;
+    for (const ChoiceSet& choices : choices_) count += count_of(choices);
+    if (count > most_combinations) {
+      throw Error(ExitCode::usage,
+                  "--exhaustive: " + format_grouped(static_cast<std::int64_t>(count)) +
+                      " combinations of settings, and at most " +
+                      format_grouped(static_cast<std::int64_t>(most_combinations)) +
+                      " are planned; without it, layouts with every pair of settings are run");
+    }
     for (const Combination& one : all_combinations(choices_)) {
       const LayoutChoice choice = choice_of(one);
       const auto& refused = judge(choice);

@@ -1,6 +1,7 @@
 // All layouts that a world size allows, or a selection that contains every pair of their settings.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,6 +13,8 @@
 
 namespace trainctl {
 
+inline constexpr std::size_t most_combinations = 100'000;
+
 struct LayoutSelection {
   std::vector<LayoutChoice> layouts;
   /// Code of the rule -> layouts; sizes alone stand for all layouts of those sizes, a word behind
@@ -22,7 +25,8 @@ struct LayoutSelection {
 
 /// Every legal tp x pp x dp x cp = `world_size`, with and without sequence parallelism. Each pair
 /// out of those sizes and the words of all switches that occurs in a legal layout occurs in one
-/// that is chosen; `exhaustive`: every combination does. Pure.
+/// that is chosen; `exhaustive`: every combination does, and more than `most_combinations` are
+/// refused (ExitCode::usage), since each has to be planned. Pure.
 LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive);
 

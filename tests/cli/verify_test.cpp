@@ -87,6 +87,10 @@ TEST_CASE("verify refuses what it cannot run") {
   CHECK(rule.out.empty());
   const Outcome alone = trainctl(words_of(config, {"--exhaustive"}));
   CHECK(alone.exit_code == 2);
+  const Outcome many =
+      trainctl(words_of(config, {"--world-size", "8", "--layouts", "all", "--exhaustive"}));
+  CHECK(many.exit_code == 2);
+  CHECK(contains(many.err, " combinations of settings, and at most 100,000 are planned"));
 }
 
 TEST_CASE("verify refuses what would say nothing") {

@@ -84,14 +84,14 @@ RowStats row_stats(const T* logits, std::int64_t count) {
     // show.
     RowStats terms = block_stats(logits + begin, shift == lowest ? 0.0F : shift, here);
     if (terms.highest > shift + 1) {
-      row.sum *= static_cast<double>(fast_exp(shift - terms.highest));
+      row.sum *= static_cast<double>(fast_exp_of_term(shift - terms.highest));
       shift = terms.highest;
       terms = block_stats(logits + begin, shift, here);
     }
     row.highest = std::max(row.highest, terms.highest);
     row.sum += terms.sum;
   }
-  if (row.highest > shift) row.sum *= static_cast<double>(fast_exp(shift - row.highest));
+  if (row.highest > shift) row.sum *= static_cast<double>(fast_exp_of_term(shift - row.highest));
   return row;
 }
 
@@ -131,11 +131,12 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
   const std::int64_t valid = args.valid;
   const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
   const bool here = label >= 0 && label < valid;
-  const float at_label = here ? fast_exp(to_float(logits[label]) - highest) * factor - scale : 0.0F;
+  const float at_label =
+      here ? fast_exp_of_term(to_float(logits[label]) - highest) * factor - scale : 0.0F;
   const auto differentiate = [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      logits[i] = from_float<T>(fast_exp_bounded(to_float(logits[i]) - highest) * factor);
+      logits[i] = from_float<T>(fast_exp_of_term(to_float(logits[i]) - highest) * factor);
     }
   };
   for_blocks_ahead(0, valid, differentiate, logits);
