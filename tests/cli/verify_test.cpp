@@ -4,7 +4,6 @@
 
 #include "catch.h"
 #include "process.h"
-#include "thorough.h"
 
 using Json = nlohmann::json;
 
@@ -108,34 +107,4 @@ TEST_CASE("verify refuses what would say nothing") {
       {"verify", "--config", std::string(TRAINCTL_SOURCE_DIR) + "/configs/llama3-8b.yaml"});
   CHECK(large.exit_code == 69);
   CHECK(contains(large.err, "use a smaller model of the same shape, or fewer --steps"));
-}
-
-namespace {
-
-void check_small_model(const std::string& model, const std::string& ranks,
-                       const std::string& precision) {
-  const std::string config = TRAINCTL_SOURCE_DIR "/configs/verify-" + model + ".yaml";
-  const Outcome outcome =
-      trainctl({"verify", "--config", config, "--world-size", ranks, "--layouts", "all", "--steps",
-                "1", "--format", "json", "--set", "precision.compute=" + precision});
-  INFO(model << " " << ranks << " " << precision << outcome.err << outcome.out);
-  REQUIRE(outcome.exit_code == 0);
-  const Json json = Json::parse(outcome.out);
-  CHECK(json["layouts"].size() >= (ranks == "1" ? 9 : 20));
-  CHECK(json["not_run"] == 0);
-}
-
-}  // namespace
-
-// By default tests/verify runs those of two ranks, and samples those of four and eight.
-TEST_CASE("a small model is equal in all layouts") {
-  check_small_model("gpt2", "1", "fp32");
-  if (!thorough()) return;
-  for (const char* model : {"gpt2", "llama"}) {
-    check_small_model(model, "2", "fp32");
-    check_small_model(model, "4", "fp32");
-    for (const char* ranks : {"8", "12"}) {
-      for (const char* type : {"fp32", "bf16", "fp16"}) check_small_model(model, ranks, type);
-    }
-  }
 }
