@@ -16,6 +16,7 @@ struct ChoiceSet {
   std::vector<std::vector<std::string>> words;
 };
 
+/// How many combinations a set has: the product of its lists' sizes.
 std::size_t count_of(const ChoiceSet& set);
 
 struct Combination {

@@ -13,6 +13,7 @@
 
 namespace trainctl {
 
+/// Of all sizes together, before the rules refuse some; planning as many takes about a minute.
 inline constexpr std::size_t most_combinations = 100'000;
 
 struct LayoutSelection {

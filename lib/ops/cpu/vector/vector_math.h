@@ -11,6 +11,7 @@ namespace trainctl {
 namespace detail {
 
 inline constexpr float rounder = 0x1.8p23F;  // adding it rounds to an integer
+inline constexpr float log2_e = 1.44269504F;
 
 /// x = exponent ln 2 + rest, |rest| <= ln(2)/2; `shifted` holds the exponent in its low bits.
 struct ReducedExp {
@@ -18,7 +19,6 @@ struct ReducedExp {
 };
 
 inline ReducedExp reduce_exp(float x) {
-  constexpr float log2_e = 1.44269504F;
   constexpr float ln2_high = 0x1.62e4p-1F;  // 16 bits, so that exponent * ln2_high is exact
   constexpr float ln2_low = 0x1.7f7d1cp-20F;
   const float shifted = x * log2_e + rounder;
@@ -68,8 +68,7 @@ inline float fast_exp(float x) {
 /// polynomial of the power of 2 interpolates at the Chebyshev points; relative error 5e-9.
 inline float fast_exp_of_term(float x) {
   constexpr float lowest = -87.0F;
-  constexpr float log2_e = 1.44269504F;
-  const float power = x * log2_e;
+  const float power = x * detail::log2_e;
   const float shifted = power + detail::rounder;
   const float f = power - (shifted - detail::rounder);
   float p = 0.000154531629F;
