@@ -38,7 +38,7 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
 const std::map<std::string, std::vector<std::string>> rooms = {
     {"config", {"report", "yaml", "schema", "support", "upstream", "read", "explain", "migrate"}},
     {"plan",
-     {"splits", "tables", "rules", "gradients", "schedule", "generators", "", "ownership", "cost",
+     {"splits", "tables", "rules", "search", "gradients", "schedule", "generators", "", "ownership", "cost",
       "prepare"}},
     {"ops",
      {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda/cublas", "cuda",

@@ -1,0 +1,231 @@
+#include "plan/search/recursive.h"
+
+#include <algorithm>
+
+#include "base/at.h"
+
+namespace trainctl {
+
+namespace {
+
+// MindSpore's weights: of a cut of i, of no cut, and of elements that change hands.
+constexpr double rows_weight = 0.1;
+constexpr double uncut_factor = 1.5;
+constexpr double uncut_divisor = 350;
+constexpr double moved_weight = 16;
+
+/// Whether a cut divides the rows or the columns of a matrix; both cuts of one tensor must be the
+/// same.
+enum class Side : std::uint8_t { none, rows, columns };
+
+constexpr Side side_of_input(ProductCut cut) {
+  if (cut == ProductCut::i) return Side::rows;
+  return cut == ProductCut::k ? Side::columns : Side::none;
+}
+
+constexpr Side side_of_output(ProductCut cut) {
+  if (cut == ProductCut::i) return Side::rows;
+  return cut == ProductCut::j ? Side::columns : Side::none;
+}
+
+/// MindSpore compares the producer of a second factor with the cut of the second input, the
+/// weights.
+constexpr Side side_of_second(ProductCut cut) {
+  if (cut == ProductCut::j) return Side::columns;
+  return cut == ProductCut::k ? Side::rows : Side::none;
+}
+
+std::int64_t& part(Parts& parts, ProductCut cut) {
+  if (cut == ProductCut::i) return parts.i;
+  return cut == ProductCut::j ? parts.j : parts.k;
+}
+
+class Rounds {
+ public:
+  explicit Rounds(const RecursiveInput& input)
+      : input_(input), consumers_(input.net.products.size()), shares_(input.net.products.size()) {
+    answer_.parts.resize(products().size());
+    for (int product = 0; product < count(); ++product) {
+      for (const int producer : at(products(), product).producers) {
+        if (producer != data_node) at(consumers_, producer).push_back(product);
+      }
+    }
+    answer_.factors = prime_factors(input.ranks);
+  }
+
+  RecursiveAnswer run() {
+    for (const int factor : answer_.factors) {
+      begin_round(factor);
+      for (const int node : input_.net.order) {
+        if (node == data_node) {
+          cut_data();
+        } else if (!is_fixed(node)) {
+          choose(node);
+        }
+      }
+      finish_round();
+    }
+    return std::move(answer_);
+  }
+
+ private:
+  const std::vector<SearchProduct>& products() const { return input_.net.products; }
+  int count() const { return static_cast<int>(products().size()); }
+  bool is_fixed(int product) const {
+    return !input_.fixed.empty() && at(input_.fixed, product).has_value();
+  }
+
+  void begin_round(int factor) {
+    factor_ = factor;
+    data_cut_.reset();
+    answer_.rounds.emplace_back(products().size());
+    cuts_.assign(products().size(), std::nullopt);
+    for (int product = 0; product < count(); ++product) {
+      const Extents& whole = at(products(), product).extents;
+      const Parts& parts = at(answer_.parts, product);
+      at(shares_, product) = {whole.i / parts.i, whole.k / parts.k, whole.j / parts.j};
+      if (is_fixed(product)) take(product, next_fixed(product));
+    }
+  }
+
+  /// The first of i, j and k of whose parts the factor is left.
+  ProductCut next_fixed(int product) const {
+    Parts wanted = *at(input_.fixed, product);
+    Parts done = at(answer_.parts, product);
+    for (const ProductCut cut : {ProductCut::i, ProductCut::j, ProductCut::k}) {
+      const std::int64_t left = part(wanted, cut) / part(done, cut);
+      if (left % factor_ == 0) return cut;
+    }
+    return ProductCut::none;
+  }
+
+  void take(int product, ProductCut cut) {
+    at(cuts_, product) = cut;
+    at(answer_.rounds.back(), product).taken = cut;
+  }
+
+  void finish_round() {
+    for (int product = 0; product < count(); ++product) {
+      const ProductCut cut = at(answer_.rounds.back(), product).taken;
+      if (cut != ProductCut::none) part(at(answer_.parts, product), cut) *= factor_;
+    }
+  }
+
+  /// The first dimension where its share divides, else the second.
+  void cut_data() {
+    const bool rows = (input_.net.data.rows / data_parts_.rows) % factor_ == 0;
+    (rows ? data_parts_.rows : data_parts_.columns) *= factor_;
+    data_cut_ = rows ? Side::rows : Side::columns;
+  }
+
+  bool is_possible(int product, ProductCut cut) const {
+    const Extents& share = at(shares_, product);
+    const Parts& parts = at(answer_.parts, product);
+    switch (cut) {
+      case ProductCut::i:
+        return share.i % factor_ == 0 &&
+               (input_.most_i_parts == 0 || parts.i < input_.most_i_parts);
+      case ProductCut::j: return share.j % factor_ == 0 && parts.k == 1;
+      case ProductCut::k: return share.k % factor_ == 0 && parts.j == 1;
+      case ProductCut::none: break;
+    }
+    return true;
+  }
+
+  /// Of the cut by itself: the elements of the tensor that it does not divide.
+  double own_cost(const Extents& share, ProductCut cut) const {
+    const auto i = static_cast<double>(share.i);
+    const auto k = static_cast<double>(share.k);
+    const auto j = static_cast<double>(share.j);
+    switch (cut) {
+      case ProductCut::i: return rows_weight * j * k / factor_;
+      case ProductCut::j: return i * k / factor_;
+      case ProductCut::k: return i * j / factor_;
+      case ProductCut::none: break;
+    }
+    const double least =
+        uncut_factor * std::min({own_cost(share, ProductCut::i), own_cost(share, ProductCut::j),
+                                 own_cost(share, ProductCut::k)});
+    return least * least / uncut_divisor;
+  }
+
+  /// The cut of what the producer makes, if the round has been there.
+  std::optional<Side> made_by(int producer) const {
+    if (producer == data_node) return data_cut_;
+    const auto& cut = at(cuts_, producer);
+    return cut ? std::optional(side_of_output(*cut)) : std::nullopt;
+  }
+
+  MatrixShape output_of(int producer) const {
+    if (producer == data_node) return input_.net.data;
+    const Extents& whole = at(products(), producer).extents;
+    return {whole.i, whole.j};
+  }
+
+  /// Of elements that change hands between this product and those around it.
+  double moving_cost(int product, ProductCut cut) const {
+    const SearchProduct& node = at(products(), product);
+    const Extents& share = at(shares_, product);
+    const MatrixShape read{node.extents.i, node.extents.k};
+    const double input = moved_weight * static_cast<double>(share.i) * static_cast<double>(share.k);
+    const double output =
+        moved_weight * static_cast<double>(share.i) * static_cast<double>(share.j);
+    double cost = 0;
+    for (const int producer : node.producers) {
+      const auto made = made_by(producer);
+      if (made && output_of(producer) == read && *made != side_of_input(cut)) cost += input;
+    }
+    if (node.second) {
+      const auto made = made_by(*node.second);
+      if (made && *made != side_of_second(cut)) cost += input;
+    }
+    const MatrixShape written{node.extents.i, node.extents.j};
+    for (const int consumer : at(consumers_, product)) {
+      const auto& other = at(cuts_, consumer);
+      const Extents& whole = at(products(), consumer).extents;
+      const bool same = MatrixShape{whole.i, whole.k} == written;
+      if (other && same && side_of_input(*other) != side_of_output(cut)) cost += output;
+    }
+    return cost;
+  }
+
+  void choose(int product) {
+    CutChoice& choice = at(answer_.rounds.back(), product);
+    std::optional<ProductCut> best;
+    const auto cost_of = [&](ProductCut cut) {
+      return choice.costs[static_cast<std::size_t>(cut)];
+    };
+    for (const ProductCut cut : all_cuts) {
+      if (!is_possible(product, cut)) continue;
+      choice.costs[static_cast<std::size_t>(cut)] =
+          own_cost(at(shares_, product), cut) + moving_cost(product, cut);
+      if (!best || *cost_of(cut) < *cost_of(*best)) best = cut;
+    }
+    take(product, *best);
+  }
+
+  const RecursiveInput& input_;
+  std::vector<std::vector<int>> consumers_;  // of each product's output
+  std::vector<Extents> shares_;              // of each product, before this round
+  MatrixShape data_parts_;
+  int factor_ = 2;
+  std::vector<std::optional<ProductCut>> cuts_;  // of this round
+  std::optional<Side> data_cut_;
+  RecursiveAnswer answer_;
+};
+
+}  // namespace
+
+RecursiveAnswer cut_recursively(const RecursiveInput& input) { return Rounds(input).run(); }
+
+std::vector<int> prime_factors(std::int64_t count) {
+  std::vector<int> factors;
+  for (std::int64_t prime = 2; prime * prime <= count; ++prime) {
+    for (; count % prime == 0; count /= prime) factors.push_back(static_cast<int>(prime));
+  }
+  if (count > 1) factors.push_back(static_cast<int>(count));
+  std::ranges::reverse(factors);
+  return factors;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,286 @@
+#include "plan/search/search.h"
+
+#include <algorithm>
+
+#include "base/at.h"
+#include "config/schema/words.h"
+#include "plan/rules/place_layers.h"
+#include "plan/search/propagation.h"
+#include "plan/search/words.h"
+
+namespace trainctl {
+
+namespace {
+
+// MindSpore visits the data last on more ranks, with stages only where a micro-batch has few
+// sequences.
+constexpr std::int64_t most_ranks_data_in_order = 32;
+constexpr std::int64_t sequences_data_in_order = 8;
+
+constexpr const char* splits_key = "parallel.operator_splits";
+constexpr const char* search_key = "parallel.search_mode";
+
+std::string shown(const Parts& parts) {
+  return "(" + std::to_string(parts.i) + "," + std::to_string(parts.k) + "," +
+         std::to_string(parts.j) + ")";
+}
+
+std::string last_name(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+const char* key_of(SearchOperator which) {
+  switch (which) {
+    case SearchOperator::attention: return "attention";
+    case SearchOperator::feed_forward: return "feed_forward";
+    case SearchOperator::head: break;
+  }
+  return "head";
+}
+
+class LayoutSearch {
+ public:
+  LayoutSearch(const SearchInput& input, Check& check)
+      : input_(input),
+        config_(as_semi_auto(input.config)),
+        facts_(config_, input.site),
+        check_(check) {
+    report_.mode = input.config.parallel.search_mode;
+    report_.given = input.given;
+    for (std::int64_t layer = 0; layer < facts_.model.layers; ++layer) {
+      if (facts_.model.has_experts(layer)) at(report_.given.feed_forward, layer).reset();
+    }
+    report_.ranks = facts_.site.world_size / (facts_.mesh.pp * facts_.mesh.cp);
+  }
+
+  std::optional<SearchReport> run() {
+    if (!fits()) return std::nullopt;
+    const bool recursive = report_.mode == SearchMode::recursive_programming;
+    const bool found = recursive ? search_rounds() : spread();
+    return found ? std::optional(std::move(report_)) : std::nullopt;
+  }
+
+ private:
+  /// The layers of a stage are placed as the answer's mode places them.
+  static Config as_semi_auto(Config config) {
+    config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
+    return config;
+  }
+
+  const ParallelConfig& parallel() const { return config_.parallel; }
+
+  /// Whether sizes divide each other; rules about any configuration say where they do not.
+  bool fits() const {
+    const std::int64_t others = product_of({facts_.mesh.pp, facts_.mesh.cp});
+    const auto divides = [&](const std::optional<std::int64_t>& size) {
+      return !size || (*size >= 1 && report_.ranks % *size == 0);
+    };
+    return facts_.site.world_size % others == 0 && divides(input_.tensor_parallel) &&
+           divides(parallel().data_parallel);
+  }
+
+  bool search_rounds() {
+    if (facts_.has_experts() && !config_.moe.expert_group_size)
+      return false;  // check_experts says it
+    if (report_.given.any() && !input_.tensor_parallel) {
+      check_.error("search-operator", splits_key,
+                   "splits that are given need tensor_parallel: by features, " +
+                       counted(report_.ranks, "rank") + " may be cut in any number of parts",
+                   "give parallel.tensor_parallel, or leave operator_splits out");
+      return false;
+    }
+    const StageMap map = make_stage_map(config_, check_);
+    if (map.all.empty()) return false;
+    for (int stage = 0; stage < map.stages; ++stage) cut_stage(map, stage);
+    std::int64_t weight_parts = 1;
+    for (const StageSearch& one : report_.stages) {
+      weight_parts = std::max(weight_parts, most_weight_parts(one.answer.parts));
+    }
+    const std::int64_t data_parallel = report_.ranks / weight_parts;
+    report_.splits = report_.given;
+    for (const StageSearch& one : report_.stages) {
+      add_words(one.net, one.answer.parts, report_.ranks, data_parallel, report_.splits);
+    }
+    if (!report_.splits.embedding) report_.splits.embedding = report_.splits.head;
+    settle_sizes(data_parallel);
+    add_merged();
+    return true;
+  }
+
+  /// The sequences of a micro-batch on all replicas of a stage.
+  std::int64_t sequences() const {
+    const TrainConfig& train = config_.train;
+    const std::int64_t batch = train.global_batch_size;
+    const std::int64_t most = product_of({report_.ranks, train.micro_batch_size.value_or(1)});
+    std::int64_t count = facts_.mesh.pp == 1 ? batch : report_.ranks;
+    if (batch < 1) {
+      count = most;
+    } else if (train.micro_batch_num) {
+      count = batch / std::max<std::int64_t>(1, *train.micro_batch_num);
+    } else if (train.micro_batch_size) {
+      count = std::min(batch, most);
+    }
+    return std::max<std::int64_t>(1, count);
+  }
+
+  void cut_stage(const StageMap& map, int stage) {
+    const std::int64_t batch = sequences();
+    const std::int64_t tokens = config_.model.seq_length / facts_.mesh.cp;
+    const bool several = map.stages > 1;
+    NetInput input{.model = facts_.model, .rows = product_of({batch, tokens})};
+    for (int chunk = 0; chunk < map.chunks; ++chunk) {
+      const ChunkLayers& held = map.at(stage, chunk);
+      for (std::int64_t layer = 0; layer < held.count; ++layer)
+        input.layers.push_back(held.first + layer);
+      input.head = input.head || held.head;
+      if (chunk == 0) {
+        input.data = held.embedding ? MatrixShape{batch, config_.model.seq_length}
+                                    : MatrixShape{input.rows, facts_.model.hidden};
+      }
+    }
+    input.data_last = facts_.site.world_size > most_ranks_data_in_order &&
+                      (!several || batch < sequences_data_in_order);
+    StageSearch made{.stage = stage, .net = make_net(input), .answer = {}};
+    RecursiveInput rounds{
+        .net = made.net, .ranks = report_.ranks, .most_i_parts = several ? batch : 0};
+    for (const SearchProduct& product : made.net.products) rounds.fixed.push_back(fixed(product));
+    made.answer = cut_recursively(rounds);
+    report_.stages.push_back(std::move(made));
+  }
+
+  std::optional<Parts> fixed(const SearchProduct& product) const {
+    const auto& word = report_.given.of(product.of, product.layer);
+    if (!word) return std::nullopt;
+    return parts_of_word(*word, product, report_.ranks, *input_.tensor_parallel);
+  }
+
+  /// The batch must divide by the data-parallel ranks, or what the file gives decides.
+  void settle_sizes(std::int64_t wanted) {
+    const TrainConfig& train = config_.train;
+    const std::int64_t number = std::max<std::int64_t>(1, train.micro_batch_num.value_or(1));
+    const std::int64_t size = std::max<std::int64_t>(1, train.micro_batch_size.value_or(1));
+    const std::int64_t share = train.global_batch_size / number / size;
+    std::int64_t data_parallel = wanted;
+    if (input_.tensor_parallel) {
+      data_parallel = report_.ranks / *input_.tensor_parallel;
+    } else if (parallel().data_parallel) {
+      data_parallel = *parallel().data_parallel;
+    } else if (share > 0 && train.micro_batch_num && train.micro_batch_size) {
+      data_parallel = std::min(share, report_.ranks);
+    } else if (share > 0) {
+      while (report_.ranks % data_parallel != 0 || share % data_parallel != 0) --data_parallel;
+    }
+    report_.data_parallel = data_parallel;
+    report_.tensor_parallel = std::max<std::int64_t>(1, report_.ranks / data_parallel);
+    const bool given = input_.tensor_parallel || parallel().data_parallel;
+    if (given || report_.data_parallel >= wanted) return;
+    report_.notes.push_back(
+        "tensor_parallel is " + std::to_string(report_.tensor_parallel) + " and not " +
+        std::to_string(report_.ranks / wanted) + ": " + std::to_string(share) +
+        " sequences for each micro-batch and its size must divide by data_parallel, and " +
+        std::to_string(wanted) + " does not divide them");
+  }
+
+  /// One note for each operator with products that its word divides otherwise than the rounds did.
+  void add_merged() {
+    if (report_.tensor_parallel == 1) return;
+    for (const SearchOperator which :
+         {SearchOperator::attention, SearchOperator::feed_forward, SearchOperator::head}) {
+      std::string text;
+      for (const StageSearch& one : report_.stages) text += merged(which, one, text);
+      if (!text.empty())
+        report_.notes.push_back("search-merged: " + std::string(key_of(which)) + ": " + text);
+    }
+  }
+
+  /// Of the layers of a stage; equal neighbours are told once. `before`: what is told already.
+  std::string merged(SearchOperator which, const StageSearch& stage,
+                     const std::string& before) const {
+    std::string text;
+    std::string last;
+    const auto& products = stage.net.products;
+    for (std::size_t product = 0; product < products.size(); ++product) {
+      const SearchProduct& one = products[product];
+      if (one.of != which) continue;
+      const SplitBy word = report_.splits.of(which, one.layer).value_or(SplitBy::features);
+      const Parts wanted = parts_of_word(word, one, report_.ranks, report_.tensor_parallel);
+      const Parts& found = at(stage.answer.parts, product);
+      if (found == wanted) continue;
+      const std::string row = last_name(one.name) + " " + shown(found) + " becomes " +
+                              shown(wanted) + " with " + std::string(word_of(word));
+      if (before.find(row) != std::string::npos || text.find(row) != std::string::npos) continue;
+      text += (before.empty() && text.empty() ? "" : ", ") + row;
+    }
+    return text;
+  }
+
+  bool spread() {
+    if (!report_.given.any()) {
+      check_.error(
+          "search-operator", search_key,
+          "sharding_propagation spreads the splits of configured operators, and none is configured",
+          "configure one, as operator_splits: {feed_forward: features} with tensor_parallel, or "
+          "name a "
+          "strategy file in strategy_ckpt_config.load_file");
+      return false;
+    }
+    if (!input_.tensor_parallel) {
+      check_.error("search-operator", splits_key,
+                   "splits that are given need tensor_parallel: the ranks that share an operator",
+                   "give parallel.tensor_parallel");
+      return false;
+    }
+    std::vector<bool> has_experts;
+    for (std::int64_t layer = 0; layer < facts_.model.layers; ++layer) {
+      has_experts.push_back(facts_.model.has_experts(layer));
+    }
+    report_.splits = propagate(report_.given, has_experts);
+    settle_table();
+    settle_sizes(report_.ranks / *input_.tensor_parallel);
+    return true;
+  }
+
+  /// A tied table has one split: that of the head, unless the embedding alone is configured.
+  void settle_table() {
+    if (!facts_.model.tied) return;
+    SearchedSplits& splits = report_.splits;
+    if (report_.given.embedding && !report_.given.head) {
+      splits.head = splits.embedding;
+    } else if (!report_.given.embedding) {
+      splits.embedding = splits.head;
+    }
+  }
+
+  const SearchInput& input_;
+  Config config_;
+  Facts facts_;
+  Check& check_;
+  SearchReport report_;
+};
+
+}  // namespace
+
+std::optional<SearchReport> search_layout(const SearchInput& input, Check& check) {
+  if (input.config.parallel.search_mode == SearchMode::dynamic_programming) return std::nullopt;
+  return LayoutSearch(input, check).run();
+}
+
+void take_answer(const SearchReport& report, Config& config, SourceMap& sources) {
+  ParallelConfig& parallel = config.parallel;
+  Place place = sources.find("parallel.parallel_mode");
+  place.note = "found by " + std::string(word_of(report.mode));
+  const auto record = [&](const std::string& path) {
+    const Place::Origin origin = sources.find(path).origin;
+    if (!sources.places().contains(path) || origin == Place::Origin::defaulted)
+      sources.record(path, place);
+  };
+  parallel.parallel_mode = ParallelMode::semi_auto_parallel;
+  parallel.search_mode = ParallelConfig{}.search_mode;
+  parallel.tensor_parallel = report.tensor_parallel;
+  record("parallel.tensor_parallel");
+  if (report.tensor_parallel == 1) return;
+  parallel.operator_splits = splits_config(report.splits);
+  for (const char* key : {"embedding", "attention", "feed_forward", "head"}) {
+    record(std::string(splits_key) + "." + key);
+  }
+}
+
+}  // namespace trainctl
