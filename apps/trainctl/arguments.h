@@ -13,6 +13,10 @@ namespace trainctl {
 
 using Arguments = std::vector<std::string>;
 
+/// Of --search-again.
+inline constexpr const char* search_again_text =
+    "auto_parallel: search although the run has the answer of an earlier search";
+
 /// The options of one command, and the variables that their values go to.
 class CommandLine {
  public:

@@ -39,6 +39,7 @@ struct PlanCommand {
   bool force = false;
   std::vector<std::string> diff;
   double memory_limit = 0;   // GiB; 0: not given
+  bool explain = false;      // the costs of the search
   std::string command_line;  // for the page
 };
 
@@ -114,6 +115,8 @@ PrintInput print_input(const PlanCommand& command, const Planned& planned) {
   input.memory_models = memory_models_of(command.memory_model);
   input.lr_at = steps_of(command.lr_at);
   input.diagnostics = &planned.read.diagnostics;
+  if (planned.layout.report) input.search = &*planned.layout.report;
+  input.explain_search = command.explain;
   if (command.memory_limit > 0) input.memory_limit = command.memory_limit;
   return input;
 }
@@ -180,6 +183,8 @@ void add_options(CommandLine& line, PlanCommand& command) {
                   "GiB of a rank: say whether the plan fits; default: recompute.memory_limit", 0);
   line.add_text("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps",
                 "N,N,...");
+  line.add_flag("--explain", command.explain,
+                "auto_parallel: also the costs of each product in each round");
   line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
                 "FILE");
   line.add_flag("--force", command.force, "Replace the output file if there is one");

@@ -42,6 +42,7 @@ int run_train(const Arguments& arguments) {
   line.add_whole_number("--stop-after", request.stop_after,
                         "End this session after N more steps, with a checkpoint", 1);
   line.add_flag("--overwrite", overwrite, "The same as --set output.overwrite=true");
+  line.add_flag("--search-again", request.search_again, search_again_text);
   line.add_flag("--dry-run", request.dry_run,
                 "Only check data, disk, memory and limits of this machine, as before a run");
   line.add_verbosity();

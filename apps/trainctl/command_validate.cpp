@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "config/explain/explain_value.h"
 #include "failure_document.h"
+#include "formats/print/print.h"
 #include "output.h"
 #include "planned.h"
 #include "run/directory/run_dir.h"
@@ -56,6 +57,14 @@ std::string summary_of(const std::string& file, const Plan& plan) {
          layout_of(plan.mesh) + ", batch of " + count_of(sequences, "sequence") + " x " +
          format_grouped(plan.model.seq_length) + " tokens, " + format_bytes(fullest) +
          (plan.map.stages > 1 ? " on the fullest rank\n" : " per rank\n");
+}
+
+/// What auto_parallel found; empty where nothing was searched.
+std::string found_lines(const ChosenLayout& layout) {
+  if (!layout.report) return "";
+  std::string text = "auto_parallel: " + search_line(*layout.report) + "\n";
+  for (const std::string& note : layout.report->notes) text += "auto_parallel: " + note + "\n";
+  return text;
 }
 
 /// What `train` may still refuse.
@@ -128,7 +137,7 @@ int run_validate(const Arguments& arguments) {
     }
     print_message(render_text(planned.read.diagnostics, color_on_stderr()));
     if (planned.ok()) {
-      print(summary_of(request.config, planned.plan) +
+      print(summary_of(request.config, planned.plan) + found_lines(planned.layout) +
             (data ? "" : unchecked_line(planned.read.config)));
     }
     return planned.ok() && data ? look_at_machine(planned) : code;

@@ -18,6 +18,7 @@ void add_plan_options(CommandLine& line, PlanRequest& request) {
                         most_ranks);
   line.add_whole_number("--ranks-per-host", request.ranks_per_host,
                         "Ranks per host; default: all of them, at most 8", 1, most_ranks);
+  line.add_flag("--search-again", request.search_again, search_again_text);
 }
 
 Planned plan_config(const PlanRequest& request, Purpose purpose) {
@@ -38,7 +39,8 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   if (parallel.device == "auto") {
     print_message("parallel.device auto, seen from here: " + choice.why + "\n");
   }
-  planned.plan = prepare(read, site, purpose);
+  planned.plan =
+      prepare(read, site, purpose, {.again = request.search_again, .choice = &planned.layout});
   return planned;
 }
 

@@ -18,15 +18,17 @@ struct PlanRequest {
   std::vector<std::string> set_options;
   std::int64_t world_size = 0;      // 0: what the config says, else 1
   std::int64_t ranks_per_host = 0;  // 0: all of them, at most 8
+  bool search_again = false;        // auto_parallel: although the run has an answer
 };
 
-/// --config, --set, --world-size, --ranks-per-host.
+/// --config, --set, --world-size, --ranks-per-host, --search-again.
 void add_plan_options(CommandLine& line, PlanRequest& request);
 
 struct Planned {
   ReadResult read;
   Site site;
-  Plan plan;  // usable only if ok()
+  Plan plan;            // usable only if ok()
+  ChosenLayout layout;  // what auto_parallel found
   bool ok() const { return !read.diagnostics.has_errors(); }
 };
 

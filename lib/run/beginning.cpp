@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/whole_file.h"
+#include "run/search/layout_choice.h"
 
 namespace trainctl {
 
@@ -120,14 +121,16 @@ Config config_to_go_on(Config config, const fs::path& directory) {
   return config;
 }
 
-void enter_directory(const Beginning& beginning, const std::string& config_text,
-                     const std::string& plan_text, Group& everyone) {
+void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
   std::optional<Error> failure;
   if (everyone.rank() == 0) {
     try {
       prepare_run_dir(beginning.directory, beginning.start);
-      write_whole_file(beginning.directory / "config.yaml", config_text);
-      write_whole_file(beginning.directory / "plan.json", plan_text);
+      write_whole_file(beginning.directory / "config.yaml", texts.config);
+      write_whole_file(beginning.directory / "plan.json", texts.plan);
+      if (!texts.layout.empty()) {
+        write_whole_file(beginning.directory / layout_file_name, texts.layout);
+      }
     } catch (const Error& error) {
       failure = error;
     }

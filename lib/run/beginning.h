@@ -29,9 +29,15 @@ Beginning agree_on_beginning(const Config& config, const std::string& resume, Wo
 /// replaces nothing.
 Config config_to_go_on(Config config, const std::filesystem::path& directory);
 
-/// Rank 0 prepares the directory and writes config.yaml and plan.json. Every rank opens its log.
+/// What rank 0 writes at the start.
+struct RunTexts {
+  const std::string& config;  // config.yaml
+  const std::string& plan;    // plan.json
+  const std::string& layout;  // layout.yaml; empty: none
+};
+
+/// Rank 0 prepares the directory and writes the texts. Every rank opens its log.
 /// Collective. Throws Error{io}.
-void enter_directory(const Beginning& beginning, const std::string& config_text,
-                     const std::string& plan_text, Group& everyone);
+void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone);
 
 }  // namespace trainctl

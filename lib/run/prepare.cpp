@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "config/support/standing.h"
@@ -104,7 +105,7 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
   return plan;
 }
 
-Plan prepare(ReadResult& read, const Site& site, Purpose purpose) {
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout) {
   Plan plan;
   if (read.complete) {
     if (rules_of(purpose).any_batch) fill_batch(read, site);
@@ -112,6 +113,8 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose) {
     if (rules_of(purpose).strategy_file) {
       settle_splits(read.config, read.sources, site, read.diagnostics);
     }
+    ChosenLayout choice = choose_layout(read, site, layout.again);
+    if (layout.choice != nullptr) *layout.choice = std::move(choice);
     settle_lengths(read.config, read.sources, site, windows_of(read, purpose), read.diagnostics);
     forgive_missing(purpose, read.diagnostics);  // the steps that nothing gives
     plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);

@@ -1,7 +1,8 @@
 // The gate that every command passes: computes the plan of a configuration on a site and reports
 // every error that can be known without looking at data, weights, disk or memory. The only files it
-// reads are a strategy file named by the configuration and, for train.epochs, the training data.
-// `validate` and `train` both use Purpose::train, so `train` accepts what `validate` calls valid.
+// reads are a strategy file named by the configuration, with auto_parallel the layout.yaml of the
+// run, and, for train.epochs, the training data. `validate` and `train` both use Purpose::train, so
+// `train` accepts what `validate` calls valid.
 #pragma once
 
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "config/read/read.h"
 #include "plan/plan.h"
+#include "run/search/layout_choice.h"
 
 namespace trainctl {
 
@@ -22,6 +24,12 @@ enum class Purpose {
   generate,  // continue a text with a finished run
 };
 
+/// auto_parallel.
+struct LayoutSearchRequest {
+  bool again = false;  // although the run's directory has the answer of an earlier search
+  ChosenLayout* choice = nullptr;  // becomes what was chosen
+};
+
 /// Adds to `diagnostics`; the plan is usable only if they have no errors afterwards. Throws
 /// Error{internal} if the schedule breaks its own rules, and Error{unavailable} if the plan is for
 /// a run and this CPU is below the lowest level.
@@ -30,8 +38,9 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
 
 /// The same for a file; its diagnostics are sorted. First removes the errors about missing values
 /// that `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
-/// micro-batch, and one micro-batch per rank or twice the number of pipeline stages.
-Plan prepare(ReadResult& read, const Site& site, Purpose purpose);
+/// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
+/// auto_parallel the configuration becomes the one that was found, which `layout` tells.
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout = {});
 
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);

@@ -34,8 +34,21 @@ struct Prepared {
   CudnnChoice cudnn;
   Site site;
   Plan plan;
+  ChosenLayout layout;  // what auto_parallel found
   bool valid = false;
 };
+
+Plan plan_of(const TrainRequest& request, Prepared& prepared) {
+  return prepare(prepared.read, prepared.site, Purpose::train,
+                 {.again = request.search_again, .choice = &prepared.layout});
+}
+
+void tell_search(const ChosenLayout& layout) {
+  if (!layout.report) return;
+  const std::string from = layout.taken_from.empty() ? "" : " (from " + layout.taken_from + ")";
+  log_info("auto_parallel: " + search_line(*layout.report) + from);
+  for (const std::string& note : layout.report->notes) log_info("auto_parallel: " + note);
+}
 
 Prepared read_and_prepare(const TrainRequest& request, World& world, Group& everyone) {
   Prepared prepared;
@@ -50,7 +63,7 @@ Prepared read_and_prepare(const TrainRequest& request, World& world, Group& ever
       .ranks_are_threads = request.local_ranks > 0,
       .device = prepared.device.device,
       .cudnn = prepared.cudnn.taken};
-  prepared.plan = prepare(prepared.read, prepared.site, Purpose::train);
+  prepared.plan = plan_of(request, prepared);
   prepared.valid = !prepared.read.diagnostics.has_errors();
   return prepared;
 }
@@ -89,7 +102,7 @@ void settle_attention(const TrainRequest& request, Prepared& prepared, const Wor
     if (!refusal.empty()) {
       prepared.site.cudnn = false;
       prepared.read = read_config(request.config, request.set_options);
-      prepared.plan = prepare(prepared.read, prepared.site, Purpose::train);
+      prepared.plan = plan_of(request, prepared);
     }
   }
   if (world.rank() != 0) return;
@@ -164,6 +177,7 @@ int run_rank(const TrainRequest& request, World& world) {
   if (world.rank() == 0 && config.parallel.device == "auto") {
     log_info("parallel.device auto: " + prepared.device.why);
   }
+  if (world.rank() == 0) tell_search(prepared.layout);
   check_start(prepared);
   if (request.dry_run) {
     const auto directory = output_directory(config.output.dir);
@@ -183,6 +197,7 @@ int run_rank(const TrainRequest& request, World& world) {
   Training training({.read = prepared.read,
                      .plan = prepared.plan,
                      .beginning = beginning,
+                     .layout_file = prepared.layout.file,
                      .stop_after = request.stop_after,
                      .ranks_in_process = std::max(1, request.local_ranks),
                      .color = request.color && config.log.color},

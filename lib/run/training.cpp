@@ -128,7 +128,7 @@ class Training::Impl {
   void begin() {
     const std::string plan_text =
         print_json({.plan = plan_, .config = &config_, .diagnostics = &input_.read.diagnostics});
-    enter_directory(input_.beginning, config_text_, plan_text, everyone_);
+    enter_directory(input_.beginning, {config_text_, plan_text, input_.layout_file}, everyone_);
     if (input_.beginning.start.kind == Start::Kind::resume) {
       load();
     } else {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "comm/world.h"
 #include "config/read/read.h"
@@ -18,7 +19,8 @@ class Training {
     const ReadResult& read;
     const Plan& plan;
     const Beginning& beginning;
-    std::int64_t stop_after = 0;  // > 0: this session ends after so many steps
+    const std::string& layout_file;  // what layout.yaml holds; empty: there is none
+    std::int64_t stop_after = 0;     // > 0: this session ends after so many steps
     int ranks_in_process = 1;
     bool color = true;  // on stderr
   };

@@ -38,8 +38,8 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
 const std::map<std::string, std::vector<std::string>> rooms = {
     {"config", {"report", "yaml", "schema", "support", "upstream", "read", "explain", "migrate"}},
     {"plan",
-     {"splits", "tables", "rules", "search", "gradients", "schedule", "generators", "", "ownership", "cost",
-      "prepare"}},
+     {"splits", "tables", "rules", "search", "gradients", "schedule", "generators", "", "ownership",
+      "cost", "prepare"}},
     {"ops",
      {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda/cublas", "cuda",
       "cuda/cudnn"}},
@@ -48,7 +48,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"formats", {"", "page", "print", "html", "json", "strategy"}},
     {"nn", {"exchange", ""}},
     {"engine", {"memory", "groups", "parameters", ""}},
-    {"run", {"directory", "records", "views", "preflight", "products", "", "models"}},
+    {"run", {"directory", "records", "views", "preflight", "products", "search", "", "models"}},
     {"verify", {"switches", ""}},
     {"bench", {"", "ops", "comm"}},
 };

@@ -28,9 +28,9 @@ using List = std::vector<std::string>;
 TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
 
 TEST_CASE("a value that is not built is refused with its place") {
-  const std::string line = "parallel: {parallel_mode: auto_parallel}\n";
+  const std::string line = "parallel: {search_mode: dynamic_programming}\n";
   CHECK(findings(line) ==
-        List{"error parallel.parallel_mode not built yet: parallel_mode: auto_parallel"});
+        List{"error parallel.search_mode not built yet: search_mode: dynamic_programming"});
   const ReadResult result = read(good_text + line);
   Diagnostics diagnostics;
   check_built(result.config, result.sources, Severity::warning, diagnostics);
@@ -38,12 +38,14 @@ TEST_CASE("a value that is not built is refused with its place") {
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
   CHECK(diagnostics.list()[0].help ==
-        "today: parallel_mode: stand_alone, data_parallel, hybrid_parallel or semi_auto_parallel");
-  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:27");
+        "today: search_mode: recursive_programming or sharding_propagation; dynamic_programming "
+        "needs the seconds of each operator, which no plan has yet");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:25");
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  CHECK(findings("parallel: {parallel_mode: auto_parallel}\n").size() == 1);
+  CHECK(findings("parallel: {search_mode: dynamic_programming}\n").size() == 1);
+  CHECK(findings("parallel: {parallel_mode: auto_parallel}\n").empty());
 }
 
 TEST_CASE("schedules, chunks, recomputed layers and exchanges of experts are built") {

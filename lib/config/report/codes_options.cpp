@@ -122,6 +122,24 @@ constexpr CodeNote options_notes[] = {
      "pipeline_stages: 2}",
      "parallel: {parallel_mode: auto_parallel, search_mode: sharding_propagation, "
      "pipeline_stages: 2}"},
+    {"search-operator", "A search lacks a configured operator",
+     "sharding_propagation spreads the splits of configured operators: operator_splits with "
+     "tensor_parallel, or a strategy file. In recursive_programming splits that are given also "
+     "need "
+     "tensor_parallel, since they say how, and not over how many ranks.",
+     "parallel: {parallel_mode: auto_parallel, search_mode: sharding_propagation}",
+     "parallel: {parallel_mode: auto_parallel, search_mode: sharding_propagation, "
+     "tensor_parallel: 2, operator_splits: {feed_forward: features}}"},
+    {"search-load-file", "A strategy file in a search by rounds",
+     "The operators of the file keep their splits, and the others are searched. MindSpore 2.10 "
+     "ignores the file with recursive_programming, and what .shard says too.",
+     "parallel: {parallel_mode: auto_parallel, strategy_ckpt_config: {load_file: s.json}}",
+     "parallel: {parallel_mode: semi_auto_parallel, strategy_ckpt_config: {load_file: s.json}}"},
+    {"layout-stale", "The answer of an earlier search is not for this configuration",
+     "layout.yaml in the run's directory holds what auto_parallel found, with each value that the "
+     "search read. The file was edited, or one of these values is another now. --search-again "
+     "searches again.",
+     "a run with model.vocab_size 256 that goes on with 512", "the same with --search-again"},
     {"dataset-strategy", "The split of an input does not match the ranks",
      "For each input, dataset_strategy lists the number of parts of each dimension. At most one "
      "dimension may be split, the first must have data_parallel parts, and the number of parts "
@@ -156,7 +174,8 @@ constexpr CodeNote options_notes[] = {
     {"not-built", "A legal option that a run cannot carry out yet",
      "plan shows every legal value, with a warning. train, validate and the others refuse what is "
      "not built. `trainctl schema --upstream` shows the state of every key.",
-     "parallel: {parallel_mode: auto_parallel} in train", "the same in plan"},
+     "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming} in train",
+     "the same in plan"},
 };
 
 }  // namespace

@@ -24,9 +24,6 @@ constexpr Standing standing_rows[] = {
      "the one fused loss is trainctl's own"},
     {"train.deterministic_mode", no_effect, "true",
      "every run is deterministic, on CUDA unless product_algorithms is timed"},
-    {"parallel.parallel_mode", not_built,
-     "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel",
-     "stand_alone, data_parallel, hybrid_parallel or semi_auto_parallel"},
     {"parallel.pipeline.comm_backend", not_built, "null|nccl", "nccl"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},
@@ -39,7 +36,9 @@ constexpr Standing standing_rows[] = {
     {"parallel.tp_comm_overlap.split_rs", no_effect, "true", "deprecated: use rs"},
     {"parallel.tp_comm_overlap.atomic_rs", no_effect, "false", "deprecated: use rs"},
     {"parallel.tp_comm_overlap.async_allreduce", no_effect, "false", "deprecated: use enable"},
-    {"parallel.search_mode", not_built, "*", ""},
+    {"parallel.search_mode", not_built, "recursive_programming|sharding_propagation",
+     "recursive_programming or sharding_propagation; dynamic_programming needs the seconds of each "
+     "operator, which no plan has yet"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
 };
 

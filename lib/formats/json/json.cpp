@@ -159,6 +159,7 @@ std::string print_json(const PrintInput& input) {
   json.member("sequence_parallel", plan.sequence_parallel);
   json.member("split_vocabulary", plan.splits.head == SplitBy::features);
   write_splits(json, plan);
+  write_search(json, input);
   json.member("micro_batch_size", plan.micro_batch_size);
   json.member("microbatches", plan.microbatches);
   json.member("length_step", plan.length_step);

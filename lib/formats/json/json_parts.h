@@ -21,6 +21,8 @@ void write_parameters(JsonText& json, const PrintInput& input);
 void write_buckets(JsonText& json, const Plan& plan);
 void write_activations(JsonText& json, const Plan& plan);
 void write_communication(JsonText& json, const Plan& plan);
+/// json_search.cpp: "search", where something was searched.
+void write_search(JsonText& json, const PrintInput& input);
 /// print_json_memory.cpp: "memory" and "memory_models".
 void write_memory(JsonText& json, const PrintInput& input);
 /// "recompute_layers" and "recompute_forms".

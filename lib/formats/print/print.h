@@ -12,6 +12,7 @@
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 #include "plan/plan.h"
+#include "plan/search/search.h"
 
 namespace trainctl {
 
@@ -27,7 +28,12 @@ struct PrintInput {
   std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/memory_fit.h
   // Warnings that the JSON forms list; null: none are listed.
   const Diagnostics* diagnostics = nullptr;
+  const SearchReport* search = nullptr;  // what auto_parallel found; null: nothing was searched
+  bool explain_search = false;  // the table also has the costs of each product in each round
 };
+
+/// What was found, on one line.
+std::string search_line(const SearchReport& report);
 
 /// For a terminal. This and the next two throw Error{usage} if the world has no such
 /// rank.

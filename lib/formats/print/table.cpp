@@ -21,9 +21,10 @@ std::string print_table(const PrintInput& input) {
   check_rank(input);
   const Plan& plan = input.plan;
   const Timeline timeline = make_timeline(plan);
-  std::string text = mesh_section(plan) + "\n" + groups_section(input) + "\n" +
-                     stages_section(plan, timeline) + "\n" + schedule_section(input, timeline) +
-                     "\n" + parameters_section(input) + "\n" + memory_section(input) + "\n" +
+  std::string text = mesh_section(plan) + "\n" + search_section(input) + groups_section(input) +
+                     "\n" + stages_section(plan, timeline) + "\n" +
+                     schedule_section(input, timeline) + "\n" + parameters_section(input) + "\n" +
+                     memory_section(input) + "\n" +
                      (input.config == nullptr ? "" : recompute_section(input) + "\n") +
                      communication_section(input) + "\n" + work_section(plan) + "\n" +
                      time_section(plan) + ramp_section(plan);

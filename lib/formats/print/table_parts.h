@@ -19,6 +19,8 @@ std::string parameters_section(const PrintInput& input);
 std::string memory_section(const PrintInput& input);
 /// That of the rank asked for, or the fullest.
 int shown_stage(const PrintInput& input);
+/// table_search.cpp: empty where nothing was searched.
+std::string search_section(const PrintInput& input);
 /// table_recompute.cpp: what each form of recomputation costs and saves; needs a config.
 std::string recompute_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <type_traits>
 #include <vector>
 
+#include "base/at.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
 #include "plan/splits/splits.h"
@@ -47,6 +50,24 @@ Products attention_products(std::int64_t layer, bool shares_keys) {
 Products mlp_products(std::int64_t layer) {
   const std::string name = "layers." + std::to_string(layer) + ".mlp";
   return {name + ".up", {name + ".gate", name + ".down"}, name + ".act"};
+}
+
+constexpr const char* embedding_name = "embedding.token";
+constexpr const char* head_name = "head";
+
+std::string word_or_none(const std::optional<SplitBy>& split) { return split ? word(*split) : ""; }
+
+/// The operators whose word follows from the ranks that share their weights. Keys and values may be
+/// on several ranks.
+std::set<std::string> searched_names(std::int64_t layers) {
+  std::set<std::string> names{embedding_name, head_name};
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    for (const Products& products : {attention_products(layer, true), mlp_products(layer)}) {
+      names.insert(products.first);
+      names.insert(products.others.begin(), products.others.end());
+    }
+  }
+  return names;
 }
 
 class Decision {
@@ -151,23 +172,37 @@ class Decision {
   std::map<std::string, const OperatorSplit*> operators_;
 };
 
-/// Of all layers; features where the file has none.
+/// Of all layers; none where the file has none. `first` becomes the first product that it has.
 template <class ProductsOf>
-void decide_layers(Decision& decision, const char* key, std::int64_t layers,
-                   const ProductsOf& products_of, std::optional<std::string>& said) {
-  std::vector<SplitBy> splits(static_cast<std::size_t>(layers), SplitBy::features);
-  std::string first;
+std::vector<std::optional<SplitBy>> read_layers(Decision& decision, const char* key,
+                                                std::int64_t layers, const ProductsOf& products_of,
+                                                std::string& first) {
+  std::vector<std::optional<SplitBy>> splits(static_cast<std::size_t>(layers));
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const Products products = products_of(layer);
-    const auto found = decision.of(key, products);
-    if (!found) continue;
-    splits[static_cast<std::size_t>(layer)] = *found;
-    if (first.empty()) first = products.first;
+    splits[static_cast<std::size_t>(layer)] = decision.of(key, products);
+    if (splits[static_cast<std::size_t>(layer)] && first.empty()) first = products.first;
   }
-  if (first.empty()) return;
-  const std::string text = layer_splits_text(splits);
-  const bool same = said && parse_layer_splits(*said, layers).values == splits;
-  decision.settle(key, said, text, same, first, text);
+  return splits;
+}
+
+/// The file's words, and the first operator behind each of them.
+struct FileSplits {
+  SearchedSplits splits;
+  std::string attention, feed_forward;
+};
+
+FileSplits read_splits(Decision& decision, const Mesh& mesh, const ModelShape& model) {
+  FileSplits read;
+  read.splits.embedding = decision.of("embedding", embedding_name);
+  read.splits.head = decision.of("head", head_name);
+  const bool shares_keys = model.kv_heads < mesh.tp;
+  read.splits.attention = read_layers(
+      decision, "attention", model.layers,
+      [&](std::int64_t layer) { return attention_products(layer, shares_keys); }, read.attention);
+  read.splits.feed_forward =
+      read_layers(decision, "feed_forward", model.layers, mlp_products, read.feed_forward);
+  return read;
 }
 
 }  // namespace
@@ -175,18 +210,90 @@ void decide_layers(Decision& decision, const char* key, std::int64_t layers,
 void decide_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
                    Config& config, SourceMap& sources, Diagnostics& diagnostics) {
   Decision decision(loaded, mesh, sources, diagnostics);
+  const FileSplits read = read_splits(decision, mesh, model);
+  const OperatorSplitsConfig found = splits_config(read.splits);
   OperatorSplitsConfig& said = config.parallel.operator_splits;
-  const auto settle = [&](const char* key, std::optional<SplitBy>& split, const std::string& name) {
-    const auto found = decision.of(key, name);
-    if (found) decision.settle(key, split, *found, split == found, name, word(*found));
+  const auto settle = [&](const char* key, auto& given, const auto& wanted, const std::string& name,
+                          const std::string& shown_value) {
+    if (!wanted) return;
+    bool same = given == wanted;
+    if constexpr (std::is_same_v<std::decay_t<decltype(*wanted)>, std::string>) {
+      same = given && parse_layer_splits(*given, model.layers).values ==
+                          parse_layer_splits(*wanted, model.layers).values;
+    }
+    decision.settle(key, given, *wanted, same, name, shown_value);
   };
-  settle("embedding", said.embedding, "embedding.token");
-  settle("head", said.head, "head");
-  const bool shares_keys = model.kv_heads < mesh.tp;
-  decide_layers(
-      decision, "attention", model.layers,
-      [&](std::int64_t layer) { return attention_products(layer, shares_keys); }, said.attention);
-  decide_layers(decision, "feed_forward", model.layers, mlp_products, said.feed_forward);
+  settle("embedding", said.embedding, found.embedding, embedding_name,
+         word_or_none(found.embedding));
+  settle("head", said.head, found.head, head_name, word_or_none(found.head));
+  settle("attention", said.attention, found.attention, read.attention,
+         found.attention.value_or(""));
+  settle("feed_forward", said.feed_forward, found.feed_forward, read.feed_forward,
+         found.feed_forward.value_or(""));
+}
+
+void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
+                 SearchedSplits& splits, SourceMap& sources, Diagnostics& diagnostics) {
+  Decision decision(loaded, mesh, sources, diagnostics);
+  const FileSplits read = read_splits(decision, mesh, model);
+  const auto join = [&](const char* key, std::optional<SplitBy>& given,
+                        const std::optional<SplitBy>& found, const std::string& name) {
+    if (found) decision.settle(key, given, *found, given == found, name, word(*found));
+  };
+  join("embedding", splits.embedding, read.splits.embedding, embedding_name);
+  join("head", splits.head, read.splits.head, head_name);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    join("attention", at(splits.attention, layer), at(read.splits.attention, layer),
+         attention_products(layer, false).first);
+    join("feed_forward", at(splits.feed_forward, layer), at(read.splits.feed_forward, layer),
+         mlp_products(layer).first);
+  }
+}
+
+std::optional<std::int64_t> shared_ranks(const LoadedSplits& loaded, const ModelShape& model,
+                                         std::int64_t ranks, std::int64_t context_parallel,
+                                         const SourceMap& sources, Diagnostics& diagnostics) {
+  std::optional<std::int64_t> found;
+  std::string first;
+  const auto refuse = [&](const OperatorSplit& split, const std::string& why) {
+    diagnostics.add({Severity::error, "strategy-operators", strategy_file_key,
+                     "operator '" + shown(split.name) + "' splits its inputs " +
+                         shown_inputs(split) + ": " + why,
+                     "give parallel.tensor_parallel, or another file",
+                     sources.find(strategy_file_key)});
+    return std::nullopt;
+  };
+  const std::set<std::string> names = searched_names(model.layers);
+  const OperatorSplit* by_tokens = nullptr;
+  for (const OperatorSplit& split : loaded.layouts.operators) {
+    if (!names.contains(split.name) || split.inputs.size() < 2 || split.inputs[0].size() < 2) {
+      continue;
+    }
+    const std::int64_t rows = split.inputs[0][0] * split.inputs[0][1] / context_parallel;
+    const std::int64_t cut = std::ranges::max(split.inputs[1]);
+    if (cut == 1 && rows == ranks) {
+      by_tokens = &split;
+      continue;
+    }
+    if (rows < 1) continue;
+    const std::int64_t here = cut > 1 ? cut : ranks / rows;
+    if (rows * here != ranks) {
+      return refuse(split, std::to_string(rows) + " parts of the tokens x " + std::to_string(here) +
+                               " of the weights are not the " + std::to_string(ranks) +
+                               " ranks of a stage");
+    }
+    if (found && *found != here) {
+      return refuse(split, std::to_string(here) + " ranks share it, and " + std::to_string(*found) +
+                               " share '" + first + "'");
+    }
+    if (!found) first = split.name;
+    found = here;
+  }
+  if (!found && by_tokens != nullptr) {
+    return refuse(*by_tokens,
+                  "all its operators are split by tokens, which any number of ranks may share");
+  }
+  return found;
 }
 
 }  // namespace trainctl

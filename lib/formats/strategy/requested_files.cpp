@@ -1,5 +1,6 @@
 #include "formats/strategy/requested_files.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -61,6 +62,32 @@ void write_group_file(const std::string& file, const Config& config, const Plan&
   write_private(file, write_groups(make_group_file(plan, config.parallel, rank)));
 }
 
+void add_unreadable(const std::string& file, const Error& failure, Check& check) {
+  check.error("strategy-file", strategy_file_key, file + ": " + failure.what(),
+              "name a file that parallel.strategy_ckpt_config.save_file wrote, or leave "
+              "load_file out");
+}
+
+/// What the file says is given to the search, too.
+void add_file(const LoadedSplits& loaded, const Facts& facts, SearchInput& input,
+              SourceMap& sources, Diagnostics& diagnostics) {
+  Check check(sources, diagnostics);
+  const Mesh& mesh = facts.mesh;
+  const std::int64_t ranks = std::max<std::int64_t>(1, facts.site.world_size / (mesh.pp * mesh.cp));
+  if (!input.tensor_parallel) {
+    input.tensor_parallel = shared_ranks(loaded, facts.model, ranks, mesh.cp, sources, diagnostics);
+  }
+  if (!input.tensor_parallel || diagnostics.has_errors()) return;
+  Mesh shared = mesh;
+  shared.tp = *input.tensor_parallel;
+  join_splits(loaded, shared, facts.model, input.given, sources, diagnostics);
+  if (input.config.parallel.search_mode == SearchMode::recursive_programming) {
+    check.warning("search-load-file", strategy_file_key,
+                  "its operators stay as they are and the others are searched; MindSpore 2.10 "
+                  "ignores the file in this search mode");
+  }
+}
+
 }  // namespace
 
 void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnostics& diagnostics) {
@@ -82,6 +109,37 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
   }
 }
 
+std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
+                                          Diagnostics& diagnostics) {
+  Check check(sources, diagnostics);
+  const Facts facts(config, site);
+  if (facts.mode != ParallelMode::auto_parallel || diagnostics.has_errors()) return std::nullopt;
+  const ParallelConfig& parallel = config.parallel;
+  SearchInput input{.config = config,
+                    .site = site,
+                    .given = given_splits(parallel.operator_splits, config.model.num_layers),
+                    .tensor_parallel = {}};
+  const char* size = "parallel.tensor_parallel";
+  if (parallel.tensor_parallel > 1 || check.given(size))
+    input.tensor_parallel = parallel.tensor_parallel;
+  const std::string& file = parallel.strategy_ckpt_config.load_file;
+  if (!file.empty()) {
+    try {
+      const bool json = is_json_name(file);
+      const std::string text = read_whole(file);
+      const LayoutFile layouts = read_layouts(text, json);
+      add_file({file, json ? std::string_view(text) : std::string_view(), layouts}, facts, input,
+               sources, diagnostics);
+    } catch (const Error& failure) {
+      add_unreadable(file, failure, check);
+    }
+  }
+  if (diagnostics.has_errors()) return std::nullopt;
+  std::optional<SearchReport> report = search_layout(input, check);
+  if (report) take_answer(*report, config, sources);
+  return report;
+}
+
 void check_layout_file(const Config& config, const Plan& plan, const SourceMap& sources,
                        Diagnostics& diagnostics) {
   const std::string& file = config.parallel.strategy_ckpt_config.load_file;
@@ -92,9 +150,7 @@ void check_layout_file(const Config& config, const Plan& plan, const SourceMap& 
     compare_layouts(loaded, make_layout_file(plan, config.parallel, &config.optimizer), file,
                     check);
   } catch (const Error& failure) {
-    check.error("strategy-file", strategy_file_key, file + ": " + failure.what(),
-                "name a file that parallel.strategy_ckpt_config.save_file wrote, or leave "
-                "load_file out");
+    add_unreadable(file, failure, check);
   }
 }
 

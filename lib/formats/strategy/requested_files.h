@@ -3,17 +3,25 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 #include "plan/plan.h"
+#include "plan/search/search.h"
 
 namespace trainctl {
 
 /// With semi_auto_parallel and several tensor-parallel ranks, load_file decides how operators are
 /// split: decide_splits. A file that cannot be read is left to check_layout_file.
 void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnostics& diagnostics);
+
+/// With auto_parallel, replaces the keys that the search answers (plan/search/search.h);
+/// load_file's operators are given to it. nullopt: another mode, an error that is reported, or
+/// dynamic_programming.
+std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
+                                          Diagnostics& diagnostics);
 
 /// Reads load_file, if given, and compares it with the plan. Adds "strategy-file" for an unreadable
 /// file, and the findings of compare_layouts.

@@ -35,7 +35,7 @@ constexpr Side side_of_second(ProductCut cut) {
   return cut == ProductCut::k ? Side::rows : Side::none;
 }
 
-std::int64_t& part(Parts& parts, ProductCut cut) {
+std::int64_t& part(ProductParts& parts, ProductCut cut) {
   if (cut == ProductCut::i) return parts.i;
   return cut == ProductCut::j ? parts.j : parts.k;
 }
@@ -82,7 +82,7 @@ class Rounds {
     cuts_.assign(products().size(), std::nullopt);
     for (int product = 0; product < count(); ++product) {
       const Extents& whole = at(products(), product).extents;
-      const Parts& parts = at(answer_.parts, product);
+      const ProductParts& parts = at(answer_.parts, product);
       at(shares_, product) = {whole.i / parts.i, whole.k / parts.k, whole.j / parts.j};
       if (is_fixed(product)) take(product, next_fixed(product));
     }
@@ -90,8 +90,8 @@ class Rounds {
 
   /// The first of i, j and k of whose parts the factor is left.
   ProductCut next_fixed(int product) const {
-    Parts wanted = *at(input_.fixed, product);
-    Parts done = at(answer_.parts, product);
+    ProductParts wanted = *at(input_.fixed, product);
+    ProductParts done = at(answer_.parts, product);
     for (const ProductCut cut : {ProductCut::i, ProductCut::j, ProductCut::k}) {
       const std::int64_t left = part(wanted, cut) / part(done, cut);
       if (left % factor_ == 0) return cut;
@@ -120,7 +120,7 @@ class Rounds {
 
   bool is_possible(int product, ProductCut cut) const {
     const Extents& share = at(shares_, product);
-    const Parts& parts = at(answer_.parts, product);
+    const ProductParts& parts = at(answer_.parts, product);
     switch (cut) {
       case ProductCut::i:
         return share.i % factor_ == 0 &&
@@ -217,6 +217,11 @@ class Rounds {
 }  // namespace
 
 RecursiveAnswer cut_recursively(const RecursiveInput& input) { return Rounds(input).run(); }
+
+std::string parts_text(const ProductParts& parts) {
+  return "(" + std::to_string(parts.i) + "," + std::to_string(parts.k) + "," +
+         std::to_string(parts.j) + ")";
+}
 
 std::vector<int> prime_factors(std::int64_t count) {
   std::vector<int> factors;

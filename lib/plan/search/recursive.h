@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "plan/search/net.h"
@@ -14,11 +15,14 @@ namespace trainctl {
 enum class ProductCut : std::uint8_t { i, j, k, none };
 inline constexpr std::array all_cuts{ProductCut::i, ProductCut::j, ProductCut::k, ProductCut::none};
 
-/// Parts of the three extents of a product.
-struct Parts {
+/// ProductParts of the three extents of a product.
+struct ProductParts {
   std::int64_t i = 1, k = 1, j = 1;
-  friend bool operator==(const Parts&, const Parts&) = default;
+  friend bool operator==(const ProductParts&, const ProductParts&) = default;
 };
+
+/// As "(i,k,j)".
+std::string parts_text(const ProductParts& parts);
 
 /// What a round weighed for a product. A fixed product has no costs: it takes what is left of its
 /// parts.
@@ -34,13 +38,13 @@ struct RecursiveInput {
   std::int64_t most_i_parts = 0;  // cut i only below this many parts; 0: no such limit
   // By product: its parts are given, and it counts as visited from the start of each round. Empty:
   // none is.
-  std::vector<std::optional<Parts>> fixed{};
+  std::vector<std::optional<ProductParts>> fixed{};
 };
 
 struct RecursiveAnswer {
   std::vector<int> factors;  // of the rounds: the prime factors of `ranks`, the largest first
   std::vector<std::vector<CutChoice>> rounds;  // [round][product]
-  std::vector<Parts> parts;                    // [product]
+  std::vector<ProductParts> parts;             // [product]
 };
 
 RecursiveAnswer cut_recursively(const RecursiveInput& input);

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "config/schema/words.h"
+#include "plan/rules/check.h"
 #include "plan/rules/place_layers.h"
 #include "plan/search/propagation.h"
 #include "plan/search/words.h"
@@ -19,11 +20,6 @@ constexpr std::int64_t sequences_data_in_order = 8;
 
 constexpr const char* splits_key = "parallel.operator_splits";
 constexpr const char* search_key = "parallel.search_mode";
-
-std::string shown(const Parts& parts) {
-  return "(" + std::to_string(parts.i) + "," + std::to_string(parts.k) + "," +
-         std::to_string(parts.j) + ")";
-}
 
 std::string last_name(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
@@ -146,7 +142,7 @@ class LayoutSearch {
     report_.stages.push_back(std::move(made));
   }
 
-  std::optional<Parts> fixed(const SearchProduct& product) const {
+  std::optional<ProductParts> fixed(const SearchProduct& product) const {
     const auto& word = report_.given.of(product.of, product.layer);
     if (!word) return std::nullopt;
     return parts_of_word(*word, product, report_.ranks, *input_.tensor_parallel);
@@ -173,10 +169,10 @@ class LayoutSearch {
     const bool given = input_.tensor_parallel || parallel().data_parallel;
     if (given || report_.data_parallel >= wanted) return;
     report_.notes.push_back(
-        "tensor_parallel is " + std::to_string(report_.tensor_parallel) + " and not " +
-        std::to_string(report_.ranks / wanted) + ": " + std::to_string(share) +
-        " sequences for each micro-batch and its size must divide by data_parallel, and " +
-        std::to_string(wanted) + " does not divide them");
+        named("tensor_parallel", report_.tensor_parallel) + " is more than the " +
+        std::to_string(report_.ranks / wanted) + " of the rounds: global_batch_size / " +
+        "micro_batch_num / micro_batch_size (" + std::to_string(share) +
+        ") must be divisible by data_parallel, and is not by " + std::to_string(wanted));
   }
 
   /// One note for each operator with products that its word divides otherwise than the rounds did.
@@ -201,11 +197,11 @@ class LayoutSearch {
       const SearchProduct& one = products[product];
       if (one.of != which) continue;
       const SplitBy word = report_.splits.of(which, one.layer).value_or(SplitBy::features);
-      const Parts wanted = parts_of_word(word, one, report_.ranks, report_.tensor_parallel);
-      const Parts& found = at(stage.answer.parts, product);
+      const ProductParts wanted = parts_of_word(word, one, report_.ranks, report_.tensor_parallel);
+      const ProductParts& found = at(stage.answer.parts, product);
       if (found == wanted) continue;
-      const std::string row = last_name(one.name) + " " + shown(found) + " becomes " +
-                              shown(wanted) + " with " + std::string(word_of(word));
+      const std::string row = last_name(one.name) + " " + parts_text(found) + " becomes " +
+                              parts_text(wanted) + " with " + std::string(word_of(word));
       if (before.find(row) != std::string::npos || text.find(row) != std::string::npos) continue;
       text += (before.empty() && text.empty() ? "" : ", ") + row;
     }

@@ -10,12 +10,13 @@
 
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
-#include "plan/rules/check.h"
 #include "plan/search/given.h"
 #include "plan/search/recursive.h"
 #include "plan/tables/site.h"
 
 namespace trainctl {
+
+class Check;
 
 struct SearchInput {
   const Config& config;  // with parallel_mode auto_parallel

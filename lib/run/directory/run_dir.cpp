@@ -25,7 +25,8 @@ constexpr std::array own_files{"config.yaml",   "plan.json",
                                "metrics.jsonl", "model.safetensors",
                                "config.json",   "generation_config.json",
                                "measured.json", "report.html",
-                               "tensorboard",   "product_algorithms.json"};
+                               "tensorboard",   "product_algorithms.json",
+                               "layout.yaml"};
 
 /// The files and directories that a run writes, as far as they are there.
 std::vector<fs::path> files_of_run(const fs::path& directory) {

@@ -1,0 +1,262 @@
+#include "run/search/layout_choice.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/hash.h"
+#include "config/schema/values.h"
+#include "config/schema/words.h"
+#include "config/yaml/tree.h"
+#include "formats/print/config_values.h"
+#include "formats/print/text.h"
+#include "formats/strategy/file.h"
+#include "formats/strategy/requested_files.h"
+
+namespace trainctl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* splits_section = "parallel.operator_splits.";
+constexpr const char* text_key = "text of load_file";
+
+/// The keys that decide the answer.
+constexpr std::string_view keys_read[] = {"model.family",
+                                          "model.num_layers",
+                                          "model.hidden_size",
+                                          "model.ffn_hidden_size",
+                                          "model.num_attention_heads",
+                                          "model.num_query_groups",
+                                          "model.kv_channels",
+                                          "model.seq_length",
+                                          "model.vocab_size",
+                                          "model.make_vocab_size_divisible_by",
+                                          "model.tie_word_embeddings",
+                                          "train.global_batch_size",
+                                          "train.micro_batch_size",
+                                          "train.micro_batch_num",
+                                          "moe.num_experts",
+                                          "moe.first_dense_layers",
+                                          "moe.layer_frequency",
+                                          "parallel.search_mode",
+                                          "parallel.data_parallel",
+                                          "parallel.tensor_parallel",
+                                          "parallel.context_parallel",
+                                          "parallel.pipeline_stages",
+                                          "parallel.virtual_pipeline_stages",
+                                          "parallel.pipeline.scheduler",
+                                          "parallel.pipeline.first_stage_layers",
+                                          "parallel.pipeline.last_stage_layers",
+                                          "parallel.pipeline.account_for_embedding",
+                                          "parallel.pipeline.account_for_loss",
+                                          "parallel.pipeline.layout",
+                                          "parallel.pipeline.offset"};
+
+bool is_read(const std::string& path) {
+  return std::ranges::find(keys_read, path) != std::end(keys_read) ||
+         path.starts_with(splits_section) || path == strategy_file_key;
+}
+
+std::string text_of_file(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+using Values = std::vector<std::pair<std::string, std::string>>;
+
+/// What a search reads, before it changes the configuration.
+Values values_read(const ReadResult& read) {
+  Values values;
+  for (auto& [path, value] : config_values(read.config)) {
+    if (!is_read(path)) continue;
+    const bool constraint = path != "parallel.tensor_parallel" ||
+                            read.config.parallel.tensor_parallel > 1 ||
+                            read.sources.places().contains(path);
+    values.emplace_back(path, constraint ? value : std::string(not_given));
+  }
+  const std::string& file = read.config.parallel.strategy_ckpt_config.load_file;
+  if (!file.empty()) {
+    std::error_code failure;
+    const bool regular = fs::is_regular_file(file, failure);
+    values.emplace_back(text_key,
+                        regular ? hex_text(fnv1a(text_of_file(file))) : std::string(not_given));
+  }
+  return values;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string layout_text(const SearchReport& report, std::int64_t world, const Values& values) {
+  std::string text =
+      "# The answer of auto_parallel for this run, taken when it goes on. --search-again searches "
+      "again.\n"
+      "world_size: " +
+      std::to_string(world) +
+      "\nparallel:\n  tensor_parallel: " + std::to_string(report.tensor_parallel) +
+      "\n  data_parallel: " + std::to_string(report.data_parallel) + "\n";
+  const OperatorSplitsConfig splits = splits_config(report.splits);
+  const auto line = [&](const char* key, const std::string& value) {
+    text += "  " + std::string(key) + ": " + quoted(value) + "\n";
+  };
+  const auto word = [](const std::optional<SplitBy>& split) {
+    return split ? std::string(word_of(*split)) : std::string(not_given);
+  };
+  line("embedding", word(splits.embedding));
+  line("attention", splits.attention.value_or(std::string(not_given)));
+  line("feed_forward", splits.feed_forward.value_or(std::string(not_given)));
+  line("head", word(splits.head));
+  text += "read:\n";
+  for (const auto& [path, value] : values)
+    text += "  " + quoted(path) + ": " + quoted(value) + "\n";
+  return text + "digest: " + hex_text(fnv1a(text)) + "\n";
+}
+
+/// A layout.yaml, as it lies there.
+class LayoutFileReader {
+ public:
+  LayoutFileReader(std::string path, Diagnostics& diagnostics)
+      : path_(std::move(path)), text_(text_of_file(path_)), diagnostics_(diagnostics) {
+    diagnostics.add_source(path_, text_);
+    const int source = tree_.add_text(Place::Origin::file, path_);
+    Diagnostics found;
+    const std::string normal = normalise_text(text_);
+    if (check_text(normal, tree_.texts.front(), found))
+      root_ = parse_yaml(tree_, normal, source, found);
+  }
+
+  /// Whether the file is as it was written.
+  bool is_whole() const {
+    const std::size_t at = text_.rfind("digest: ");
+    if (root_ < 0 || at == std::string::npos) return false;
+    return text_.substr(at) == "digest: " + hex_text(fnv1a(text_.substr(0, at))) + "\n";
+  }
+
+  /// "" where there is none.
+  std::string value(const char* section, const std::string& key) const {
+    const YamlEntry* entry = find(section, key);
+    return entry == nullptr ? "" : tree_.node(entry->value).scalar;
+  }
+
+  void refuse(const std::string& message, const YamlEntry* entry) {
+    Place place{
+        .origin = Place::Origin::file, .file = path_, .line = 1, .column = 1, .end_column = 2};
+    if (entry != nullptr) place = tree_.place(entry->key_span);
+    diagnostics_.add({Severity::error, "layout-stale", "parallel.parallel_mode", message,
+                      "start with --search-again, which searches again and replaces the file",
+                      place});
+  }
+
+  const YamlEntry* find(const char* section, const std::string& key) const {
+    int map = root_;
+    if (*section != '\0') {
+      const YamlEntry* entry =
+          tree_.node(root_).kind == YamlNode::Kind::map ? tree_.find(root_, section) : nullptr;
+      if (entry == nullptr || tree_.node(entry->value).kind != YamlNode::Kind::map) return nullptr;
+      map = entry->value;
+    }
+    return tree_.node(map).kind == YamlNode::Kind::map ? tree_.find(map, key) : nullptr;
+  }
+
+ private:
+  std::string path_;
+  std::string text_;
+  Diagnostics& diagnostics_;
+  YamlTree tree_;
+  int root_ = -1;
+};
+
+/// Whether every value that the search read is the same now.
+bool is_fresh(LayoutFileReader& file, const Values& values) {
+  if (!file.is_whole()) {
+    file.refuse("the file was changed after the search wrote it: its digest is another",
+                file.find("", "digest"));
+    return false;
+  }
+  for (const auto& [path, value] : values) {
+    const std::string then = file.value("read", path);
+    if (then == value) continue;
+    file.refuse(
+        "the search read " + path + ": " + shown(then) + ", and it is " + shown(value) + " now",
+        file.find("read", path));
+    return false;
+  }
+  return true;
+}
+
+std::optional<SearchReport> report_in(const LayoutFileReader& file, const ReadResult& read,
+                                      std::int64_t ranks) {
+  SearchReport report;
+  report.mode = read.config.parallel.search_mode;
+  report.ranks = ranks;
+  report.tensor_parallel = std::stoll(file.value("parallel", "tensor_parallel"));
+  report.data_parallel = std::stoll(file.value("parallel", "data_parallel"));
+  OperatorSplitsConfig splits;
+  const auto text = [&](const char* key) -> std::optional<std::string> {
+    const std::string value = file.value("parallel", key);
+    return value == not_given ? std::nullopt : std::optional(value);
+  };
+  const auto word = [&](const char* key) {
+    const auto value = text(key);
+    return value ? parse_split(*value) : std::nullopt;
+  };
+  splits.embedding = word("embedding");
+  splits.head = word("head");
+  splits.attention = text("attention");
+  splits.feed_forward = text("feed_forward");
+  report.splits = given_splits(splits, read.config.model.num_layers);
+  return report;
+}
+
+/// The layout.yaml of the run that this one may go on with, or "".
+std::string earlier_file(const OutputConfig& output, bool again) {
+  if (again || output.overwrite || output.dir.find('{') != std::string::npos) return "";
+  const fs::path path = fs::path(output.dir) / layout_file_name;
+  std::error_code failure;
+  return fs::is_regular_file(path, failure) ? path.string() : "";
+}
+
+}  // namespace
+
+ChosenLayout choose_layout(ReadResult& read, const Site& site, bool again) {
+  ChosenLayout choice;
+  const ParallelConfig& parallel = read.config.parallel;
+  const bool searches = parallel.parallel_mode == ParallelMode::auto_parallel &&
+                        parallel.search_mode != SearchMode::dynamic_programming;
+  if (!searches || read.diagnostics.has_errors()) return choice;
+  const Values values = values_read(read);
+  const std::string world = std::to_string(site.world_size);
+  std::string note;
+  if (const std::string path = earlier_file(read.config.output, again); !path.empty()) {
+    LayoutFileReader file(path, read.diagnostics);
+    const std::string then = file.value("", "world_size");
+    if (then == world || !file.is_whole()) {
+      if (!is_fresh(file, values)) return choice;
+      const std::int64_t ranks =
+          site.world_size /
+          std::max<std::int64_t>(1, parallel.pipeline_stages * parallel.context_parallel);
+      choice.report = report_in(file, read, ranks);
+      choice.taken_from = path;
+      take_answer(*choice.report, read.config, read.sources);
+    } else {
+      note = path + " is for " + then + " ranks; searched again for " + world;
+    }
+  }
+  if (!choice.report)
+    choice.report = settle_search(read.config, read.sources, site, read.diagnostics);
+  if (!choice.report) return choice;
+  if (!note.empty()) choice.report->notes.insert(choice.report->notes.begin(), note);
+  choice.file = layout_text(*choice.report, site.world_size, values);
+  return choice;
+}
+
+}  // namespace trainctl

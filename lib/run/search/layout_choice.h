@@ -1,0 +1,27 @@
+// auto_parallel on the way to a plan: what a run found before is in layout.yaml of its directory,
+// and a run that goes on takes it (docs/auto-parallel.md).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/read/read.h"
+#include "plan/search/search.h"
+
+namespace trainctl {
+
+inline constexpr const char* layout_file_name = "layout.yaml";
+
+struct ChosenLayout {
+  std::optional<SearchReport> report;  // nullopt: nothing was searched
+  std::string taken_from;  // the layout.yaml that the answer came from; empty: it was searched
+  std::string file;        // what layout.yaml is to hold
+};
+
+/// With auto_parallel replaces the keys that the search answers, by the layout.yaml in output.dir
+/// where there is one and `again` is false, else by a search. Adds "layout-stale" where that file
+/// was edited, or where a value that the search read is another now. For another world size it
+/// searches, with a note.
+ChosenLayout choose_layout(ReadResult& read, const Site& site, bool again);
+
+}  // namespace trainctl
