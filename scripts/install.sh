@@ -2,12 +2,13 @@
 # Installs the Debian 12 packages that trainctl needs. Ubuntu 24.04 has the same names, in main and
 # universe. Run it as root or with sudo. It does nothing if all packages are installed.
 #   scripts/install.sh               for building, training and scripts/test.sh
-#   scripts/install.sh --thorough    also for scripts/test.sh --thorough
+#   scripts/install.sh --hosts       also for tests/hosts: hosts of namespaces with ssh, and a Slurm
+#   scripts/install.sh --thorough    also for scripts/test.sh --thorough, with those of --hosts
 set -euo pipefail
 case "$*" in
-  "" | --thorough) ;;
+  "" | --hosts | --thorough) ;;
   *)
-    echo "usage: scripts/install.sh [--thorough]" >&2
+    echo "usage: scripts/install.sh [--hosts | --thorough]" >&2
     exit 64
     ;;
 esac
@@ -23,6 +24,12 @@ packages=(
   libopenmpi-dev openmpi-bin                           # MPI and mpirun
   catch2                                               # tests
 )
+if [ $# -gt 0 ]; then
+  packages+=(
+    openssh-server openssh-client iproute2 nftables procps # hosts and their network
+    slurm-wlm munge                                        # a batch system
+  )
+fi
 if [ "$*" = --thorough ]; then
   packages+=(
     chromium              # opens the HTML page of a plan
@@ -48,6 +55,14 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 69
   fi
   as_root=(sudo)
+fi
+
+# Some packages start a service when they are installed, which no test needs.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
 fi
 echo "install: apt-get install ${missing[*]}"
 "${as_root[@]}" apt-get update -q

@@ -250,7 +250,12 @@ void CommandLine::add_set(std::vector<std::string>& set_options) {
 
 void CommandLine::add_changes(const std::string& name, std::vector<std::string>& changes,
                               const std::string& text) {
-  parser_->app.add_option(name, changes, text)->allow_extra_args(false)->type_name("PATH=VALUE");
+  add_repeated(name, changes, text, "PATH=VALUE");
+}
+
+void CommandLine::add_repeated(const std::string& name, std::vector<std::string>& target,
+                               const std::string& text, const std::string& value) {
+  parser_->app.add_option(name, target, text)->allow_extra_args(false)->type_name(value);
 }
 
 void CommandLine::require(const std::string& name, bool required) {

@@ -47,6 +47,9 @@ class CommandLine {
   void add_format(std::string& format, const std::vector<std::string>& known);
   /// `--set path=value`, any number of times.
   void add_set(std::vector<std::string>& set_options);
+  /// `name value`, any number of times.
+  void add_repeated(const std::string& name, std::vector<std::string>& target,
+                    const std::string& text, const std::string& value);
   /// `name path=value`, any number of times.
   void add_changes(const std::string& name, std::vector<std::string>& changes,
                    const std::string& text);

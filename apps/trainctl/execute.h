@@ -11,13 +11,6 @@ namespace trainctl {
 /// the program's name. Returns only if that failed, with the reason.
 std::string execute(const std::string& program, const Arguments& words);
 
-/// Runs mpirun and returns its exit code; 128 + signal if one ended it. mpirun would kill the ranks
-/// a second after SIGINT or SIGTERM, too soon for a checkpoint. So it runs in a process group of
-/// its own, without standard input, and gets SIGUSR1 for the first SIGINT, SIGTERM or SIGHUP, which
-/// it passes to the ranks; they save and end. A second SIGINT ends them at once. After SIGINT the
-/// code is that of an interrupted run. Throws Error{unavailable} if it cannot be started.
-int run_mpirun(const std::string& program, const Arguments& words);
-
 /// OpenMP threads of ranks that share cores must sleep while they wait, or they take the cores from
 /// each other. The OpenMP library reads this setting from an environment variable when it is
 /// loaded, before main. So this sets the variable and restarts the program with `words`, once

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/rank_words.h"
 #include "commands.h"
 #include "ops/cpu_level.h"
 #include "output.h"
@@ -40,6 +41,22 @@ int report(const std::string& message, ExitCode code) {
   return static_cast<int>(code);
 }
 
+/// The exit code of the command; a failure becomes a message.
+int code_of(const Arguments& arguments) {
+  try {
+    cpu_level();  // refuses a processor that is too old before any kernel could run on it
+    return dispatch(arguments);
+  } catch (const OutputClosed&) {
+    return static_cast<int>(ExitCode::ok);
+  } catch (const Error& failure) {
+    return report(failure.what(), failure.code());
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", ExitCode::internal);
+  } catch (const std::exception& failure) {
+    return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
+  }
+}
+
 }  // namespace
 
 int run_command(const Arguments& arguments) {
@@ -70,16 +87,8 @@ int main(int argc, char** argv) {
   using namespace trainctl;
   // A closed pipe is seen as a failed write instead, which print() reports.
   std::signal(SIGPIPE, SIG_IGN);
-  try {
-    cpu_level();  // refuses a processor that is too old before any kernel could run on it
-    return dispatch(Arguments(argv + 1, argv + argc));
-  } catch (const OutputClosed&) {
-    return static_cast<int>(ExitCode::ok);
-  } catch (const Error& failure) {
-    return report(failure.what(), failure.code());
-  } catch (const std::bad_alloc&) {
-    return report("out of memory", ExitCode::internal);
-  } catch (const std::exception& failure) {
-    return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
-  }
+  tell_launch(RankWord::start);
+  const int code = code_of(Arguments(argv + 1, argv + argc));
+  if (code != 0) tell_launch(RankWord::failed, code);
+  return code;
 }

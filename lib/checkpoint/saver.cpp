@@ -20,6 +20,7 @@
 #include "comm/group.h"
 #include "config/schema/words.h"
 #include "device/host_values.h"
+#include "device/patience.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/saved_parts.h"
 
@@ -182,11 +183,11 @@ void Saver::poll() {
 void Saver::finish() {
   if (!flight_) return;
   std::vector<double> before;
-  auto changed = Clock::now();
-  auto noticed = changed;
+  Patience patience(input_.deadline_seconds);
+  auto noticed = Clock::now();
   while (!all_ended()) {
     const auto now = Clock::now();
-    if (progress_ != before) changed = now;
+    if (progress_ != before) patience = Patience(input_.deadline_seconds);
     before = progress_;
     std::string waiting;
     for (std::size_t rank = 0; rank < progress_.size(); ++rank) {
@@ -197,10 +198,9 @@ void Saver::finish() {
       noticed = now;
       log_info("checkpoint: waiting for the files of rank(s) " + waiting);
     }
-    const double idle = std::chrono::duration<double>(now - changed).count();
-    require(idle < input_.deadline_seconds, ExitCode::io,
+    require(!patience.over(), ExitCode::io,
             "checkpoint: rank(s) " + waiting + " have written nothing for " +
-                std::to_string(static_cast<std::int64_t>(idle)) +
+                std::to_string(static_cast<std::int64_t>(patience.waited())) +
                 " s (parallel.deadline_seconds) in " + flight_->directory.string());
     std::this_thread::sleep_for(look_interval);
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/parallel_for.h"
+#include "device/patience.h"
 
 namespace trainctl {
 
@@ -76,8 +77,11 @@ class CpuQueue {
     const auto is_done = [&] { return completed_ >= ticket; };
     if (seconds >= longest_wait_seconds) {
       done_.wait(lock, is_done);
-    } else if (!done_.wait_for(lock, std::chrono::duration<double>(seconds), is_done)) {
-      return false;
+    } else if (!is_done()) {
+      Patience patience(seconds);
+      while (!done_.wait_for(lock, patience.until_next_look(), is_done)) {
+        if (patience.over()) return false;
+      }
     }
     if (ticket >= failed_ticket_) {
       const std::exception_ptr failure = failure_;

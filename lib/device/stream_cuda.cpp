@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/cuda_check.h"
 #include "device/cuda_queue.h"
+#include "device/patience.h"
 
 namespace trainctl {
 namespace {
@@ -45,16 +46,15 @@ bool reached(void* queue, std::uint64_t ticket) { return queue_of(queue).reached
 /// that double up to one millisecond.
 bool wait_host(void* queue, std::uint64_t ticket, double seconds) {
   using Seconds = std::chrono::duration<double>;
-  const auto start = std::chrono::steady_clock::now();
+  Patience patience(seconds);
   Seconds pause{20e-6};
   while (!queue_of(queue).reached(ticket)) {
-    const Seconds elapsed = std::chrono::steady_clock::now() - start;
-    if (elapsed.count() >= seconds) return false;
-    if (elapsed.count() < 100e-6) {
+    if (patience.over()) return false;
+    if (patience.waited() < 100e-6) {
       std::this_thread::yield();
       continue;
     }
-    std::this_thread::sleep_for(std::min(pause, Seconds{seconds} - elapsed));
+    std::this_thread::sleep_for(std::min(pause, Seconds{patience.left()}));
     pause = std::min(2 * pause, Seconds{1e-3});
   }
   return true;

@@ -1,7 +1,6 @@
 #include "run/run.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
+#include "comm/rank_words.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "formats/strategy/requested_files.h"
@@ -150,7 +150,6 @@ ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
 }
 
 bool is_under_mpirun() { return launched_as().launcher == "Open MPI"; }
-bool is_under_launch() { return std::getenv("TRAINCTL_LAUNCH") != nullptr; }
 
 /// Open MPI's mpirun kills the ranks so soon after SIGTERM or Ctrl-C that there may be no time to
 /// save.
@@ -181,12 +180,16 @@ int run_rank(const TrainRequest& request, World& world) {
   check_start(prepared);
   if (request.dry_run) {
     const auto directory = output_directory(config.output.dir);
-    return static_cast<int>(look_first(request, prepared, directory, world, *everyone));
+    const int code =
+        static_cast<int>(look_first(request, prepared, directory, world, *everyone));
+    if (world.rank() == 0) tell_launch(RankWord::checked, code);
+    return code;
   }
   const Beginning beginning = agree_on_beginning(config, request.resume, world, *everyone);
   if (beginning.refused != ExitCode::ok) return static_cast<int>(beginning.refused);
   if (beginning.start.kind == Start::Kind::finished) {
     tell_finished(beginning, config);
+    if (world.rank() == 0) tell_launch(RankWord::finished, 0, beginning.start.step);
     return static_cast<int>(ExitCode::ok);
   }
   if (beginning.start.kind == Start::Kind::resume) change_signal_effect(before_going_on);
@@ -215,12 +218,18 @@ int run_rank_of_threads(const TrainRequest& request, World& world) {
   }
 }
 
+/// Of a rank that a signal ends before it has begun to train.
+void tell_launch_of_signal(int code) {
+  tell_launch(launched_as().rank == 0 ? RankWord::saved : RankWord::failed, code);
+}
+
 }  // namespace
 
 int run_training(const TrainRequest& request) {
   catch_stop_signals(before_first_step, {.speaks = launched_as().rank == 0,
                                          .told_by_launch = is_under_launch(),
-                                         .mpirun_kills = is_under_mpirun()});
+                                         .mpirun_kills = is_under_mpirun(),
+                                         .tell_launch = tell_launch_of_signal});
   const ReadResult read = read_config(request.config, request.set_options);
   WorldOptions options{.check_collectives = false, .report_hangs = true};
   if (!read.diagnostics.has_errors()) {

@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
+#include "comm/rank_words.h"
 #include "device/host_values.h"
 #include "engine/engine.h"
 #include "engine/ledger.h"
@@ -109,7 +110,11 @@ class Training::Impl {
       log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
                ", as --stop-after asks; the same command goes on from there");
     }
-    return static_cast<int>(written ? ExitCode::ok : ExitCode::io);
+    const int code = static_cast<int>(written ? ExitCode::ok : ExitCode::io);
+    if (first()) {
+      tell_launch(all ? RankWord::finished : RankWord::stopped, code, engine_.train_state().step);
+    }
+    return code;
   }
 
  private:
@@ -276,7 +281,9 @@ class Training::Impl {
       log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
     }
     const bool again = saved && request == Request::requeue;
-    return static_cast<int>(again ? ExitCode::requeue : ExitCode::interrupted);
+    const int code = static_cast<int>(again ? ExitCode::requeue : ExitCode::interrupted);
+    if (first()) tell_launch(RankWord::saved, code, step);
+    return code;
   }
 
   void announce() const {

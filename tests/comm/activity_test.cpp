@@ -6,6 +6,7 @@
 
 #include "catch.h"
 #include "comm/host/watch.h"
+#include "device/patience.h"
 
 using namespace trainctl;
 
@@ -128,6 +129,17 @@ TEST_CASE("the watch reports when another process does, or a wait is silent past
     while (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(told == (silent ? 1 : 0));
   }
+}
+
+TEST_CASE("a wait counts only time in which its process runs") {
+  Patience patience(0.75);
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));  // as if it had been suspended
+  CHECK_FALSE(patience.over());
+  CHECK(patience.waited() == 0.5);
+  CHECK(patience.left() == 0.25);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(patience.over());
+  CHECK(patience.waited() >= 0.8);
 }
 
 TEST_CASE("a rank that computes or goes on is not a hang, however long it takes") {

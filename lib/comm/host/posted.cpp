@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/host/patience.h"
+#include "device/patience.h"
 
 namespace trainctl {
 
@@ -96,8 +96,9 @@ bool Posted::done(std::uint64_t ticket) {
          (Clock::now() >= message.ready && Stream::reached(message.on_device));
 }
 
-/// Waits until nothing is missing from the peer; false: not within `seconds`.
-bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double seconds) {
+/// Waits until nothing is missing from the peer; false: not within `seconds`, of which it leaves
+/// what it did not wait for the peer.
+bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double& seconds) {
   if (transferred(ticket)) return true;
   const Message message = slot(ticket);
   lock.unlock();
@@ -115,24 +116,24 @@ bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, doub
     }
     changed_.wait_for(lock, patience.until_next_look());
   }
+  seconds = std::max(0.0, seconds - patience.waited());
   return true;
 }
 
 bool Posted::wait(std::uint64_t ticket, double seconds) {
-  const auto start = Clock::now();
   std::unique_lock lock(mutex_);
   if (!meet(lock, ticket, seconds)) return false;
   const Message message = slot(ticket);
   if (message.ticket != ticket) return true;
   lock.unlock();
   std::this_thread::sleep_until(message.ready);
-  const std::chrono::duration<double> waited = Clock::now() - start;
-  return Stream::wait_host(message.on_device, std::max(0.0, seconds - waited.count()));
+  return Stream::wait_host(message.on_device, seconds);
 }
 
 Event Posted::behind(std::uint64_t ticket) {
   std::unique_lock lock(mutex_);
-  meet(lock, ticket, std::numeric_limits<double>::infinity());
+  double no_deadline = std::numeric_limits<double>::infinity();
+  meet(lock, ticket, no_deadline);
   const Message message = slot(ticket);
   if (message.ticket != ticket) return {};
   lock.unlock();

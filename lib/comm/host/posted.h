@@ -59,7 +59,7 @@ class Posted final : public OwnEvents {
   bool wait(std::uint64_t ticket, double seconds) override;
   bool reached(std::uint64_t ticket) override;
   Event behind(std::uint64_t ticket) override;
-  bool meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double seconds);
+  bool meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double& seconds);
   Message& slot(std::uint64_t ticket) { return messages_[ticket % messages_.size()]; }
   bool transferred(std::uint64_t ticket);
   bool done(std::uint64_t ticket);

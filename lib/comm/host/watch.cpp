@@ -55,7 +55,7 @@ void Watch::work() {
     changed_.wait_for(lock, pause, [this] { return closing_ || (asked_ && !reported_); });
     const bool asked = asked_;
     const bool reported = reported_;
-    const bool late = reported && Clock::now() >= reported_at_ + duration(leave_seconds);
+    const bool late = reported && leaving_.over();
     if (closing_) return;
     lock.unlock();
     const std::optional<Reason> found = reported ? std::nullopt : reason(asked);
@@ -65,6 +65,7 @@ void Watch::work() {
       lock.lock();
       reported_ = true;
       reported_at_ = Clock::now();
+      leaving_ = Patience(leave_seconds);
       changed_.notify_all();
       continue;
     }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/host/activity.h"
-#include "comm/host/patience.h"
+#include "device/patience.h"
 
 namespace trainctl {
 
@@ -86,6 +86,7 @@ class Watch {
   bool reported_ = false;
   bool closing_ = false;
   Clock::time_point reported_at_;
+  Patience leaving_{leave_seconds};  // of the watch's thread, from the report on
   std::thread thread_;
 };
 

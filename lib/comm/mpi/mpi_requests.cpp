@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "comm/host/patience.h"
+#include "device/patience.h"
 
 namespace trainctl {
 

@@ -1,18 +1,9 @@
-#include <sched.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -21,8 +12,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "comm/host/process_state.h"
 #include "comm/host/watch.h"
 #include "comm/mpi/mpi_group.h"
+#include "comm/mpi/mpi_start.h"
+#include "comm/rank_words.h"
 #include "comm/self_group.h"
 #include "comm/world.h"
 
@@ -35,66 +29,14 @@ constexpr int group_tag = 1;  // of MPI_COMM_WORLD, which nothing else uses
 constexpr int farewell_tag = 2;
 constexpr int hang_tag = 3;
 
-/// Ends the process with `exit_code` unless destroyed before `seconds` have passed: for MPI calls
-/// that can block for ever.
-class ExitAfter {
- public:
-  ExitAfter(double seconds, int exit_code)
-      : thread_([this, seconds, exit_code] {
-          std::unique_lock lock(mutex_);
-          const auto limit = std::chrono::duration<double>(std::min(seconds, 1e8));
-          if (!changed_.wait_for(lock, limit, [this] { return called_off_; })) _exit(exit_code);
-        }) {}
-  ~ExitAfter() {
-    {
-      const std::lock_guard lock(mutex_);
-      called_off_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  ExitAfter(const ExitAfter&) = delete;
-  ExitAfter& operator=(const ExitAfter&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool called_off_ = false;
-  std::thread thread_;
-};
-
-bool is_gone(long process) { return ::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH; }
-
-/// 'T' stopped, 'Z' ended, others alive; 'Z' too when there is no such process.
-char state_of(long process) {
-  if (is_gone(process)) return 'Z';
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t end_of_name = text.rfind(") ");
-  return end_of_name == std::string::npos ? '?' : text[end_of_name + 2];
-}
-
-unsigned long process_namespace() {
-  struct stat info {};
-  return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
-}
-
 bool is_visible(const MpiPeer& peer, const MpiPeer& self) {
   return std::strcmp(peer.host, self.host) == 0 && self.process_namespace != 0 &&
          peer.process_namespace == self.process_namespace;
 }
 
 /// "stopped", "ended" or "" where that cannot be seen from here.
-const char* trouble_of(const MpiPeer& peer, const MpiPeer& self) {
-  if (!is_visible(peer, self)) return "";
-  switch (state_of(peer.process)) {
-    case 'T':
-    case 't': return "stopped";
-    case 'Z':
-    case 'X': return "ended";
-    default: return "";
-  }
+const char* trouble_seen(const MpiPeer& peer, const MpiPeer& self) {
+  return is_visible(peer, self) ? trouble_of(peer.process) : "";
 }
 
 }  // namespace
@@ -108,7 +50,7 @@ std::string MpiShared::describe(int world_rank) const {
 std::string MpiShared::remarks() const {
   std::string text;
   for (std::size_t other = 0; other < peers.size(); ++other) {
-    const std::string trouble = trouble_of(peers[other], peers[static_cast<std::size_t>(rank)]);
+    const std::string trouble = trouble_seen(peers[other], peers[static_cast<std::size_t>(rank)]);
     if (!trouble.empty()) text += "; rank " + std::to_string(other) + " is " + trouble;
   }
   return text;
@@ -133,7 +75,6 @@ class MpiWorld : public World {
   void abort(int exit_code) noexcept override;
 
  private:
-  void start_mpi();
   void find_peers();
   void start_watch();
   void stop_watch();
@@ -159,33 +100,12 @@ class MpiWorld : public World {
   std::unique_ptr<Watch> watch_;         // last: it uses the others
 };
 
-int cores_of_this_process() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-bool can_read_another_process() {
-  int from = 1;
-  int to = 0;
-  const iovec local{&to, sizeof to};
-  const iovec remote{&from, sizeof from};
-  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == sizeof to;
-}
-
-/// Settings that Open MPI reads when it starts; what the user has set stays.
-void set_defaults_of_mpi() {
-  // Containers often forbid this system call, and Open MPI finds out in the middle of a message.
-  if (!can_read_another_process()) setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-  const char* local_size = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (local_size != nullptr && std::atoi(local_size) > cores_of_this_process()) {
-    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  }
-}
-
 MpiWorld::MpiWorld(const WorldOptions& options) {
   shared_.deadline = options.deadline_seconds;
   shared_.check_collectives = options.check_collectives;
-  start_mpi();
+  const LaunchedAs launched = launched_as();
+  const Joining joining(longest_joining(shared_.deadline), launched, host_);
+  shared_.peers.resize(static_cast<std::size_t>(start_mpi(launched)));
   find_peers();
   if (options.report_hangs && size() > 1) start_watch();
 }
@@ -247,30 +167,6 @@ std::optional<int> MpiWorld::is_told() {
   int flag = 0;
   const int result = MPI_Test(&told_, &flag, MPI_STATUS_IGNORE);
   return result == MPI_SUCCESS && flag != 0 ? std::optional(told_of_) : std::nullopt;
-}
-
-void MpiWorld::start_mpi() {
-  const LaunchedAs launched = launched_as();
-  set_defaults_of_mpi();
-  int provided = MPI_THREAD_SINGLE;
-  MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  int size = 1;
-  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size));
-  if (launched.size > 1 && size == 1) {
-    MPI_Finalize();
-    throw Error(ExitCode::unavailable,
-                launched.launcher + " says this is rank " + std::to_string(launched.rank) + " of " +
-                    std::to_string(launched.size) +
-                    ", but MPI sees one process: the launcher and the MPI library do not know "
-                    "each other. Start with mpirun, or with srun --mpi=pmix (srun --mpi=list shows "
-                    "what is there)");
-  }
-  if (provided < MPI_THREAD_MULTIPLE) {
-    MPI_Finalize();
-    throw Error(ExitCode::unavailable, "this MPI library gives no MPI_THREAD_MULTIPLE");
-  }
-  shared_.peers.resize(static_cast<std::size_t>(size));
 }
 
 void MpiWorld::find_peers() {
@@ -348,10 +244,11 @@ std::string MpiWorld::late_text(const MpiRequests& requests) const {
 
 void MpiWorld::abort(int exit_code) noexcept {
   shared_.broken = true;
+  tell_launch(RankWord::failed, exit_code);
   try {
     const bool again = aborting_.exchange(true);
     if (!again && watch_) watch_->let_others_speak();
-    const ExitAfter watchdog(abort_seconds, exit_code);
+    const EndInTime watchdog(abort_seconds, [exit_code] { _exit(exit_code); });
     if (again) std::this_thread::sleep_for(std::chrono::seconds(60));  // another thread does it
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
@@ -383,7 +280,7 @@ void MpiWorld::leave_together() {
   if (!requests.wait()) {
     throw Error(ExitCode::peer, "the end of the job" + late_text(requests));
   }
-  const ExitAfter watchdog(shared_.deadline, static_cast<int>(ExitCode::peer));
+  const EndInTime watchdog(shared_.deadline, [] { _exit(static_cast<int>(ExitCode::peer)); });
   stop_watch();
   MPI_Finalize();
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "comm/await.h"
 #include "device/cuda_device.h"
+#include "device/patience.h"
 #include "device/slab.h"
 #include "device/work_graph.h"
 
@@ -199,7 +200,7 @@ void NcclWires::connect(const std::vector<WireSpec>& all) {
 }
 
 void NcclWires::settle(void* communicator, std::string_view what) {
-  const auto start = std::chrono::steady_clock::now();
+  Patience patience(deadline_);
   for (std::int64_t polls = 0;; ++polls) {
     try {
       if (nccl_.settled(communicator)) return;
@@ -212,8 +213,7 @@ void NcclWires::settle(void* communicator, std::string_view what) {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     if (polls % 100 == 0) check();
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    if (waited.count() < deadline_) continue;
+    if (!patience.over()) continue;
     fail(what, "was not under way within the deadline; another member is missing or stopped");
   }
 }

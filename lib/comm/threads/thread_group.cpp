@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/group_costs.h"
 #include "comm/host/host_bytes.h"
-#include "comm/host/patience.h"
+#include "device/patience.h"
 #include "comm/host/sum.h"
 #include "device/cuda_device.h"
 

@@ -61,16 +61,20 @@ int code_after(int number, const SignalEffect& effect) {
 
 void tell(int number, const SignalEffect& effect) {
   if (!speaker.speaks) return;
+  // launch has said it of a SIGUSR1; with SIGTERM, mpirun ends the job for another reason.
+  if (speaker.told_by_launch && number == SIGTERM) return;
   if (speaker.told_by_launch && number == SIGUSR1 && !effect.at_once) return;
   Line line;
   if (on_terminal) line << "\n";  // there may be a line of progress
   line << word_of(number) << ": ";
-  if (!effect.at_once && number == SIGTERM && speaker.mpirun_kills) {
-    line << "mpirun ends the job; if it leaves the time, ";
+  const bool by_mpirun = number == SIGTERM && speaker.mpirun_kills;
+  if (!effect.at_once && by_mpirun) {
+    line << "mpirun ends the job, as it was told to or because a rank has ended; if it leaves the "
+            "time, ";
   }
   line << effect.text;
   const int code = code_after(number, effect);
-  if (code > 0) line << "; trainctl leaves with " << code;
+  if (code > 0 && !by_mpirun) line << "; trainctl leaves with " << code;
   if (!effect.at_once && number == SIGINT) line << "; a second SIGINT ends it at once";
   line << "\n";
   line.write();
@@ -93,6 +97,10 @@ void on_signal(int number) {
   const SignalEffect& effect = *current.load();
   if (effect.at_once) {
     tell(number, effect);
+    const bool passed_on = speaker.told_by_launch && number == SIGUSR1;
+    if (passed_on && speaker.tell_launch != nullptr) {
+      speaker.tell_launch(code_after(number, effect));
+    }
     ::_exit(code_after(number, effect));
   }
   if (number == SIGINT && interrupts.exchange(1) > 0) return end_at_once(number);

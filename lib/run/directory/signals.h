@@ -20,6 +20,8 @@ struct SignalSpeaker {
   bool speaks = true;           // of several ranks that get the same signal, one
   bool told_by_launch = false;  // `launch`, which passes signals on as SIGUSR1, has said it
   bool mpirun_kills = false;    // mpirun sends SIGTERM, and soon kills the ranks
+  /// Called in the handler before a signal that `launch` passes on ends the process with `code`.
+  void (*tell_launch)(int code) = nullptr;
 };
 
 /// Installs the handlers for SIGINT, SIGTERM, SIGHUP and SIGUSR1 for the life of the process.

@@ -1,6 +1,6 @@
-// How long a wait has lasted, measured so that a pause of this process itself (stopped, suspended)
-// counts little: a rank that wakes up must not blame the
-// others.
+// How long a wait has lasted: the one clock of all waits for other ranks. It counts only time in
+// which this process runs, so that a job that was suspended as a whole goes on, and a rank that
+// wakes up does not blame the others.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@ class Patience {
  public:
   explicit Patience(double seconds) : limit_(seconds), last_(Clock::now()) {}
 
-  /// Call several times per second while waiting.
+  /// Call several times per second while waiting: one look adds at most half a second, however
+  /// late it comes.
   bool over() {
     const Clock::time_point now = Clock::now();
     const double passed = std::chrono::duration<double>(now - last_).count();

@@ -1,0 +1,322 @@
+#include "launch/job.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "comm/host/process_state.h"
+#include "comm/self_group.h"
+#include "device/patience.h"
+#include "execute.h"
+#include "launch/rank_records.h"
+#include "launch/signals.h"
+#include "run/directory/signals.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double seconds_to_end = 5;     // for mpirun, after its ranks
+constexpr double seconds_after_term = 2;
+constexpr double seconds_after_kill = 1;
+constexpr int look_milliseconds = 100;
+constexpr std::size_t kept_messages = 1 << 16;  // bytes
+
+constexpr int code_of(ExitCode code) { return static_cast<int>(code); }
+
+/// A pipe from mpirun, of which this process has the reading end.
+class Pipe {
+ public:
+  Pipe() {
+    require(pipe2(ends_.data(), O_CLOEXEC) == 0, ExitCode::unavailable,
+            "cannot make a pipe for mpirun: " + std::string(std::strerror(errno)));
+    fcntl(ends_[0], F_SETFL, O_NONBLOCK);
+  }
+  ~Pipe() {
+    close_writing();
+    ::close(ends_[0]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int reading() const { return ends_[0]; }
+  int writing() const { return ends_[1]; }
+  void close_writing() {
+    if (ends_[1] >= 0) ::close(ends_[1]);
+    ends_[1] = -1;
+  }
+  /// What is there now.
+  std::string read_now() const {
+    std::string text;
+    std::array<char, 1 << 14> block;
+    while (text.size() < kept_messages) {
+      const ssize_t count = ::read(ends_[0], block.data(), block.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      text.append(block.data(), static_cast<std::size_t>(count));
+    }
+    return text;
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
+/// If nobody reads it any more, the job goes on without it.
+void pass_on_text(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(file, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+/// Whether the process, whatever its number means elsewhere, is a rank of this job.
+bool is_rank_of(long process, const std::string& id) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return ('\0' + text).find('\0' + ("TRAINCTL_LAUNCH=" + id) + '\0') != std::string::npos;
+}
+
+class Job {
+ public:
+  explicit Job(const JobRequest& request) : request_(request), start_(request.start_seconds) {}
+
+  int run() {
+    start();
+    while (!reap()) {
+      wait_a_moment();
+      hear();
+      if (end_stage_ == 3 && patience_->over()) break;  // not even SIGKILL ends it
+      look();
+    }
+    stop_passing_signals();
+    hear();
+    pass_on_text(STDOUT_FILENO, records_.rest());
+    if (end_stage_ > 0) end_own_ranks();
+    return code_after_signal(code());
+  }
+
+ private:
+  void start();
+  void become_mpirun(int reason);
+  bool reap();
+  void wait_a_moment() const;
+  void hear();
+  void look();
+  bool should_end();
+  void end_mpirun();
+  bool a_rank_here_is_gone() const;
+  void end_own_ranks() const;
+  std::optional<int> signal_of_rank() const;
+  void tell_missing_ranks() const;
+  int code() const;
+  int code_after_signal(int code) const;
+
+  const JobRequest& request_;
+  Pipe out_;
+  Pipe err_;
+  pid_t mpirun_ = 0;
+  int status_ = 0;
+  RankRecords records_;
+  std::map<int, long> here_;  // processes of ranks on this host
+  std::string messages_;      // the first of mpirun and the ranks
+  Patience start_;
+  std::optional<Patience> patience_;  // with mpirun
+  int end_stage_ = 0;                 // 1: it got SIGTERM; 2, 3: SIGKILL
+  bool never_begun_ = false;
+};
+
+void Job::start() {
+  Pipe reason;
+  const pid_t self = getpid();
+  mpirun_ = fork();
+  require(mpirun_ >= 0, ExitCode::unavailable, "cannot start " + request_.line.front());
+  if (mpirun_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != self) _exit(1);
+    become_mpirun(reason.writing());
+  }
+  setpgid(mpirun_, mpirun_);
+  for (Pipe* pipe : {&out_, &err_, &reason}) pipe->close_writing();
+  pass_signals_to(mpirun_);
+  // The end is closed by the new program, or when the process has told why there is none.
+  pollfd end{reason.reading(), POLLIN, 0};
+  while (poll(&end, 1, -1) < 0 && errno == EINTR) {
+  }
+  const std::string failure = reason.read_now();
+  if (failure.empty()) return;
+  while (waitpid(mpirun_, &status_, 0) < 0 && errno == EINTR) {
+  }
+  throw Error(ExitCode::unavailable, "cannot start mpirun: " + failure);
+}
+
+void Job::become_mpirun(int reason) {
+  setpgid(0, 0);
+  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+  dup2(out_.writing(), STDOUT_FILENO);
+  dup2(err_.writing(), STDERR_FILENO);
+  // Until mpirun catches it, and when it no longer does: it must not end mpirun.
+  std::signal(SIGUSR1, SIG_IGN);
+  const Arguments& line = request_.line;
+  pass_on_text(reason, execute(line.front(), Arguments(line.begin() + 1, line.end())));
+  _exit(1);
+}
+
+/// Whether mpirun has ended.
+bool Job::reap() {
+  pid_t found = 0;
+  do {
+    found = waitpid(mpirun_, &status_, WNOHANG);
+  } while (found < 0 && errno == EINTR);
+  return found != 0;
+}
+
+void Job::wait_a_moment() const {
+  std::array<pollfd, 2> files{{{out_.reading(), POLLIN, 0}, {err_.reading(), POLLIN, 0}}};
+  poll(files.data(), files.size(), look_milliseconds);
+  // A closed end is ready at once; mpirun ends soon then.
+  const bool closed = (files[0].revents & POLLHUP) != 0 || (files[1].revents & POLLHUP) != 0;
+  if (closed) poll(nullptr, 0, look_milliseconds / 10);
+}
+
+void Job::hear() {
+  pass_on_text(STDOUT_FILENO, records_.take(out_.read_now()));
+  const std::string messages = err_.read_now();
+  pass_on_text(STDERR_FILENO, messages);
+  messages_ += messages.substr(0, kept_messages - std::min(kept_messages, messages_.size()));
+  for (const auto& [rank, place] : records_.begun()) {
+    if (here_.contains(rank)) continue;
+    const bool here = place.host == host_name() && is_rank_of(place.process, request_.id);
+    here_[rank] = here ? place.process : 0;
+  }
+}
+
+bool Job::a_rank_here_is_gone() const {
+  for (const auto& [rank, process] : here_) {
+    if (process != 0 && std::string_view(trouble_of(process)) == "ended") return true;
+  }
+  return false;
+}
+
+/// Whether mpirun has nothing left to do but to end.
+bool Job::should_end() {
+  if (records_.some_have_ended() || is_interrupted_twice() || a_rank_here_is_gone()) return true;
+  if (!records_.begun().empty() || !start_.over()) return false;
+  never_begun_ = true;
+  return true;
+}
+
+/// mpirun ends a job within a second or two. Where it has lost a host, it may wait for a quarter of
+/// an hour, or for ever.
+void Job::look() {
+  if (!patience_) {
+    if (!should_end()) return;
+    patience_ = Patience(never_begun_ ? 0 : seconds_to_end);
+  }
+  if (patience_->over()) end_mpirun();
+}
+
+void Job::end_mpirun() {
+  end_stage_ += 1;
+  if (end_stage_ == 1) {
+    if (never_begun_) {
+      std::string who;
+      for (const std::string& host : request_.hosts) who += (who.empty() ? "" : ", ") + host;
+      log_error("no rank has begun within " + format_seconds(request_.start_seconds) +
+                (who.empty() ? "" : "; mpirun may wait for one of the hosts " + who));
+    } else {
+      log_warning("mpirun has not ended " + format_seconds(seconds_to_end) +
+                  " after a rank; it is ended");
+    }
+    kill(mpirun_, SIGTERM);
+    patience_ = Patience(seconds_after_term);
+  } else {
+    kill(-mpirun_, SIGKILL);
+    patience_ = Patience(seconds_after_kill);
+  }
+}
+
+/// mpirun did not; those of other hosts see that their connection to it is lost.
+void Job::end_own_ranks() const {
+  for (const auto& [rank, process] : here_) {
+    if (process != 0 && is_rank_of(process, request_.id)) {
+      kill(static_cast<pid_t>(process), SIGKILL);
+    }
+  }
+}
+
+/// mpirun returns 128 + the signal that ended a rank; its own codes above 159 are of other kinds.
+std::optional<int> Job::signal_of_rank() const {
+  if (end_stage_ > 0 || !WIFEXITED(status_)) return std::nullopt;
+  const int signal = WEXITSTATUS(status_) - 128;
+  return signal >= 1 && signal <= 31 ? std::optional(signal) : std::nullopt;
+}
+
+void Job::tell_missing_ranks() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < request_.ranks; ++rank) {
+    if (!records_.begun().contains(rank)) missing.push_back(rank);
+  }
+  if (missing.empty()) return;
+  log_error(names_of_ranks(missing) + " of " + std::to_string(request_.ranks) +
+            (missing.size() == 1 ? " has" : " have") + " not begun");
+}
+
+int Job::code() const {
+  if (const auto said = records_.last_word()) return *said;
+  if (const auto failed = records_.first_failure()) return *failed;
+  if (is_interrupted_twice()) return code_of(ExitCode::interrupted);
+  if (const auto signal = signal_of_rank()) {
+    if (signal_passed_on() == 0 || *signal != SIGUSR1) {
+      log_error("a rank was ended by " + name_of_signal(*signal) +
+                (*signal == SIGKILL ? ", as the system does when memory runs out" : "") +
+                "; the lines above and the logs of the other ranks name it");
+    }
+    return 128 + *signal;
+  }
+  if (WIFSIGNALED(status_) && end_stage_ == 0) {
+    log_error("mpirun was ended by " + name_of_signal(WTERMSIG(status_)));
+    return 128 + WTERMSIG(status_);
+  }
+  if (records_.begun().empty()) {
+    const std::string line = telling_line(messages_);
+    log_error("mpirun has started no rank" + (line.empty() ? "" : ": " + line));
+    return code_of(ExitCode::unavailable);
+  }
+  tell_missing_ranks();
+  if (!records_.some_have_ended()) {
+    log_error("no rank has said how the run ended: a host was lost, or a rank, or mpirun ended them");
+  }
+  return code_of(ExitCode::peer);
+}
+
+int Job::code_after_signal(int code) const {
+  const int signal = signal_passed_on();
+  if (signal == 0) return code;
+  constexpr int interrupted = code_of(ExitCode::interrupted);
+  if (code == 128 + SIGUSR1) return interrupted;  // it came before the program could catch it
+  return code == code_of(ExitCode::requeue) && signal == SIGINT ? interrupted : code;
+}
+
+}  // namespace
+
+int run_job(const JobRequest& request) { return Job(request).run(); }
+
+}  // namespace trainctl

@@ -1,0 +1,35 @@
+// A job: mpirun and the ranks that it starts, until launch knows how it ended.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "arguments.h"
+
+namespace trainctl {
+
+struct JobRequest {
+  Arguments line;       // mpirun, its options, and the program to start
+  std::string id;       // TRAINCTL_LAUNCH of the ranks
+  std::int64_t ranks = 1;
+  std::vector<std::string> hosts;  // for messages; may be empty
+  double start_seconds = 120;      // how long no rank may have begun
+};
+
+/// Runs mpirun to its end and returns the code of the job: what rank 0 says when all is written;
+/// else the first code of a rank that failed for its own reason; else 128 + the signal that ended a
+/// rank; else ExitCode::unavailable if no rank has begun, and ExitCode::peer. So 0 means that the
+/// run has ended as it should.
+///
+/// mpirun would kill the ranks a second after SIGINT or SIGTERM, too soon for a checkpoint. So it
+/// runs in a process group of its own, without standard input, and gets SIGUSR1 for the first
+/// SIGINT, SIGTERM or SIGHUP, which it passes to the ranks; they save and end. A second SIGINT ends
+/// them at once. After SIGINT the code is that of an interrupted run. Signals that are ignored stay
+/// ignored.
+///
+/// mpirun that does not end 5 s after its ranks gets SIGTERM, and 2 s later SIGKILL. Throws
+/// Error{unavailable} if it cannot be started.
+int run_job(const JobRequest& request);
+
+}  // namespace trainctl

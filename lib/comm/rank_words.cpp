@@ -1,0 +1,79 @@
+#include "comm/rank_words.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "comm/self_group.h"
+#include "comm/world.h"
+
+namespace trainctl {
+
+namespace {
+
+/// One word, made without memory from the heap.
+class Line {
+ public:
+  Line& operator<<(std::string_view text) {
+    const std::size_t count = std::min(text.size(), bytes_.size() - size_);
+    std::copy_n(text.data(), count, bytes_.data() + size_);
+    size_ += count;
+    return *this;
+  }
+  Line& operator<<(std::int64_t number) {
+    char digits[24];
+    const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+    return *this << std::string_view(digits, static_cast<std::size_t>(end - digits));
+  }
+  void write() const {
+    [[maybe_unused]] const ssize_t told = ::write(STDOUT_FILENO, bytes_.data(), size_);
+  }
+
+ private:
+  std::array<char, 256> bytes_;
+  std::size_t size_ = 0;
+};
+
+/// Who speaks; looked up once, as a signal handler may not.
+struct Speaker {
+  bool speaks = false;
+  int rank = 0;
+  std::array<char, 64> host{};
+  std::size_t host_length = 0;
+};
+
+Speaker this_rank() {
+  Speaker speaker;
+  const LaunchedAs launched = launched_as();
+  speaker.speaks = is_under_launch() && !launched.launcher.empty();
+  speaker.rank = launched.rank;
+  for (const char letter : host_name()) {
+    if (speaker.host_length == speaker.host.size()) break;
+    const bool plain = letter > ' ' && letter < 0x7f && letter != '"' && letter != '\\';
+    speaker.host[speaker.host_length++] = plain ? letter : '?';
+  }
+  return speaker;
+}
+
+}  // namespace
+
+bool is_under_launch() { return std::getenv("TRAINCTL_LAUNCH") != nullptr; }
+
+void tell_launch(RankWord word, int code, std::int64_t step) noexcept {
+  static const Speaker speaker = this_rank();
+  if (!speaker.speaks) return;
+  Line line;
+  line << std::string_view(&rank_word_mark, 1) << "{\"is\":\""
+       << rank_word_texts[static_cast<std::size_t>(word)]
+       << "\",\"rank\":" << std::int64_t{speaker.rank} << ",\"host\":\""
+       << std::string_view(speaker.host.data(), speaker.host_length)
+       << "\",\"process\":" << std::int64_t{getpid()};
+  if (word != RankWord::start) line << ",\"code\":" << std::int64_t{code};
+  if (word > RankWord::failed) line << ",\"step\":" << step;
+  line << "}\n";
+  line.write();
+}
+
+}  // namespace trainctl
