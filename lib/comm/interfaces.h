@@ -22,7 +22,7 @@ struct Interface {
 std::vector<Interface> interfaces();
 /// "eth0 10.77.0.2/24, docker0 172.17.0.1/16" without the loopback; "none".
 std::string addresses_text(const std::vector<Interface>& interfaces);
-/// The name of the first interface in `subnet` ("10.77.0.0/24"); none where that is no subnet.
+/// The name of the first interface in `subnet` ("10.77.0.0/24"); none where that is something else.
 std::optional<std::string> interface_in(const std::vector<Interface>& interfaces,
                                         const std::string& subnet);
 

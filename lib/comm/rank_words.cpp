@@ -61,9 +61,10 @@ Speaker this_rank() {
 
 bool is_under_launch() { return std::getenv("TRAINCTL_LAUNCH") != nullptr; }
 
-void tell_launch(RankWord word, int code, std::int64_t step) noexcept {
+int tell_launch(RankWord word, int code, std::int64_t step) noexcept {
   static const Speaker speaker = this_rank();
-  if (!speaker.speaks) return;
+  const bool of_the_run = word > RankWord::failed;
+  if (!speaker.speaks || (of_the_run && speaker.rank != 0)) return code;
   Line line;
   line << std::string_view(&rank_word_mark, 1) << "{\"is\":\""
        << rank_word_texts[static_cast<std::size_t>(word)]
@@ -71,9 +72,10 @@ void tell_launch(RankWord word, int code, std::int64_t step) noexcept {
        << std::string_view(speaker.host.data(), speaker.host_length)
        << "\",\"process\":" << std::int64_t{getpid()};
   if (word != RankWord::start) line << ",\"code\":" << std::int64_t{code};
-  if (word > RankWord::failed) line << ",\"step\":" << step;
+  if (of_the_run) line << ",\"step\":" << step;
   line << "}\n";
   line.write();
+  return code;
 }
 
 }  // namespace trainctl

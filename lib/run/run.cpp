@@ -180,17 +180,14 @@ int run_rank(const TrainRequest& request, World& world) {
   check_start(prepared);
   if (request.dry_run) {
     const auto directory = output_directory(config.output.dir);
-    const int code =
-        static_cast<int>(look_first(request, prepared, directory, world, *everyone));
-    if (world.rank() == 0) tell_launch(RankWord::checked, code);
-    return code;
+    const ExitCode found = look_first(request, prepared, directory, world, *everyone);
+    return tell_launch(RankWord::checked, static_cast<int>(found));
   }
   const Beginning beginning = agree_on_beginning(config, request.resume, world, *everyone);
   if (beginning.refused != ExitCode::ok) return static_cast<int>(beginning.refused);
   if (beginning.start.kind == Start::Kind::finished) {
     tell_finished(beginning, config);
-    if (world.rank() == 0) tell_launch(RankWord::finished, 0, beginning.start.step);
-    return static_cast<int>(ExitCode::ok);
+    return tell_launch(RankWord::finished, 0, beginning.start.step);
   }
   if (beginning.start.kind == Start::Kind::resume) change_signal_effect(before_going_on);
   const ExitCode found = look_first(request, prepared, beginning.directory, world, *everyone);
@@ -218,18 +215,19 @@ int run_rank_of_threads(const TrainRequest& request, World& world) {
   }
 }
 
-/// Of a rank that a signal ends before it has begun to train.
-void tell_launch_of_signal(int code) {
-  tell_launch(launched_as().rank == 0 ? RankWord::saved : RankWord::failed, code);
-}
+/// Of rank 0, or another one, that a signal ends before it has begun to train.
+void tell_end_of_run(int code) { tell_launch(RankWord::saved, code); }
+void tell_end_of_rank(int code) { tell_launch(RankWord::failed, code); }
 
 }  // namespace
 
 int run_training(const TrainRequest& request) {
-  catch_stop_signals(before_first_step, {.speaks = launched_as().rank == 0,
-                                         .told_by_launch = is_under_launch(),
-                                         .mpirun_kills = is_under_mpirun(),
-                                         .tell_launch = tell_launch_of_signal});
+  const bool first = launched_as().rank == 0;
+  catch_stop_signals(before_first_step,
+                     {.speaks = first,
+                      .told_by_launch = is_under_launch(),
+                      .mpirun_kills = is_under_mpirun(),
+                      .tell_launch = first ? tell_end_of_run : tell_end_of_rank});
   const ReadResult read = read_config(request.config, request.set_options);
   WorldOptions options{.check_collectives = false, .report_hangs = true};
   if (!read.diagnostics.has_errors()) {

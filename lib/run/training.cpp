@@ -39,13 +39,6 @@
 
 namespace trainctl {
 
-namespace {
-
-/// The last steps of which the ledger takes the median.
-constexpr std::int64_t ledger_steps = 16;
-
-}  // namespace
-
 class Training::Impl {
  public:
   Impl(const Input& input, World& world, Group& everyone)
@@ -110,14 +103,14 @@ class Training::Impl {
       log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
                ", as --stop-after asks; the same command goes on from there");
     }
-    const int code = static_cast<int>(written ? ExitCode::ok : ExitCode::io);
-    if (first()) {
-      tell_launch(all ? RankWord::finished : RankWord::stopped, code, engine_.train_state().step);
-    }
-    return code;
+    return tell_launch(all ? RankWord::finished : RankWord::stopped,
+                       static_cast<int>(written ? ExitCode::ok : ExitCode::io),
+                       engine_.train_state().step);
   }
 
  private:
+  static constexpr std::int64_t ledger_steps = 16;  // the ledger takes the median of the last
+
   bool first() const { return world_.rank() == 0; }
   std::string stopped_at() const {
     return "stopped at step " + std::to_string(engine_.train_state().step);
@@ -281,9 +274,8 @@ class Training::Impl {
       log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
     }
     const bool again = saved && request == Request::requeue;
-    const int code = static_cast<int>(again ? ExitCode::requeue : ExitCode::interrupted);
-    if (first()) tell_launch(RankWord::saved, code, step);
-    return code;
+    const ExitCode code = again ? ExitCode::requeue : ExitCode::interrupted;
+    return tell_launch(RankWord::saved, static_cast<int>(code), step);
   }
 
   void announce() const {

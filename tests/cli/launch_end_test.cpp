@@ -25,9 +25,10 @@ std::string word(const std::string& is, int rank, int code) {
 /// A PATH where mpirun is a script of the shell.
 std::string path_with(const TempDir& dir, const std::string& script) {
   const std::string program =
-      dir.write("mpirun", "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && "
-                          "exit 0\n" +
-                              script);
+      dir.write("mpirun",
+                "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && "
+                "exit 0\n" +
+                    script);
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   return "PATH=" + dir.path().string() + ":/usr/bin:/bin";
 }
@@ -65,7 +66,7 @@ TEST_CASE("the code is the first of what rank 0, other ranks and mpirun say") {
       {start + word("failed", 1, 76) + "exit 76", 76, "rank 1 of 2 has not begun"},
       {start + word("failed", 0, 76) + "exit 137", 137, "a rank was ended by SIGKILL"},
       {start + "exit 134", 134, "a rank was ended by SIGABRT"},
-      // mpirun's own codes are no signals.
+      // mpirun's own codes.
       {start + "exit 205", 76, ""},
       {"echo 'ssh: connect to host b port 22: Connection refused' >&2\n"
        "echo ------------------------------ >&2; echo 'ORTE was unable to' >&2; exit 255",
@@ -85,10 +86,11 @@ TEST_CASE("the code is the first of what rank 0, other ranks and mpirun say") {
 }
 
 TEST_CASE("words of ranks are taken out, also in pieces, and the rest is passed on as it is") {
-  const Outcome outcome = launch(
-      start + R"(printf 'a\nb\036{"is":"finish'; sleep 0.3; printf 'ed","rank":0,"code":0}\nc\n\n')"
-              "\n" +
-      R"(printf 'd\036no word\n\036{"is":"finished"}\n\036{"is":7,"rank":0}\ne')");
+  const Outcome outcome =
+      launch(start +
+             R"(printf 'a\nb\036{"is":"finish'; sleep 0.3; printf 'ed","rank":0,"code":0}\nc\n\n')"
+             "\n" +
+             R"(printf 'd\036no word\n\036{"is":"finished"}\n\036{"is":7,"rank":0}\ne')");
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.out == "a\nbc\n\nde");
 }
@@ -107,8 +109,7 @@ TEST_CASE("a job in which no rank begins is ended after --start-seconds") {
   const auto begin = Clock::now();
   const TempDir dir;
   const std::string hosts = dir.write("hosts", "localhost slots=1\nfar slots=1\n");
-  const Outcome outcome =
-      launch("exec sleep 100", {"--hostfile", hosts, "--start-seconds", "1"});
+  const Outcome outcome = launch("exec sleep 100", {"--hostfile", hosts, "--start-seconds", "1"});
   INFO(outcome.err);
   CHECK(outcome.exit_code == 69);
   CHECK(contains(outcome.err, "no rank has begun within 1"));
@@ -130,12 +131,25 @@ TEST_CASE("a rank here that is gone ends the job, though mpirun does not see it"
   CHECK(seconds_since(begin) < 10);
 }
 
+TEST_CASE("a rank that is stopped before it has joined is named") {
+  const std::string rank =
+      "sleep 50 &\nkill -STOP $!\nprintf "
+      "'\\036{\"is\":\"start\",\"rank\":0,\"host\":\"%s\",\"process\":%d}\\n' $(hostname) $!\n"
+      "sleep 0.3\n" +
+      word("failed", 1, 76) + "sleep 0.3\nkill -KILL $!\nexit 76\n";
+  const Outcome outcome = launch(rank);
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 76);
+  CHECK(contains(outcome.err, "rank 0 on this host is stopped"));
+}
+
 TEST_CASE("a signal that is ignored stays ignored, as with nohup") {
   const TempDir dir;
   const std::string line = "trap '' HUP; exec " + std::string(TRAINCTL_PROGRAM) +
                            " launch -n 1 -- train --config a.yaml";
-  Process process("sh", {"-c", line}, {path_with(dir, start + "touch " + (dir / "on") +
-                                                          "\nsleep 1\n" + word("finished", 0, 0))});
+  Process process(
+      "sh", {"-c", line},
+      {path_with(dir, start + "touch " + (dir / "on") + "\nsleep 1\n" + word("finished", 0, 0))});
   for (int i = 0; i < 400 && !std::filesystem::exists(dir / "on"); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
@@ -151,9 +165,9 @@ TEST_CASE("a job that is suspended as a whole for longer than its deadlines goes
   const std::string run = dir / "run";
   const Words more = set({"parallel.threads_per_rank=1", "parallel.deadline_seconds=2"},
                          {"--steps", "100000000", "--stop-after", "2000"});
-  Process process(TRAINCTL_PROGRAM,
-                  joined({"launch", "-n", "2", "--"},
-                         command(dir.write("a.yaml", small_config()), run, more)));
+  Process process(
+      TRAINCTL_PROGRAM,
+      joined({"launch", "-n", "2", "--"}, command(dir.write("a.yaml", small_config()), run, more)));
   REQUIRE(wait_for_steps(run, 5));
   REQUIRE(process.children().size() == 1);
   const std::vector<pid_t> ranks = children_of(process.children().front());

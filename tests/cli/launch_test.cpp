@@ -84,7 +84,8 @@ TEST_CASE("several hosts: a lost one is soon seen, and the user's settings win")
   const Words file = {"--hostfile", hosts};
   const Outcome plain = dry_run(open_mpi_4, file);
   CHECK(plain.out.starts_with("env OMPI_MCA_oob_tcp_keepalive_time=5 "));
-  CHECK(contains(plain.out, "OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3 "));
+  CHECK(contains(plain.out,
+                 "OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3 "));
   const Outcome given = dry_run(open_mpi_4, file, {"OMPI_MCA_oob_tcp_keepalive_time=60"});
   CHECK_FALSE(contains(given.out, "keepalive_time"));
   CHECK(contains(dry_run(open_mpi_5, file).out, "PRTE_MCA_oob_tcp_keepalive_time=5 "));
@@ -97,8 +98,8 @@ TEST_CASE("several hosts: a lost one is soon seen, and the user's settings win")
 TEST_CASE("variables that ranks on other hosts need are exported") {
   const TempDir dir;
   const std::string hosts = dir.write("hosts", "a slots=4\nb slots=4\n");
-  const Words given = {"UCX_TLS=tcp", "FI_PROVIDER=tcp", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-                       "TRAINCTL_X=1", "HF_HOME=/h", "MINE=1"};
+  const Words given = {"UCX_TLS=tcp",  "FI_PROVIDER=tcp", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                       "TRAINCTL_X=1", "HF_HOME=/h",      "MINE=1"};
   const Words options = {"--hostfile", hosts, "--export", "MINE", "--export", "HOME"};
   const Outcome outcome = dry_run(open_mpi_4, options, given);
   INFO(outcome.out);
@@ -149,8 +150,8 @@ TEST_CASE("without -n the host file or the batch system says how many ranks") {
 
 TEST_CASE("help of the command to start") {
   const TempDir dir;
-  const Outcome outcome = trainctl({"launch", "-n", "2", "--", "train", "--help"},
-                                   {path_with_mpirun(dir, open_mpi_4)});
+  const Outcome outcome =
+      trainctl({"launch", "-n", "2", "--", "train", "--help"}, {path_with_mpirun(dir, open_mpi_4)});
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.out, "--stop-after"));
 }

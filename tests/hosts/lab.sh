@@ -1,13 +1,13 @@
 # Hosts made of namespaces on this machine, for sourcing by test.sh. Each has its own network, name, processes, mounts,
 # IPC, /dev/shm, /tmp and /run, and an sshd; all meet on a bridge. The whole lab is inside namespaces of its own (enter_lab),
-# so that labs do not meet, the machine keeps nothing of it, and all its processes end with the test.
+# so that labs do not meet, the machine keeps nothing, and all processes end with the test.
 #
 #   enter_lab SCRIPT WORDS...     runs `SCRIPT WORDS...` inside a new lab, in $lab/shared, and returns its code
 #   make_hosts N                  n1 ... nN at 10.77.0.1 ...
 #   on HOST CMD...                runs CMD in a host, as root, in $lab/shared, which all hosts see
 #   crash HOST                    packets are dropped, then every process ends: what others see of a power failure
 #   boot HOST                     a crashed host comes back, with new processes and an empty /tmp
-#   part HOST, join HOST          packets are dropped in silence, and no longer
+#   part HOST, join HOST          packets are dropped, the link stays; and no longer
 #   freeze HOST                   every process of the host is stopped
 #   with_docker HOST              gives it a bridge with 172.17.0.1, as Docker does
 lab=/mnt/lab

@@ -130,6 +130,18 @@ case_ssh_refused() {
   says_not "ended by signal"
 }
 
+# Open MPI has no place for its files on one of the hosts.
+case_tmp_full() {
+  make_hosts 2
+  configure n1 n2
+  on n2 sh -c 'mount -t tmpfs -o size=64k tmpfs /tmp; head -c 1000000 /dev/zero >/tmp/full 2>/dev/null'
+  launch
+  wait_for_end 60
+  is "the code" "$code" 74
+  says "rank [23] .host n2.: MPI needs place for its files in /tmp: 0 B free"
+  nobody_on n1
+}
+
 # A host that takes the connection and answers nothing.
 case_ssh_hangs() {
   make_hosts 2
@@ -265,11 +277,13 @@ case_slurm_lost_node() {
 
 reason_to_skip() {
   [ "$(id -u)" -eq 0 ] || { echo "hosts of namespaces need root"; return; }
-  unshare --net --mount --pid --ipc --uts --fork true 2>/dev/null || { echo "unshare is not allowed here"; return; }
   local program
   for program in /usr/sbin/sshd ssh ip nft nsenter pgrep mpirun; do
     command -v "$program" >/dev/null || { echo "$program is missing: scripts/install.sh --hosts"; return; }
   done
+  unshare --net --mount --pid --ipc --uts --fork --mount-proc sh -c 'mount -t tmpfs tmpfs /run && ip netns add host1 &&
+    ip link add br0 type bridge && ip link add p1 type veth peer name eth0 netns host1 && ip netns exec host1 nft add table inet t' \
+    >/dev/null 2>&1 || { echo "namespaces, bridges or nftables are not allowed here"; return; }
   case $1 in slurm*) ;; *) return ;; esac
   for program in slurmctld slurmd srun munged; do
     command -v "$program" >/dev/null || { echo "$program is missing: scripts/install.sh --hosts"; return; }

@@ -27,7 +27,7 @@ std::int64_t count_in(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
   return result.ec == std::errc() && result.ptr == end && value >= 1 && value <= most_slots ? value
-                                                                                           : 0;
+                                                                                            : 0;
 }
 
 void add_name(Hosts& hosts, const std::string& name) {
@@ -92,7 +92,8 @@ std::vector<std::uint32_t> addresses_of(const std::string& name) {
 /// Whether the addresses are this host's: its own name often leads to 127.0.1.1.
 bool is_here(const std::vector<std::uint32_t>& addresses, const std::vector<Interface>& own) {
   return std::ranges::any_of(addresses, [&](std::uint32_t address) {
-    return address >> 24 == 127 || std::ranges::find(own, address, &Interface::address) != own.end();
+    return address >> 24 == 127 ||
+           std::ranges::find(own, address, &Interface::address) != own.end();
   });
 }
 
@@ -104,8 +105,9 @@ std::int64_t sum_of_tasks(const std::string& per_node) {
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t times = part.find("(x");
     const std::int64_t tasks = count_in(part.substr(0, times));
-    const std::int64_t nodes =
-        times == std::string::npos ? 1 : count_in(part.substr(times + 2, part.find(')') - times - 2));
+    const std::int64_t nodes = times == std::string::npos
+                                   ? 1
+                                   : count_in(part.substr(times + 2, part.find(')') - times - 2));
     if (tasks == 0 || nodes == 0) return 0;
     sum += tasks * nodes;
   }

@@ -10,7 +10,7 @@ namespace trainctl {
 
 struct Hosts {
   std::vector<std::string> names{};  // each once; empty: this host alone, or not known
-  std::int64_t slots = 0;          // ranks that they take together; 0: not given for each
+  std::int64_t slots = 0;            // ranks that they take together; 0: not given for each
   bool several = false;
   std::string source{};  // "the host file hosts.txt", "the allocation of Slurm"; "": none
 };

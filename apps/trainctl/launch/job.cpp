@@ -31,7 +31,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr double seconds_to_end = 5;     // for mpirun, after its ranks
+constexpr double seconds_to_end = 5;  // for mpirun, after its ranks
 constexpr double seconds_after_term = 2;
 constexpr double seconds_after_kill = 1;
 constexpr int look_milliseconds = 100;
@@ -122,7 +122,7 @@ class Job {
   void look();
   bool should_end();
   void end_mpirun();
-  bool a_rank_here_is_gone() const;
+  std::vector<int> ranks_here(std::string_view trouble) const;
   void end_own_ranks() const;
   std::optional<int> signal_of_rank() const;
   void tell_missing_ranks() const;
@@ -139,6 +139,7 @@ class Job {
   std::string messages_;      // the first of mpirun and the ranks
   Patience start_;
   std::optional<Patience> patience_;  // with mpirun
+  std::vector<int> stopped_;          // here, when the first rank had ended
   int end_stage_ = 0;                 // 1: it got SIGTERM; 2, 3: SIGKILL
   bool never_begun_ = false;
 };
@@ -208,16 +209,19 @@ void Job::hear() {
   }
 }
 
-bool Job::a_rank_here_is_gone() const {
+/// The ranks on this host that are "stopped" or "ended".
+std::vector<int> Job::ranks_here(std::string_view trouble) const {
+  std::vector<int> found;
   for (const auto& [rank, process] : here_) {
-    if (process != 0 && std::string_view(trouble_of(process)) == "ended") return true;
+    if (process != 0 && trouble_of(process) == trouble) found.push_back(rank);
   }
-  return false;
+  return found;
 }
 
 /// Whether mpirun has nothing left to do but to end.
 bool Job::should_end() {
-  if (records_.some_have_ended() || is_interrupted_twice() || a_rank_here_is_gone()) return true;
+  if (records_.some_have_ended() || is_interrupted_twice()) return true;
+  if (!ranks_here("ended").empty()) return true;
   if (!records_.begun().empty() || !start_.over()) return false;
   never_begun_ = true;
   return true;
@@ -229,6 +233,7 @@ void Job::look() {
   if (!patience_) {
     if (!should_end()) return;
     patience_ = Patience(never_begun_ ? 0 : seconds_to_end);
+    stopped_ = ranks_here("stopped");
   }
   if (patience_->over()) end_mpirun();
 }
@@ -274,9 +279,14 @@ void Job::tell_missing_ranks() const {
   for (int rank = 0; rank < request_.ranks; ++rank) {
     if (!records_.begun().contains(rank)) missing.push_back(rank);
   }
-  if (missing.empty()) return;
-  log_error(names_of_ranks(missing) + " of " + std::to_string(request_.ranks) +
-            (missing.size() == 1 ? " has" : " have") + " not begun");
+  if (!missing.empty()) {
+    log_error(names_of_ranks(missing) + " of " + std::to_string(request_.ranks) +
+              (missing.size() == 1 ? " has" : " have") + " not begun");
+  }
+  if (!stopped_.empty()) {
+    log_error(names_of_ranks(stopped_) + " on this host" + (stopped_.size() == 1 ? " is" : " are") +
+              " stopped");
+  }
 }
 
 int Job::code() const {
@@ -302,7 +312,8 @@ int Job::code() const {
   }
   tell_missing_ranks();
   if (!records_.some_have_ended()) {
-    log_error("no rank has said how the run ended: a host was lost, or a rank, or mpirun ended them");
+    log_error(
+        "no rank has said how the run ended: a host was lost, or a rank, or mpirun ended them");
   }
   return code_of(ExitCode::peer);
 }

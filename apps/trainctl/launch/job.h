@@ -10,8 +10,8 @@
 namespace trainctl {
 
 struct JobRequest {
-  Arguments line;       // mpirun, its options, and the program to start
-  std::string id;       // TRAINCTL_LAUNCH of the ranks
+  Arguments line;  // mpirun, its options, and the program to start
+  std::string id;  // TRAINCTL_LAUNCH of the ranks
   std::int64_t ranks = 1;
   std::vector<std::string> hosts;  // for messages; may be empty
   double start_seconds = 120;      // how long no rank may have begun

@@ -25,17 +25,17 @@ std::string mpirun_program() {
 /// on by itself.
 constexpr std::array<std::string_view, 8> exported_prefixes = {
     "OMP_", "DNNL_", "ONEDNN_", "NCCL_", "CUDA_", "UCX_", "FI_", "TRAINCTL_"};
-constexpr std::array<std::string_view, 4> exported_names = {"LD_LIBRARY_PATH", "NO_COLOR", "HF_HOME",
-                                                            "XDG_CACHE_HOME"};
+constexpr std::array<std::string_view, 4> exported_names = {"LD_LIBRARY_PATH", "NO_COLOR",
+                                                            "HF_HOME", "XDG_CACHE_HOME"};
 
 std::vector<std::string> exported_variables(const LaunchRequest& request, bool several) {
   std::vector<std::string> names = request.exported;
   for (char** entry = environ; several && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
-    const bool wanted =
-        std::ranges::find(exported_names, name) != exported_names.end() ||
-        std::ranges::any_of(exported_prefixes, [&](auto prefix) { return name.starts_with(prefix); });
+    const bool wanted = std::ranges::find(exported_names, name) != exported_names.end() ||
+                        std::ranges::any_of(exported_prefixes,
+                                            [&](auto prefix) { return name.starts_with(prefix); });
     if (wanted && name != "OMP_WAIT_POLICY") names.push_back(name);
   }
   std::ranges::sort(names);

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 namespace {
-constexpr std::size_t longest_word = 1024;  // what is longer is no word
+constexpr std::size_t longest_word = 1024;  // what is longer is something else
 }
 
 std::string RankRecords::take(std::string_view bytes) {

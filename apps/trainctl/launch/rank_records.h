@@ -20,7 +20,7 @@ struct RankPlace {
 
 class RankRecords {
  public:
-  /// Takes the next bytes of mpirun's standard output and returns those that are no words of ranks.
+  /// Takes the next bytes of mpirun's standard output and returns those that belong to no word.
   std::string take(std::string_view bytes);
   /// What is left of a line without an end.
   std::string rest();

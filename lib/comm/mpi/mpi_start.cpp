@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -22,6 +24,7 @@ namespace trainctl {
 namespace {
 
 constexpr int code_of_peer = static_cast<int>(ExitCode::peer);
+constexpr std::int64_t least_temporary_bytes = 4 << 20;  // a segment of PMIx
 
 int number_in(const char* variable) {
   const char* text = std::getenv(variable);
@@ -59,8 +62,9 @@ void check_slurm(const LaunchedAs& launched) {
   if (tasks <= 1 || std::getenv("PMIX_RANK") != nullptr) return;
   if (std::getenv("PMI_RANK") != nullptr) {
     if (launched.rank == 0) {
-      log_warning("srun offers PMI-2, which few builds of Open MPI can use; if MPI does not start, "
-                  "use srun --mpi=pmix");
+      log_warning(
+          "srun offers PMI-2, which few builds of Open MPI can use; if MPI does not start, "
+          "use srun --mpi=pmix");
     }
     return;
   }
@@ -73,6 +77,31 @@ void check_slurm(const LaunchedAs& launched) {
                   " tasks without PMIx, by which MPI finds the other ranks: use srun --mpi=pmix "
                   "('srun --mpi=list' shows what this Slurm has), or start trainctl launch in the "
                   "job, without srun");
+}
+
+/// Where Open MPI and PMIx keep their files.
+std::string temporary_folder() {
+  for (const char* variable : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"}) {
+    const std::string folder = text_in(variable);
+    if (!folder.empty()) return folder;
+  }
+  return "/tmp";
+}
+
+/// Without place for its files, MPI ends the process with pages of text that name neither the host
+/// nor the folder.
+void check_temporary_folder(const LaunchedAs& launched, const std::string& host) {
+  const std::string folder = temporary_folder();
+  std::error_code failure;
+  const std::filesystem::space_info space = std::filesystem::space(folder, failure);
+  if (!failure && space.available >= least_temporary_bytes) return;
+  throw Error(ExitCode::io,
+              "rank " + std::to_string(launched.rank) + " (host " + host +
+                  "): MPI needs place for its files in " + folder + ": " +
+                  (failure ? failure.message()
+                           : format_bytes(static_cast<std::int64_t>(space.available)) +
+                                 " free of " + format_bytes(least_temporary_bytes)) +
+                  "; make room there, or set TMPDIR");
 }
 
 std::string joining_text(double seconds, const LaunchedAs& launched, const std::string& host) {
@@ -109,7 +138,9 @@ void EndInTime::work(double seconds, const std::function<void()>& late) {
   if (!called_off_) late();
 }
 
-double longest_joining(double deadline_seconds) { return std::clamp(deadline_seconds, 10.0, 120.0); }
+double longest_joining(double deadline_seconds) {
+  return std::clamp(deadline_seconds, 10.0, 120.0);
+}
 
 Joining::Joining(double seconds, const LaunchedAs& launched, const std::string& host)
     : end_(seconds, [seconds, launched, host] {
@@ -121,8 +152,9 @@ Joining::Joining(double seconds, const LaunchedAs& launched, const std::string& 
         _exit(code_of_peer);
       }) {}
 
-int start_mpi(const LaunchedAs& launched) {
+int start_mpi(const LaunchedAs& launched, const std::string& host) {
   check_slurm(launched);
+  check_temporary_folder(launched, host);
   set_defaults_of_mpi();
   int provided = MPI_THREAD_SINGLE;
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));

@@ -46,7 +46,7 @@ class Joining {
 
 /// MPI_Init_thread, with settings that suit this host where the user has none, and errors as
 /// results. Returns the number of ranks. Throws Error{unavailable} where MPI and the launcher do
-/// not know each other, and names the fix.
-int start_mpi(const LaunchedAs& launched);
+/// not know each other, and Error{io} where MPI has no room for its files, and names the fix.
+int start_mpi(const LaunchedAs& launched, const std::string& host);
 
 }  // namespace trainctl

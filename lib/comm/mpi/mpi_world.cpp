@@ -105,7 +105,7 @@ MpiWorld::MpiWorld(const WorldOptions& options) {
   shared_.check_collectives = options.check_collectives;
   const LaunchedAs launched = launched_as();
   const Joining joining(longest_joining(shared_.deadline), launched, host_);
-  shared_.peers.resize(static_cast<std::size_t>(start_mpi(launched)));
+  shared_.peers.resize(static_cast<std::size_t>(start_mpi(launched, host_)));
   find_peers();
   if (options.report_hangs && size() > 1) start_watch();
 }

@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/group_costs.h"
 #include "comm/host/host_bytes.h"
-#include "device/patience.h"
 #include "comm/host/sum.h"
 #include "device/cuda_device.h"
+#include "device/patience.h"
 
 namespace trainctl {
 
