@@ -56,6 +56,7 @@ std::vector<SlabRow> host_rows(const DecoderInput& input) {
 /// tokens come.
 ModelShape unlimited(ModelShape model) {
   model.routing_group = 0;
+  model.capacity_group = 0;
   model.capacity_factor = 0;
   return model;
 }

@@ -33,7 +33,8 @@ std::int64_t Experts::group_of(const Saved& saved) const {
 }
 
 Tensor Experts::choices(const Saved& saved) const {
-  return saved.routed.choices.slice(0, saved.routed.all_logits.shape[0] / group_of(saved));
+  const std::int64_t groups = saved.routed.all_logits.shape[0] / group_of(saved);
+  return saved.routed.choices.slice(0, groups * rule.choice.counted(saved.routed.chosen.shape[1]));
 }
 
 /// Of this rank's tokens among those of all routers.
@@ -96,7 +97,6 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
                              .bias = bias.value,
                              .group = group_of(saved),
                              .capacity = rule.capacity,
-                             .by_probability = rule.by_probability,
                              .choice = rule.choice,
                              .chosen = routed.all_chosen,
                              .weight = routed.all_weight,
@@ -180,7 +180,7 @@ void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
                                 .choices = choices(saved),
                                 .order = groups.order,
                                 .group = group_of(saved),
-                                .score = rule.choice.score,
+                                .choice = rule.choice,
                                 .sums = sums.view({sums.numel()})});
 }
 
@@ -283,11 +283,11 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
   const bool part = own.rows() != routed.logits.rows();
   const std::int64_t within = part ? enter.group->rank() * own.rows() : 0;
   router_losses(*pass.ops, {.logits = own,
+                            .chosen = own_rows(saved, routed.chosen),
                             .order = groups.order,
                             .first = first_row(saved) + within,
                             .group = group_of(saved),
-                            .topk = routed.chosen.shape[1],
-                            .score = rule.choice.score,
+                            .choice = rule.choice,
                             .choices = choices(saved),
                             .balance_factor = rule.balance_factor,
                             .z_factor = rule.z_factor,
@@ -355,19 +355,6 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   shared.backward_weight(pass, saved, g);
 }
 
-namespace {
-
-RouterChoice choice_of(const ModelShape& model) {
-  return {.score = model.sigmoid_scores ? RouterScore::sigmoid
-                   : model.pre_softmax  ? RouterScore::softmax_all
-                                        : RouterScore::softmax_chosen,
-          .scaling = static_cast<float>(model.topk_scaling),
-          .groups = model.expert_groups,
-          .group_topk = model.group_topk};
-}
-
-}  // namespace
-
 Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
                      std::int64_t layer, const ExpertPlacement& place) {
   const std::string experts = name + ".experts.";
@@ -385,12 +372,7 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
     made.leave = place.tp.leave();
   }
   made.groups = place.groups;
-  made.rule = {.group = model.routing_group,
-               .capacity = moe_capacity(model),
-               .by_probability = model.overflow == Overflow::probability,
-               .choice = choice_of(model),
-               .balance_factor = static_cast<float>(model.balance_factor),
-               .z_factor = static_cast<float>(model.z_factor)};
+  made.rule = router_rule(model);
   made.layer = layer;
   return made;
 }

@@ -6,22 +6,13 @@
 #pragma once
 
 #include "nn/exchange/expert_groups.h"
+#include "nn/exchange/router_rule.h"
 #include "nn/expert_exchange.h"
 #include "nn/mlp.h"
 #include "nn/shared_experts.h"
 #include "ops/router.h"
 
 namespace trainctl {
-
-/// What decides about tokens, and the losses beside the main one (ops/router.h).
-struct RouterRule {
-  std::int64_t group = 0;     // tokens of a routing group; 0: all of the pass
-  std::int64_t capacity = 0;  // of an expert in each; 0: no limit
-  bool by_probability = false;
-  RouterChoice choice{};
-  float balance_factor = 0;
-  float z_factor = 0;
-};
 
 struct Experts {
   using Saved = MlpSaved;

@@ -28,11 +28,31 @@ void check_chosen(std::string_view op, const Tensor& logits, const Tensor& chose
 
 /// `tokens` are those of all groups.
 void check_groups(std::string_view op, const Tensor& choices, std::int64_t group,
-                  std::int64_t tokens, const Tensor& logits) {
+                  std::int64_t tokens, const Tensor& logits, std::int64_t counted) {
   check(group > 0 && tokens % group == 0 &&
-            is_matrix(choices, tokens / group, logits.shape[1], DType::i32),
-        op, "choices must be [tokens / group, experts] i32",
+            is_matrix(choices, tokens / group * counted, logits.shape[1], DType::i32),
+        op, "choices must be [tokens / group x counted, experts] i32",
         {{"logits", logits}, {"choices", choices}});
+}
+
+void check_choice(std::string_view op, const RouterForward& args) {
+  const RouterChoice& choice = args.choice;
+  const std::int64_t experts = args.logits.shape[1];
+  const std::int64_t topk = args.chosen.shape[1];
+  const bool sigmoid = choice.score == RouterScore::sigmoid;
+  check(choice.groups > 0 && experts % choice.groups == 0 && choice.group_topk > 0 &&
+            choice.group_topk <= choice.groups && topk % choice.group_topk == 0 &&
+            topk <= choice.group_topk * (experts / choice.groups) && (args.bias.empty() || sigmoid),
+        op, "groups of experts must divide them and hold the chosen; a bias needs sigmoid",
+        {{"logits", args.logits}, {"chosen", args.chosen}});
+  check(!choice.rounds || (!sigmoid && choice.groups == 1 && !choice.free_counts &&
+                           args.capacity.overflow == RouterOverflow::position),
+        op, "rounds need softmax, one group of experts and places by position",
+        {{"logits", args.logits}});
+  const RouterCapacity& capacity = args.capacity;
+  check(capacity.factor == 0 || (capacity.factor > 0 && capacity.group > 0 &&
+                                 args.logits.shape[0] % capacity.group == 0),
+        op, "the groups that share places must divide the tokens", {{"logits", args.logits}});
 }
 
 void check_order(std::string_view op, const RowOrder& order, std::int64_t rows,
@@ -53,7 +73,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   check_chosen(op, args.logits, args.chosen);
   const std::int64_t tokens = args.logits.shape[0];
   const std::int64_t topk = args.chosen.shape[1];
-  check_groups(op, args.choices, args.group, tokens, args.logits);
+  check_groups(op, args.choices, args.group, tokens, args.logits, args.choice.counted(topk));
   check_order(op, args.order, tokens, args.logits);
   check(args.first >= 0 && args.count >= 0 && args.first + args.count <= tokens, op,
         "the rows from first on must be there", {{"logits", args.logits}});
@@ -64,13 +84,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
         {{"chosen", args.chosen}, {"weight", args.weight}, {"slot", args.slot}});
   check(args.bias.empty() || is_vector(args.bias, args.logits.shape[1], DType::f32), op,
         "bias must be [experts] fp32", {{"logits", args.logits}, {"bias", args.bias}});
-  const RouterChoice& choice = args.choice;
-  check(choice.groups > 0 && args.logits.shape[1] % choice.groups == 0 && choice.group_topk > 0 &&
-            choice.group_topk <= choice.groups && topk % choice.group_topk == 0 &&
-            topk <= choice.group_topk * (args.logits.shape[1] / choice.groups) &&
-            (args.bias.empty() || choice.score == RouterScore::sigmoid),
-        op, "groups of experts must divide them and hold the chosen; a bias needs sigmoid",
-        {{"logits", args.logits}, {"chosen", args.chosen}});
+  check_choice(op, args);
   check(is_vector(args.counts, args.logits.shape[1], DType::i64), op,
         "counts must be [experts] i64", {{"logits", args.logits}, {"counts", args.counts}});
   dispatch(context, &Kernels::router_forward, args, "router_forward");
@@ -90,12 +104,14 @@ void router_backward(const OpContext& context, const RouterBackward& args) {
 void router_losses(const OpContext& context, const RouterLosses& args) {
   constexpr std::string_view op = "router_losses";
   check_logits(op, args.logits);
+  check_chosen(op, args.logits, args.chosen);
+  const std::int64_t counted = args.choice.counted(args.chosen.shape[1]);
   check(is_matrix(args.choices, DType::i32) && args.choices.shape[1] == args.logits.shape[1] &&
-            args.group > 0 && args.first >= 0 &&
-            args.first + args.logits.shape[0] <= args.choices.shape[0] * args.group,
-        op, "choices must be [groups, experts] i32 and cover the tokens",
+            args.choices.shape[0] % counted == 0 && args.group > 0 && args.first >= 0 &&
+            args.first + args.logits.shape[0] <= args.choices.shape[0] / counted * args.group,
+        op, "choices must be [groups x counted, experts] i32 and cover the tokens",
         {{"logits", args.logits}, {"choices", args.choices}});
-  check_order(op, args.order, args.choices.shape[0] * args.group, args.logits);
+  check_order(op, args.order, args.choices.shape[0] / counted * args.group, args.logits);
   check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
         "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
   dispatch(context, &Kernels::router_losses, args, "router_losses");
@@ -105,7 +121,8 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
   constexpr std::string_view op = "router_statistics";
   check_logits(op, args.logits);
   check_chosen(op, args.logits, args.chosen);
-  check_groups(op, args.choices, args.group, args.logits.shape[0], args.logits);
+  check_groups(op, args.choices, args.group, args.logits.shape[0], args.logits,
+               args.choice.counted(args.chosen.shape[1]));
   check_order(op, args.order, args.logits.shape[0], args.logits);
   check(is_vector(args.sums, router_sums + args.logits.shape[1], DType::f32), op,
         "sums must be [4 + experts] fp32", {{"logits", args.logits}, {"sums", args.sums}});

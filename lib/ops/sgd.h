@@ -1,5 +1,6 @@
-// SGD with momentum and decoupled decay; g = grad * clip_coefficient:
+// SGD with momentum; g = grad * clip_coefficient. Decoupled decay, or coupled as in torch:
 //   b = momentum b + g;  p -= lr (b + weight_decay p)
+//   b = momentum b + g + weight_decay p;  p -= lr b
 // With found_inf nothing is written. p may be bf16: it is then rounded at random
 // (random_rounding.h).
 #pragma once
@@ -18,6 +19,7 @@ struct Sgd {
   Tensor compute{};   // optional [n] bf16 or fp16: the rounded new parameter, which is fp32
   float coefficient = 0;
   bool decay = false;
+  bool coupled = false;
   RandomRounding rounding{};
   const StepState* state = nullptr;  // seed, step, learning_rate, weight_decay, clip_coefficient,
                                      // found_inf

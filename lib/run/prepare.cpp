@@ -75,6 +75,12 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) 
   }
 }
 
+/// Groups as large as a micro-batch keep their size in what is written of a run: another layout, or
+/// an evaluation, has other micro-batches.
+void settle_groups(const Plan& plan, MoeConfig& moe) {
+  if (moe.expert_group_size == 0) moe.expert_group_size = plan.model.routing_group;
+}
+
 /// Reports operations without a kernel on this CPU. Those of a CUDA device are asked when it is
 /// opened: a configuration for it is checked where there is none.
 void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
@@ -94,7 +100,9 @@ void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diag
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics) {
   const PurposeRules rules = rules_of(purpose);
-  Plan plan = make_plan(config, site, sources, diagnostics);
+  Site used = site;
+  used.trains = purpose != Purpose::generate;
+  Plan plan = make_plan(config, used, sources, diagnostics);
   check_built(config, sources, rules.not_built, diagnostics);
   if (diagnostics.has_errors()) return plan;
   if (rules.strategy_file) check_layout_file(config, plan, sources, diagnostics);
@@ -118,6 +126,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRe
     settle_lengths(read.config, read.sources, site, windows_of(read, purpose), read.diagnostics);
     forgive_missing(purpose, read.diagnostics);  // the steps that nothing gives
     plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);
+    if (!read.diagnostics.has_errors()) settle_groups(plan, read.config.moe);
   }
   read.diagnostics.sort();
   if (read.complete) suggest_joint_layout(read.config, site, read.diagnostics);

@@ -36,7 +36,8 @@ struct LayoutSearchRequest {
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
-/// The same for a file; its diagnostics are sorted. First removes the errors about missing values
+/// The same for a file; its diagnostics are sorted, and groups of tokens of experts that are as
+/// large as a micro-batch become numbers. First removes the errors about missing values
 /// that `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
 /// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
 /// auto_parallel the configuration becomes the one that was found, which `layout` tells.

@@ -11,6 +11,7 @@
 #include "run/prepare.h"
 #include "run/steps.h"
 #include "verify/data.h"
+#include "verify/layouts.h"
 #include "verify/routing.h"
 
 namespace trainctl {
@@ -111,11 +112,15 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
 }  // namespace
 
 Config alone(Config config) {
+  config = with_own_groups(std::move(config));
   config.parallel = for_one_rank(config.parallel);
   config.parallel.threads_per_rank = 1;
   config.parallel.device = "cpu";
   config.train.micro_batch_num.reset();
   config.train.on_bad_loss = OnBadLoss::stop;
+  const std::int64_t least = sequences_of_groups(model_shape(config.model, config.moe));
+  std::optional<std::int64_t>& sequences = config.train.micro_batch_size;
+  if (sequences && *sequences % least != 0) sequences = least;
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/at.h"
+#include "base/round_up.h"
 #include "comm/world.h"
 #include "engine/engine.h"
 #include "run/steps.h"
@@ -54,24 +55,27 @@ WholeTensors masters_of(const ParamStore& store) {
   return std::move(record_state(store, 0).kinds.front());
 }
 
-/// That of one step without dropout whose micro-batches are the windows, each by itself.
+/// That of one step without dropout whose micro-batches are the windows, each by itself or as many
+/// as a router counts over.
 double loss_of_windows(const Once& once, const WholeTensors& masters) {
   const Dataset& windows = *once.corpus.validation;
   Config config = once.config;
   config.model.hidden_dropout = 0;
   config.model.attention_dropout = 0;
   config.model.embedding_dropout = 0;
-  config.train.global_batch_size = windows.windows();
+  const std::int64_t sequences = sequences_of_groups(once.plan.model);
+  config.train.global_batch_size = round_up(windows.windows(), sequences);
   config.train.rampup_batch_size.reset();
-  config.train.micro_batch_size = 1;
+  config.train.micro_batch_size = sequences;
   const Plan plan = plan_alone(config);
   BatchRule rule = once.corpus.rule;
-  rule.sequences = 1;
-  std::vector<Batch> batches(static_cast<std::size_t>(windows.windows()));
+  rule.sequences = sequences;
+  std::vector<Batch> batches(static_cast<std::size_t>(plan.microbatches));
   std::int64_t window = 0;
   for (Batch& batch : batches) {
-    resize(batch, 1, plan.model.seq_length);
-    make_window_batch(windows, rule, window++, batch);
+    resize(batch, sequences, plan.model.seq_length);
+    make_window_batch(windows, rule, window, batch);
+    window += sequences;
   }
   EngineInput input = input_of({config, plan, once.corpus, once.rules, once.scaling, once.change});
   input.count_loss_weights = true;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/report/diagnostics.h"
+#include "plan/rules/check.h"
 
 namespace trainctl {
 
@@ -175,8 +176,15 @@ std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t wo
   return layouts;
 }
 
+Config with_own_groups(Config config) {
+  if (config.moe.expert_group_size != 0) return config;
+  const Facts own(config, {.world_size = world_size_of(config.parallel)});
+  config.moe.expert_group_size = own.model.routing_group;
+  return config;
+}
+
 Config with_layout(const Config& config, const LayoutChoice& choice) {
-  Config changed = config;
+  Config changed = with_own_groups(config);
   const LayoutSizes& sizes = choice.sizes;
   ParallelConfig& parallel = changed.parallel;
   const bool by_operator = parallel.parallel_mode == ParallelMode::semi_auto_parallel;

@@ -27,6 +27,10 @@ std::string name_of(const LayoutSizes& sizes);
 /// is `world_size` divided by the others, or 1 if that is 0. Throws Error{usage} with a suggestion.
 std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t world_size);
 
+/// Where routing groups are as large as a micro-batch, the tokens of one in the configuration's own
+/// layout as a number: layouts have other micro-batches, but count over the same groups.
+Config with_own_groups(Config config);
+
 /// `config` in this layout, one thread for each rank. If the number of stages differs from the
 /// config's own, the config's settings of its stages are dropped, and layers are distributed as
 /// evenly as possible.

@@ -108,7 +108,7 @@ void add_dots_experts(const ModelShape& model, Json& config) {
   config["topk_group"] = limited ? model.group_topk : 1;
   config["first_k_dense_replace"] = model.first_dense;
   config["routed_scaling_factor"] = model.topk_scaling;
-  config["norm_topk_prob"] = model.topk > 1;
+  config["norm_topk_prob"] = model.weights != ExpertWeights::all;
 }
 
 void add_qwen_experts(const ModelShape& model, Json& config) {
@@ -117,7 +117,7 @@ void add_qwen_experts(const ModelShape& model, Json& config) {
     if (!model.has_experts(i)) plain.push_back(i);
   }
   config["num_experts"] = model.experts;
-  config["norm_topk_prob"] = !model.pre_softmax;
+  config["norm_topk_prob"] = model.weights != ExpertWeights::all;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = plain;
   if (model.shared_ffn > 0) config["shared_expert_intermediate_size"] = model.shared_ffn;

@@ -228,7 +228,9 @@ std::string unknown_experts(const ModelShape& model) {
   for (std::int64_t i = 0; i < model.layers; ++i) {
     if (!model.has_experts(i)) return "its Mixtral has experts in every layer";
   }
-  return model.pre_softmax ? "its Mixtral has weights of the chosen experts that add up to 1" : "";
+  return model.weights == ExpertWeights::all
+             ? "its Mixtral has weights of the chosen experts that add up to 1"
+             : "";
 }
 
 }  // namespace

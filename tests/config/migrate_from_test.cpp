@@ -325,6 +325,114 @@ TEST_CASE("Megatron's arguments of a Llama model, in one variable as older scrip
   CHECK(says(said(Project::megatron, script), "not-carried sequence-parallel"));
 }
 
+const std::string megatron_experts = small_megatron + "--num-experts 4 ";
+
+TEST_CASE("Megatron's experts have Megatron's defaults") {
+  const MoeConfig moe = migrated(Project::megatron, megatron_experts).moe;
+  CHECK(moe.router_topk == 2);
+  CHECK(moe.router_load_balancing_type == LoadBalancing::none);
+  CHECK_FALSE(moe.capacity_factor.has_value());
+  const auto type_of = [](const std::string& more) {
+    return migrated(Project::megatron, megatron_experts + more).moe.router_load_balancing_type;
+  };
+  CHECK(type_of("--moe-router-load-balancing-type none --moe-aux-loss-coeff 0.01") ==
+        LoadBalancing::none);
+  CHECK(type_of("--moe-aux-loss-coeff 0.0") == LoadBalancing::none);
+  CHECK(type_of("--moe-aux-loss-coeff 1e-2") == LoadBalancing::aux_loss);
+  CHECK(migrated(Project::megatron, small_megatron + "--moe-router-topk 2").moe == MoeConfig{});
+}
+
+TEST_CASE("Megatron's losses and capacities of experts count over its tokens") {
+  const std::string two = megatron_experts + "--micro-batch-size 2 --moe-aux-loss-coeff 0.01 ";
+  CHECK(migrated(Project::megatron, two).moe.expert_group_size == 32);
+  const MoeConfig by_sequence =
+      migrated(Project::megatron, two + "--moe-router-load-balancing-type seq_aux_loss").moe;
+  CHECK(by_sequence.expert_group_size == 16);
+  CHECK(by_sequence.aux_loss_factor == 0.01);
+  CHECK(by_sequence.balance_counts == BalanceCounts::chosen);
+  const MoeConfig limited =
+      migrated(Project::megatron, two + "--moe-expert-capacity-factor 1.25").moe;
+  CHECK(limited.capacity_group_size == 32);
+  CHECK(limited.overflow == Overflow::probability);
+  CHECK(limited.capacity_factor == 1.25);
+  const MoeConfig split =
+      migrated(Project::megatron, megatron_experts +
+                                      "--moe-expert-capacity-factor 1.25 "
+                                      "--tensor-model-parallel-size 2 --sequence-parallel")
+          .moe;
+  CHECK(split.capacity_group_size == 8);
+  const MoeConfig whole = migrated(Project::megatron, megatron_experts +
+                                                          "--moe-expert-capacity-factor 1.25 "
+                                                          "--tensor-model-parallel-size 2")
+                              .moe;
+  CHECK(whole.capacity_group_size == 16);
+  const std::string position =
+      megatron_experts + "--moe-expert-capacity-factor 1.25 --moe-token-drop-policy position";
+  CHECK(migrated(Project::megatron, position).moe.overflow == Overflow::position);
+  CHECK(says(said(Project::megatron, position), "not-carried moe-token-drop-policy"));
+}
+
+TEST_CASE("with a bias or groups of experts Megatron's loss counts what would be chosen without") {
+  const std::string loss = megatron_experts + "--moe-aux-loss-coeff 0.01 ";
+  const auto counts = [](const std::string& text) {
+    return migrated(Project::megatron, text).moe.balance_counts;
+  };
+  const std::string bias = "--moe-router-score-function sigmoid --moe-router-enable-expert-bias ";
+  CHECK(counts(loss + bias) == BalanceCounts::free);
+  CHECK(counts(loss + "--moe-router-num-groups 2 --moe-router-group-topk 1") ==
+        BalanceCounts::free);
+  CHECK(counts(loss) == BalanceCounts::chosen);
+  CHECK(counts(megatron_experts + bias) == BalanceCounts::chosen);  // there is no loss
+}
+
+TEST_CASE("layers of experts by Megatron's patterns") {
+  const auto moe = [](const std::string& pattern) {
+    return migrated(Project::megatron, megatron_experts + "--moe-layer-freq " + pattern).moe;
+  };
+  CHECK(moe("2").layer_frequency == 2);
+  CHECK(moe("([0]*1+[1]*3)").first_dense_layers == 1);
+  CHECK(moe("[0]+[1]*3").first_dense_layers == 1);
+  CHECK(moe("[1]*4").first_dense_layers == 0);
+}
+
+TEST_CASE("what Megatron's experts do that is not built is an error") {
+  const auto refused = [](const std::string& arguments) {
+    const Migrated result = migrate_from(Project::megatron, megatron_experts + arguments, "f");
+    CHECK_FALSE(result.ok);
+    std::string messages;
+    for (const Diagnostic& one : result.diagnostics.list()) {
+      if (one.severity == Severity::error) messages += one.code + ": " + one.message + "\n";
+    }
+    return messages;
+  };
+  for (const char* type : {"global_aux_loss", "sinkhorn"}) {
+    CHECK(refused("--moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type " +
+                  std::string(type)) ==
+          "not-built: --moe-router-load-balancing-type: " + std::string(type) + " is not built\n");
+  }
+  CHECK(contains(refused("--moe-aux-loss-coeff 0.01 0.02 --moe-router-load-balancing-type "
+                         "aux_loss seq_aux_loss"),
+                 "several balance losses at once"));
+  CHECK(contains(refused("--moe-expert-capacity-factor 1 --context-parallel-size 2"),
+                 "not neighbours"));
+  CHECK(contains(refused("--moe-expert-capacity-factor 1 --tensor-model-parallel-size 2 "
+                         "--sequence-parallel --micro-batch-size 2"),
+                 "not neighbours"));
+  CHECK(contains(refused("--moe-layer-freq [0,1,0,1]"), "--moe-layer-freq"));
+  CHECK(contains(refused("--moe-apply-probs-on-input"), "weights at the input"));
+  CHECK(contains(refused("--moe-input-jitter-eps 0.01"), "noise"));
+}
+
+TEST_CASE("SGD of other projects adds weight decay to the gradient") {
+  const auto form = [](Project project, const std::string& text, const std::string& more = "") {
+    return migrated(project, text, more).optimizer.weight_decay_form;
+  };
+  CHECK(form(Project::megatron, small_megatron + "--optimizer sgd --weight-decay 0.1") ==
+        WeightDecayForm::coupled);
+  CHECK(form(Project::megatron, small_megatron + "--weight-decay 0.1") ==
+        WeightDecayForm::decoupled);
+}
+
 TEST_CASE("what contradicts itself, or is a model that cannot be built, is an error") {
   const auto refused = [](const std::string& arguments) {
     const Migrated result = migrate_from(Project::megatron, arguments, "f");

@@ -14,12 +14,20 @@ namespace {
 
 struct Sizes {
   std::int64_t tokens, experts, topk, group;
-  std::int64_t capacity = 0;
-  bool by_probability = false;
+  std::int64_t capacity = 0;  // places of an expert in a group; 0: no limit
+  RouterOverflow overflow = RouterOverflow::position;
   RouterChoice choice{};
   RowOrder order{};
   std::int64_t first = 0, count = 0;
   std::int64_t chunks = 1;
+  std::int64_t place_group = 0;  // 0: group
+
+  RouterCapacity limit() const {
+    const std::int64_t of = place_group > 0 ? place_group : group;
+    const double choices = static_cast<double>(topk * of);
+    const double factor = (static_cast<double>(capacity) - 0.5) * static_cast<double>(experts);
+    return {of, capacity > 0 ? factor / choices : 0, overflow};
+  }
 };
 
 struct Routed {
@@ -28,25 +36,25 @@ struct Routed {
       : chosen({s.tokens, s.topk}, DType::i32),
         weight({s.tokens, s.topk}, DType::f32),
         slot({s.tokens, s.topk}, DType::i32),
-        choices({s.tokens / s.group, s.experts}, DType::i32),
+        choices({s.tokens / s.group * s.choice.counted(s.topk), s.experts}, DType::i32),
         counts({s.experts}, DType::i64) {}
 };
 
 template <class T>
-std::vector<T> list_of(Values& values) {
+std::vector<T> list_of(Values values) {
   const Tensor tensor = values.tensor();
   return {tensor.as<T>(), tensor.as<T>() + tensor.numel()};
 }
 
-Routed route(Values& logits, const Sizes& s, const Tensor& bias = {}) {
-  const Host host(tested_kernels());
+Routed route(Values& logits, const Sizes& s, const Tensor& bias = {},
+             const Kernels& kernels = tested_kernels()) {
+  const Host host(kernels);
   Routed routed(s);
   router_forward(host.context(), {.logits = logits.tensor(),
                                   .order = s.order,
                                   .bias = bias,
                                   .group = s.group,
-                                  .capacity = s.capacity,
-                                  .by_probability = s.by_probability,
+                                  .capacity = s.limit(),
                                   .choice = s.choice,
                                   .chosen = routed.chosen.tensor(),
                                   .weight = routed.weight.tensor(),
@@ -77,9 +85,21 @@ Values matrix(const std::vector<float>& elements, std::int64_t columns) {
   return values;
 }
 
-constexpr RouterChoice all_choices[] = {{.score = RouterScore::softmax_all},
-                                        {.score = RouterScore::softmax_chosen, .scaling = 1.5F},
-                                        {.score = RouterScore::sigmoid, .scaling = 2.5F}};
+using enum RouterWeighting;
+
+/// Every kind of weights, where experts are chosen at once and in rounds.
+std::vector<RouterChoice> all_choices() {
+  std::vector<RouterChoice> list;
+  for (const RouterWeighting weighting : {all, chosen, kept}) {
+    list.push_back({.weighting = weighting, .scaling = 1.5F});
+    list.push_back({.score = RouterScore::sigmoid, .weighting = weighting, .scaling = 2.5F});
+    list.push_back({.weighting = weighting, .rounds = true});
+  }
+  return list;
+}
+
+constexpr RouterOverflow all_overflows[] = {RouterOverflow::position, RouterOverflow::probability,
+                                            RouterOverflow::token};
 
 Values random_logits(const Sizes& s) {
   return Values::random({s.tokens, s.experts}, DType::f32, 5, 2.0F);
@@ -102,11 +122,8 @@ TEST_CASE("a router chooses the largest logits, of equal ones the first") {
 }
 
 TEST_CASE("weights after the choice add up to 1") {
-  const Sizes sizes{.tokens = 6,
-                    .experts = 8,
-                    .topk = 3,
-                    .group = 3,
-                    .choice = {.score = RouterScore::softmax_chosen}};
+  const Sizes sizes{
+      .tokens = 6, .experts = 8, .topk = 3, .group = 3, .choice = {.weighting = chosen}};
   Values logits = random_logits(sizes);
   Routed routed = route(logits, sizes);
   for (std::int64_t t = 0; t < sizes.tokens; ++t) {
@@ -137,21 +154,20 @@ TEST_CASE("a full expert may take the largest weights") {
                           2, 0, 0,  //
                           3, 0, 0},
                          3);
-  Routed routed = route(
-      logits,
-      {.tokens = 4, .experts = 3, .topk = 1, .group = 4, .capacity = 2, .by_probability = true});
+  Routed routed = route(logits, {.tokens = 4,
+                                 .experts = 3,
+                                 .topk = 1,
+                                 .group = 4,
+                                 .capacity = 2,
+                                 .overflow = RouterOverflow::probability});
   CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{~0, 0, ~0, 0});
   CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{-1, 0, -1, 1});
 }
 
 TEST_CASE("no expert takes more than its capacity, and none is left idle while others wait") {
-  for (const bool by_probability : {false, true}) {
-    const Sizes sizes{.tokens = 64,
-                      .experts = 5,
-                      .topk = 2,
-                      .group = 16,
-                      .capacity = 7,
-                      .by_probability = by_probability};
+  for (const RouterOverflow overflow : all_overflows) {
+    const Sizes sizes{
+        .tokens = 64, .experts = 5, .topk = 2, .group = 16, .capacity = 7, .overflow = overflow};
     Values logits = random_logits(sizes);
     Routed routed = route(logits, sizes);
     const auto chosen = list_of<std::int32_t>(routed.chosen);
@@ -244,9 +260,9 @@ TEST_CASE("tokens of gathered ranks are found where they lie") {
 
 TEST_CASE("a router routes gathered rows as in the order of the data") {
   for (const bool zigzag : {false, true}) {
-    for (const bool by_probability : {false, true}) {
+    for (const RouterOverflow overflow : all_overflows) {
       Sizes sizes{.tokens = 48, .experts = 4, .topk = 2, .group = 12, .capacity = 7};
-      sizes.by_probability = by_probability;
+      sizes.overflow = overflow;
       Values logits = random_logits(sizes);
       Routed data = route(logits, sizes);
       sizes.order = {{24, 3, zigzag}, 2};
@@ -275,7 +291,7 @@ TEST_CASE("a router routes gathered rows as in the order of the data") {
 }
 
 TEST_CASE("a router's gradient agrees with finite differences") {
-  for (const RouterChoice& choice : all_choices) {
+  for (const RouterChoice& choice : all_choices()) {
     for (const std::int64_t capacity : {0, 3}) {
       const Sizes sizes{
           .tokens = 8, .experts = 5, .topk = 3, .group = 8, .capacity = capacity, .choice = choice};
@@ -297,12 +313,13 @@ TEST_CASE("a router's gradient agrees with finite differences") {
 
 TEST_CASE("sigmoid scores: weights of the chosen add up to the scaling, one alone is its score") {
   Values logits = matrix({0, 2, -1, 1}, 4);
-  RouterChoice choice{.score = RouterScore::sigmoid, .scaling = 3};
+  RouterChoice choice{.score = RouterScore::sigmoid, .weighting = chosen, .scaling = 3};
   const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
   Routed two = route(logits, {.tokens = 1, .experts = 4, .topk = 2, .group = 1, .choice = choice});
   CHECK(list_of<std::int32_t>(two.chosen) == std::vector<std::int32_t>{1, 3});
   CHECK(two.weight.at(0) == Approx(3 * score(2) / (score(2) + score(1))));
   CHECK(two.weight.at(0) + two.weight.at(1) == Approx(3));
+  choice.weighting = all;
   Routed one = route(logits, {.tokens = 1, .experts = 4, .topk = 1, .group = 1, .choice = choice});
   CHECK(one.weight.at(0) == Approx(3 * score(2)));
 }
@@ -311,8 +328,11 @@ TEST_CASE("a bias changes who is chosen, but not the weights") {
   Values logits = matrix({0, 2, -1, 1}, 4);
   Values bias({4}, DType::f32);
   bias.set(2, 1.0F);  // -1 has the score 0.27, so 1.27
-  const Sizes sizes{
-      .tokens = 1, .experts = 4, .topk = 2, .group = 1, .choice = {.score = RouterScore::sigmoid}};
+  const Sizes sizes{.tokens = 1,
+                    .experts = 4,
+                    .topk = 2,
+                    .group = 1,
+                    .choice = {.score = RouterScore::sigmoid, .weighting = chosen}};
   Routed routed = route(logits, sizes, bias.tensor());
   CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{2, 1});
   const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
@@ -323,29 +343,31 @@ TEST_CASE("a token chooses in the groups of experts with the best sums") {
   // Groups of two: sums of both scores for four experts in two groups, of the best for two.
   Values logits = matrix({3, -9, 1, 1, -1, -1, 2, -9}, 8);
   const auto chosen = [&](std::int64_t topk, std::int64_t groups,
-                          RouterScore score = RouterScore::sigmoid) {
-    Routed routed = route(logits, {.tokens = 1,
-                                   .experts = 8,
-                                   .topk = topk,
-                                   .group = 1,
-                                   .choice = {.score = score, .groups = 4, .group_topk = groups}});
+                          RouterChoice choice = {.score = RouterScore::sigmoid}) {
+    choice.groups = 4;
+    choice.group_topk = groups;
+    Routed routed =
+        route(logits, {.tokens = 1, .experts = 8, .topk = topk, .group = 1, .choice = choice});
     return list_of<std::int32_t>(routed.chosen);
   };
   CHECK(chosen(2, 1) == std::vector<std::int32_t>{2, 3});
   CHECK(chosen(4, 2) == std::vector<std::int32_t>{0, 2, 3, 1});
   CHECK(chosen(2, 2) == std::vector<std::int32_t>{0, 6});
   CHECK(chosen(4, 4) == std::vector<std::int32_t>{0, 6, 2, 3});
-  // Softmax adds up exp(logit), or the logits where it is taken of the chosen.
-  CHECK(chosen(2, 1, RouterScore::softmax_all) == std::vector<std::int32_t>{0, 1});
-  CHECK(chosen(4, 2, RouterScore::softmax_all) == std::vector<std::int32_t>{0, 6, 1, 7});
-  CHECK(chosen(2, 1, RouterScore::softmax_chosen) == std::vector<std::int32_t>{2, 3});
-  CHECK(chosen(4, 2, RouterScore::softmax_chosen) == std::vector<std::int32_t>{2, 3, 4, 5});
+  // Softmax adds up exp(logit), or the logits.
+  CHECK(chosen(2, 1, {}) == std::vector<std::int32_t>{0, 1});
+  CHECK(chosen(4, 2, {}) == std::vector<std::int32_t>{0, 6, 1, 7});
+  CHECK(chosen(2, 1, {.sums_logits = true}) == std::vector<std::int32_t>{2, 3});
+  CHECK(chosen(4, 2, {.sums_logits = true}) == std::vector<std::int32_t>{2, 3, 4, 5});
 }
 
 TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {
-  const RouterScore score = GENERATE(RouterScore::softmax_all, RouterScore::sigmoid);
+  const RouterChoice choice = GENERATE(
+      RouterChoice{}, RouterChoice{.score = RouterScore::sigmoid}, RouterChoice{.rounds = true},
+      RouterChoice{
+          .score = RouterScore::sigmoid, .free_counts = true, .groups = 2, .group_topk = 1});
   const RowOrder order = GENERATE(RowOrder{}, RowOrder{{12, 2, true}, 1});
-  Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .choice = {.score = score}};
+  Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .capacity = 4, .choice = choice};
   sizes.order = order;
   Values logits = random_logits(sizes);
   Routed routed = route(logits, sizes);
@@ -357,11 +379,11 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
   for (std::int64_t first : {0, 8}) {  // the rows of two ranks
     const std::int64_t end = first == 0 ? 8 : 12;
     router_losses(host.context(), {.logits = logits.tensor().slice(first, end),
+                                   .chosen = routed.chosen.tensor().slice(first, end),
                                    .order = order,
                                    .first = first,
                                    .group = 6,
-                                   .topk = 2,
-                                   .score = score,
+                                   .choice = choice,
                                    .choices = routed.choices.tensor(),
                                    .balance_factor = 0.3F,
                                    .z_factor = 0.1F,
@@ -375,7 +397,7 @@ TEST_CASE("the gradient of the losses beside the main one agrees with their sums
                                        .choices = routed.choices.tensor(),
                                        .order = order,
                                        .group = 6,
-                                       .score = score,
+                                       .choice = choice,
                                        .sums = sums.tensor()});
     return 2 * (0.3 * sums.at(0) + 0.1 * sums.at(1));
   };
@@ -400,6 +422,139 @@ TEST_CASE("what a router adds up") {
   CHECK(sums.at(router_sums) == 2);  // both want the first expert
 }
 
+TEST_CASE("a round chooses a full expert again, and leaves out those that the token has") {
+  Values logits = matrix({3, 1, 0,  //
+                          3, 1, 0,  //
+                          3, 1, 0},
+                         3);
+  const Sizes sizes{.tokens = 3,
+                    .experts = 3,
+                    .topk = 2,
+                    .group = 3,
+                    .capacity = 2,
+                    .choice = {.weighting = kept, .rounds = true}};
+  Routed routed = route(logits, sizes);
+  CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{0, 1, 0, 1, ~0, ~0});
+  CHECK(list_of<std::int32_t>(routed.choices) == std::vector<std::int32_t>{3, 0, 0, 1, 2, 0});
+  CHECK(routed.weight.at(0) / routed.weight.at(1) == Approx(std::exp(2.0)));
+  CHECK(routed.weight.at(4) == 0);
+  CHECK(routed.weight.at(5) == 0);
+  CHECK(list_of<std::int64_t>(routed.counts) == std::vector<std::int64_t>{2, 2, 0});
+}
+
+TEST_CASE("where no probability is left in a round, expert 0 is chosen once more") {
+  Values logits = matrix({200, 0, 0,  //
+                          -300, 0, -400},
+                         3);
+  const Sizes sizes{.tokens = 2,
+                    .experts = 3,
+                    .topk = 2,
+                    .group = 2,
+                    .choice = {.weighting = kept, .rounds = true}};
+  Routed routed = route(logits, sizes);
+  CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{0, 0, 1, 0});
+  CHECK(routed.weight.at(0) == Approx(1));
+  CHECK(routed.weight.at(1) == 0);
+  CHECK(routed.weight.at(3) == 0);
+  CHECK(list_of<std::int64_t>(routed.counts) == std::vector<std::int64_t>{3, 1, 0});
+  CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{0, 1, 3, 2});
+}
+
+TEST_CASE("what counts without a bias and groups of experts is counted beside what is chosen") {
+  Values logits = matrix({0, 2, -1, 1}, 4);
+  Values bias({4}, DType::f32);
+  bias.set(2, 1.0F);
+  const Sizes sizes{.tokens = 1,
+                    .experts = 4,
+                    .topk = 2,
+                    .group = 1,
+                    .choice = {.score = RouterScore::sigmoid, .free_counts = true}};
+  Routed routed = route(logits, sizes, bias.tensor());
+  CHECK(list_of<std::int32_t>(routed.choices) == std::vector<std::int32_t>{0, 1, 1, 0,  //
+                                                                           0, 1, 0, 1});
+}
+
+TEST_CASE("places may be shared by other groups than balance is counted over") {
+  Values logits = matrix({1, 0, 1, 0, 1, 0, 1, 0}, 2);  // four tokens that want expert 0
+  Sizes sizes{.tokens = 4, .experts = 2, .topk = 1, .group = 2, .capacity = 3, .place_group = 4};
+  CHECK(list_of<std::int32_t>(route(logits, sizes).chosen) ==
+        std::vector<std::int32_t>{0, 0, 0, ~0});
+  sizes = {.tokens = 4, .experts = 2, .topk = 1, .group = 4, .capacity = 1, .place_group = 2};
+  Routed routed = route(logits, sizes);
+  CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{0, ~0, 0, ~0});
+  CHECK(list_of<std::int32_t>(routed.choices) == std::vector<std::int32_t>{4, 0});
+}
+
+TEST_CASE("token after token, an expert that is full at a second choice has no place for a first") {
+  Values logits = matrix({2, 1, 0,  //
+                          0, 2, 1},
+                         3);
+  Sizes sizes{.tokens = 2, .experts = 3, .topk = 2, .group = 2, .capacity = 1};
+  CHECK(list_of<std::int32_t>(route(logits, sizes).chosen) ==
+        std::vector<std::int32_t>{0, ~1, 1, 2});
+  sizes.overflow = RouterOverflow::token;
+  CHECK(list_of<std::int32_t>(route(logits, sizes).chosen) ==
+        std::vector<std::int32_t>{0, 1, ~1, 2});
+}
+
+TEST_CASE("kernels route, weigh and count as the plain ones do") {
+  StepState state;
+  state.token_factor = 1.0F / 48;
+  for (RouterChoice choice : all_choices()) {
+    for (const RouterOverflow overflow : all_overflows) {
+      if (choice.rounds && overflow != RouterOverflow::position) continue;
+      choice.free_counts = !choice.rounds;
+      const Sizes sizes{.tokens = 48,
+                        .experts = 6,
+                        .topk = 3,
+                        .group = 12,
+                        .capacity = 13,
+                        .overflow = overflow,
+                        .choice = choice,
+                        .order = {{24, 2, true}, 2},
+                        .place_group = 24};
+      Values logits = random_logits(sizes);
+      Values d_weight = Values::random({48, 3}, DType::f32, 9);
+      Values d_logits[2] = {Values({48, 6}, DType::f32), Values({48, 6}, DType::f32)};
+      Values sums[2] = {Values({router_sums + 6}, DType::f32),
+                        Values({router_sums + 6}, DType::f32)};
+      Routed routed[2] = {route(logits, sizes), route(logits, sizes, {}, plain_kernels)};
+      for (std::size_t i = 0; i < 2; ++i) {
+        const Host host(i == 0 ? tested_kernels() : plain_kernels);
+        router_backward(host.context(), {.logits = logits.tensor(),
+                                         .chosen = routed[i].chosen.tensor(),
+                                         .choice = choice,
+                                         .d_weight = d_weight.tensor(),
+                                         .d_logits = d_logits[i].tensor()});
+        router_losses(host.context(), {.logits = logits.tensor(),
+                                       .chosen = routed[i].chosen.tensor(),
+                                       .order = sizes.order,
+                                       .group = 12,
+                                       .choice = choice,
+                                       .choices = routed[i].choices.tensor(),
+                                       .balance_factor = 0.5F,
+                                       .z_factor = 0.1F,
+                                       .d_logits = d_logits[i].tensor(),
+                                       .state = &state});
+        router_statistics(host.context(), {.logits = logits.tensor(),
+                                           .chosen = routed[i].chosen.tensor(),
+                                           .choices = routed[i].choices.tensor(),
+                                           .order = sizes.order,
+                                           .group = 12,
+                                           .choice = choice,
+                                           .sums = sums[i].tensor()});
+      }
+      CHECK(routed[0].chosen == routed[1].chosen);
+      CHECK(routed[0].slot == routed[1].slot);
+      CHECK(routed[0].choices == routed[1].choices);
+      CHECK(routed[0].counts == routed[1].counts);
+      CHECK(difference(routed[0].weight, routed[1].weight) < 1e-6);
+      CHECK(difference(d_logits[0], d_logits[1]) < 2e-6);
+      CHECK(difference(sums[0], sums[1]) < 2e-6);
+    }
+  }
+}
+
 TEST_CASE("a router's front door names what does not fit") {
   const Host host(tested_kernels());
   Values logits({4, 3}, DType::f32);
@@ -413,6 +568,10 @@ TEST_CASE("a router's front door names what does not fit") {
                      .counts = routed.counts.tensor()};
   CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] choices"));
   args.group = 2;
+  args.capacity = {.group = 3, .factor = 1};
+  CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }),
+                    "[router] the groups that share places"));
+  args.capacity = {};
   args.counts = routed.slot.tensor();
   CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] counts"));
 }

@@ -23,6 +23,7 @@ TEST_CASE("sgd makes the plain update") {
   const auto count = GENERATE(1, 15, 4097, 10000);
   const bool with_momentum = GENERATE(false, true);
   const bool with_compute = GENERATE(false, true);
+  const bool coupled = GENERATE(false, true);
   const StepState state = step_state();
   const DType type = GENERATE(DType::f32, DType::bf16);
   Values gradient = Values::random(Shape{count}, type, 2);
@@ -34,6 +35,7 @@ TEST_CASE("sgd makes the plain update") {
                                            .compute = with_compute ? compute.tensor() : Tensor{},
                                            .coefficient = with_momentum ? 0.9F : 0.0F,
                                            .decay = true,
+                                           .coupled = coupled,
                                            .state = &state}));
   };
   Values parameter = Values::random(Shape{count}, DType::f32, 1);
@@ -48,6 +50,30 @@ TEST_CASE("sgd makes the plain update") {
   CHECK(difference(momentum, plain_momentum) < 1e-6);
   CHECK(difference(compute, plain_compute) < 1e-2);
   CHECK((compute.at(0) != 0) == with_compute);
+}
+
+TEST_CASE("coupled decay goes through the momentum, decoupled decay past it") {
+  StepState state = step_state();
+  state.clip_coefficient = 1;
+  const auto after = [&](bool coupled) {
+    Values parameter = Values::of<float>({2});
+    Values gradient = Values::of<float>({1});
+    Values momentum = Values::of<float>({0});
+    for (int step = 0; step < 2; ++step) {
+      sgd(Host(tested_kernels()).context(), one<Sgd>({.parameter = parameter.tensor(),
+                                                      .gradient = gradient.tensor(),
+                                                      .momentum = momentum.tensor(),
+                                                      .coefficient = 0.5F,
+                                                      .decay = true,
+                                                      .coupled = coupled,
+                                                      .state = &state}));
+    }
+    return parameter.at(0);
+  };
+  // b = 1 + 0.5 * 2 = 2, p = 2 - 0.25 * 2 = 1.5; b = 0.5 * 2 + 1 + 0.5 * 1.5 = 2.75, p = 0.8125
+  CHECK(after(true) == 0.8125);
+  // b = 1, p = 2 - 0.25 * (1 + 1) = 1.5; b = 1.5, p = 1.5 - 0.25 * (1.5 + 0.75) = 0.9375
+  CHECK(after(false) == 0.9375);
 }
 
 TEST_CASE("sgd rounds a parameter in bf16 as the plain update does") {

@@ -127,7 +127,7 @@ void visit(RouterBackward& a, const Place& place) {
 }
 template <class Place>
 void visit(RouterLosses& a, const Place& place) {
-  place(a.logits), place(a.choices), place(a.d_logits), place(a.state);
+  place(a.logits), place(a.chosen), place(a.choices), place(a.d_logits), place(a.state);
 }
 template <class Place>
 void visit(RouterStatistics& a, const Place& place) {

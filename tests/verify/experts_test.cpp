@@ -84,6 +84,25 @@ TEST_CASE("experts of a limited capacity") {
               layouts);
 }
 
+/// MindFormers' TopkRouter with the groups of a micro-batch, which is several sequences.
+TEST_CASE("experts chosen in rounds and counted over micro-batches") {
+  const Options rounds =
+      with(small_moe, {"moe.router_choice=rounds", "moe.router_weights=kept",
+                       "moe.router_load_balancing_type=round_aux_loss", "moe.capacity_factor=1.1",
+                       "moe.expert_group_size=0", "train.micro_batch_size=2"});
+  check_equal(rounds, {"dp1+m4", "tp2", "tp2sp", "dp2+ep2", "dp4+ep4", "pp2+m4", "tp2sp+dp2+ep2",
+                       "cp2+p2p+ep2", "dp2+ep2+recompute", "dp2+ep2+zero1", "tp2sp+wep2",
+                       "tp2sp+dp2+ep2+group_a2a+echunks2"});
+  check_free(rounds, {"dp2+ep2", "tp2sp+dp2+ep2"});
+}
+
+TEST_CASE("capacities and losses over different groups, and what would be chosen freely") {
+  check_equal(with(small_shared, {"moe.balance_counts=free", "moe.capacity_factor=1",
+                                  "moe.overflow=token", "moe.router_weights=kept",
+                                  "moe.capacity_group_size=32", "train.micro_batch_size=2"}),
+              {"dp2+ep2", "tp2sp+dp2+ep2", "cp2+p2p+ep2", "pp2+m4"});
+}
+
 TEST_CASE("experts in some layers") {
   check_equal(some_layers, {"tp2sp+dp2+ep2", "dp2+ep2+m2", "pp2+vp2+m4", "dp3+ep3"});
 }

@@ -51,6 +51,7 @@ ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   model.topk = file.at("chosen").shape[1];
   model.expert_ffn = wide.shape[1];
   model.pre_softmax = test.pre_softmax;
+  model.weights = test.pre_softmax ? ExpertWeights::all : ExpertWeights::chosen;
   model.sigmoid_scores = model.expert_bias = test.sigmoid;
   if (test.sigmoid) model.topk_scaling = 2.5;
   model.expert_groups = test.groups;

@@ -4,6 +4,7 @@
 
 #include "bench/ops/op_bench.h"
 #include "device/host_values.h"
+#include "nn/exchange/router_rule.h"
 #include "ops/matmul.h"
 #include "ops/router.h"
 #include "ops/rows.h"
@@ -17,13 +18,11 @@ class ExpertCases {
  public:
   explicit ExpertCases(OpBench& bench)
       : bench_(bench), ops_(&bench.ops()), sizes_(bench.sizes()), model_(sizes_.model) {
-    choice_ = {.score = model_.sigmoid_scores ? RouterScore::sigmoid
-                        : model_.pre_softmax  ? RouterScore::softmax_all
-                                              : RouterScore::softmax_chosen,
-               .scaling = static_cast<float>(model_.topk_scaling),
-               .groups = model_.expert_groups,
-               .group_topk = model_.group_topk};
-    group_ = model_.experts > 1 ? model_.routing_group : model_.seq_length;
+    rule_ = router_rule(model_);
+    if (model_.experts == 1) {
+      rule_.group = model_.seq_length;
+      rule_.capacity = {};
+    }
     logits_ = bench.values("router.logits", {sizes_.tokens, sizes_.experts}, DType::f32);
     d_logits_ = bench.values("router.d_logits", logits_.shape, DType::f32);
     const Shape choices{sizes_.tokens, sizes_.topk};
@@ -31,7 +30,9 @@ class ExpertCases {
     weight_ = bench.zeros("router.weight", choices, DType::f32);
     slot_ = bench.zeros("router.slot", choices, DType::i32);
     counts_ = bench.zeros("router.counts", {sizes_.experts}, DType::i64);
-    choices_ = bench.zeros("router.choices", {sizes_.tokens / group_, sizes_.experts}, DType::i32);
+    const std::int64_t groups = sizes_.tokens / rule_.group;
+    choices_ = bench.zeros(
+        "router.choices", {groups * rule_.choice.counted(sizes_.topk), sizes_.experts}, DType::i32);
   }
 
   void add() {
@@ -60,22 +61,18 @@ class ExpertCases {
   }
 
   void add_router() {
-    const bool capped = model_.experts > 1 && model_.capacity_factor > 0;
-    const auto even =
-        static_cast<double>(group_ * sizes_.topk) / static_cast<double>(sizes_.experts);
-    const RouterForward args{
-        .logits = logits_,
-        .bias = model_.expert_bias ? bench_.zeros("router.bias", {sizes_.experts}, DType::f32)
-                                   : Tensor{},
-        .group = group_,
-        .capacity = capped ? static_cast<std::int64_t>(model_.capacity_factor * even) : 0,
-        .by_probability = model_.overflow == Overflow::probability,
-        .choice = choice_,
-        .chosen = chosen_,
-        .weight = weight_,
-        .slot = slot_,
-        .choices = choices_,
-        .counts = counts_};
+    const RouterForward args{.logits = logits_,
+                             .bias = model_.expert_bias
+                                         ? bench_.zeros("router.bias", {sizes_.experts}, DType::f32)
+                                         : Tensor{},
+                             .group = rule_.group,
+                             .capacity = rule_.capacity,
+                             .choice = rule_.choice,
+                             .chosen = chosen_,
+                             .weight = weight_,
+                             .slot = slot_,
+                             .choices = choices_,
+                             .counts = counts_};
     bench_.add("router_forward", "", bytes_of({logits_, chosen_, weight_, slot_}), 0,
                [ops = ops_, args] { router_forward(*ops, args); });
   }
@@ -83,15 +80,15 @@ class ExpertCases {
   void add_router_backward() {
     const RouterBackward backward{.logits = logits_,
                                   .chosen = chosen_,
-                                  .choice = choice_,
+                                  .choice = rule_.choice,
                                   .d_weight = weight_,
                                   .d_logits = d_logits_};
     bench_.add("router_backward", "", bytes_of({logits_, chosen_, weight_, d_logits_}), 0,
                [ops = ops_, backward] { router_backward(*ops, backward); });
     const RouterLosses losses{.logits = logits_,
-                              .group = group_,
-                              .topk = sizes_.topk,
-                              .score = choice_.score,
+                              .chosen = chosen_,
+                              .group = rule_.group,
+                              .choice = rule_.choice,
                               .choices = choices_,
                               .balance_factor = 0.01F,
                               .z_factor = 0.001F,
@@ -103,8 +100,8 @@ class ExpertCases {
         .logits = logits_,
         .chosen = chosen_,
         .choices = choices_,
-        .group = group_,
-        .score = choice_.score,
+        .group = rule_.group,
+        .choice = rule_.choice,
         .sums = bench_.zeros("router.sums", {router_sums + sizes_.experts}, DType::f32)};
     bench_.add("router_statistics", "", bytes_of({logits_, chosen_}), 0,
                [ops = ops_, statistics] { router_statistics(*ops, statistics); });
@@ -203,8 +200,7 @@ class ExpertCases {
   const OpContext* ops_;
   const OpSizes& sizes_;
   const ModelShape& model_;
-  RouterChoice choice_;
-  std::int64_t group_ = 0;
+  RouterRule rule_;
   Tensor logits_, d_logits_, chosen_, weight_, slot_, counts_, choices_;
   std::vector<std::int64_t> rows_of_;  // by expert
   std::int64_t count_ = 0;             // of all

@@ -191,6 +191,7 @@ void settle_megatron(Migration& m) {
   } else {
     m.remove("log.barrier_with_timers");
   }
+  settle_megatron_experts(m);
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");
   if (!validates) m.remove("train.validate_every");

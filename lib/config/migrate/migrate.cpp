@@ -10,6 +10,7 @@
 #include "config/read/read.h"
 #include "config/schema/known_paths.h"
 #include "config/schema/values.h"
+#include "config/upstream/mindformers_experts.h"
 #include "config/upstream/mindformers_file.h"
 #include "config/upstream/own_words.h"
 #include "config/upstream/upstream.h"
@@ -153,8 +154,10 @@ Migrated migrate_config(std::string_view given, const std::string& name) {
   for (const auto& [line, key] : old) lines.insert(line);
   Comments comments = collect_comments(text, lines);
 
-  carry_mindformers(tree, root, result.diagnostics);
-  apply_upstream(tree, root, result.diagnostics);
+  Spellings spellings = carry_mindformers(tree, root, result.diagnostics);
+  spellings.merge(carry_router(tree, root, result.diagnostics));
+  spellings.merge(apply_upstream(tree, root, result.diagnostics));
+  fill_router(tree, root, spellings, result.diagnostics);
   prune(tree, root, "", result.diagnostics);
   write_own_words(tree, root);
   soften(result.diagnostics);

@@ -172,14 +172,10 @@ void Migration::not_carried(std::string_view key, const std::string& why) {
                     value == nullptr ? nowhere : tree_.place(value->span)});
 }
 
-void Migration::refuse(const std::string& path, const std::string& message,
-                       const std::string& help) {
-  diagnostics_.add({Severity::error,
-                    "two-spellings",
-                    path,
-                    message,
-                    help,
-                    {Place::Origin::file, file_, 0, 0, 0}});
+void Migration::refuse(const std::string& path, const std::string& message, const std::string& help,
+                       const char* code) {
+  diagnostics_.add(
+      {Severity::error, code, path, message, help, {Place::Origin::file, file_, 0, 0, 0}});
 }
 
 void Migration::contradict(const std::string& path, const ForeignValue& value) {

@@ -39,7 +39,8 @@ class Migration {
   void put_list(const std::string& path, int node, const std::string& why);
   void remove(const std::string& path);
   void not_carried(std::string_view key, const std::string& why);
-  void refuse(const std::string& path, const std::string& message, const std::string& help);
+  void refuse(const std::string& path, const std::string& message, const std::string& help,
+              const char* code = "two-spellings");
 
   Project project() const { return project_; }
   YamlTree& tree() { return tree_; }

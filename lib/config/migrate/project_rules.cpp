@@ -169,6 +169,11 @@ void settle_torchtitan(Migration& m) {
   const bool saves =
       m.text("checkpoint.enable", m.text("checkpoint.enable_checkpoint", "true")) != "false";
   if (!saves) m.remove("checkpoint.every");
+  if (m.text("optimizer.name") == "Adam") {
+    m.not_carried(
+        "optimizer.name",
+        "Adam adds weight decay to the gradient, adamw takes it apart: check weight_decay");
+  }
   put_defaults(m, torchtitan_defaults);
 }
 
@@ -235,7 +240,15 @@ void shard_optimizer(Migration& m, const std::string& why) {
   m.put("parallel.parallel_optimizer.gradient_accumulation_shard", "false", why);
 }
 
-void apply_project_rules(Migration& migration) {
+namespace {
+
+/// The weight decay of torch's and Megatron's SGD goes through the momentum.
+void settle_decay_form(Migration& m) {
+  if (m.at("optimizer.type") != "sgd") return;
+  m.put("optimizer.weight_decay_form", "coupled", "SGD adds weight decay to the gradient there");
+}
+
+void settle(Migration& migration) {
   switch (migration.project()) {
     case Project::hugging_face: return settle_hugging_face(migration);
     case Project::nanogpt: return settle_nanogpt(migration);
@@ -244,6 +257,13 @@ void apply_project_rules(Migration& migration) {
     case Project::megatron: break;
   }
   settle_megatron(migration);
+}
+
+}  // namespace
+
+void apply_project_rules(Migration& migration) {
+  settle(migration);
+  settle_decay_form(migration);
 }
 
 }  // namespace trainctl

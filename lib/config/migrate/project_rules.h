@@ -21,6 +21,8 @@ void put_defaults(Migration& migration, const Table& table) {
 void shard_optimizer(Migration& migration, const std::string& why);
 
 void settle_megatron(Migration& migration);
+/// Of its experts: after the sizes and the layout are there.
+void settle_megatron_experts(Migration& migration);
 
 /// All rules of migration.project(), after its keys were carried over.
 void apply_project_rules(Migration& migration);

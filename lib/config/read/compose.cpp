@@ -8,6 +8,7 @@
 
 #include "config/read/set_option.h"
 #include "config/schema/values.h"
+#include "config/upstream/mindformers_experts.h"
 #include "config/upstream/mindformers_file.h"
 #include "config/yaml/variables.h"
 
@@ -40,6 +41,7 @@ class Composer {
     const std::vector<int> wanted = take_includes(root);
     spread_overrides(root, -1);
     spellings_.merge(carry_mindformers(tree_, root, diagnostics_));
+    spellings_.merge(carry_router(tree_, root, diagnostics_));
     spellings_.merge(apply_upstream(tree_, root, diagnostics_));
     if (wanted.empty()) return root;
     open_.push_back(name);
@@ -271,7 +273,9 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
     tree.node(value).overrides = static_cast<int>(tree.override_tags.size());
     tree.override_tags.push_back({path, tree.node(value).span});
     spellings.insert_or_assign(path, path);  // the option's own spelling counts from here on
-    for (auto& [key, written] : apply_upstream(tree, one, diagnostics)) {
+    Spellings of_option = carry_router(tree, one, diagnostics);
+    of_option.merge(apply_upstream(tree, one, diagnostics));
+    for (auto& [key, written] : of_option) {
       spellings.insert_or_assign(key, written);
     }
     override_entries(tree, root, one, "");

@@ -71,6 +71,8 @@ const std::set<std::string>& keys_of_training() {
                                           "model.cross_entropy_fusion_impl",
                                           "moe.capacity_factor",
                                           "moe.overflow",
+                                          "moe.capacity_group_size",
+                                          "moe.balance_counts",
                                           "moe.router_bias_update_rate",
                                           "moe.router_load_balancing_type",
                                           "moe.aux_loss_factor",

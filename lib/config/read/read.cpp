@@ -11,6 +11,7 @@
 #include "config/read/model_values.h"
 #include "config/read/section_reader.h"
 #include "config/schema/known_paths.h"
+#include "config/upstream/mindformers_experts.h"
 #include "config/yaml/syntax_error.h"
 
 namespace trainctl {
@@ -53,6 +54,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
   }
   call_as_written(reading.spellings, reading.result.diagnostics);
   const std::optional<StartingModel> start = fill_model(reading, root, around);
+  fill_router(tree, root, reading.spellings, reading.result.diagnostics);
   const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
   read_section(reading, root, "", file, reading.result.config);
   if (start) check_model_against(reading, *start);

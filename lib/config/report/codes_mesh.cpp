@@ -194,11 +194,20 @@ constexpr CodeNote mesh_notes[] = {
      "context_parallel.",
      "model: {seq_length: 64}, moe: {num_experts: 4, expert_group_size: 48}",
      "model: {seq_length: 64}, moe: {num_experts: 4, expert_group_size: 32}"},
+    {"router-rounds", "A choice in rounds with other parts",
+     "What MindFormers' TopkRouter does belongs together: router_choice rounds, "
+     "router_load_balancing_type round_aux_loss and overflow position, with softmax and without "
+     "groups of experts.",
+     "moe: {num_experts: 4, router_topk: 2, router_choice: rounds}",
+     "moe: {num_experts: 4, router_topk: 2, router_choice: rounds, router_load_balancing_type: "
+     "round_aux_loss}"},
     {"router-softmax", "A router that cannot learn",
-     "With router_topk 1 the softmax over the chosen expert is always 1, so the router gets no "
-     "gradient from it. Take the softmax before the choice.",
-     "moe: {num_experts: 4, router_pre_softmax: false}",
-     "moe: {num_experts: 4, router_pre_softmax: true}"},
+     "With router_topk 1 the weight of the chosen expert is always 1 if it is divided by the sum "
+     "of "
+     "the choices, so the router gets no gradient from the main loss. Its own losses may still "
+     "move it (a warning); without them it is an error, where something is trained.",
+     "moe: {num_experts: 4, router_pre_softmax: false, router_load_balancing_type: none}",
+     "moe: {num_experts: 4, router_pre_softmax: true, router_load_balancing_type: none}"},
     {"router-sigmoid", "A router's bias without sigmoid scores",
      "The bias of an expert is added to a score that each expert has by itself (DeepSeek-V3; "
      "Megatron: moe_router_enable_expert_bias).",

@@ -132,6 +132,12 @@ constexpr CodeNote training_notes[] = {
      "decay_steps is above train.steps, so min_lr is not reached.",
      "train: {steps: 10}, lr_schedule: {style: cosine, decay_steps: 20}",
      "train: {steps: 10}, lr_schedule: {style: cosine, decay_steps: 10}"},
+    {"weight-decay-form", "A form of weight decay that the optimizer does not have",
+     "SGD takes weight decay apart from the gradient (decoupled), or adds it to the gradient "
+     "before "
+     "the momentum (coupled: torch, Megatron, MindSpore). AdamW's is always decoupled.",
+     "optimizer: {type: adamw, weight_decay_form: coupled}",
+     "optimizer: {type: sgd, weight_decay_form: coupled}"},
     {"weight-decay-range", "Weight decay decreases, or changes with a constant style",
      "0 <= start_weight_decay <= end_weight_decay, equal with weight_decay_incr_style constant "
      "(Megatron).",

@@ -42,7 +42,7 @@ std::string Place::position() const {
     case Origin::model_files: return file;
     case Origin::defaulted: break;
   }
-  return "default";
+  return file.empty() ? "default" : "default of " + file;
 }
 
 Place SourceMap::find(const std::string& path) const {

@@ -14,7 +14,7 @@ struct Place {
   enum class Origin { file, set_option, preset, model_files, defaulted };
   Origin origin = Origin::defaulted;
   // for Origin::file and model_files (the model's config.json); the argument text for set_option;
-  // the preset's name for preset
+  // the preset's name for preset; for defaulted the section whose default it is, if not ours
   std::string file;
   int line = 0;
   int column = 0;

@@ -19,6 +19,7 @@ enum class OptimizerType { adamw, sgd };
 enum class LrStyle { constant, linear, cosine, inverse_square_root, wsd };
 enum class DecayStyle { linear, cosine, exponential, minus_sqrt };
 enum class WeightDecayStyle { constant, linear, cosine };
+enum class WeightDecayForm { decoupled, coupled };
 enum class ComputeType { fp32, bf16, fp16 };
 enum class SplitStyle { tail, blocks };
 enum class OnBadLoss { stop, skip };
@@ -37,9 +38,12 @@ enum class ParamSyncStart { overlap, before_forward };
 enum class NoSync { last_microbatch, never };
 enum class OptimizerLevel { level1, level2, level3 };
 enum class GradScale { loss_scale, none };
-enum class Overflow { position, probability };
+enum class Overflow { position, probability, token };
 enum class ScoreFunction { softmax, sigmoid };
-enum class LoadBalancing { aux_loss, none };
+enum class LoadBalancing { aux_loss, round_aux_loss, none };
+enum class ExpertChoice { topk, rounds };
+enum class ExpertWeights { all, chosen, kept };
+enum class BalanceCounts { chosen, free };
 enum class LogLevelName { debug, info, warning, error };
 
 /// How context-parallel ranks share attention: one word for all layers, or one for each.

@@ -39,6 +39,7 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
+  WeightDecayForm weight_decay_form = WeightDecayForm::decoupled;
   std::optional<double> start_weight_decay;  // with weight_decay_incr_style; default: weight_decay
   std::optional<double> end_weight_decay;
   WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;

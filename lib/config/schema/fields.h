@@ -78,13 +78,14 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.beta2, field("beta2", "AdamW: decay of the second moment").from(0).below(1));
   visit(optimizer.eps, field("eps", "AdamW: added to the denominator").above(0));
   visit(optimizer.weight_decay,
-        field("weight_decay", "Decoupled weight decay; none on biases and norms").from(0));
+        field("weight_decay", "Weight decay; none on biases and norms").from(0));
+  visit(optimizer.weight_decay_form,
+        field("weight_decay_form", "decoupled; coupled: added to SGD's gradient before momentum"));
   visit(optimizer.start_weight_decay,
         field("start_weight_decay", "Weight decay at step 0").from(0).unset("weight_decay"));
   visit(optimizer.end_weight_decay,
         field("end_weight_decay", "Weight decay after the rise").from(0).unset("weight_decay"));
-  visit(optimizer.weight_decay_incr_style,
-        field("weight_decay_incr_style", "How weight decay rises from start to end"));
+  visit(optimizer.weight_decay_incr_style, field("weight_decay_incr_style", "How it rises"));
   visit(optimizer.weight_decay_incr_steps,
         field("weight_decay_incr_steps", "Steps over which weight decay rises")
             .from(1)
@@ -97,8 +98,7 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
         field("main_params_dtype", "Type of masters of matrices: fp32, or bf16 rounded at random"));
   visit(optimizer.exp_avg_dtype,
         field("exp_avg_dtype", "AdamW: type of the first moment, fp32 or bf16 rounded at random"));
-  visit(optimizer.exp_avg_sq_dtype,
-        field("exp_avg_sq_dtype", "AdamW: type of the second moment, as of the first"));
+  visit(optimizer.exp_avg_sq_dtype, field("exp_avg_sq_dtype", "AdamW: type of the second one"));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
 }

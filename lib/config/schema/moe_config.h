@@ -11,24 +11,29 @@
 namespace trainctl {
 
 struct MoeConfig {
-  std::int64_t num_experts = 1;         // 1: a plain MLP
-  std::int64_t router_topk = 1;         // experts chosen for each token
+  std::int64_t num_experts = 1;  // 1: a plain MLP
+  std::int64_t router_topk = 1;  // experts chosen for each token
+  ExpertChoice router_choice = ExpertChoice::topk;
   std::int64_t first_dense_layers = 0;  // layers with a plain MLP before the first experts
   std::int64_t layer_frequency = 1;     // of the others every n-th of the model has experts
   ScoreFunction router_score_function = ScoreFunction::softmax;
-  std::optional<bool> router_pre_softmax;  // default: with router_topk 1
-  double router_topk_scaling_factor = 1;   // of the weights of the chosen experts
-  std::int64_t router_num_groups = 1;      // of experts; a token chooses in router_group_topk
+  std::optional<bool> router_pre_softmax;       // default: with router_topk 1
+  std::optional<ExpertWeights> router_weights;  // default: as router_pre_softmax says
+  double router_topk_scaling_factor = 1;        // of the weights of the chosen experts
+  std::int64_t router_num_groups = 1;           // of experts; a token chooses in router_group_topk
   std::int64_t router_group_topk = 1;
   bool router_enable_expert_bias = false;  // added to the scores in the choice
   double router_bias_update_rate = 1e-3;   // of the bias, in each step
   LoadBalancing router_load_balancing_type = LoadBalancing::aux_loss;
+  BalanceCounts balance_counts = BalanceCounts::chosen;
   std::optional<double> capacity_factor;   // unset: no token is dropped
   Overflow overflow = Overflow::position;  // who is dropped
   double aux_loss_factor = 0.05;
   double z_loss_factor = 0;
-  std::optional<std::int64_t> expert_group_size;  // tokens of a routing group; default: a sequence
-  std::optional<std::int64_t> ffn_hidden_size;    // of one expert; default: model.ffn_hidden_size
+  // tokens of a routing group; 0: those of a micro-batch; default: a sequence
+  std::optional<std::int64_t> expert_group_size;
+  std::optional<std::int64_t> capacity_group_size;  // that share a capacity; default: such a group
+  std::optional<std::int64_t> ffn_hidden_size;      // of one expert; default: model.ffn_hidden_size
   std::optional<std::int64_t> shared_expert_intermediate_size;  // unset: no shared experts
   bool shared_expert_gate = false;
   bool group_wise_a2a = false;

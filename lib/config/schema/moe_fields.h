@@ -12,6 +12,12 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
   visit(moe.num_experts,
         field("num_experts", "Number of experts; 1: an ordinary MLP").from(1).to(1 << 20));
   visit(moe.router_topk, field("router_topk", "Experts chosen for each token").from(1).to(1 << 20));
+  visit(
+      moe.router_choice,
+      field("router_choice",
+            "How a token chooses: topk: its best experts at once; rounds: one after another, each "
+            "round among all that the token has not been kept for, so that a full one may be "
+            "chosen again (MindFormers' TopkRouter)"));
   visit(moe.first_dense_layers,
         field("first_dense_layers", "Layers at the start of the model that have a plain MLP")
             .from(0)
@@ -31,6 +37,12 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
               "Softmax over all experts before the choice, without normalising what is chosen; "
               "false: over the chosen ones")
             .unset("true with router_topk 1, else false"));
+  visit(moe.router_weights,
+        field("router_weights",
+              "What the score of a chosen expert is divided by for its weight: all: nothing; "
+              "chosen: the sum of the token's choices; kept: the sum of those that are not dropped")
+            .unset("all with router_pre_softmax, and with sigmoid scores and router_topk 1; else "
+                   "chosen"));
   visit(moe.router_topk_scaling_factor,
         field("router_topk_scaling_factor", "Multiplies the weights of the chosen experts")
             .above(0)
@@ -56,20 +68,28 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
         field("router_bias_update_rate", "By how much the bias of an expert moves in a step")
             .from(0)
             .to(1));
-  visit(moe.router_load_balancing_type,
-        field("router_load_balancing_type",
-              "aux_loss: the load-balance loss of each routing group, with aux_loss_factor; none: "
-              "no such loss"));
+  visit(
+      moe.router_load_balancing_type,
+      field("router_load_balancing_type",
+            "aux_loss: the load-balance loss of each routing group, with aux_loss_factor; "
+            "round_aux_loss: the sum of one for each round of router_choice rounds; none: no such "
+            "loss"));
+  visit(moe.balance_counts,
+        field("balance_counts",
+              "What the load-balance loss counts: chosen: the choices; free: what would be chosen "
+              "without a bias and groups of experts, as in Megatron"));
   visit(moe.capacity_factor,
         field("capacity_factor",
-              "Most tokens of a routing group that an expert takes, relative to an even share")
+              "Most tokens of a group (capacity_group_size) that an expert takes, relative to an "
+              "even share")
             .from(1)
             .to(1e6)
             .unset("none: no token is dropped"));
   visit(moe.overflow,
         field("overflow",
               "Whom a full expert takes: position: first choices before second ones, then earlier "
-              "tokens; probability: those with the largest weights"));
+              "tokens; probability: those with the largest weights; token: earlier tokens, of each "
+              "first choices before second ones"));
   visit(moe.aux_loss_factor,
         field("aux_loss_factor", "Weight of the load-balance loss").above(0).below(1));
   visit(moe.z_loss_factor,
@@ -78,10 +98,14 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
             .below(1));
   visit(moe.expert_group_size,
         field("expert_group_size",
-              "Tokens of a routing group, over which capacity and balance are counted: "
-              "neighbours in the order of the data")
-            .from(1)
+              "Tokens of a routing group, over which balance is counted: neighbours in the order "
+              "of the data; 0: the tokens of a micro-batch")
+            .from(0)
             .unset("model.seq_length"));
+  visit(moe.capacity_group_size,
+        field("capacity_group_size", "Tokens over which capacity_factor is counted: neighbours too")
+            .from(1)
+            .unset("expert_group_size"));
   visit(moe.ffn_hidden_size, field("ffn_hidden_size", "Width inside one expert")
                                  .from(1)
                                  .to(1 << 22)

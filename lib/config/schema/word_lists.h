@@ -1,5 +1,6 @@
-// The words of each choice; words.h says which list belongs to which choice. The first word of a
-// value is the one we write; the others are accepted: those of MindFormers, torch and older files.
+// The words of each choice (of experts: words.h); words.h says which list belongs to which choice.
+// The first word of a value is the one we write; the others are accepted: those of MindFormers,
+// torch and older files.
 #pragma once
 
 #include <array>
@@ -59,6 +60,8 @@ inline constexpr Word decay_style_words[] = {{"linear", DecayStyle::linear},
 inline constexpr Word weight_decay_words[] = {{"constant", WeightDecayStyle::constant},
                                               {"linear", WeightDecayStyle::linear},
                                               {"cosine", WeightDecayStyle::cosine}};
+inline constexpr Word decay_form_words[] = {{"decoupled", WeightDecayForm::decoupled},
+                                            {"coupled", WeightDecayForm::coupled}};
 inline constexpr Word compute_words[] = {
     {"fp32", ComputeType::fp32},
     {"bf16", ComputeType::bf16},
@@ -134,12 +137,6 @@ inline constexpr Word optimizer_level_words[] = {{"level1", OptimizerLevel::leve
                                                  {"level3", OptimizerLevel::level3}};
 inline constexpr Word grad_scale_words[] = {{"loss_scale", GradScale::loss_scale},
                                             {"none", GradScale::none}};
-inline constexpr Word score_function_words[] = {{"softmax", ScoreFunction::softmax},
-                                                {"sigmoid", ScoreFunction::sigmoid}};
-inline constexpr Word load_balancing_words[] = {{"aux_loss", LoadBalancing::aux_loss},
-                                                {"none", LoadBalancing::none}};
-inline constexpr Word overflow_words[] = {{"position", Overflow::position},
-                                          {"probability", Overflow::probability}};
 inline constexpr Word log_level_words[] = {{"debug", LogLevelName::debug},
                                            {"info", LogLevelName::info},
                                            {"warning", LogLevelName::warning},

@@ -8,6 +8,23 @@
 
 namespace trainctl {
 
+namespace detail {
+inline constexpr Word score_function_words[] = {{"softmax", ScoreFunction::softmax},
+                                                {"sigmoid", ScoreFunction::sigmoid}};
+inline constexpr Word load_balancing_words[] = {{"aux_loss", LoadBalancing::aux_loss},
+                                                {"round_aux_loss", LoadBalancing::round_aux_loss},
+                                                {"none", LoadBalancing::none}};
+inline constexpr Word overflow_words[] = {{"position", Overflow::position},
+                                          {"probability", Overflow::probability},
+                                          {"token", Overflow::token}};
+inline constexpr Word expert_choice_words[] = {{"topk", ExpertChoice::topk},
+                                               {"rounds", ExpertChoice::rounds}};
+inline constexpr Word expert_weights_words[] = {
+    {"all", ExpertWeights::all}, {"chosen", ExpertWeights::chosen}, {"kept", ExpertWeights::kept}};
+inline constexpr Word balance_counts_words[] = {{"chosen", BalanceCounts::chosen},
+                                                {"free", BalanceCounts::free}};
+}  // namespace detail
+
 /// The words of a choice.
 template <class Choice>
 inline constexpr std::span<const Word> words_of;
@@ -23,6 +40,8 @@ template <>
 inline constexpr std::span<const Word> words_of<DecayStyle> = detail::decay_style_words;
 template <>
 inline constexpr std::span<const Word> words_of<WeightDecayStyle> = detail::weight_decay_words;
+template <>
+inline constexpr std::span<const Word> words_of<WeightDecayForm> = detail::decay_form_words;
 template <>
 inline constexpr std::span<const Word> words_of<ComputeType> = detail::compute_words;
 template <>
@@ -68,6 +87,12 @@ template <>
 inline constexpr std::span<const Word> words_of<LoadBalancing> = detail::load_balancing_words;
 template <>
 inline constexpr std::span<const Word> words_of<Overflow> = detail::overflow_words;
+template <>
+inline constexpr std::span<const Word> words_of<ExpertChoice> = detail::expert_choice_words;
+template <>
+inline constexpr std::span<const Word> words_of<ExpertWeights> = detail::expert_weights_words;
+template <>
+inline constexpr std::span<const Word> words_of<BalanceCounts> = detail::balance_counts_words;
 template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;
 

@@ -111,6 +111,7 @@ class Carrier {
     stand_alone();
     drop_lone_microbatches();
     accumulated_ = number("runner_config.gradient_accumulation_steps", 1);
+    carry_decay_form();
     for (const Carried& row : carried_keys) carry(row);
     if (find("train.steps") == nullptr) carry({"runner_config.epochs", "train.epochs"});
     carry_betas();
@@ -244,6 +245,15 @@ class Carrier {
     if (find("parallel.parallel_mode") != nullptr) remove("parallel.parallel_mode");
     put("parallel.parallel_mode", entry.key_span,
         scalar("stand_alone", tree_.node(entry.value).span));
+  }
+
+  /// MindSpore's SGD adds weight decay to the gradient.
+  void carry_decay_form() {
+    const YamlEntry* type = find("optimizer.type");
+    if (type == nullptr || tree_.node(type->value).scalar != "SGD") return;
+    if (find("optimizer.weight_decay_form") != nullptr) return;
+    const Span key_span = type->key_span;
+    put("optimizer.weight_decay_form", key_span, scalar("coupled", tree_.node(type->value).span));
   }
 
   void carry_betas() {

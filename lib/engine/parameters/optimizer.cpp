@@ -56,6 +56,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
                      .compute = rounded,
                      .coefficient = static_cast<float>(config.momentum),
                      .decay = decay,
+                     .coupled = config.weight_decay_form == WeightDecayForm::coupled,
                      .rounding = rounding,
                      .state = state});
     }

@@ -11,7 +11,8 @@ template <bool WithMomentum, class Weight, class Copy>
 void update(const Sgd& args) {
   const float clip = args.state->clip_coefficient;
   const float rate = args.state->learning_rate;
-  const float decay = args.decay ? args.state->weight_decay : 0.0F;
+  const float decay = args.decay && !args.coupled ? args.state->weight_decay : 0.0F;
+  const float coupled = args.decay && args.coupled ? args.state->weight_decay : 0.0F;
   const float coefficient = args.coefficient;
   constexpr bool random = sizeof(Weight) < sizeof(float);
   const RandomWords words_of(args.state->seed, args.rounding.weight_stream(args.state->step),
@@ -26,12 +27,12 @@ void update(const Sgd& args) {
     if constexpr (random) words_of.fill(begin, end, words);
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      float b = gradient[i - begin] * clip;
+      const float before = to_float(parameter[i]);
+      float b = gradient[i - begin] * clip + coupled * before;
       if constexpr (WithMomentum) {
         b += coefficient * momentum[i];
         momentum[i] = b;
       }
-      const float before = to_float(parameter[i]);
       const float p = before - rate * (b + decay * before);
       parameter[i] = round_at_random<Weight>(p, random ? words[i - begin] : 0);
       if constexpr (sizeof(Copy) < sizeof p) compute[i] = from_float<Copy>(p);

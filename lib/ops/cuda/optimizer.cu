@@ -185,7 +185,7 @@ struct SgdWork {
   Gradients gradient;
   float* momentum;
   Copy copy;
-  float coefficient, weight_decay, clip, rate;
+  float coefficient, weight_decay, coupled, clip, rate;
   const RandomRounding& rounding;
   Philox of_weight;
 
@@ -195,7 +195,8 @@ struct SgdWork {
         momentum(static_cast<float*>(args.momentum.data)),
         copy(args.compute),
         coefficient(args.coefficient),
-        weight_decay(args.decay ? args.state->weight_decay : 0.0F),
+        weight_decay(args.decay && !args.coupled ? args.state->weight_decay : 0.0F),
+        coupled(args.decay && args.coupled ? args.state->weight_decay : 0.0F),
         clip(args.state->clip_coefficient),
         rate(args.state->learning_rate),
         rounding(args.rounding),
@@ -211,7 +212,7 @@ struct SgdWork {
     if (momentum != nullptr) load<width>(global_pointer(momentum) + at, b);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      b[i] = coefficient * b[i] + g[i] * clip;
+      b[i] = coefficient * b[i] + (g[i] * clip + coupled * p[i]);
       p[i] -= rate * (b[i] + weight_decay * p[i]);
     }
     store_weight<width>(parameter, p, at, of_weight, rounding);

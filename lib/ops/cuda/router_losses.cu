@@ -6,6 +6,46 @@
 namespace trainctl::cuda {
 namespace {
 
+/// A term of the balance loss of a token: the mean of the choices that are counted for it, by p;
+/// or, for round `number`, by q = p m / S.
+struct RouterBalance {
+  const RouterProbabilities& p;
+  const std::int32_t* choices;
+  const std::int32_t* chosen;  // or null: not of a round
+  std::int64_t number;
+  double sum = 1;
+  double mean = 0;
+
+  __device__ RouterBalance(const RouterProbabilities& of_token, std::int64_t experts,
+                           const std::int32_t* counted, const std::int32_t* choices_of_token,
+                           std::int64_t round)
+      : p(of_token), choices(counted), chosen(choices_of_token), number(round) {
+    if (chosen != nullptr) sum = least_kept_sum;
+    for (std::int64_t e = 0; chosen != nullptr && e < experts; ++e) sum += left(e);
+    for (std::int64_t e = 0; e < experts; ++e) mean += left(e) / sum * choices[e];
+  }
+  __device__ double left(std::int64_t e) const {
+    return chosen != nullptr && has_kept(chosen, number, e) ? 0 : p.of(e);
+  }
+  /// The slope of the mean along the logit of e. What S has beside p m keeps q from adding up to 1.
+  __device__ double slope(std::int64_t e) const {
+    if (chosen == nullptr) return p.slope(e) * (choices[e] - mean);
+    return (left(e) * (choices[e] - mean) - p.of(e) * mean * least_kept_sum) / sum;
+  }
+};
+
+/// How many terms a token has, and the term number j of one; `choices` are those of its group, from
+/// the first row of RouterChoice::counted on.
+__device__ std::int64_t balance_terms(const RouterChoice& choice, std::int64_t topk) {
+  return choice.rounds ? topk : 1;
+}
+__device__ RouterBalance balance_of(const RouterChoice& choice, const RouterProbabilities& p,
+                                    std::int64_t experts, const std::int32_t* chosen,
+                                    const std::int32_t* choices, std::int64_t j) {
+  if (choice.rounds) return {p, experts, choices + j * experts, chosen, j};
+  return {p, experts, choices + (choice.free_counts ? experts : 0), nullptr, 0};
+}
+
 struct RouterLossArrays {
   const float* logits;
   const std::int32_t* chosen;
@@ -16,41 +56,38 @@ struct RouterLossArrays {
 };
 
 // With weights w = scaling v: the slope of v_j along its own logit is v_j f_j (1 - v_j) or, where v
-// is not divided by a sum of the chosen, v_j f_j; f = 1 - s for sigmoid scores, else 1.
+// is not divided by a sum of choices, v_j f_j; f = 1 - s for sigmoid scores, else 1.
 __global__ void __launch_bounds__(block_threads) router_backward_kernel(RouterLossArrays args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
-  const RouterScore score = args.choice.score;
-  const bool by_all = score == RouterScore::softmax_all;
-  const bool by_chosen =
-      score == RouterScore::softmax_chosen || (score == RouterScore::sigmoid && args.topk > 1);
   const float* logits = args.logits + t * args.experts;
   const std::int32_t* chosen = args.chosen + t * args.topk;
   const float* d_weight = args.d_weight + t * args.topk;
   float* d_logits = args.d_logits + t * args.experts;
-  const RouterWeights weights(logits, args.experts, chosen, args.topk, score);
+  const RouterWeights weights(logits, args.experts, chosen, args.topk, args.choice);
   const double scaling = args.choice.scaling;
   double mean = 0;
   for (std::int64_t j = 0; j < args.topk; ++j) {
-    mean += weights.of(expert_of(chosen[j])) * d_weight[j] * scaling;
+    if (weights.has(j)) mean += weights.of(chosen[j]) * d_weight[j] * scaling;
   }
   for (std::int64_t e = 0; e < args.experts; ++e) {
-    d_logits[e] = by_all ? static_cast<float>(-weights.of(e) * mean) : 0.0F;
+    d_logits[e] = static_cast<float>(-weights.rest(e) * mean);
   }
   for (std::int64_t j = 0; j < args.topk; ++j) {
     const std::int32_t e = expert_of(chosen[j]);
-    const double inner = score == RouterScore::sigmoid ? 1 - sigmoid(logits[e]) : 1;
-    const double rest = by_chosen ? mean : 0;
-    d_logits[e] += static_cast<float>(weights.of(e) * inner * (scaling * d_weight[j] - rest));
+    const double own = weights.has(j) ? scaling * d_weight[j] : 0;
+    const double of_sum = weights.is_summed(j) ? mean : 0;
+    d_logits[e] += static_cast<float>(weights.of(e) * weights.inner(e) * (own - of_sum));
   }
 }
 
 struct Losses {
   const float* logits;
+  const std::int32_t* chosen;
   RowOrder order;
-  std::int64_t first, tokens, experts, group;
-  double even;  // experts / (topk group)
-  RouterScore score;
+  std::int64_t first, tokens, experts, topk, group;
+  double even;  // what the mean of the counted choices is multiplied by
+  RouterChoice choice;
   const std::int32_t* choices;
   float balance_factor, z_factor;
   float* d_logits;
@@ -61,16 +98,20 @@ __global__ void __launch_bounds__(block_threads) losses_kernel(Losses args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
   const double scale = args.state->loss_scale * double{args.state->token_factor};
-  const float* logits = args.logits + t * args.experts;
+  const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.score);
+  const std::int64_t group = args.order.token_of(args.first + t) / args.group;
   const std::int32_t* choices =
-      args.choices + args.order.token_of(args.first + t) / args.group * args.experts;
-  const RouterProbabilities p(logits, args.experts, args.score);
-  double mean = 0;  // of the choices, by probability
-  for (std::int64_t e = 0; e < args.experts; ++e) mean += p.of(e) * choices[e];
-  for (std::int64_t e = 0; e < args.experts; ++e) {
-    const double balance = args.balance_factor * args.even * p.slope(e) * (choices[e] - mean);
-    const double z = args.z_factor * 2 * p.log_sum * p.softmax(e);
-    args.d_logits[t * args.experts + e] += static_cast<float>(scale * (balance + z));
+      args.choices + group * args.choice.counted(args.topk) * args.experts;
+  float* d_logits = args.d_logits + t * args.experts;
+  for (std::int64_t j = 0; j < balance_terms(args.choice, args.topk); ++j) {
+    const RouterBalance balance =
+        balance_of(args.choice, p, args.experts, args.chosen + t * args.topk, choices, j);
+    for (std::int64_t e = 0; e < args.experts; ++e) {
+      d_logits[e] += static_cast<float>(scale * args.balance_factor * args.even * balance.slope(e));
+    }
+  }
+  for (std::int64_t e = 0; args.z_factor != 0 && e < args.experts; ++e) {
+    d_logits[e] += static_cast<float>(scale * args.z_factor * 2 * p.log_sum * p.softmax(e));
   }
 }
 
@@ -81,7 +122,7 @@ struct Statistics {
   RowOrder order;
   std::int64_t tokens, experts, topk, group;
   double even;
-  RouterScore score;
+  RouterChoice choice;
   double* partial;  // [blocks, router_sums]
   float* sums;
 };
@@ -91,11 +132,17 @@ constexpr unsigned most_partial = 256;  // blocks
 __global__ void __launch_bounds__(block_threads) partial_kernel(Statistics args) {
   double of[router_sums] = {};
   for (std::int64_t t = grid_thread(); t < args.tokens; t += grid_threads()) {
-    const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.score);
-    const std::int32_t* choices = args.choices + args.order.token_of(t) / args.group * args.experts;
+    const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.score);
+    const std::int64_t group = args.order.token_of(t) / args.group;
+    const std::int32_t* choices =
+        args.choices + group * args.choice.counted(args.topk) * args.experts;
+    for (std::int64_t j = 0; j < balance_terms(args.choice, args.topk); ++j) {
+      of[static_cast<int>(RouterSum::balance)] +=
+          args.even *
+          balance_of(args.choice, p, args.experts, args.chosen + t * args.topk, choices, j).mean;
+    }
     for (std::int64_t e = 0; e < args.experts; ++e) {
       const double share = p.of(e);
-      of[static_cast<int>(RouterSum::balance)] += args.even * share * choices[e];
       if (share > 0) of[static_cast<int>(RouterSum::entropy)] -= share * p.log_of(e);
     }
     of[static_cast<int>(RouterSum::z_loss)] += p.log_sum * p.log_sum;
@@ -118,15 +165,18 @@ __global__ void __launch_bounds__(block_threads)
   }
   for (std::int64_t e = threadIdx.x; e < args.experts; e += block_threads) {
     float sum = args.sums[router_sums + e];
-    for (std::int64_t i = 0; i < args.tokens / args.group; ++i) {
+    const std::int64_t counted = args.choice.counted(args.topk);
+    for (std::int64_t i = 0; i < args.tokens / args.group * counted; ++i) {
+      if (args.choice.free_counts && i % counted > 0) continue;  // not what is chosen
       sum += static_cast<float>(args.choices[i * args.experts + e]);
     }
     args.sums[router_sums + e] = sum;
   }
 }
 
-double even_share(std::int64_t experts, std::int64_t topk, std::int64_t group) {
-  return static_cast<double>(experts) / static_cast<double>(topk * group);
+double even_share(const RouterChoice& choice, std::int64_t experts, std::int64_t topk,
+                  std::int64_t group) {
+  return static_cast<double>(experts) / static_cast<double>((choice.rounds ? 1 : topk) * group);
 }
 
 }  // namespace
@@ -145,14 +195,17 @@ void router_backward(const OpContext& context, const RouterBackward& args) {
 
 void router_losses(const OpContext& context, const RouterLosses& args) {
   const std::int64_t experts = args.logits.shape[1];
+  const std::int64_t topk = args.chosen.shape[1];
   const Losses all{args.logits.elements<float>(),
+                   args.chosen.elements<std::int32_t>(),
                    args.order,
                    args.first,
                    args.logits.shape[0],
                    experts,
+                   topk,
                    args.group,
-                   even_share(experts, args.topk, args.group),
-                   args.score,
+                   even_share(args.choice, experts, topk, args.group),
+                   args.choice,
                    args.choices.elements<std::int32_t>(),
                    args.balance_factor,
                    args.z_factor,
@@ -172,8 +225,8 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
                        experts,
                        topk,
                        args.group,
-                       even_share(experts, topk, args.group),
-                       args.score,
+                       even_share(args.choice, experts, topk, args.group),
+                       args.choice,
                        reinterpret_cast<double*>(context.scratch),
                        args.sums.elements<float>()};
   const dim3 blocks = blocks_for(all.tokens, block_threads, most_partial);

@@ -68,6 +68,7 @@ void add_model(Digest& digest, const ModelShape& m) {
   digest.add(m.experts, m.topk, m.expert_ffn, m.first_dense, m.expert_every);
   digest.add(m.pre_softmax, m.routing_group, m.capacity_factor, m.overflow, m.balance_factor,
              m.z_factor);
+  digest.add(m.rounds, m.weights, m.capacity_group, m.free_counts);
   digest.add(m.sigmoid_scores, m.topk_scaling, m.expert_groups, m.group_topk, m.expert_bias,
              m.bias_rate, m.shared_ffn, m.shared_gate);
 }

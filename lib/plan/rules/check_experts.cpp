@@ -132,6 +132,16 @@ void remark_router(const Facts& facts, Check& check) {
   check.no_effect("moe.router_pre_softmax",
                   moe.router_pre_softmax.has_value() && facts.model.sigmoid_scores,
                   "with router_score_function sigmoid there is no softmax");
+  check.no_effect("moe.router_pre_softmax",
+                  moe.router_pre_softmax && moe.router_weights && facts.model.expert_groups == 1,
+                  "router_weights says what weights are divided by, and there is one group of "
+                  "experts");
+  check.no_effect("moe.balance_counts",
+                  moe.balance_counts == BalanceCounts::free && !facts.model.free_counts,
+                  "without a bias and groups of experts what is chosen is free");
+  check.no_effect("moe.balance_counts",
+                  moe.balance_counts == BalanceCounts::free && facts.model.balance_factor == 0,
+                  "router_load_balancing_type is none");
   check.no_effect("moe.shared_expert_gate",
                   moe.shared_expert_gate && !moe.shared_expert_intermediate_size,
                   "without shared_expert_intermediate_size there are no shared experts");
@@ -162,32 +172,88 @@ void check_group_size(const Facts& facts, Check& check) {
   }
 }
 
-/// Context-parallel ranks count whole routing groups together.
-void check_routing_groups(const Facts& facts, Check& check) {
-  const char* path = "moe.expert_group_size";
-  const std::int64_t sequence = facts.model.seq_length;
+/// Context-parallel ranks count whole groups together.
+void check_group_divides(const Facts& facts, const std::string& key, std::int64_t group,
+                         Check& check) {
+  const std::string path = "moe." + key;
   if (!facts.mesh_is_clean(check) || facts.mesh.cp < 1 ||
       !check.clean({path, "model.seq_length", "train.micro_batch_size", "train.global_batch_size",
                     "parallel.context_parallel"})) {
     return;
   }
-  const std::int64_t tokens = product_of({facts.batch.micro_batch_size, sequence});
-  const std::int64_t group = facts.model.routing_group;
+  const std::int64_t tokens = product_of({facts.batch.micro_batch_size, facts.model.seq_length});
   if (group < 1 || tokens < 1 || tokens % group == 0) return;
   check.error("expert-group-divide", path,
               indivisible("the tokens of a micro-batch (" + std::to_string(tokens) + ")",
-                          named("expert_group_size", group)),
-              "set expert_group_size to " + divisors_near(tokens, group));
+                          named(key, group)),
+              "set " + key + " to " + divisors_near(tokens, group));
 }
 
-void check_router_softmax(const Facts& facts, Check& check) {
+void check_group_sizes(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
-  if (facts.model.sigmoid_scores) return;
-  if (facts.model.pre_softmax || moe.router_topk != 1 || !check.clean({"moe.router_topk"})) return;
-  check.error("router-softmax", "moe.router_pre_softmax",
-              "router_pre_softmax must not be false with router_topk (1): the softmax over one "
-              "chosen expert is always 1, so the router would not learn",
-              "set router_pre_softmax to true, or router_topk to 2 or more");
+  check_group_divides(facts, "expert_group_size", facts.model.routing_group, check);
+  if (!moe.capacity_factor) {
+    check.no_effect("moe.capacity_group_size", moe.capacity_group_size.has_value(),
+                    "without capacity_factor no expert is ever full");
+  } else if (moe.capacity_group_size) {
+    check_group_divides(facts, "capacity_group_size", facts.model.capacity_group, check);
+  }
+}
+
+/// What MindFormers' TopkRouter does belongs together.
+void check_rounds(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  const bool by_round = moe.router_load_balancing_type == LoadBalancing::round_aux_loss;
+  const auto refuse = [&](const std::string& key, const std::string& message,
+                          const std::string& help) {
+    if (check.clean({"moe." + key})) check.error("router-rounds", "moe." + key, message, help);
+  };
+  if (!facts.model.rounds) {
+    if (!by_round) return;
+    return refuse("router_load_balancing_type",
+                  "router_load_balancing_type round_aux_loss needs router_choice rounds: without "
+                  "rounds there is one term",
+                  "set router_choice to rounds, or router_load_balancing_type to aux_loss");
+  }
+  if (!by_round) {
+    const std::string word(word_of(moe.router_load_balancing_type));
+    refuse("router_choice",
+           "router_choice rounds goes only with router_load_balancing_type round_aux_loss, which "
+           "is " +
+               word + check.place_of("moe.router_load_balancing_type"),
+           "set router_load_balancing_type to round_aux_loss, or router_choice to topk");
+  } else if (facts.model.sigmoid_scores || facts.model.expert_groups > 1) {
+    refuse("router_choice",
+           "router_choice rounds needs router_score_function softmax and one group of experts "
+           "(router_num_groups 1)",
+           "set router_choice to topk and router_load_balancing_type to aux_loss");
+  }
+  if (moe.overflow == Overflow::position) return;
+  refuse("overflow",
+         "overflow must be position with router_choice rounds, whose places are given round by "
+         "round; it is " +
+             std::string(word_of(moe.overflow)),
+         "set overflow to position");
+}
+
+/// A weight that is always 1 leaves the router to its own losses.
+void check_learning(const Facts& facts, Check& check) {
+  const ModelShape& model = facts.model;
+  const MoeConfig& moe = facts.config.moe;
+  if (!facts.site.trains || model.topk != 1 || model.weights == ExpertWeights::all) return;
+  const std::string key = moe.router_weights ? "router_weights" : "router_pre_softmax";
+  if (!check.clean({"moe." + key, "moe.router_topk"})) return;
+  const std::string what =
+      (moe.router_weights ? "router_weights " + std::string(word_of(model.weights))
+                          : std::string("router_pre_softmax false")) +
+      " with router_topk 1 gives every weight the value 1, so the router ";
+  const std::string help = "set " + key + (moe.router_weights ? " to all" : " to true") +
+                           ", or router_topk to 2 or more";
+  if (model.balance_factor == 0 && model.z_factor == 0) {
+    check.error("router-softmax", "moe." + key, what + "would not learn", help);
+  } else {
+    check.warning("router-softmax", "moe." + key, what + "learns from its own losses only", help);
+  }
 }
 
 void check_expert_layers(const Facts& facts, Check& check) {
@@ -204,87 +270,13 @@ void check_expert_layers(const Facts& facts, Check& check) {
               "set first_dense_layers to 0, or moe.num_experts to 1");
 }
 
-std::int64_t micro_batch_tokens(const Facts& facts) {
-  return product_of({facts.batch.micro_batch_size, facts.model.seq_length}) / facts.mesh.cp;
-}
-
-/// An expert gets a token once.
-void check_exchange_chunks(const Facts& facts, Check& check) {
-  const char* path = "moe.comp_comm_parallel_degree";
-  const std::int64_t degree = facts.config.moe.comp_comm_parallel_degree;
-  const bool shares = resolve_exchange(facts.config, facts.mesh).takes_share();
-  const std::int64_t tokens = micro_batch_tokens(facts) / (shares ? facts.mesh.tp : 1);
-  if (degree <= tokens || tokens < 1 ||
-      !check.clean(
-          {path, "model.seq_length", "train.micro_batch_size", "train.global_batch_size"})) {
-    return;
-  }
-  check.error("expert-chunks", path,
-              named("comp_comm_parallel_degree", degree) +
-                  " must be at most the tokens of a micro-batch that a rank sends (" +
-                  std::to_string(tokens) +
-                  "): a rank cannot cut what it sends to an expert into "
-                  "more chunks",
-              "set comp_comm_parallel_degree to 2, or to at most " + std::to_string(tokens));
-}
-
-/// Tensor-parallel ranks that have the same tokens send a slice of them each.
-void check_token_slices(const Facts& facts, Check& check) {
-  const std::int64_t tokens = micro_batch_tokens(facts);
-  const std::int64_t ranks = facts.mesh.tp;
-  if (tokens % ranks == 0 ||
-      !check.clean({"model.seq_length", "train.micro_batch_size", "train.global_batch_size"})) {
-    return;
-  }
-  const bool cut = !cuts_experts_alike(facts.mesh);
-  check.error(
-      "expert-slices", cut ? "parallel.expert_tensor_parallel" : "moe.group_wise_a2a",
-      indivisible("the tokens of a micro-batch on a rank (" + std::to_string(tokens) + ")",
-                  named("tensor_parallel", ranks)) +
-          ": each rank sends an equal slice of them to experts",
-      std::string("set micro_batch_size to ") +
-          multiples_near(ranks, facts.batch.micro_batch_size) + ", or " +
-          (cut ? "expert_tensor_parallel to " + std::to_string(ranks) : "group_wise_a2a to false"));
-}
-
-void remark_exchange(const Facts& facts, Check& check) {
-  const MoeConfig& moe = facts.config.moe;
-  if (!facts.mesh_is_clean(check) || facts.mesh.cp < 1) return;
-  const Mesh& mesh = facts.mesh;
-  const ExchangeRule rule = resolve_exchange(facts.config, mesh);
-  if (mesh.tp == 1 || mesh.ep == 1) {
-    check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
-                    "it needs tensor_parallel and expert_parallel above 1; they are " +
-                        std::to_string(mesh.tp) + " and " + std::to_string(mesh.ep));
-  } else if (!cuts_experts_alike(mesh)) {
-    check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
-                    "experts are not cut over the ranks that cut dense layers, so that each rank "
-                    "sends its share of the tokens anyway");
-  }
-  if (rule.by_slice) check_token_slices(facts, check);
-  if (mesh.ep * rule.parts == 1) {
-    check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
-                    "expert_parallel is 1, so no tokens are exchanged");
-  } else if (moe.comp_comm_parallel_degree == 1) {
-    check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
-                    "comp_comm_parallel_degree is 1, and one chunk has no other beside it");
-  } else if (moe.comp_comm_parallel) {
-    check_exchange_chunks(facts, check);
-  }
-  if (mesh.tp > 1 && mesh.ep > 1 && !facts.parallel().sequence_parallel) {
-    check.warning("moe-sequence-parallel", "parallel.expert_parallel",
-                  "without sequence_parallel, all tensor-parallel ranks route the same tokens (" +
-                      named("expert_parallel", mesh.ep) + ", " + named("tensor_parallel", mesh.tp) +
-                      ")",
-                  "set sequence_parallel to true");
-  }
-}
-
 void check_ranges(const MoeConfig& moe, Check& check) {
   constexpr std::int64_t most_experts = std::int64_t{1} << 20;
   check.range("moe.num_experts", moe.num_experts, 1, most_experts);
   check.range("moe.router_topk", moe.router_topk, 1, most_experts);
-  check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 1, std::int64_t{1} << 40);
+  check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 0, std::int64_t{1} << 40);
+  check.range("moe.capacity_group_size", moe.capacity_group_size.value_or(1), 1,
+              std::int64_t{1} << 40);
   check.range("moe.ffn_hidden_size", moe.ffn_hidden_size.value_or(1), 1, std::int64_t{1} << 24);
   check.range("moe.comp_comm_parallel_degree", moe.comp_comm_parallel_degree, 1, 1 << 16);
   check.range("moe.first_dense_layers", moe.first_dense_layers, 0, 10'000);
@@ -317,8 +309,9 @@ void check_experts(const Facts& facts, Check& check) {
   check_router(facts, check);
   if (!facts.has_experts()) return;
   check_group_size(facts, check);
-  check_routing_groups(facts, check);
-  check_router_softmax(facts, check);
+  check_group_sizes(facts, check);
+  check_rounds(facts, check);
+  check_learning(facts, check);
   check_expert_bias(facts, check);
   check_expert_groups(facts, check);
   check_shared_experts(facts, check);
@@ -328,7 +321,6 @@ void check_experts(const Facts& facts, Check& check) {
       "moe.overflow",
       facts.config.moe.overflow != MoeConfig{}.overflow && !facts.config.moe.capacity_factor,
       "without capacity_factor no expert is ever full");
-  remark_exchange(facts, check);
 }
 
 }  // namespace trainctl

@@ -1,5 +1,6 @@
 // Work beside other work: communication that overlaps computation, graphs of the device:
 // tensor-parallel collectives, the exchange between experts, delayed weight gradients.
+#include "config/schema/words.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -75,12 +76,90 @@ void check_graphs(const Facts& facts, Check& check) {
   check.no_effect(path, !reason.empty(), reason);
 }
 
+std::int64_t micro_batch_tokens(const Facts& facts) {
+  return product_of({facts.batch.micro_batch_size, facts.model.seq_length}) / facts.mesh.cp;
+}
+
+/// An expert gets a token once.
+void check_exchange_chunks(const Facts& facts, Check& check) {
+  const char* path = "moe.comp_comm_parallel_degree";
+  const std::int64_t degree = facts.config.moe.comp_comm_parallel_degree;
+  const bool shares = resolve_exchange(facts.config, facts.mesh).takes_share();
+  const std::int64_t tokens = micro_batch_tokens(facts) / (shares ? facts.mesh.tp : 1);
+  if (degree <= tokens || tokens < 1 ||
+      !check.clean(
+          {path, "model.seq_length", "train.micro_batch_size", "train.global_batch_size"})) {
+    return;
+  }
+  check.error("expert-chunks", path,
+              named("comp_comm_parallel_degree", degree) +
+                  " must be at most the tokens of a micro-batch that a rank sends (" +
+                  std::to_string(tokens) +
+                  "): a rank cannot cut what it sends to an expert into "
+                  "more chunks",
+              "set comp_comm_parallel_degree to 2, or to at most " + std::to_string(tokens));
+}
+
+/// Tensor-parallel ranks that have the same tokens send a slice of them each.
+void check_token_slices(const Facts& facts, Check& check) {
+  const std::int64_t tokens = micro_batch_tokens(facts);
+  const std::int64_t ranks = facts.mesh.tp;
+  if (tokens % ranks == 0 ||
+      !check.clean({"model.seq_length", "train.micro_batch_size", "train.global_batch_size"})) {
+    return;
+  }
+  const bool cut = !cuts_experts_alike(facts.mesh);
+  check.error(
+      "expert-slices", cut ? "parallel.expert_tensor_parallel" : "moe.group_wise_a2a",
+      indivisible("the tokens of a micro-batch on a rank (" + std::to_string(tokens) + ")",
+                  named("tensor_parallel", ranks)) +
+          ": each rank sends an equal slice of them to experts",
+      std::string("set micro_batch_size to ") +
+          multiples_near(ranks, facts.batch.micro_batch_size) + ", or " +
+          (cut ? "expert_tensor_parallel to " + std::to_string(ranks) : "group_wise_a2a to false"));
+}
+
+/// The exchange of rows with the ranks of their experts.
+void check_exchange(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  if (!facts.has_experts() || !facts.mesh_is_clean(check) || facts.mesh.cp < 1) return;
+  const Mesh& mesh = facts.mesh;
+  const ExchangeRule rule = resolve_exchange(facts.config, mesh);
+  if (mesh.tp == 1 || mesh.ep == 1) {
+    check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
+                    "it needs tensor_parallel and expert_parallel above 1; they are " +
+                        std::to_string(mesh.tp) + " and " + std::to_string(mesh.ep));
+  } else if (!cuts_experts_alike(mesh)) {
+    check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
+                    "experts are not cut over the ranks that cut dense layers, so that each rank "
+                    "sends its share of the tokens anyway");
+  }
+  if (rule.by_slice) check_token_slices(facts, check);
+  if (mesh.ep * rule.parts == 1) {
+    check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
+                    "expert_parallel is 1, so no tokens are exchanged");
+  } else if (moe.comp_comm_parallel_degree == 1) {
+    check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
+                    "comp_comm_parallel_degree is 1, and one chunk has no other beside it");
+  } else if (moe.comp_comm_parallel) {
+    check_exchange_chunks(facts, check);
+  }
+  if (mesh.tp > 1 && mesh.ep > 1 && !facts.parallel().sequence_parallel) {
+    check.warning("moe-sequence-parallel", "parallel.expert_parallel",
+                  "without sequence_parallel, all tensor-parallel ranks route the same tokens (" +
+                      named("expert_parallel", mesh.ep) + ", " + named("tensor_parallel", mesh.tp) +
+                      ")",
+                  "set sequence_parallel to true");
+  }
+}
+
 }  // namespace
 
 void check_overlap(const Facts& facts, Check& check) {
   check_tensor_overlap(facts, check);
   check_late_weights(facts, check);
   check_expert_overlap(facts, check);
+  check_exchange(facts, check);
   check_graphs(facts, check);
 }
 

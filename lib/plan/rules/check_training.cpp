@@ -104,6 +104,12 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
              "at least 0");
   check.rule("optimizer.weight_decay", optimizer.weight_decay >= 0, optimizer.weight_decay,
              "at least 0");
+  if (optimizer.weight_decay_form == WeightDecayForm::coupled &&
+      optimizer.type != OptimizerType::sgd && check.clean({"optimizer.type"})) {
+    check.error("weight-decay-form", "optimizer.weight_decay_form",
+                "weight_decay_form must not be coupled with type adamw, whose decay is decoupled",
+                "set weight_decay_form to decoupled, or type to sgd");
+  }
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
   const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
   const std::string shown_start = named("start_weight_decay", number(start));

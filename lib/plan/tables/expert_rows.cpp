@@ -58,7 +58,7 @@ void add_expert_rows(Rows& rows, const StageShare& share, const std::string& moe
   add("logits", {local.routed_tokens, model.experts}, DType::f32, for_backward);
   add("chosen", choice, DType::i32, for_backward);
   add("slot", choice, DType::i32, for_backward);
-  add("choices", {local.routing_groups, model.experts}, DType::i32, for_backward);
+  add("choices", {local.counted_rows, model.experts}, DType::i32, for_backward);
   add("rows", {local.expert_rows, model.hidden}, rows.compute, for_weight);
   add("row_weight", {local.expert_rows}, DType::f32, for_weight);
   add("up", inner, rows.compute, for_backward);

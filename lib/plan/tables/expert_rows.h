@@ -13,7 +13,7 @@ namespace trainctl {
 /// R and G are LocalShape::routed_rows, expert_rows and gathered_rows: how many rows are used
 /// follows from what the router chooses, but there are never more; Q = P x ExchangeRule::parts):
 ///  forward, until B: layers.N.moe.logits [T,E] fp32, .chosen .slot [T,k] i32 (ops/router.h),
-///         .choices [groups,E] i32, .gate (gated) .up [R,F]
+///         .choices [groups x counted,E] i32, .gate (gated) .up [R,F]
 ///  forward, until W: .rows [R,H] (the inputs of the experts held here, expert after expert, in
 ///         each in the order of the tokens of all ranks), .row_weight [R] fp32, .act [R,F] (before
 ///         the weight)

@@ -1,9 +1,9 @@
 #include "plan/tables/local_shape.h"
 
+#include "base/expert_places.h"
 #include "base/round_up.h"
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 
 namespace trainctl {
@@ -18,22 +18,29 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
 }
 
 /// What the router may send at most. A token chooses different experts, so each expert gets it
-/// once. What several ranks gather is cut into parts of the longest one's length, chunk by chunk,
-/// each of which may have a row more from every rank for every expert.
+/// once; in rounds it may choose one again that it has. What several ranks gather is cut into parts
+/// of the longest one's length, chunk by chunk, each of which may have a row more from every rank
+/// for every expert.
 void add_routing(const LocalShapeInput& input, LocalShape& local) {
   const ModelShape& model = input.model;
   const Mesh& mesh = input.mesh;
   const ExchangeRule& rule = input.exchange;
-  const std::int64_t group = std::max<std::int64_t>(1, model.routing_group);
   local.routed_tokens = rule.by_stream ? local.stream_rows : local.tokens;
   local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
   local.routing_ranks = rule.by_stream ? mesh.cp * mesh.tp : mesh.cp;
-  local.routing_groups = std::max<std::int64_t>(1, mesh.cp * local.tokens / group);
+  const auto groups = [&](std::int64_t size) {
+    return std::max<std::int64_t>(1, mesh.cp * local.tokens / std::max<std::int64_t>(1, size));
+  };
+  local.routing_groups = groups(model.routing_group);
+  local.counted_rows = product({local.routing_groups, model.rounds        ? model.topk
+                                                      : model.free_counts ? 2
+                                                                          : 1});
   local.capacity = moe_capacity(model);
   const auto most = [&](std::int64_t experts, std::int64_t ranks) {
-    const std::int64_t rows = product({ranks, local.sent_tokens, std::min(model.topk, experts)});
+    const std::int64_t choices = model.rounds ? model.topk : std::min(model.topk, experts);
+    const std::int64_t rows = product({ranks, local.sent_tokens, choices});
     if (local.capacity == 0) return rows;
-    return std::min(rows, product({experts, ranks, local.routing_groups, local.capacity}));
+    return std::min(rows, product({experts, ranks, groups(model.capacity_group), local.capacity}));
   };
   local.routed_rows = most(model.experts, 1);
   local.expert_rows = most(local.experts, mesh.ep * rule.parts);
@@ -75,10 +82,8 @@ LocalShape local_shape(const LocalShapeInput& input) {
 
 std::int64_t moe_capacity(const ModelShape& model) {
   if (model.capacity_factor <= 0) return 0;
-  const double slots = static_cast<double>(model.routing_group) * static_cast<double>(model.topk) *
-                       model.capacity_factor / static_cast<double>(model.experts);
-  const auto group = static_cast<double>(model.routing_group);
-  return static_cast<std::int64_t>(std::ceil(std::min(slots, group)));
+  return expert_places(model.capacity_factor, model.topk, std::max<std::int64_t>(1, model.experts),
+                       model.capacity_group);
 }
 
 std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {

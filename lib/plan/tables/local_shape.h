@@ -40,7 +40,8 @@ struct LocalShape {
   std::int64_t sent_tokens = 0;     // of them, those that it sends to their experts
   std::int64_t routing_ranks = 1;   // which route the tokens of all of them alike
   std::int64_t routing_groups = 0;  // of the tokens of its context-parallel group
-  std::int64_t capacity = 0;        // most tokens of a routing group that an expert takes; 0: all
+  std::int64_t counted_rows = 0;    // of them: rows of numbers of choices (RouterChoice::counted)
+  std::int64_t capacity = 0;        // most choices of such a group that an expert takes; 0: all
   std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
   std::int64_t expert_rows = 0;     // most rows that the experts held here get, from all ranks
   std::int64_t received_rows = 0;   // of them, the most that come to this rank before its parts of
@@ -58,8 +59,8 @@ inline bool experts_need_all(const ModelShape& model, bool by_stream) {
 /// Sizes that an axis does not divide (an error of the configuration) are rounded down.
 LocalShape local_shape(const LocalShapeInput& input);
 
-/// Most tokens of a routing group that one expert takes: ceil(tokens x topk x capacity_factor /
-/// experts), but no more than the group has; 0 without a limit.
+/// Most choices of a group of capacity_group tokens that one expert takes (base/expert_places.h); 0
+/// without a limit.
 std::int64_t moe_capacity(const ModelShape& model);
 
 /// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.

@@ -3,6 +3,7 @@
 #include "base/round_up.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace trainctl {
 
@@ -65,14 +66,38 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.bias_rate = moe.router_bias_update_rate;
   model.shared_ffn = moe.shared_expert_intermediate_size.value_or(0);
   model.shared_gate = moe.shared_expert_gate && model.shared_ffn > 0;
+  model.rounds = moe.router_choice == ExpertChoice::rounds;
   model.pre_softmax = moe.router_pre_softmax.value_or(model.topk == 1);
+  const bool whole = model.sigmoid_scores ? model.topk == 1 : model.pre_softmax;
+  model.weights = moe.router_weights.value_or(whole ? ExpertWeights::all : ExpertWeights::chosen);
   model.routing_group = moe.expert_group_size.value_or(model.seq_length);
+  model.capacity_group = moe.capacity_group_size.value_or(model.routing_group);
+  model.free_counts = moe.balance_counts == BalanceCounts::free &&
+                      (model.expert_bias || model.group_topk < model.expert_groups);
   model.capacity_factor = moe.capacity_factor.value_or(0);
   model.overflow = moe.overflow;
   model.balance_factor =
       moe.router_load_balancing_type == LoadBalancing::none ? 0 : moe.aux_loss_factor;
   model.z_factor = moe.z_loss_factor;
   return model;
+}
+
+ModelShape with_groups(ModelShape model, std::int64_t micro_batch_tokens) {
+  if (model.routing_group == 0) model.routing_group = micro_batch_tokens;
+  if (model.capacity_group == 0) model.capacity_group = micro_batch_tokens;
+  return model;
+}
+
+std::int64_t sequences_of_groups(const ModelShape& model) {
+  if (model.experts == 1) return 1;
+  const std::int64_t sequence = std::max<std::int64_t>(1, model.seq_length);
+  std::int64_t tokens = sequence;
+  for (const std::int64_t group : {model.routing_group, model.capacity_group}) {
+    const std::int64_t more = group > 0 ? group / std::gcd(tokens, group) : 1;
+    if (more > (std::int64_t{1} << 60) / tokens) return 1;  // no micro-batch is so large
+    tokens *= more;
+  }
+  return tokens / sequence;
 }
 
 }  // namespace trainctl

@@ -49,17 +49,22 @@ struct ModelShape {
   std::int64_t expert_ffn = 0;   // width inside one expert
   std::int64_t first_dense = 0;  // blocks before the first that may have experts
   std::int64_t expert_every = 1;
-  bool sigmoid_scores = false;     // of each expert by itself, normalised over the chosen ones
-  bool pre_softmax = true;         // before the choice, over all experts; else over the chosen ones
-  double topk_scaling = 1;         // of the weights
-  std::int64_t expert_groups = 1;  // in group_topk of which a token chooses
+  bool rounds = false;          // the experts of a token are chosen in rounds
+  bool sigmoid_scores = false;  // of each expert by itself
+  bool pre_softmax = true;      // groups of experts are compared by the softmax, not by logits
+  ExpertWeights weights = ExpertWeights::all;  // what a score is divided by
+  double topk_scaling = 1;                     // of the weights
+  std::int64_t expert_groups = 1;              // in group_topk of which a token chooses
   std::int64_t group_topk = 1;
   bool expert_bias = false;  // in the choice; moved by bias_rate after each step
   double bias_rate = 0;
-  std::int64_t shared_ffn = 0;     // width of the shared experts; 0: none
-  bool shared_gate = false;        // their output is multiplied by a sigmoid
-  std::int64_t routing_group = 0;  // tokens over which capacity and balance are counted
-  double capacity_factor = 0;      // slots of the experts per token and choice; 0: no limit
+  std::int64_t shared_ffn = 0;  // width of the shared experts; 0: none
+  bool shared_gate = false;     // their output is multiplied by a sigmoid
+  // Tokens over which balance and capacity are counted; 0: those of a micro-batch, until it is
+  // known (with_groups).
+  std::int64_t routing_group = 0, capacity_group = 0;
+  bool free_counts = false;    // balance: what would be chosen without bias and groups of experts
+  double capacity_factor = 0;  // slots of the experts per token and choice; 0: no limit
   Overflow overflow = Overflow::position;
   double balance_factor = 0;
   double z_factor = 0;
@@ -75,5 +80,11 @@ struct ModelShape {
 
 /// Fills defaults; checks nothing (check_model in plan/rules/check.h does, with positions).
 ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe = {});
+
+/// With the tokens of a micro-batch of one replica where groups are as large.
+ModelShape with_groups(ModelShape model, std::int64_t micro_batch_tokens);
+
+/// The least number of whole sequences that whole groups make up; 1 without experts.
+std::int64_t sequences_of_groups(const ModelShape& model);
 
 }  // namespace trainctl

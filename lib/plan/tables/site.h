@@ -17,6 +17,7 @@ struct Site {
       false;  // ranks are threads of one process: no staging, one program for all
   DeviceKind device = DeviceKind::cpu;  // what parallel.device: auto means there
   bool cudnn = false;                   // what parallel.attention_backend: auto may take there
+  bool trains = true;                   // false: only forward passes (evaluate, generate)
 };
 
 }  // namespace trainctl

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/round_up.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
 #include "comm/world.h"
@@ -60,7 +61,9 @@ void set_layout(Config& config, const World& world) {
   config.recompute = {};
   config.offload = {};
   const Mesh mesh = resolve_mesh(config.parallel, world.size());
-  const std::int64_t micro = config.train.micro_batch_size.value_or(1);
+  // Whole groups of tokens, over which experts count.
+  const std::int64_t micro = round_up(config.train.micro_batch_size.value_or(1),
+                                      sequences_of_groups(model_shape(config.model, config.moe)));
   config.train.micro_batch_size = micro;
   config.train.micro_batch_num.reset();
   config.train.rampup_batch_size.reset();

@@ -71,6 +71,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
   const std::int64_t model = config.parallel.tensor_parallel * stages;
   config.train.micro_batch_size = 1;
   config.train.micro_batch_num.reset();
+  forget_groups(config.moe);
   // Enough micro-batches for every schedule: they only have to make a legal plan.
   const std::int64_t batches = stages > 1 ? 2 * stages : 1;
   config.train.rampup_batch_size.reset();

@@ -36,11 +36,17 @@ ReadResult read_model_directory(const std::filesystem::path& directory,
                           {.load = load_text, .variable = {}});
 }
 
+void forget_groups(MoeConfig& moe) {
+  moe.expert_group_size.reset();
+  moe.capacity_group_size.reset();
+}
+
 ModelShape model_of(const std::filesystem::path& directory) {
   ReadResult read = read_model_directory(directory, {});
   read.config.parallel = ParallelConfig{};
   read.config.train.micro_batch_size = 1;
   read.config.train.micro_batch_num.reset();
+  forget_groups(read.config.moe);
   read.config.train.rampup_batch_size.reset();
   read.config.train.global_batch_size = 1;
   const Plan plan = prepare(read, {}, Purpose::generate);

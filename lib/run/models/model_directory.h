@@ -17,6 +17,10 @@ namespace trainctl {
 ReadResult read_model_directory(const std::filesystem::path& directory,
                                 const std::vector<std::string>& set_options);
 
+/// Makes groups of tokens of experts single sequences, where nothing is counted over them: micro-
+/// batches of one sequence are then whole.
+void forget_groups(MoeConfig& moe);
+
 /// Its network, checked as for one rank. Throws Error{missing_input | bad_data} with the findings.
 ModelShape model_of(const std::filesystem::path& directory);
 
