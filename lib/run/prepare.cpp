@@ -78,7 +78,9 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) 
 /// Groups as large as a micro-batch keep their size in what is written of a run: another layout, or
 /// an evaluation, has other micro-batches.
 void settle_groups(const Plan& plan, MoeConfig& moe) {
-  if (moe.expert_group_size == 0) moe.expert_group_size = plan.model.routing_group;
+  if (moe.expert_group == ExpertGroup::sequence || moe.expert_group_size) return;
+  moe.expert_group_size = plan.model.routing_group;
+  moe.expert_group = ExpertGroup::sequence;  // what is written reads back without a remark
 }
 
 /// Reports operations without a kernel on this CPU. Those of a CUDA device are asked when it is

@@ -64,7 +64,8 @@ TEST_CASE("what is given in either section holds against the router's defaults")
 
 TEST_CASE("a group is a micro-batch, whose size may come later") {
   const std::string text = good_text + "moe_config: {expert_num: 4}\n";
-  CHECK(read(text).config.moe.expert_group_size == 0);
+  CHECK(read(text).config.moe.expert_group == ExpertGroup::micro_batch);
+  CHECK_FALSE(read(text).config.moe.expert_group_size.has_value());
   CHECK(read(text, {"train.micro_batch_size=4"}).config.moe.expert_group_size == 128);
   CHECK(read(text, {"train.micro_batch_size=4", "model.seq_length=16"})
             .config.moe.expert_group_size == 64);

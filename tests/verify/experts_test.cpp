@@ -89,7 +89,7 @@ TEST_CASE("experts chosen in rounds and counted over micro-batches") {
   const Options rounds =
       with(small_moe, {"moe.router_choice=rounds", "moe.router_weights=kept",
                        "moe.router_load_balancing_type=round_aux_loss", "moe.capacity_factor=1.1",
-                       "moe.expert_group_size=0", "train.micro_batch_size=2"});
+                       "moe.expert_group=micro_batch", "train.micro_batch_size=2"});
   check_equal(rounds, {"dp1+m4", "tp2", "tp2sp", "dp2+ep2", "dp4+ep4", "pp2+m4", "tp2sp+dp2+ep2",
                        "cp2+p2p+ep2", "dp2+ep2+recompute", "dp2+ep2+zero1", "tp2sp+wep2",
                        "tp2sp+dp2+ep2+group_a2a+echunks2"});

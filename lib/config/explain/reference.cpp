@@ -90,7 +90,10 @@ std::string upstream_section() {
          "Every key in these lists is also accepted under its upstream name: in `parallel`, and in "
          "the section that our key belongs to (MoEConfig's keys in `moe`, those of the recompute "
          "config in `recompute`). MindFormers' sections `parallel_config`, `recompute_config` and "
-         "`moe_config` are accepted with their keys. Two spellings of one key with different "
+         "`moe_config` are accepted with their keys; `moe_config` has its router's own definitions "
+         "and "
+         "defaults ([experts.md](experts.md#mindformers-router)). Two spellings of one key with "
+         "different "
          "values are an error; `--set` overrides the file in any spelling. The status says what "
          "`train` does with the key; `validate` refuses what `train` refuses, and `plan` shows it "
          "with a warning.\n\n" +

@@ -72,6 +72,8 @@ const std::set<std::string>& keys_of_training() {
                                           "moe.capacity_factor",
                                           "moe.overflow",
                                           "moe.capacity_group_size",
+                                          "moe.expert_group",
+                                          "moe.router_choice",
                                           "moe.balance_counts",
                                           "moe.router_bias_update_rate",
                                           "moe.router_load_balancing_type",

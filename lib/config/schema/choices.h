@@ -44,6 +44,7 @@ enum class LoadBalancing { aux_loss, round_aux_loss, none };
 enum class ExpertChoice { topk, rounds };
 enum class ExpertWeights { all, chosen, kept };
 enum class BalanceCounts { chosen, free };
+enum class ExpertGroup { sequence, micro_batch };
 enum class LogLevelName { debug, info, warning, error };
 
 /// How context-parallel ranks share attention: one word for all layers, or one for each.

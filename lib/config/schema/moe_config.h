@@ -30,10 +30,10 @@ struct MoeConfig {
   Overflow overflow = Overflow::position;  // who is dropped
   double aux_loss_factor = 0.05;
   double z_loss_factor = 0;
-  // tokens of a routing group; 0: those of a micro-batch; default: a sequence
-  std::optional<std::int64_t> expert_group_size;
-  std::optional<std::int64_t> capacity_group_size;  // that share a capacity; default: such a group
-  std::optional<std::int64_t> ffn_hidden_size;      // of one expert; default: model.ffn_hidden_size
+  ExpertGroup expert_group = ExpertGroup::sequence;  // whose tokens are a routing group
+  std::optional<std::int64_t> expert_group_size;     // its tokens; default: those of expert_group
+  std::optional<std::int64_t> capacity_group_size;   // that share a capacity; default: such a group
+  std::optional<std::int64_t> ffn_hidden_size;  // of one expert; default: model.ffn_hidden_size
   std::optional<std::int64_t> shared_expert_intermediate_size;  // unset: no shared experts
   bool shared_expert_gate = false;
   bool group_wise_a2a = false;

@@ -96,12 +96,16 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
         field("z_loss_factor", "Weight of the mean square of the router's log-sum-exp")
             .from(0)
             .below(1));
+  visit(moe.expert_group,
+        field("expert_group",
+              "What a routing group is without expert_group_size: a sequence, or all tokens of a "
+              "replica's micro-batch"));
   visit(moe.expert_group_size,
         field("expert_group_size",
               "Tokens of a routing group, over which balance is counted: neighbours in the order "
-              "of the data; 0: the tokens of a micro-batch")
-            .from(0)
-            .unset("model.seq_length"));
+              "of the data")
+            .from(1)
+            .unset("those of expert_group"));
   visit(moe.capacity_group_size,
         field("capacity_group_size", "Tokens over which capacity_factor is counted: neighbours too")
             .from(1)

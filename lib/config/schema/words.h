@@ -21,6 +21,8 @@ inline constexpr Word expert_choice_words[] = {{"topk", ExpertChoice::topk},
                                                {"rounds", ExpertChoice::rounds}};
 inline constexpr Word expert_weights_words[] = {
     {"all", ExpertWeights::all}, {"chosen", ExpertWeights::chosen}, {"kept", ExpertWeights::kept}};
+inline constexpr Word expert_group_words[] = {{"sequence", ExpertGroup::sequence},
+                                              {"micro_batch", ExpertGroup::micro_batch}};
 inline constexpr Word balance_counts_words[] = {{"chosen", BalanceCounts::chosen},
                                                 {"free", BalanceCounts::free}};
 }  // namespace detail
@@ -93,6 +95,8 @@ template <>
 inline constexpr std::span<const Word> words_of<ExpertWeights> = detail::expert_weights_words;
 template <>
 inline constexpr std::span<const Word> words_of<BalanceCounts> = detail::balance_counts_words;
+template <>
+inline constexpr std::span<const Word> words_of<ExpertGroup> = detail::expert_group_words;
 template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;
 

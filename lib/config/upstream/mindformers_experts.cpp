@@ -191,7 +191,9 @@ class RouterDefaults {
     std::string values = std::string("router_choice: ") + (second_ ? "topk" : "rounds") +
                          ", router_weights: " + (whole_weights() ? "all" : "kept") +
                          ", router_load_balancing_type: " + (second_ ? "none" : "round_aux_loss") +
-                         ", overflow: position, expert_group_size: " + std::to_string(*group);
+                         ", overflow: position, " +
+                         (*group > 0 ? "expert_group_size: " + std::to_string(*group)
+                                     : std::string("expert_group: micro_batch"));
     if (!unlimited) values += ", capacity_factor: " + plain_number(capacity());
     const int text = tree_.add_text(Place::Origin::defaulted, "moe_config");
     const int defaults = parse_yaml(tree_, "{" + values + "}", text, diagnostics_);

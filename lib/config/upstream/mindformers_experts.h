@@ -15,8 +15,8 @@ Spellings carry_router(YamlTree& tree, int root, Diagnostics& diagnostics);
 
 /// Where values came from a section moe_config with experts: fills in what it leaves out with the
 /// router's own choice, weights, loss, places and groups, and rounds V2's capacity. The groups have
-/// micro_batch_size x seq_length tokens, as numbers if the file says both, else 0 (those of a
-/// micro-batch). After --set, presets and models have been applied.
+/// micro_batch_size x seq_length tokens, as a number if the file says both, else by the word
+/// micro_batch. After --set, presets and models have been applied.
 void fill_router(YamlTree& tree, int root, const Spellings& spellings, Diagnostics& diagnostics);
 
 }  // namespace trainctl

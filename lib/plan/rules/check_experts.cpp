@@ -136,6 +136,9 @@ void remark_router(const Facts& facts, Check& check) {
                   moe.router_pre_softmax && moe.router_weights && facts.model.expert_groups == 1,
                   "router_weights says what weights are divided by, and there is one group of "
                   "experts");
+  check.no_effect("moe.expert_group",
+                  moe.expert_group != MoeConfig{}.expert_group && moe.expert_group_size,
+                  "expert_group_size says how many tokens a routing group has");
   check.no_effect("moe.balance_counts",
                   moe.balance_counts == BalanceCounts::free && !facts.model.free_counts,
                   "without a bias and groups of experts what is chosen is free");
@@ -274,7 +277,7 @@ void check_ranges(const MoeConfig& moe, Check& check) {
   constexpr std::int64_t most_experts = std::int64_t{1} << 20;
   check.range("moe.num_experts", moe.num_experts, 1, most_experts);
   check.range("moe.router_topk", moe.router_topk, 1, most_experts);
-  check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 0, std::int64_t{1} << 40);
+  check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 1, std::int64_t{1} << 40);
   check.range("moe.capacity_group_size", moe.capacity_group_size.value_or(1), 1,
               std::int64_t{1} << 40);
   check.range("moe.ffn_hidden_size", moe.ffn_hidden_size.value_or(1), 1, std::int64_t{1} << 24);

@@ -70,7 +70,8 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.pre_softmax = moe.router_pre_softmax.value_or(model.topk == 1);
   const bool whole = model.sigmoid_scores ? model.topk == 1 : model.pre_softmax;
   model.weights = moe.router_weights.value_or(whole ? ExpertWeights::all : ExpertWeights::chosen);
-  model.routing_group = moe.expert_group_size.value_or(model.seq_length);
+  const bool by_micro_batch = moe.expert_group == ExpertGroup::micro_batch;
+  model.routing_group = moe.expert_group_size.value_or(by_micro_batch ? 0 : model.seq_length);
   model.capacity_group = moe.capacity_group_size.value_or(model.routing_group);
   model.free_counts = moe.balance_counts == BalanceCounts::free &&
                       (model.expert_bias || model.group_topk < model.expert_groups);
