@@ -390,7 +390,7 @@ TEST_CASE("layers of experts by Megatron's patterns") {
     return migrated(Project::megatron, megatron_experts + "--moe-layer-freq " + pattern).moe;
   };
   CHECK(moe("2").layer_frequency == 2);
-  CHECK(moe("([0]*1+[1]*3)").first_dense_layers == 1);
+  CHECK(moe("\"([0]*1+[1]*3)\"").first_dense_layers == 1);
   CHECK(moe("[0]+[1]*3").first_dense_layers == 1);
   CHECK(moe("[1]*4").first_dense_layers == 0);
 }

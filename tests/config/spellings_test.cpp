@@ -177,6 +177,8 @@ TEST_CASE("later upstream keys are not built, unless they ask for nothing") {
   CHECK(only(read(good_text + "recompute_config: {recompute: true, select_recompute: true}\n"))
             .path == "recompute.select_recompute");
   CHECK(only(read(good_text + "moe_config: {shared_expert_num: 2}\n")).code == "not-built");
+  CHECK(found(read(good_text + "moe_config: {router_dense_type: \"float32\"}\n")) == no_messages());
+  CHECK(only(read(good_text + "moe_config: {router_dense_type: bfloat16}\n")).code == "not-built");
 }
 
 TEST_CASE("the rest of a MindFormers file is reported, one warning for each key") {

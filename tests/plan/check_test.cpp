@@ -381,6 +381,35 @@ TEST_CASE("absurd sizes are errors, not overflows", "[check]") {
   });
 }
 
+TEST_CASE("a router without a gradient is no matter where nothing learns", "[check]") {
+  Config config = small_config();
+  config.moe.num_experts = 4;
+  config.moe.router_pre_softmax = false;  // one chosen expert, of weight 1
+  config.moe.router_load_balancing_type = LoadBalancing::none;
+  for (const bool trains : {true, false}) {
+    Site site = site_of(1);
+    site.trains = trains;
+    Diagnostics diagnostics;
+    make_plan(config, site, SourceMap{}, diagnostics);
+    CHECK(diagnostics.has_errors() == trains);
+    CHECK(diagnostics.list().empty() == !trains);
+  }
+}
+
+TEST_CASE("groups of a micro-batch follow its size", "[check]") {
+  Config config = small_config();
+  config.moe.num_experts = 4;
+  config.moe.expert_group = ExpertGroup::micro_batch;
+  for (const std::int64_t sequences : {1, 3}) {
+    config.train.micro_batch_size = sequences;
+    const Facts facts(config, site_of(1));
+    CHECK(facts.model.routing_group == 64 * sequences);
+    CHECK(facts.model.capacity_group == 64 * sequences);
+  }
+  config.moe.capacity_group_size = 32;
+  CHECK(Facts(config, site_of(1)).model.capacity_group == 32);
+}
+
 TEST_CASE("alternatives", "[check]") {
   CHECK(divisors_near(12, 5) == "2, 3, 4 or 6");
   CHECK(divisors_near(6, 5) == "1, 2, 3 or 6");

@@ -38,6 +38,13 @@ std::string canonical_section(const std::string& written) {
   return written;
 }
 
+/// A word that means the same in quotes, which "false" and "1" do not.
+bool is_name(const std::string& text) {
+  double number = 0;
+  return text != "true" && text != "True" && text != "false" && text != "False" &&
+         parse_number(text, number).has_value();
+}
+
 std::string help_of(const ForeignKey& foreign) {
   if (foreign.instead.empty()) return "remove it";
   return (foreign.instead.starts_with("use ") ? "" : "write ") + std::string(foreign.instead);
@@ -124,9 +131,10 @@ class Rewriter {
     }
     const YamlNode& node = tree_.node(entry.value);
     const auto plain = split_words(foreign.plain);
-    const bool asks_nothing = node.kind == Kind::null ||
-                              (node.kind == Kind::scalar && !node.quoted &&
-                               std::find(plain.begin(), plain.end(), node.scalar) != plain.end());
+    const bool asks_nothing =
+        node.kind == Kind::null ||
+        (node.kind == Kind::scalar && (!node.quoted || is_name(node.scalar)) &&
+         std::find(plain.begin(), plain.end(), node.scalar) != plain.end());
     if (asks_nothing) return;
     std::string help = instead;
     if (!plain.empty()) help += "; the value " + plain.front() + " is accepted";
