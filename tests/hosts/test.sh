@@ -233,15 +233,22 @@ case_slurm() {
   is "the lines of srun's ranks" "$(grep -c PMIx out)" 1
   slurm_on n1 timeout 60 srun --mpi=pmix -N2 --ntasks-per-node=2 "$TRAINCTL" train --config c.yaml --stop-after 5 >out 2>&1
   is "the code of srun with PMIx" $? 0
+  # The allocation says how many ranks, and on which hosts.
+  slurm_on n1 timeout 60 salloc -N2 --ntasks-per-node=2 "$TRAINCTL" launch -- train --config c.yaml --stop-after 5 >out 2>&1
+  is "the code of launch in an allocation" $? 0
+  says "mpirun -n 4 "
+  says "OMPI_MCA_btl_tcp_if_include=10.77.0.0/24"
   batch --stop-after 5
   wait_for_job 60
   is "the job" "$state" COMPLETED
-  is "the steps" "$(steps)" 10
+  says "left of the Slurm job"
+  is "the steps" "$(steps)" 15
 }
 
+exclude=
 batch() {
   cp "$source/scripts/slurm/train.sbatch" .
-  job=$(TRAINCTL=$TRAINCTL slurm_on n1 sbatch --parsable --export=ALL --nodes=2 --ntasks-per-node=2 -o "$lab/shared/out" train.sbatch c.yaml "$@")
+  job=$(TRAINCTL=$TRAINCTL slurm_on n1 sbatch --parsable --export=ALL --exclude="$exclude" --nodes=2 --ntasks-per-node=2 -o "$lab/shared/out" train.sbatch c.yaml "$@")
 }
 
 wait_for_job() {
@@ -252,12 +259,14 @@ wait_for_job() {
   done
 }
 
-# A node is lost: Slurm queues the job again by itself, and it goes on on the nodes that are left.
-case_slurm_lost_node() {
-  local before
-  make_hosts 3
-  configure n1 n2
-  make_slurm 3 || { fail "no Slurm"; return; }
+# lose_node WHICH: a node of a running job is lost, the `first` (with rank 0 and the job's script) or the `last`. The job
+# is queued again, and goes on on the nodes that are left. The controller is on n1, which the job does not use.
+lose_node() {
+  local before nodes
+  make_hosts 4
+  configure n2 n3
+  make_slurm 4 || { fail "no Slurm"; return; }
+  exclude=n1
   batch
   for _ in $(seq 300); do
     [ "$(steps)" -ge 60 ] && break
@@ -265,15 +274,18 @@ case_slurm_lost_node() {
   done
   before=$(steps)
   [ "$before" -ge 60 ] || { fail "the job has $before steps"; return; }
-  crash "$(slurm_job "$job" | sed -n 's/.* NodeList=n\[1-\([23]\)\].*/n\1/p')"
+  nodes=$(slurm_on n1 squeue --noheader --format=%N)
+  nodes=$(slurm_on n1 scontrol show hostnames "$nodes")
+  if [ "$1" = first ]; then crash "$(head -n 1 <<<"$nodes")"; else crash "$(tail -n 1 <<<"$nodes")"; fi
   for _ in $(seq 1500); do
     [ "$(steps)" -gt $((before + 20)) ] && break
     sleep 0.2
   done
+  echo "on" $nodes "to step $before, then on $(slurm_on n1 squeue --noheader --format=%N) to $(steps)"
   [ "$(steps)" -gt $((before + 20)) ] || fail "the job does not go on: $(slurm_job "$job")"
-  slurm_on n1 scancel -s USR1 "$job"
-  echo "goes on after step $before, at $(steps)"
 }
+case_slurm_lost_node() { lose_node last; }
+case_slurm_lost_first_node() { lose_node first; }
 
 reason_to_skip() {
   [ "$(id -u)" -eq 0 ] || { echo "hosts of namespaces need root"; return; }
