@@ -104,7 +104,7 @@ TEST_CASE("missing and bad values are usage errors that name the option and the 
        "--temperature nan"},
       {{"bench", "step", "--config", "a", "--pairs", "0"}, "--pairs 0"},
       {{"launch", "-n", "2"}, "no command to start"},
-      {{"launch", "--", "train"}, "-n,--ranks is required"},
+      {{"launch", "--", "train"}, "the number of ranks is missing: -n N"},
       {{"launch", "-n", "2", "--", "train", "--local-ranks", "2"}, "--local-ranks"},
       {{"data", "inspect"}, "FILE is required"},
       {{"data", "build", "--output", "x"}, "--input is required"},

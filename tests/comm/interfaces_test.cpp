@@ -21,9 +21,8 @@ TEST_CASE("the subnet of an interface, and what is in it") {
 }
 
 TEST_CASE("interfaces by their subnet, and as text without the loopback") {
-  const std::vector<Interface> all = {{"lo", 0x7f000001, 8, true},
-                                      {"eth0", 0x0a4d0002, 24},
-                                      {"docker0", 0xac110001, 16}};
+  const std::vector<Interface> all = {
+      {"lo", 0x7f000001, 8, true}, {"eth0", 0x0a4d0002, 24}, {"docker0", 0xac110001, 16}};
   CHECK(addresses_text(all) == "eth0 10.77.0.2/24, docker0 172.17.0.1/16");
   CHECK(addresses_text({all.front()}) == "none");
   CHECK(interface_in(all, "10.77.0.0/24") == "eth0");
