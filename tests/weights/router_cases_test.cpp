@@ -64,7 +64,7 @@ struct RoutedCase {
     run();
   }
 
-  const Tensor& at(const std::string& name) const { return memory.at(name); }
+  Tensor at(const std::string& name) const { return memory.at(name); }
 
   void run() {
     const OpContext ops{.kernels = &cpu_kernels(), .stream = &stream};
