@@ -30,6 +30,7 @@ void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batc
       config.data.packing
           ? length
           : 1 + static_cast<std::int64_t>(ends.bits(static_cast<std::uint64_t>(sample))) % length;
+  batch.real[row] = end;
   std::int32_t document = 0;
   std::int32_t position = 0;
   for (std::int64_t i = 0; i < length; ++i) {
