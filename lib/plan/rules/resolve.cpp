@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/rules/stage_text.h"
+#include "plan/tables/model.h"
 #include "plan/tables/token_layout.h"
 
 namespace trainctl {
